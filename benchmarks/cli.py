@@ -92,6 +92,7 @@ def growth(
     series: Annotated[str, typer.Argument(help=f"What grows: {', '.join(SERIES)}.")],
     peer: Peers = None,
     most: Annotated[float | None, typer.Option(help="Leave out larger values.")] = None,
+    least: Annotated[float, typer.Option(help="Leave out smaller values.")] = 0.0,
     times: Times = 1,
     setting: Settings = None,
 ) -> None:
@@ -101,7 +102,7 @@ def growth(
     chosen = [peers.find(name) for name in peer or [peers.OURS]]
     results: list[Result] = []
     with session() as (cluster, folder):
-        for point in points(series, most):
+        for point in points(series, most, least):
             options = Options("small", settings={**point.settings, **_pairs(setting)})
             loaded = Loaded(cluster, point.workload, options, folder)
             found = measured(loaded, chosen, times, label_of(series, point.value), _notes.print)

@@ -43,16 +43,17 @@ class Series:
     point: Callable[[float], Point]
 
 
-def points(series: str, most: float | None) -> Iterator[Point]:
+def points(series: str, most: float | None, least: float = 0.0) -> Iterator[Point]:
     """The runs of a series.
 
     Args:
         series: Its name.
         most: The largest value; None: all.
+        least: The smallest value.
     """
     chosen = SERIES[series]
     for value in chosen.values:
-        if most is None or value <= most:
+        if value >= least and (most is None or value <= most):
             yield chosen.point(value)
 
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numba import carray
 
-from state.numba_kernels import as_pointer, call, copy_bytes, kernel
+from state.numba_kernels import as_pointer, call, carray, copy_bytes, kernel
 
 # The counters of a kernel that appends to up to three columns, an int64 array: rows, bytes of the columns, nulls of the
 # columns, and the column that had no room for the next row (-1 = none) with the bytes that the row needs there.

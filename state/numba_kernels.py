@@ -1,76 +1,64 @@
-"""Compiled kernels that call librdkafka: the decorator `kernel`, and the few pointer operations that numba lacks.
+"""Kernels: functions that numba compiles, for loops over columns and for calls of C libraries. What a module needs to define them.
 
-Kernels take addresses as arguments: a kernel that captures a ctypes function contains an address of this very process and
-cannot be cached on disk, whereas with int64 addresses the machine code is compiled once per machine. Invariants: all
-kernels release the GIL; a pointer is an int64; arguments and results of C calls are integers or pointers (both 64-bit
-ABIs pass them in registers, so int32 parameters may be passed as int64; of an int32 result only the low half counts).
+Importing numba takes 50 MB and half a second, and a driver imports the modules of all operators without ever running a kernel. So
+here are only stand-ins: the first kernel that runs imports numba (`state.numba_functions`). Numba asks a stand-in that a kernel
+refers to for its type by numba's own protocol, the attribute `_numba_type_`.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from typing import Any, TypeVar
-
-import numba
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import cgutils, types
-from numba.extending import intrinsic
-
-from state.machine_cache import cache_folder
+from functools import cached_property, update_wrapper
+from typing import Any, TypeVar, cast
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def _use_writable_cache() -> None:
-    """Gives numba a cache folder where it cannot write beside the source, which is where it writes by itself."""
-    folder = cache_folder()
-    if not os.environ.get("NUMBA_CACHE_DIR") and folder.name != "__pycache__":
-        numba.config.CACHE_DIR = str(folder)
+class _Kernel:
+    """A function that is compiled when it is called, or when a kernel that calls it is."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        update_wrapper(self, function)
+
+    @cached_property
+    def compiled(self) -> Any:
+        """Numba's dispatcher of the function."""
+        from state.numba_functions import compiled
+
+        return compiled(self._function)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.compiled(*arguments)
+
+    @property
+    def _numba_type_(self) -> Any:
+        return self.compiled._numba_type_
 
 
-_use_writable_cache()
+class _InKernels:
+    """A function of `state.numba_functions` that only kernels call."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @cached_property
+    def _numba_type_(self) -> Any:
+        from state import numba_functions
+
+        return numba_functions.type_of(getattr(numba_functions, self._name))
 
 
 def kernel(function: _Function) -> _Function:
-    """Compile on first call (or load from the disk cache), without the GIL."""
-    compiled: _Function = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
-    return compiled
+    """Decorator: compile on first call (or load from the disk cache), without the GIL."""
+    return cast(_Function, _Kernel(function))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def as_pointer(_context: Any, address: Any) -> Any:
-    """int64 address -> pointer, for `numba.carray`."""
-
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(types.voidptr))
-
-    return types.voidptr(types.int64), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def call(_context: Any, address: Any, arguments: Any) -> Any:
-    """Call the C function at `address` with a tuple of int64 arguments; its result as int64."""
-
-    def generate(_target: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        word = ir.IntType(64)
-        function = ir.FunctionType(word, [word] * arguments.count)
-        pointer = builder.inttoptr(values[0], function.as_pointer())
-        return builder.call(pointer, cgutils.unpack_tuple(builder, values[1], arguments.count))
-
-    if arguments.key[0] != types.int64:
-        raise numba.TypingError(f"arguments of a C call must be int64, not {arguments}")
-    return types.int64(types.int64, arguments), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def copy_bytes(_context: Any, target: Any, source: Any, size: Any) -> Any:
-    """Copy `size` bytes from one address to another."""
-
-    def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        byte_pointer = ir.IntType(8).as_pointer()
-        to, start = (builder.inttoptr(value, byte_pointer) for value in values[:2])
-        cgutils.raw_memcpy(builder, to, start, values[2], 1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), generate
+carray: Any = _InKernels("carray")
+"""`numba.carray`: an array at a pointer."""
+as_pointer: Any = _InKernels("as_pointer")
+"""int64 address -> pointer, for `carray`."""
+call: Any = _InKernels("call")
+"""Call the C function at an address with a tuple of int64 arguments; its result as int64."""
+copy_bytes: Any = _InKernels("copy_bytes")
+"""Copy a number of bytes from one address (the second argument) to another (the first)."""

@@ -14,6 +14,7 @@ FLOORS = [
     "state/secrets.py",
     "state/machine_cache.py",
     "state/c_library.py",
+    "state/numba_functions.py",
     "state/numba_kernels.py",
     "state/column_kernels.py",
     "state/kafka",

@@ -150,10 +150,15 @@ def _sleep_until(run: _Run, number: int) -> None:
 
 
 def _percentiles(found: Floats) -> dict[str, float]:
-    if np.isnan(found).any():
-        return {"without_result": int(np.isnan(found).sum())}
+    """Percentiles; a reading without a result counts as one that waits for ever, and percentiles that reach those are left out."""
+    waits = np.where(np.isnan(found), np.inf, found)
     wanted = {"p50_ms": 50, "p95_ms": 95, "p99_ms": 99, "max_ms": 100}
-    return {name: round(float(np.percentile(found, percent)), 1) for name, percent in wanted.items()}
+    values = {name: float(np.percentile(waits, percent, method="higher")) for name, percent in wanted.items()}
+    missing = int(np.isnan(found).sum())
+    return {
+        **{name: round(value, 1) for name, value in values.items() if np.isfinite(value)},
+        **({"without_result": missing} if missing else {}),
+    }
 
 
 def _after_crash(run: _Run, killed_at: float) -> dict[str, float]:

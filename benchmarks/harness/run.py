@@ -103,6 +103,8 @@ class Loaded:
         reason = peer.reason_against(self.workload.name)
         if reason is not None:
             return Run("not supported", why=[reason])
+        if self.workload.grows:
+            self.load()
         config = self.config(peer)
         system = self.options.make_system(peer, config, self.folder / config.application_id)
         bench = Bench(self.workload, self.options.size, peer, config, self.cluster, system, self._counts, self._end_ms)

@@ -82,6 +82,7 @@ class Workload(ABC):
         inputs: The roles of the input topics.
         outputs: The roles of the output topics.
         procedure: How it is run and measured: `drain`, `restore`, `latency` or `recovery`.
+        grows: Whether its input grows while a system runs, so that each run needs an input of its own.
         sizes: The number of records by name of the size (of the role that is measured first).
         parameters: What a peer needs to know besides the topics.
         closes: Whether closing records are needed.
@@ -92,6 +93,7 @@ class Workload(ABC):
     inputs: Sequence[str] = ("events",)
     outputs: Sequence[str] = ("out",)
     procedure: str = "drain"
+    grows: bool = False
     sizes: Mapping[str, int]
     parameters: Mapping[str, Any] = {}
     closes: bool = False

@@ -22,6 +22,7 @@ class Latency(Windows):
     name = "latency"
     title = "W1 paced at 20 000 records/s: input to read_committed reader"
     procedure = "latency"
+    grows = True
     rates = {"smoke": 2_000, "small": 20_000, "full": 20_000}
     sizes = {"smoke": 4_000, "small": 600_000, "full": 6_000_000}
     warm_up_s = {"smoke": 1, "small": 15, "full": 120}

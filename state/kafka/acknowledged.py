@@ -12,12 +12,11 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import carray
 
 from state.errors import KafkaClientError
 from state.kafka.native.interceptor import Interceptor, compiled
 from state.kafka.native.librdkafka import Library
-from state.numba_kernels import as_pointer
+from state.numba_kernels import as_pointer, carray
 
 _NAME = b"streams acknowledged"
 # rd_kafka_message_t as words of 8 bytes: the error is the low half of the first one.

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from numba import carray
 
 from state.kafka.columns import BinaryCells, BinaryColumn
-from state.numba_kernels import as_pointer, kernel
+from state.numba_kernels import as_pointer, carray, kernel
 
 NO_KEY = -1
 _SEED = 0x9747B28C

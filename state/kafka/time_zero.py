@@ -14,12 +14,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import carray
 
 from state.errors import KafkaClientError
 from state.kafka.native.interceptor import Interceptor, compiled
 from state.kafka.native.librdkafka import Library
-from state.numba_kernels import as_pointer, call
+from state.numba_kernels import as_pointer, call, carray
 
 MARK = -0x5A0F_C3E1_9B77_D264
 """Represents 0 until `on_send`. Negative, so never a real timestamp, and unlike any pointer, size or flag of a message."""

@@ -8,11 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import carray
 
 from state.column_kernels import BYTES, COUNTERS, DATA, MEMCMP, NULLS, ROWS, ColumnBuffers, add_cell, byte_at, cell
 from state.kafka.columns import BinaryCells
-from state.numba_kernels import as_pointer, kernel
+from state.numba_kernels import as_pointer, carray, kernel
 from state.tables import block_kernels
 
 Int64s = npt.NDArray[np.int64]

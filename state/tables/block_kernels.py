@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import carray
 
 from state.column_kernels import byte_at, compare
-from state.numba_kernels import as_pointer, kernel
+from state.numba_kernels import as_pointer, carray, kernel
 
 # Bytes of a key that one round of sorting looks at; the eighth byte of the sorted number says how many there are.
 _CHUNK = 7

@@ -1,6 +1,9 @@
 """The steady state: what is measured of a run, and from which commit on."""
 
+import numpy as np
+
 from benchmarks.harness.figures import steady
+from benchmarks.harness.latency import _percentiles
 from benchmarks.harness.monitor import Sample
 
 
@@ -36,3 +39,10 @@ def test_without_committed_offsets_the_output_shows_the_progress() -> None:
     ]
     found = steady(samples, 1_000, by_output=True)
     assert (found.records, found.seconds, found.whole) == (750, 5, False)
+
+
+def test_a_reading_without_a_result_counts_as_one_that_waits_for_ever() -> None:
+    found = np.arange(1_000, dtype=np.float64)
+    assert _percentiles(found) == {"p50_ms": 500.0, "p95_ms": 950.0, "p99_ms": 990.0, "max_ms": 999.0}
+    found[:20] = np.nan
+    assert _percentiles(found) == {"p50_ms": 520.0, "p95_ms": 970.0, "without_result": 20}

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state import errors, numba_kernels
+from state import errors, numba_functions
 from state.errors import FencedError
 from state.kafka.config import consumer_config, producer_config
 from state.kafka.headers import decode_headers, encode_headers
@@ -122,7 +122,8 @@ def test_warm_up_compiles_all_and_starts_no_client() -> None:
     code = (
         "import threading; from state.kafka.native.warm_up import warm_up; warm_up(); warm_up();"
         "from state.kafka.native import consume_kernel, produce_kernel; from state.kafka import partitioner;"
-        "print([f.signatures for f in (consume_kernel.gather, produce_kernel.produce_rows, partitioner.hash_cells)].count([]))"
+        "kernels = (consume_kernel.gather, produce_kernel.produce_rows, partitioner.hash_cells);"
+        "print([kernel.compiled.signatures for kernel in kernels].count([]))"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout == "0\n"
@@ -135,12 +136,12 @@ def test_kernels_are_cached_elsewhere_when_the_package_is_read_only(
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(os, "access", lambda *_: False)
-    numba_kernels._use_writable_cache()
+    numba_functions._use_writable_cache()
     (folder,) = tmp_path.iterdir()
     assert str(folder) == numba.config.CACHE_DIR
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o777)
-    numba_kernels._use_writable_cache()
+    numba_functions._use_writable_cache()
     assert str(folder) != numba.config.CACHE_DIR, "code is never loaded from a folder that others can write"
 
 

@@ -33,6 +33,23 @@ def test_a_process_that_plans_imports_neither_operators_nor_kernels() -> None:
     assert done.stdout == "set()\n"
 
 
+def test_a_driver_builds_and_plans_a_topology_without_numba() -> None:
+    program = """
+import sys
+import streams.spark.runner
+from streams import StreamsBuilder, TimeWindows, agg
+from streams.topology.plan import build_plan
+
+builder = StreamsBuilder()
+windowed = builder.stream("in").group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(10))
+windowed.aggregate(count=agg.count()).to_stream().to("out")
+build_plan(builder.build(), "application")
+print({"numba", "llvmlite"} & set(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "set()\n"
+
+
 class Numbers(DataSource):
     """A stream of three numbers."""
 

@@ -11,10 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import carray
 
 from state.column_kernels import BYTES, COUNTERS, DATA, FULL, ROWS, add_cell, byte_at, count_cell, has_room
-from state.numba_kernels import as_pointer, call, copy_bytes, kernel
+from state.numba_kernels import as_pointer, call, carray, copy_bytes, kernel
 
 # Words of rd_kafka_message_t (9 x 8 bytes).
 _ERROR, _PAYLOAD, _KEY, _OFFSET, _WORDS = 0, 3, 5, 7, 9

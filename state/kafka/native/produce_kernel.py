@@ -11,10 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import carray
 
 from state.column_kernels import cell
-from state.numba_kernels import as_pointer, call, kernel
+from state.numba_kernels import as_pointer, call, carray, kernel
 
 # rd_kafka_vu_t: int type, then a union padded to 64 bytes: 9 words of 8 bytes. Each is one argument of produceva.
 _WORDS = 9

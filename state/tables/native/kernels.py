@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import carray
 
 from state.column_kernels import BYTES, DATA, ENDS, FULL, ROWS, add_cell, cell, compare, has_room
-from state.numba_kernels import as_pointer, call, copy_bytes, kernel
+from state.numba_kernels import as_pointer, call, carray, copy_bytes, kernel
 
 FUNCTIONS = (
     "get_pinned",

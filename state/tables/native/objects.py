@@ -12,10 +12,10 @@ import ctypes
 
 import numba
 import numpy as np
-from numba import carray, types
+from numba import types
 
 from state.column_kernels import compare
-from state.numba_kernels import as_pointer, call, kernel
+from state.numba_kernels import as_pointer, call, carray, kernel
 
 # A block has the addresses of these functions, in this order, and behind them the words that follow.
 ROCKS = (

@@ -10,6 +10,7 @@ from streams.dsl.nodes.windowing.kind import Supplier, WindowKind, kind_of, segm
 from streams.dsl.options import Materialized
 from streams.errors import TopologyError
 from streams.model.windows import TimeWindows, Windows
+from streams.operators.aggregate.columns.column_aggregate import ColumnAggregate
 from streams.operators.aggregate.emit_on_close import WindowAggregateOnClose
 from streams.operators.aggregate.field_aggregates import FieldAggregates
 from streams.operators.aggregate.functions import AggregationFunctions
@@ -61,9 +62,6 @@ class TumblingOrHopping(_ByStart[TimeWindows]):
 
     def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
         """Groups are folded in columns."""
-        # Imports numba, which takes longer than importing all the rest of the DSL.
-        from streams.operators.aggregate.columns.column_aggregate import ColumnAggregate
-
         return partial(ColumnAggregate, store, fields.aggregates, self.windows, caching=how.caching, bare=fields.bare)
 
 

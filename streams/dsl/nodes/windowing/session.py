@@ -8,6 +8,7 @@ from state.stores.spec import StoreKind, StoreSpec
 from streams.dsl.nodes.windowing.kind import Supplier, WindowKind, kind_of, own_class, segmented_store
 from streams.dsl.options import Materialized
 from streams.model.windows import SessionWindows
+from streams.operators.aggregate.columns.session_columns import SessionColumnAggregate
 from streams.operators.aggregate.field_aggregates import FieldAggregates
 from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.aggregate.session_aggregate import SessionAggregate
@@ -55,9 +56,6 @@ class Session(WindowKind[SessionWindows]):
 
     def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
         """Sessions are merged in columns."""
-        # Imports numba, as in `by_start`.
-        from streams.operators.aggregate.columns.session_columns import SessionColumnAggregate
-
         return partial(
             SessionColumnAggregate,
             store,

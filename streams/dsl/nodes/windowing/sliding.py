@@ -8,6 +8,7 @@ from state.stores.spec import StoreKind, StoreSpec
 from streams.dsl.nodes.windowing.kind import Supplier, WindowKind, kind_of, own_class, segmented_store
 from streams.dsl.options import Materialized
 from streams.model.windows import SlidingWindows
+from streams.operators.aggregate.columns.sliding_columns import SlidingColumnAggregate
 from streams.operators.aggregate.field_aggregates import FieldAggregates
 from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.aggregate.sliding_aggregate import SlidingAggregate
@@ -48,7 +49,4 @@ class Sliding(WindowKind[SlidingWindows]):
 
     def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
         """Windows are filled in columns."""
-        # Imports numba, as in `by_start`.
-        from streams.operators.aggregate.columns.sliding_columns import SlidingColumnAggregate
-
         return partial(SlidingColumnAggregate, store, self.windows, fields, caching=how.caching)

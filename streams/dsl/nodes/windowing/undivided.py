@@ -8,6 +8,7 @@ from state.stores.spec import StoreSpec
 from streams.dsl.nodes.materialize import key_value_store
 from streams.dsl.nodes.windowing.kind import Supplier, WindowKind
 from streams.dsl.options import Materialized
+from streams.operators.aggregate.columns.column_aggregate import ColumnAggregate
 from streams.operators.aggregate.field_aggregates import FieldAggregates
 from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.aggregate.stream_aggregate import StreamAggregate
@@ -43,7 +44,4 @@ class Undivided(WindowKind[None]):
 
     def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
         """Groups are folded in columns."""
-        # Imports numba, which takes longer than importing all the rest of the DSL.
-        from streams.operators.aggregate.columns.column_aggregate import ColumnAggregate
-
         return partial(ColumnAggregate, store, fields.aggregates, self.windows, caching=how.caching, bare=fields.bare)

@@ -1,0 +1,84 @@
+"""What kernels are compiled with: numba, and the few pointer operations that it lacks. Imported by the first kernel that runs.
+
+Kernels take addresses as arguments: a kernel that captures a ctypes function contains an address of this very process and
+cannot be cached on disk, whereas with int64 addresses the machine code is compiled once per machine. Invariants: all
+kernels release the GIL; a pointer is an int64; arguments and results of C calls are integers or pointers (both 64-bit
+ABIs pass them in registers, so int32 parameters may be passed as int64; of an int32 result only the low half counts).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numba
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import carray
+from numba.core import cgutils, types
+from numba.core.registry import cpu_target
+from numba.extending import intrinsic
+
+from state.machine_cache import cache_folder
+
+__all__ = ["as_pointer", "call", "carray", "compiled", "copy_bytes", "type_of"]
+
+
+def _use_writable_cache() -> None:
+    """Gives numba a cache folder where it cannot write beside the source, which is where it writes by itself."""
+    folder = cache_folder()
+    if not os.environ.get("NUMBA_CACHE_DIR") and folder.name != "__pycache__":
+        numba.config.CACHE_DIR = str(folder)
+
+
+_use_writable_cache()
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """A kernel, compiled at its first call (or loaded from the disk cache), without the GIL."""
+    return numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+
+
+def type_of(function: object) -> Any:
+    """The type under which numba's compiler knows a function that kernels may call."""
+    context = cpu_target.typing_context
+    context.refresh()
+    return context.resolve_value_type(function)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def as_pointer(_context: Any, address: Any) -> Any:
+    """int64 address -> pointer, for `numba.carray`."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(types.voidptr))
+
+    return types.voidptr(types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def call(_context: Any, address: Any, arguments: Any) -> Any:
+    """Call the C function at `address` with a tuple of int64 arguments; its result as int64."""
+
+    def generate(_target: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        word = ir.IntType(64)
+        function = ir.FunctionType(word, [word] * arguments.count)
+        pointer = builder.inttoptr(values[0], function.as_pointer())
+        return builder.call(pointer, cgutils.unpack_tuple(builder, values[1], arguments.count))
+
+    if arguments.key[0] != types.int64:
+        raise numba.TypingError(f"arguments of a C call must be int64, not {arguments}")
+    return types.int64(types.int64, arguments), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def copy_bytes(_context: Any, target: Any, source: Any, size: Any) -> Any:
+    """Copy `size` bytes from one address to another."""
+
+    def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        byte_pointer = ir.IntType(8).as_pointer()
+        to, start = (builder.inttoptr(value, byte_pointer) for value in values[:2])
+        cgutils.raw_memcpy(builder, to, start, values[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
