@@ -38,6 +38,8 @@ def write_growth(results: Sequence[Result], folder: Path) -> list[Path]:
     if not lines or find_spec("matplotlib") is None:
         return []
     pyplot = _pyplot()
+    from matplotlib import ticker
+
     rows = math.ceil(len(lines) / 3)
     canvas, grid = pyplot.subplots(rows, 3, figsize=(11, 3 * rows), squeeze=False)
     for axes in grid.flat[len(lines) :]:
@@ -46,7 +48,9 @@ def write_growth(results: Sequence[Result], folder: Path) -> list[Path]:
         axes.plot(*zip(*found, strict=True), marker="o")
         if found[0][0] > 0:
             axes.set_xscale("log")
-        axes.set_ylim(bottom=0)
+            # A series of less than two decades would have labels for each step, on top of one another.
+            axes.xaxis.set_minor_formatter(ticker.NullFormatter())
+        axes.set_ylim(0, 1.1 * max(cpu for _, cpu in found))
         axes.set_title(SERIES[name].title, fontsize=9)
         axes.grid(alpha=0.3)
     grid[0][0].set_ylabel("CPU µs a record")
