@@ -1,6 +1,6 @@
 """Kernels: functions that numba compiles, for loops over columns and for calls of C libraries. What a module needs to define them.
 
-Importing numba takes 50 MB and half a second, and a driver imports the modules of all operators without ever running a kernel. So
+Importing numba takes 50 MB and 0.15 s of CPU, and a driver imports the modules of all operators without ever running a kernel. So
 here are only stand-ins: the first kernel that runs imports numba (`state.numba_functions`). Numba asks a stand-in that a kernel
 refers to for its type by numba's own protocol, the attribute `_numba_type_`.
 """

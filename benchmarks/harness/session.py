@@ -53,7 +53,8 @@ def measured(
     """
     workload, options = loaded.workload, loaded.options
     runs: dict[str, list[Run]] = {one.name: [] for one in peers}
-    loaded.load()
+    if not workload.grows:
+        loaded.load()
     try:
         for one, done in repeat(loaded, peers, times):
             runs[one.name].append(done)

@@ -17,7 +17,7 @@ from itertools import islice
 from streams.source.sampling import NEAR_END, BacklogSamples, Curve, Positions, Samples, TopicPartition
 
 ROUNDS = 6
-"""Most rounds of sampling for one micro-batch. One or two are usual: the rest is known from earlier micro-batches."""
+"""Most rounds of sampling for one micro-batch. Three or four are usual; what earlier micro-batches have seen is reused."""
 NEAR = 256
 """A cut is certain once a record near it was sampled: no further away than this fraction of the partition's share."""
 BETWEEN = 32
