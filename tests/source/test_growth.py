@@ -8,10 +8,11 @@ import pytest
 
 from state.kafka.sampler import SampledRecord
 from streams.source.backlog import Backlog
-from streams.source.growth import FACTOR, FIRST_RECORDS, LONGEST_MS, WANTED_MS, BatchGrowth
+from streams.source.growth import FACTOR, FIRST_RECORDS, LONGEST, WANTED_MS, BatchGrowth
 
 WAITING = 10_000_000
 PLACE = ("t", 0)
+LONGEST_MS = LONGEST * WANTED_MS
 
 
 @dataclass
@@ -28,6 +29,17 @@ def after(growth: BatchGrowth, clock: Clock, took_ms: int) -> int:
     clock.now_ms += took_ms
     growth.next()
     return growth.records
+
+
+def sizes_of(fixed_ms: int, us_a_record: int, micro_batches: int = 12, interval_ms: int = 0) -> list[int]:
+    """The sizes of micro-batches that take a fixed time, and some for each record."""
+    clock = Clock()
+    growth = BatchGrowth(clock, interval_ms)
+    sizes = [growth.records]
+    for _ in range(micro_batches):
+        took_ms = fixed_ms + sizes[-1] * us_a_record // 1_000
+        sizes.append(after(growth, clock, max(interval_ms, took_ms)))
+    return sizes
 
 
 def test_a_backlog_is_read_in_growing_micro_batches_up_to_the_limits() -> None:
@@ -61,9 +73,7 @@ def test_a_later_micro_batch_grows_or_shrinks_with_the_time_it_takes(took_ms: in
 
 
 def test_no_micro_batch_shrinks_below_the_first_one() -> None:
-    clock = Clock()
-    growth = BatchGrowth(clock)
-    assert [after(growth, clock, 100 * LONGEST_MS) for _ in range(3)][-1] == FIRST_RECORDS
+    assert sizes_of(fixed_ms=0, us_a_record=100_000)[-1] == FIRST_RECORDS
 
 
 def test_a_trigger_interval_is_no_sign_of_slowness() -> None:
@@ -81,3 +91,28 @@ def test_time_without_a_backlog_does_not_count() -> None:
     clock.now_ms += 100 * LONGEST_MS
     growth.next()
     assert growth.records == before
+
+
+@pytest.mark.parametrize("fixed_ms", [WANTED_MS, LONGEST_MS - 500, LONGEST_MS + 500, 20 * LONGEST_MS])
+@pytest.mark.parametrize("interval_ms", [0, 1_000])
+def test_what_every_micro_batch_takes_is_no_reason_to_stay_small(fixed_ms: int, interval_ms: int) -> None:
+    """With 32 tasks on two cores a micro-batch took 3 s whatever was in it; it stayed small, and read 13 600 records/s for ever."""
+    size = sizes_of(fixed_ms, us_a_record=10, interval_ms=interval_ms)[-1]
+    assert size * 10 / 1_000 >= 0.9 * fixed_ms
+
+
+def test_a_slow_function_of_the_user_is_told_from_fixed_costs_and_keeps_micro_batches_small() -> None:
+    sizes = sizes_of(fixed_ms=100, us_a_record=500)
+    assert max(sizes[5:]) * 500 / 1_000 <= LONGEST_MS
+
+
+def test_one_slow_micro_batch_is_outlived() -> None:
+    """As when the machine stood still for a minute."""
+    clock = Clock()
+    growth = BatchGrowth(clock)
+    for _ in range(6):
+        after(growth, clock, 300 + growth.records // 500)
+    before = growth.records
+    after(growth, clock, 60_000)
+    sizes = [after(growth, clock, 300 + growth.records // 500) for _ in range(6)]
+    assert before / 2 < sizes[-1] < before * 2
