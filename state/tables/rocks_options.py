@@ -34,8 +34,19 @@ class RocksSettings:
 
 
 DEFAULT_SETTINGS = RocksSettings()
-FORMAT_VERSION = 5
-"""Of table files: every RocksDB since 6.6 reads it, so rocksdict and the library of pyspark's jar read each other's files."""
+
+BLOCKS: Mapping[str, int | bool] = {
+    # Every RocksDB since 6.6 reads it, so rocksdict and the library of pyspark's jar read each other's files.
+    "format_version": 5,
+    # Indexes and filters grow with the state, so they share the cache's memory; in parts of 4 KiB, each read when it is needed.
+    # A filter in one piece has a bit for each key of its file: once it no longer fits into a shard of the cache (half a megabyte
+    # of a small one), each look-up would read all of it again.
+    "cache_index_and_filter_blocks": True,
+    "partition_filters": True,
+    "pin_top_level_index_and_filter": True,
+    "pin_l0_filter_and_index_blocks_in_cache": True,
+}
+"""Options of table files by the names of RocksDB's C API, for rocksdict and the C API alike."""
 
 TUNING: Mapping[str, int | bool] = {
     "create_if_missing": True,
@@ -88,9 +99,9 @@ def _database_options(settings: RocksSettings, _process: int) -> Any:
     blocks = rocksdict.BlockBasedOptions()
     blocks.set_block_cache(cache)
     blocks.set_bloom_filter(settings.bloom_bits, False)
-    blocks.set_cache_index_and_filter_blocks(True)
-    blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
-    blocks.set_format_version(FORMAT_VERSION)
+    blocks.set_index_type(rocksdict.BlockBasedIndexType.two_level_index_search())
+    for name, value in BLOCKS.items():
+        getattr(blocks, f"set_{name}")(value)
     options = rocksdict.Options(raw_mode=True)
     options.set_block_based_table_factory(blocks)
     options.set_write_buffer_manager(

@@ -6,7 +6,9 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -260,3 +262,22 @@ def test_either_kind_opens_what_the_other_has_written(tmp_path, Table):
     table = Table(tmp_path / "db")
     assert list(table.scan(b"", None)) == [*expected[1:], (b"y", b"1"), *((b"z%05d" % i, b"v") for i in range(5000))]
     table.close()
+
+
+def test_a_look_up_reads_little_however_many_rows_a_file_has(tmp_path, Table):
+    """Filters in one piece were read as a whole for each look-up, once they were larger than a part of the cache."""
+    table = Table(tmp_path / "db", RocksSettings(block_cache_bytes=1 << 20, write_buffer_bytes=1 << 19))
+    numbers = np.arange(1_000_000)
+    keys = pa.array(np.char.add(b"key-", numbers.astype("S7")), pa.binary()).sort()
+    table.write_sorted([(keys, pa.array([b"value"] * len(keys), pa.binary()))])
+    asked = keys.take(pa.array(np.random.default_rng(1).choice(numbers, 1_000)))
+    table.get_columns(asked)
+    before = read_bytes()
+    assert table.get_columns(asked).null_count == 0
+    assert (read_bytes() - before) / len(asked) < 20_000
+    table.close()
+
+
+def read_bytes() -> int:
+    """The bytes that this process has read from files, from the page cache or from disk."""
+    return int(dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())["rchar"])

@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from state.tables.native.library import library
-from state.tables.rocks_options import FORMAT_VERSION, TUNING, RocksSettings
+from state.tables.rocks_options import BLOCKS, TUNING, RocksSettings
 
 # Values of RocksDB's enumerations.
-_LZ4, _UNIVERSAL = 4, 1
+_LZ4, _UNIVERSAL, _TWO_LEVEL_INDEX_SEARCH = 4, 1, 2
 
 
 class Handles(NamedTuple):
@@ -47,9 +47,9 @@ def _handles(settings: RocksSettings, _process: int) -> Handles:
     blocks = rocks.block_based_options_create()
     rocks.block_based_options_set_block_cache(blocks, cache)
     rocks.block_based_options_set_filter_policy(blocks, rocks.filterpolicy_create_bloom_full(settings.bloom_bits))
-    rocks.block_based_options_set_cache_index_and_filter_blocks(blocks, True)
-    rocks.block_based_options_set_pin_l0_filter_and_index_blocks_in_cache(blocks, True)
-    rocks.block_based_options_set_format_version(blocks, FORMAT_VERSION)
+    rocks.block_based_options_set_index_type(blocks, _TWO_LEVEL_INDEX_SEARCH)
+    for name, value in BLOCKS.items():
+        getattr(rocks, f"block_based_options_set_{name}")(blocks, value)
     database = rocks.options_create()
     rocks.options_set_block_based_table_factory(database, blocks)
     manager = rocks.write_buffer_manager_create_with_cache(settings.write_buffer_bytes, cache, False)
