@@ -37,6 +37,7 @@ class _Run:
         sent = self.pacer.stop()
         self.bench.wait(monitor, more=sent)
         time.sleep(_LEAD_S)
+        self.reader.read_to_end()
         return self.workload.verify_paced(self.bench.size, self.bench.output, self.load, sent)
 
     def latencies(self, begin: int, end: int) -> Floats:

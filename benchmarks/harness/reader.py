@@ -10,12 +10,14 @@ from types import TracebackType
 import numpy as np
 import numpy.typing as npt
 import orjson
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from benchmarks.generators.records import Columns
+from benchmarks.harness.monitor import TooSlowError
 from benchmarks.workloads.base import windowed_key
 
 Floats = npt.NDArray[np.float64]
+_TO_END_S = 30.0
 
 
 class ArrivalReader:
@@ -37,9 +39,11 @@ class ArrivalReader:
                 "auto.offset.reset": "earliest",
                 "fetch.wait.max.ms": 50,
                 "fetch.queue.backoff.ms": 1,
+                "enable.partition.eof": True,
             }
         )
         self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+        self._behind = set(range(partitions))
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="arrivals", daemon=True)
         self._found: list[tuple[float, bytes, bytes]] = []
@@ -58,8 +62,29 @@ class ArrivalReader:
     def _run(self) -> None:
         while not self._stop.is_set():
             message = self._consumer.poll(0.05)
-            if message is not None and message.error() is None and message.value() is not None:
+            if message is not None:
+                self._note(message)
+
+    def _note(self, message: Message) -> None:
+        error, partition = message.error(), message.partition()
+        if error is None:
+            self._behind.add(partition)
+            if message.value() is not None:
                 self._found.append((time.time() * 1_000, message.key(), message.value()))
+        elif error.code() == KafkaError._PARTITION_EOF:
+            self._behind.discard(partition)
+
+    def read_to_end(self) -> None:
+        """Waits until everything that is committed now has been read.
+
+        Raises:
+            TooSlowError: That takes longer than half a minute.
+        """
+        until = time.monotonic() + _TO_END_S
+        while self._behind:
+            if time.monotonic() > until:
+                raise TooSlowError(f"partitions {sorted(self._behind)} of the results were not read to their ends")
+            time.sleep(0.05)
 
     def arrivals(self) -> Columns:
         """All results: `key`, `start`, `t` (the largest time of an input record in it) and `at` (when it arrived)."""

@@ -146,7 +146,7 @@ equals a recomputation that shares no code with any of the systems. CPU is that 
 for a record in the steady state: from the first commit behind a fifth of the input to the last one. Memory is the largest sum of
 the proportional set sizes (a page that processes share counts once). Figures are medians, with the range in brackets. The probe is
 the CPU time of a small fixed piece of work, measured all the time beside a run: where it is larger, the machine was slower. Runs
-during which the machine stood still for half a second or longer are repeated, up to four times; where none was without, the last
+during which the machine stood still for a hundredth of the time are repeated, up to four times; where none was without, the last
 column says for how long.
 `benchmarks/README.md` describes the workloads and how to repeat this.
 

@@ -89,8 +89,8 @@ class Disturbed:
         return self.left.pop(0)
 
 
-def a_run_of(stood_still_s: float, outcome: str = "verified") -> Run:
-    return Run(outcome, figures={"stood_still_s": stood_still_s})
+def a_run_of(stood_still_s: float, outcome: str = "verified", seconds: float = 20.0) -> Run:
+    return Run(outcome, seconds=seconds, figures={"stood_still_s": stood_still_s})
 
 
 @pytest.mark.parametrize(
@@ -99,6 +99,7 @@ def a_run_of(stood_still_s: float, outcome: str = "verified") -> Run:
         ("small", [(3.0,), (0.0,), (0.0,)], 1, 1),
         ("small", [(3.0,), (2.0,), (4.0,), (5.0,), (0.0,)], 1, 1),
         ("small", [(3.0,), (0.0, "wrong"), (0.0,)], 1, 1),  # never hidden by a better one
+        ("small", [(3.0, "verified", 400.0), (0.0,)], 0, 1),  # too little of a long run to matter
         ("smoke", [(3.0,), (0.0,)], 0, 1),
     ],
 )

@@ -24,4 +24,5 @@ def test_the_engine_computes_what_the_verifier_expects(
     assert run.outcome == "verified", run.why
     assert run.records > 0
     assert run.figures["internal_records"] > 0
+    assert "without_result" not in run.figures
     loaded.delete()

@@ -17,7 +17,7 @@ import org.apache.kafka.streams.state.KeyValueStore;
 /** Joins of streams with streams and with tables. */
 final class Joins {
     private static final Serde<String> KEY = Serdes.String();
-    private static final Serde<Values.Event> EVENT = Json.of(Values.Event.class);
+    private static final Serde<Values.WholeEvent> EVENT = Json.of(Values.WholeEvent.class);
     private static final Serde<Values.Reading> READING = Json.of(Values.Reading.class);
 
     private Joins() {}
@@ -44,13 +44,13 @@ final class Joins {
 
     static void streamTable(StreamsBuilder builder, Config config) {
         KTable<String, Values.Version> table = table(builder, config, "table", Values.Version.class);
-        events(builder, config, "events")
+        builder.stream(config.topic("events"), Consumed.with(KEY, Json.of(Values.Event.class)))
                 .leftJoin(table, (event, row) -> new Values.Versioned(event.n(), row == null ? null : row.version()))
                 .to(config.topic("out"), Produced.with(KEY, Json.of(Values.Versioned.class)));
     }
 
     static void tableFill(StreamsBuilder builder, Config config) {
-        KTable<String, Values.Event> rows = table(builder, config, "rows", Values.Event.class);
+        KTable<String, Values.WholeEvent> rows = table(builder, config, "rows", Values.WholeEvent.class);
         builder.stream(config.topic("probes"), Consumed.with(KEY, Json.of(Values.Probe.class)))
                 .join(rows, (probe, row) -> new Values.Answer(probe.p(), row.n()))
                 .to(config.topic("out"), Produced.with(KEY, Json.of(Values.Answer.class)));
@@ -71,7 +71,7 @@ final class Joins {
         Windows.write(sums, config, "window_ms");
     }
 
-    private static KStream<String, Values.Event> events(StreamsBuilder builder, Config config, String role) {
+    private static KStream<String, Values.WholeEvent> events(StreamsBuilder builder, Config config, String role) {
         return builder.stream(config.topic(role), Consumed.with(KEY, EVENT));
     }
 

@@ -8,7 +8,10 @@ final class Values {
 
     record Event(long n, double v) {}
 
-    record Version(long version) {}
+    /** With the padding, which no result needs: joins and tables store whole records here as in the other systems. */
+    record WholeEvent(long n, double v, String pad) {}
+
+    record Version(long version, String pad) {}
 
     record Probe(long p) {}
 
