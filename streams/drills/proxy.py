@@ -57,8 +57,10 @@ class Rule:
         api_key: of the requests.
         action: what happens to them.
         contains: bytes that they must contain, such as a transactional id.
+        but_not: bytes that they must not contain, such as what `producer` gives; empty: none.
         times: how often.
         hit: set once it has happened.
+        taken: the requests that it happens to.
         senders: the clients' ports, of those that it has happened to.
         replies: what the broker has answered to requests that were held.
     """
@@ -66,10 +68,12 @@ class Rule:
     api_key: int
     action: Action
     contains: bytes = b""
+    but_not: bytes = b""
     times: int = 1
     hit: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)
     answered: threading.Event = field(default_factory=threading.Event)
+    taken: list[bytes] = field(default_factory=list)
     senders: list[int] = field(default_factory=list)
     replies: list[bytes] = field(default_factory=list)
 
@@ -78,7 +82,10 @@ class Rule:
         (key,) = struct.unpack_from(">h", frame)
         if self.times == 0 or key != self.api_key or self.contains not in frame:
             return False
+        if self.but_not and self.but_not in frame:
+            return False
         self.times -= 1
+        self.taken.append(frame)
         return True
 
     def struck(self, sender: int) -> None:
@@ -89,6 +96,10 @@ class Rule:
     def release(self) -> None:
         """Lets what is held go on its way."""
         self.released.set()
+
+    def producer(self) -> bytes:
+        """The producer's id and epoch in an EndTxn (versions below 3), as they stand there; a flag comes after them."""
+        return self.taken[0][-11:-1]
 
     def error_code(self, timeout_s: float = 30) -> int:
         """Kafka's error code in the answer to a held EndTxn (versions below 3), once it is there."""
@@ -166,9 +177,9 @@ class Proxy:
             self._thread.join()
         self._loop.close()
 
-    def on(self, api_key: int, action: Action, contains: bytes = b"", times: int = 1) -> Rule:
+    def on(self, api_key: int, action: Action, contains: bytes = b"", times: int = 1, but_not: bytes = b"") -> Rule:
         """Adds a rule; the first one that takes a request counts."""
-        rule = Rule(api_key, action, contains, times)
+        rule = Rule(api_key, action, contains, but_not, times)
         self._rules.append(rule)
         return rule
 

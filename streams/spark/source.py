@@ -9,8 +9,10 @@ nothing: planning (`streams.source`) and reading (`streams.spark.read`) are impo
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pyspark import cloudpickle
@@ -100,6 +102,22 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         assert isinstance(partition, BatchPartition)
         return chain.from_iterable(read_partition(self._job, one) for one in partition.planned)
+
+    def stop(self) -> None:
+        """Sees to it that the process, which has nothing left to do, ends without a word if Spark has hung up.
+
+        That is how a query ends. Spark's own code in this process takes it for an error, tries to tell Spark, and prints the
+        failure of that, unless Spark ends the process before.
+        """
+        sys.excepthook = _print_unless_hung_up
+
+
+def _print_unless_hung_up(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    first = error
+    while first.__context__ is not None:
+        first = first.__context__
+    if not isinstance(first, (EOFError, ConnectionError)):
+        sys.__excepthook__(kind, error, trace)
 
 
 class KafkaSource(DataSource):

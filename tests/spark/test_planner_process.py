@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,13 +12,19 @@ from typing import Any, cast
 
 import pytest
 from py4j.protocol import Py4JError
+from pyspark import cloudpickle
+from pyspark.serializers import read_int, write_int, write_with_length
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
 
-from streams.drills.processes import wait_until
+from streams.drills.processes import own_environment, wait_until
 from streams.spark.jvm.planners import PLANNERS, Planning, end_planners
+from streams.spark.source import KafkaSource
 from tests.spark.processes import command_lines
 
+NO_FUNCTION = -1
+"""No number of a function of a reader."""
 PROGRAM = """
 import sys
 import streams.spark.source
@@ -100,6 +108,41 @@ def test_processes_that_plan_are_ended_and_come_again_with_the_next_query(spark:
         # One server for each of the three kinds; nobody else plans in the session of the tests.
         assert end_planners(spark) == 3
         wait_until(lambda: not planners(), 20, "the processes remain")
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_a_reader_ends_quietly_when_spark_hangs_up(tmp_path: Path, failing: bool) -> None:
+    """As at Ctrl-C on a slow machine, where the process may print something before Spark ends it. Real errors are printed."""
+    with socket.socket(socket.AF_UNIX) as spark_side:
+        spark_side.bind(str(tmp_path / "socket"))
+        spark_side.listen()
+        spark_side.settimeout(60)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pyspark.sql.streaming.python_streaming_source_runner"],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**own_environment(), "PYTHON_WORKER_FACTORY_SOCK_PATH": str(tmp_path / "socket")},
+        )
+        with spark_side.accept()[0] as connection, connection.makefile("rwb") as spark:
+            assert read_int(spark) == process.pid
+            for text in (f"{sys.version_info.major}.{sys.version_info.minor}", str(tmp_path)):
+                write_with_length(text.encode(), spark)
+            write_int(0, spark)  # files to import from
+            write_with_length(cloudpickle.dumps(KafkaSource({})), spark)
+            write_with_length(StructType().json().encode(), spark)
+            write_int(1, spark)  # records of an Arrow batch
+            spark.flush()
+            assert read_int(spark) == 0  # the reader is there
+            process.send_signal(signal.SIGSTOP)
+            if failing:
+                write_int(NO_FUNCTION, spark)
+    process.send_signal(signal.SIGCONT)
+    printed = process.communicate(timeout=60)[1]
+    assert process.returncode != 0
+    if failing:
+        assert "IllegalArgumentException" in printed
+    else:
+        assert printed == ""
 
 
 class OtherSpark:
