@@ -16,7 +16,8 @@ from benchmarks.generators.records import Batch, Columns
 from benchmarks.generators.text import padded, texts
 from topologies.devices_data import VALUE_BYTES, device_names
 
-_TICK_S = 0.005
+TICK_S = 0.005
+"""How often the generator looks for readings that are due."""
 _FIRST = 1_000_000
 _SAMPLE = padded('{"d":"dev-DDDDDD","s":SSSSSSS,"t":TTTTTTTTTTTTT,"v":[VV.WWW,50.000,50.000],"st":"ok"', VALUE_BYTES)
 
@@ -94,7 +95,7 @@ class Pacer:
         return self.sent
 
     def _run(self) -> None:
-        while not self._stop.wait(_TICK_S):
+        while not self._stop.wait(TICK_S):
             now = time.time() * 1_000
             due = int((now - self._load.start_ms) * self._load.rate / 1_000)
             if due > self.sent:

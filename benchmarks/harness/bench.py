@@ -19,7 +19,10 @@ from benchmarks.workloads.base import Output, RunConfig, Workload
 
 QUIET_S = {"offsets": 0.5, "outputs": 10.0}
 """How long nothing may change before a system counts as done, by how the peer shows its progress."""
-TIMEOUT_S = {"smoke": 180.0, "small": 3600.0, "full": 7200.0}
+TIMEOUT_S = {"smoke": 180.0, "small": 900.0, "full": 7200.0}
+"""How long a run may take, by its size."""
+SLOWEST_PER_S = 10_000
+"""Records that a run may take a second for, if that is longer: series of growth load what they like."""
 _MOST_ROUNDS = 5
 _ROUND_S = 2.0
 """Between two verdicts. More than a second: Kafka Streams looks for unmatched rows of joins once a second."""
@@ -75,7 +78,7 @@ class Bench:
     @property
     def timeout_s(self) -> float:
         """How long a run may take."""
-        return TIMEOUT_S[self.size]
+        return max(TIMEOUT_S[self.size], sum(self.loaded.values()) / SLOWEST_PER_S)
 
     @property
     def by_output(self) -> bool:

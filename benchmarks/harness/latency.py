@@ -11,19 +11,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.generators.load import Loader
-from benchmarks.generators.paced import Paced, Pacer
+from benchmarks.generators.paced import TICK_S, Paced, Pacer
 from benchmarks.harness.bench import Bench, Measured
-from benchmarks.harness.monitor import Monitor
+from benchmarks.harness.monitor import Monitor, TooSlowError
 from benchmarks.harness.reader import ArrivalReader, Floats, latencies
 from benchmarks.usage import TreeUsage
 from benchmarks.verify.compare import Verdict
 from benchmarks.workloads.paced import Latency
 
 _LEAD_S = 1.0
+LATE_S = 60.0
+"""How late the generator may be: longer than the machine stands still."""
 
 
 @dataclass
-class _Run:
+class PacedRun:
     """A running system under a paced load."""
 
     bench: Bench
@@ -36,7 +38,6 @@ class _Run:
         """Ends the load, waits for all results and verifies them."""
         sent = self.pacer.stop()
         self.bench.wait(monitor, more=sent)
-        time.sleep(_LEAD_S)
         self.reader.read_to_end()
         return self.workload.verify_paced(self.bench.size, self.bench.output, self.load, sent)
 
@@ -62,10 +63,10 @@ def latency(bench: Bench) -> Measured:
             with _paced(bench) as run:
                 run.pacer.start()
                 begin = _measured_from(run)
-                _sleep_until(run, begin)
+                sleep_until(run, begin)
                 cpu, started = usage.cpu_by_name(), time.perf_counter()
                 count = run.workload.sizes[bench.size]
-                _sleep_until(run, begin + count)
+                sleep_until(run, begin + count)
                 seconds = time.perf_counter() - started
                 used = {kind: value - cpu.get(kind, 0.0) for kind, value in usage.cpu_by_name().items()}
                 verdict = run.finish(monitor)
@@ -99,12 +100,12 @@ def recovery(bench: Bench) -> Measured:
             with _paced(bench) as run:
                 run.pacer.start()
                 begin = _measured_from(run)
-                _sleep_until(run, begin)
+                sleep_until(run, begin)
                 killed_at = time.time() * 1_000
                 bench.system.kill()
                 bench.system.start()
                 with bench.usage() as again, bench.monitor(again) as monitor:
-                    _sleep_until(run, begin + run.workload.sizes[bench.size])
+                    sleep_until(run, begin + run.workload.sizes[bench.size])
                     verdict = run.finish(monitor)
                     figures = _after_crash(run, killed_at)
     finally:
@@ -121,7 +122,7 @@ def recovery(bench: Bench) -> Measured:
 
 
 @contextmanager
-def _paced(bench: Bench) -> Iterator[_Run]:
+def _paced(bench: Bench) -> Iterator[PacedRun]:
     workload = bench.workload
     assert isinstance(workload, Latency)
     # A producer that waits for company would add to every latency.
@@ -131,23 +132,29 @@ def _paced(bench: Bench) -> Iterator[_Run]:
     pacer = Pacer(load, "events", loader.send)
     try:
         with ArrivalReader(bench.cluster.client, bench.config.topics["out"], bench.config.partitions) as reader:
-            yield _Run(bench, workload, load, pacer, reader)
+            yield PacedRun(bench, workload, load, pacer, reader)
     finally:
         pacer.stop()
         loader.flush()
         loader.close()
 
 
-def _measured_from(run: _Run) -> int:
+def _measured_from(run: PacedRun) -> int:
     return run.workload.warm_up_s[run.bench.size] * run.load.rate
 
 
-def _sleep_until(run: _Run, number: int) -> None:
-    """Waits until a reading is due, and looks after the system meanwhile."""
+def sleep_until(run: PacedRun, number: int) -> None:
+    """Waits until so many readings are due and sent, and looks after the system meanwhile."""
     due_s = (run.load.start_ms + number * 1_000 / run.load.rate) / 1_000
     while (left := due_s - time.time()) > 0:
         run.bench.system.check()
         time.sleep(min(left, 0.5))
+    while run.pacer.sent < number:
+        if time.time() > due_s + LATE_S:
+            raise TooSlowError(
+                f"the generator has sent {run.pacer.sent:,} readings, and {number:,} were due {LATE_S} s ago"
+            )
+        time.sleep(TICK_S)
 
 
 def _percentiles(found: Floats) -> dict[str, float]:
@@ -162,7 +169,7 @@ def _percentiles(found: Floats) -> dict[str, float]:
     }
 
 
-def _after_crash(run: _Run, killed_at: float) -> dict[str, float]:
+def _after_crash(run: PacedRun, killed_at: float) -> dict[str, float]:
     """Times after the crash: to the first new result, and until results are as fresh as before."""
     before = run.latencies(0, int((killed_at - run.load.start_ms) * run.load.rate / 1_000))
     usual = float(np.nanpercentile(before, 99))

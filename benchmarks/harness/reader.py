@@ -15,9 +15,11 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from benchmarks.generators.records import Columns
 from benchmarks.harness.monitor import TooSlowError
 from benchmarks.workloads.base import windowed_key
+from state.kafka.admin import KafkaAdmin
 
 Floats = npt.NDArray[np.float64]
-_TO_END_S = 30.0
+TO_END_S = 30.0
+"""How long the results that are committed may take to be read."""
 
 
 class ArrivalReader:
@@ -42,8 +44,9 @@ class ArrivalReader:
                 "enable.partition.eof": True,
             }
         )
+        self._client, self._topic = client, topic
         self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-        self._behind = set(range(partitions))
+        self._read_to = dict.fromkeys(range(partitions), -1)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="arrivals", daemon=True)
         self._found: list[tuple[float, bytes, bytes]] = []
@@ -66,13 +69,11 @@ class ArrivalReader:
                 self._note(message)
 
     def _note(self, message: Message) -> None:
-        error, partition = message.error(), message.partition()
-        if error is None:
-            self._behind.add(partition)
-            if message.value() is not None:
-                self._found.append((time.time() * 1_000, message.key(), message.value()))
-        elif error.code() == KafkaError._PARTITION_EOF:
-            self._behind.discard(partition)
+        error = message.error()
+        if error is None and message.value() is not None:
+            self._found.append((time.time() * 1_000, message.key(), message.value()))
+        elif error is not None and error.code() == KafkaError._PARTITION_EOF:
+            self._read_to[message.partition()] = message.offset()
 
     def read_to_end(self) -> None:
         """Waits until everything that is committed now has been read.
@@ -80,11 +81,14 @@ class ArrivalReader:
         Raises:
             TooSlowError: That takes longer than half a minute.
         """
-        until = time.monotonic() + _TO_END_S
-        while self._behind:
-            if time.monotonic() > until:
-                raise TooSlowError(f"partitions {sorted(self._behind)} of the results were not read to their ends")
-            time.sleep(0.05)
+        with KafkaAdmin(self._client) as admin:
+            ends = admin.end_offsets([(self._topic, partition) for partition in self._read_to])
+        until = time.monotonic() + TO_END_S
+        for (_, partition), end in ends.items():
+            while self._read_to[partition] < end:
+                if time.monotonic() > until:
+                    raise TooSlowError(f"results of partition {partition} were not read up to their end, {end}")
+                time.sleep(0.05)
 
     def arrivals(self) -> Columns:
         """All results: `key`, `start`, `t` (the largest time of an input record in it) and `at` (when it arrived)."""

@@ -28,7 +28,7 @@ from topologies.records import shown
 ATTEMPTS = 4
 """How often a run is repeated because the machine stood still."""
 DISTURBED = 0.01
-"""The share of its time for which the machine may stand still during a run; less than any standstill of a short run."""
+"""The share of its measured time for which the machine may stand still. A run of less than 50 s is repeated for any standstill."""
 PROCEDURES: Mapping[str, Callable[[Bench], Measured]] = {
     "drain": drain,
     "restore": restore,
