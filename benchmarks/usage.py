@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from types import TracebackType
 
 import psutil
@@ -23,7 +24,8 @@ class TreeUsage:
         root: The root of the tree; default: this process.
 
     Attributes:
-        peak_pss_bytes: The largest sum of proportional set sizes: a page that several processes share counts once.
+        peak_pss: Bytes by kind of process in the moment with the largest sum of proportional set sizes: a page that several
+            processes share counts once.
         peak_rss_bytes: The largest sum of resident set sizes: a shared page counts in each process.
     """
 
@@ -36,7 +38,7 @@ class TreeUsage:
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="usage", daemon=True)
         self._memory_at = 0.0
-        self.peak_pss_bytes = 0
+        self.peak_pss: dict[str, int] = {}
         self.peak_rss_bytes = 0
 
     def __enter__(self) -> TreeUsage:
@@ -59,22 +61,31 @@ class TreeUsage:
                 totals[self._names[key]] = totals.get(self._names[key], 0.0) + seconds
         return totals
 
+    def memory_mb(self) -> dict[str, float]:
+        """The peaks so far as figures of a run, MiB: `peak_pss_mb`, `peak_rss_mb`, and `peak_pss_mb_KIND`, by kind of process."""
+        return {
+            "peak_pss_mb": sum(self.peak_pss.values()) // 2**20,
+            "peak_rss_mb": self.peak_rss_bytes // 2**20,
+            **{f"peak_pss_mb_{kind}": size // 2**20 for kind, size in sorted(self.peak_pss.items())},
+        }
+
     def sample(self) -> None:
         """Takes one sample."""
         with self._lock:
             with_memory = time.monotonic() >= self._memory_at + MEMORY_SAMPLE_S
-            pss = rss = 0
+            pss: Counter[str] = Counter()
+            rss = 0
             for process in self._processes():
                 try:
                     self._sample_cpu(process)
                     if with_memory:
                         rss += process.memory_info().rss
-                        pss += _pss_bytes(process.pid)
+                        pss[_kind(process, self._root.pid)] += _pss_bytes(process.pid)
                 except (psutil.NoSuchProcess, psutil.ZombieProcess):
                     continue
             if with_memory:
                 self._memory_at = time.monotonic()
-            self.peak_pss_bytes = max(self.peak_pss_bytes, pss)
+            self.peak_pss = max(self.peak_pss, dict(pss), key=lambda kinds: sum(kinds.values()))
             self.peak_rss_bytes = max(self.peak_rss_bytes, rss)
 
     def _processes(self) -> list[psutil.Process]:

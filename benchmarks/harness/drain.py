@@ -25,7 +25,7 @@ def drain(bench: Bench) -> Measured:
             # A table's fill has no results before the probes, and some peers have none before time passes.
             bench.wait(monitor, outputs=0 if probes or bench.late_results else 1)
             samples = list(monitor.samples)
-            peak_pss, peak_rss = usage.peak_pss_bytes, usage.peak_rss_bytes
+            memory = usage.memory_mb()
             if probes:
                 sent = load(bench.cluster.client, bench.config.topics, bench.config.partitions, probes)
                 bench.wait(monitor, more=sum(sent.values()))
@@ -42,5 +42,5 @@ def drain(bench: Bench) -> Measured:
         first_result_s=None if probes or first_at is None else first_at - samples[0].at,
         steady=not found.whole,
         verdict=verdict,
-        figures={"peak_pss_mb": peak_pss // 2**20, "peak_rss_mb": peak_rss // 2**20},
+        figures=memory,
     )

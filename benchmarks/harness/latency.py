@@ -15,7 +15,6 @@ from benchmarks.generators.paced import TICK_S, Paced, Pacer
 from benchmarks.harness.bench import Bench, Measured
 from benchmarks.harness.monitor import Monitor, TooSlowError
 from benchmarks.harness.reader import ArrivalReader, Floats, latencies
-from benchmarks.usage import TreeUsage
 from benchmarks.verify.compare import Verdict
 from benchmarks.workloads.paced import Latency
 
@@ -80,7 +79,7 @@ def latency(bench: Bench) -> Measured:
         first_result_s=None if first_at is None else first_at - monitor.started,
         steady=True,
         verdict=verdict,
-        figures={**_percentiles(found), **_memory(usage), "generator_late_ms": round(run.pacer.latest_ms, 1)},
+        figures={**_percentiles(found), **usage.memory_mb(), "generator_late_ms": round(run.pacer.latest_ms, 1)},
     )
 
 
@@ -117,7 +116,7 @@ def recovery(bench: Bench) -> Measured:
         first_result_s=figures["first_new_result_s"],
         steady=True,
         verdict=verdict,
-        figures={**figures, **_memory(again)},
+        figures={**figures, **again.memory_mb()},
     )
 
 
@@ -183,7 +182,3 @@ def _after_crash(run: PacedRun, killed_at: float) -> dict[str, float]:
         "caught_up_s": round((caught_up - killed_at) / 1_000, 2),
         "usual_p99_ms": round(usual, 1),
     }
-
-
-def _memory(usage: TreeUsage) -> dict[str, float]:
-    return {"peak_pss_mb": usage.peak_pss_bytes // 2**20, "peak_rss_mb": usage.peak_rss_bytes // 2**20}

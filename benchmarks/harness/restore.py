@@ -20,12 +20,11 @@ from benchmarks.workloads.tables import Restore
 
 @dataclass(frozen=True)
 class _Start:
-    """One start: seconds and CPU seconds until all probes are answered."""
+    """One start: seconds and CPU seconds until all probes are answered, and the memory that it has taken."""
 
     seconds: float
     cpu_s: dict[str, float]
-    peak_pss_mb: int
-    peak_rss_mb: int
+    memory_mb: dict[str, float]
 
 
 def restore(bench: Bench) -> Measured:
@@ -62,8 +61,7 @@ def restore(bench: Bench) -> Measured:
         figures={
             "ready_with_state_s": round(kept.seconds, 2),
             "ready_without_state_s": round(wiped.seconds, 2),
-            "peak_pss_mb": wiped.peak_pss_mb,
-            "peak_rss_mb": wiped.peak_rss_mb,
+            **wiped.memory_mb,
         },
     )
 
@@ -85,12 +83,7 @@ def _start(bench: Bench, workload: Restore, round_: int, answers: int) -> _Start
         with bench.usage() as usage, bench.monitor(usage) as monitor:
             bench.wait(monitor, more=answers, outputs=answers)
             last = monitor.last
-            return _Start(
-                last.at - monitor.started,
-                dict(last.cpu),
-                usage.peak_pss_bytes // 2**20,
-                usage.peak_rss_bytes // 2**20,
-            )
+            return _Start(last.at - monitor.started, dict(last.cpu), usage.memory_mb())
     finally:
         bench.system.stop()
 

@@ -36,7 +36,7 @@ class Run:
         first_result_s: From the start to the first committed result.
         steady: Whether the measured time is a steady state.
         output_records: Records in the output topics.
-        figures: Memory (`peak_pss_mb`, `peak_rss_mb`), bytes and records of internal topics, the machine's speed
+        figures: Memory (`TreeUsage.memory_mb`), bytes and records of internal topics, the machine's speed
             (`probe_us`), latencies, ...
         why: Differences or the error, in words.
     """
