@@ -15,6 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -24,7 +25,6 @@ import pyarrow as pa
 import typer
 
 from benchmarks.harness.cluster import own_cluster
-from benchmarks.latency_topologies import INPUT, RESULTS, windows
 from state.changelog.topics import changelog_topic, commits_topic
 from state.commit import step as commit_step
 from state.commit.live import LiveKafka
@@ -36,6 +36,7 @@ from state.restore.task_stores import TaskStateManager, worker_memory
 from state.stores.task_store import open_task_store
 from state.tables.kept import kept_tables
 from state.tables.rocks_options import rocks_settings
+from streams import StreamsBuilder, TimeWindows, Topology, agg
 from streams.microbatch.job import QueryJob
 from streams.microbatch.partitions import PlannedRange
 from streams.microbatch.read import read_range
@@ -51,6 +52,7 @@ from topologies.records import create_topics
 TASKS = 4
 KEYS = 1_000
 APPLICATION = "small-steps"
+INPUT, RESULTS = "small-steps-input", "small-steps-results"
 _SPILL_BYTES = 64 * 1024 * 1024
 
 
@@ -66,6 +68,16 @@ class CpuWatch(commit_step.StopWatch):
         CpuWatch.cpu[name].append(now - CpuWatch.last)
         CpuWatch.last = now
         super().lap(name)
+
+
+def windows() -> Topology:
+    """Count, mean and largest number of the records of each key and second."""
+    builder = StreamsBuilder()
+    by_second = (
+        builder.stream(INPUT).group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(timedelta(seconds=1)))
+    )
+    by_second.aggregate(n=agg.count(), mean=agg.mean("v"), s=agg.max("s")).to_stream().to(RESULTS)
+    return builder.build()
 
 
 @contextmanager
