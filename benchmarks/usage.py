@@ -77,10 +77,10 @@ class TreeUsage:
             rss = 0
             for process in self._processes():
                 try:
-                    self._sample_cpu(process)
+                    kind = self._sample_cpu(process)
                     if with_memory:
                         rss += process.memory_info().rss
-                        pss[_kind(process, self._root.pid)] += _pss_bytes(process.pid)
+                        pss[kind] += _pss_bytes(process.pid)
                 except (psutil.NoSuchProcess, psutil.ZombieProcess):
                     continue
             if with_memory:
@@ -95,12 +95,14 @@ class TreeUsage:
             return []
         return [process for process in found if process.pid not in self._without]
 
-    def _sample_cpu(self, process: psutil.Process) -> None:
+    def _sample_cpu(self, process: psutil.Process) -> str:
+        """Samples the CPU time of a process; its kind."""
         times = process.cpu_times()
         key = (process.pid, process.create_time())
         # Asked again each time: a process that has just forked looks like its parent until it executes another program.
         self._names[key] = _kind(process, self._root.pid)
         self._cpu[key] = times.user + times.system
+        return self._names[key]
 
     def _run(self) -> None:
         while not self._stop.wait(SAMPLE_S):
