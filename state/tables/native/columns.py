@@ -32,6 +32,13 @@ class ColumnReader:
         self._database = database
         self._options = read_options
         self._functions = kernel_functions(library)
+        self._family = library.get_default_column_family_handle(database)
+
+    def close(self) -> None:
+        """Releases what belongs to the database, which can be closed afterwards."""
+        family, self._family = self._family, None
+        if family:
+            self._library.column_family_handle_destroy(family)
 
     def get_columns(self, keys: pa.BinaryArray) -> pa.BinaryArray:
         """See `OrderedTable`."""
@@ -44,7 +51,9 @@ class ColumnReader:
         values = ColumnBuffers(count, count * _CELL_BYTES)
         while True:
             table = np.array([values.addresses], np.int64)
-            kernels.get_cells(self._database, self._options, self._functions, addresses, count, table, counters, error)
+            kernels.get_cells(
+                self._database, self._family, self._options, self._functions, addresses, count, table, counters, error
+            )
             self._library.raise_if(int(error[0]))
             if counters[FULL] < 0:
                 return values.array(count, int(counters[BYTES]), int(counters[NULLS]))

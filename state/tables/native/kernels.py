@@ -15,7 +15,8 @@ from state.column_kernels import BYTES, DATA, ENDS, FULL, ROWS, add_cell, cell, 
 from state.numba_kernels import as_pointer, call, carray, copy_bytes, kernel
 
 FUNCTIONS = (
-    "get_pinned",
+    "batched_multi_get_cf",
+    "free",
     "pinnableslice_value",
     "pinnableslice_destroy",
     "iter_valid",
@@ -27,10 +28,17 @@ FUNCTIONS = (
     "sstfilewriter_put",
     "sstfilewriter_delete",
 )
-_GET, _PINNED, _UNPIN, _VALID, _SEEK, _NEXT, _KEY, _VALUE, _STATUS, _FILE_PUT, _FILE_DELETE = range(len(FUNCTIONS))
+_MULTI_GET, _FREE, _PINNED, _UNPIN, _VALID, _SEEK, _NEXT, _KEY, _VALUE, _STATUS, _FILE_PUT, _FILE_DELETE = range(
+    len(FUNCTIONS)
+)
 MEMCMP = len(FUNCTIONS)
 """Place of C's `memcmp`, after RocksDB's functions."""
 
+# Keys of one look-up: RocksDB shares the work on a filter and on a block among neighbours, and holds the blocks until all are read.
+_BATCH = 128
+# What a look-up gets and returns for each key: address and size of the key, the pinned value, the address of an error's text.
+_KEY_AT, _KEY_SIZE, _PINNED_AT, _ERROR_AT, _BATCH_WORDS = range(5)
+_IS_SORTED = 1
 KEYS, VALUES = 0, 1
 LOWER, UPPER = 0, 1
 SLOTS = 2
@@ -47,12 +55,21 @@ BATCH_HEADER = 12
 
 @kernel
 def get_cells(
-    database: int, options: int, functions: Any, keys: Any, count: int, columns: Any, counters: Any, error: Any
+    database: int,
+    family: int,
+    options: int,
+    functions: Any,
+    keys: Any,
+    count: int,
+    columns: Any,
+    counters: Any,
+    error: Any,
 ) -> None:
-    """Append the values of the keys from row `counters[ROWS]` on; null where a key has none.
+    """Append the values of sorted keys from row `counters[ROWS]` on; null where a key has none.
 
     Args:
         database: The database.
+        family: Its column family.
         options: Read options.
         functions: See `FUNCTIONS`.
         keys: int64[1, 3], `BinaryCells.addresses` of the keys.
@@ -61,25 +78,50 @@ def get_cells(
         counters: See `state.column_kernels`.
         error: int64[1], receives an error's text.
     """
-    scratch = np.zeros(3, np.int64)
     counters[FULL] = -1
-    while counters[ROWS] < count:
-        cell(keys, 0, counters[ROWS], scratch)
-        arguments = (database, options, scratch[0], scratch[1], np.int64(error.ctypes.data))
-        pinned = call(functions[_GET], arguments)
-        if error[0] != 0:
-            return
-        if pinned == 0:
-            add_cell(columns, counters, 0, 0, 0)
-        else:
-            value = call(functions[_PINNED], (pinned, np.int64(scratch.ctypes.data) + 16))
-            fits = has_room(columns, counters, 0, scratch[2])
-            if fits:
-                add_cell(columns, counters, 0, value, scratch[2])
+    batch, scratch = np.zeros((_BATCH_WORDS, _BATCH), np.int64), np.zeros(2, np.int64)
+    start, line = np.int64(batch.ctypes.data), 8 * _BATCH
+    while counters[ROWS] < count and counters[FULL] < 0 and error[0] == 0:
+        size = np.int64(min(_BATCH, count - counters[ROWS]))
+        for i in range(size):
+            cell(keys, 0, counters[ROWS] + i, scratch)
+            batch[_KEY_AT, i], batch[_KEY_SIZE, i] = scratch[0], scratch[1]
+        call(
+            functions[_MULTI_GET],
+            (
+                database,
+                options,
+                family,
+                size,
+                start + line * _KEY_AT,
+                start + line * _KEY_SIZE,
+                start + line * _PINNED_AT,
+                start + line * _ERROR_AT,
+                np.int64(_IS_SORTED),
+            ),
+        )
+        append_values(functions, batch, size, columns, counters, error)
+
+
+@kernel
+def append_values(functions: Any, batch: Any, size: int, columns: Any, counters: Any, error: Any) -> None:
+    """Append what RocksDB has found, up to the first value without room or the first error, and release all of it."""
+    scratch = np.zeros(1, np.int64)
+    for i in range(size):
+        pinned, failure, value = batch[_PINNED_AT, i], batch[_ERROR_AT, i], np.int64(0)
+        if failure != 0:
+            if error[0] == 0:
+                error[0] = failure
+            else:
+                call(functions[_FREE], (failure,))
+        scratch[0] = 0
+        if pinned != 0:
+            value = call(functions[_PINNED], (pinned, np.int64(scratch.ctypes.data)))
+        if error[0] == 0 and counters[FULL] < 0 and has_room(columns, counters, 0, scratch[0]):
+            add_cell(columns, counters, 0, value, scratch[0])
+            counters[ROWS] += 1
+        if pinned != 0:
             call(functions[_UNPIN], (pinned,))
-            if not fits:
-                return
-        counters[ROWS] += 1
 
 
 @kernel

@@ -149,6 +149,7 @@ class NativeTable:
     def close(self) -> None:
         """See `OrderedTable`. May be called twice."""
         self._rows.close()
+        self._columns.close()
         if self._database:
             self._library.close(self._database)
             self._database = 0

@@ -18,7 +18,7 @@ def warm_up() -> None:
     functions = kernel_functions(library())
     counters, error = np.zeros(COUNTERS, np.int64), np.zeros(1, np.int64)
     pair, columns = np.zeros((2, 3), np.int64), np.zeros((2, 4), np.int64)
-    kernels.get_cells(0, 0, functions, pair[:1], 0, columns[:1], counters, error)
+    kernels.get_cells(0, 0, 0, functions, pair[:1], 0, columns[:1], counters, error)
     state = np.zeros(kernels.SCAN_STATE + 1, np.int64)
     kernels.scan_ranges(0, functions, pair, np.empty(0, np.int32), columns, counters, state, error)
     kernels.scan_part(0, functions, pair, 0, columns, counters, error)
