@@ -119,6 +119,8 @@ def test_a_damaged_block_is_an_error_and_no_short_scan(tmp_path, Table):
         list(table.scan(b"", None))
     with pytest.raises(StateCorruptedError):
         [table.get(key) for key, _ in ROWS]
+    with pytest.raises(StateCorruptedError):
+        table.get_columns(pa.array([key for key, _ in ROWS], pa.binary()))
     table.close()
 
 
@@ -261,6 +263,21 @@ def test_either_kind_opens_what_the_other_has_written(tmp_path, Table):
     other.close()
     table = Table(tmp_path / "db")
     assert list(table.scan(b"", None)) == [*expected[1:], (b"y", b"1"), *((b"z%05d" % i, b"v") for i in range(5000))]
+    table.close()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_many_look_ups_at_once(tmp_path, Table, read_only):
+    """In any order, of keys that come twice or have no row, with values that are larger than what is set aside for them."""
+    rows = {b"%05d" % i: bytes([i % 256]) * (i * 7 % 500) for i in range(0, 3_000, 2)}
+    table = Table(tmp_path / "db")
+    table.write(rows.items())
+    table.write([(b"%05d" % i, None) for i in range(0, 3_000, 10)])
+    table.close()
+    table = Table(tmp_path / "db", read_only=read_only)
+    asked = [b"%05d" % i for i in np.random.default_rng(1).integers(0, 3_000, 5_000)]
+    found = table.get_columns(pa.array(asked, pa.binary())).to_pylist()
+    assert found == [None if int(key) % 10 == 0 else rows.get(key) for key in asked]
     table.close()
 
 
