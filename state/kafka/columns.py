@@ -55,6 +55,28 @@ def one_piece(column: pa.BinaryArray | pa.ChunkedArray) -> BinaryColumn:
     return column.cast(pa.large_binary()).combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
+def one_column(columns: Sequence[BinaryColumn]) -> BinaryColumn:
+    """One column of several, one after the other; with 64-bit offsets, if one of them has these or all of them need these."""
+    if any(pa.types.is_large_binary(column.type) for column in columns) or sum(one.nbytes for one in columns) >= 2**31:
+        columns = [column.cast(pa.large_binary()) for column in columns]
+    return pa.concat_arrays(columns)
+
+
+def data_and_bounds(column: BinaryColumn) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
+    """The bytes of all cells, uint8, and where each begins and the last one ends, uint64[n + 1], for compiled kernels.
+
+    Positions are unsigned: for signed ones numba checks for negative indices at every byte. The bytes are always read-only,
+    because that is part of the type, and numba compiles a kernel for each type.
+    """
+    _, bounds, data = column.buffers()
+    cells = np.frombuffer(data if data and data.size else b"\0", np.uint8)
+    cells.flags.writeable = False
+    if not len(column):
+        return cells, np.zeros(1, np.uint64)
+    width = np.int64 if pa.types.is_large_binary(column.type) else np.int32
+    return cells, np.frombuffer(bounds, width)[column.offset : column.offset + len(column) + 1].astype(np.uint64)
+
+
 class BinaryCells:
     """Addresses of an Arrow binary column's buffers, for compiled kernels; holds references to the buffers.
 

@@ -76,6 +76,8 @@ class KeyColumn:
     def joined(cls, columns: Sequence[KeyColumn]) -> KeyColumn:
         """The keys of several columns, one after the other."""
         codes, objects, data = [], list[Any](), list[bytes]()
+        # A column without keys has no serde, and nothing to say.
+        columns = [column for column in columns if len(column)] or columns[:1]
         for column in columns:
             codes.append(np.where(column.codes == NULL_KEY, np.int32(NULL_KEY), column.codes + np.int32(len(objects))))
             objects += column.objects

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.kafka.columns import BinaryColumn, binary_column
+from state.kafka.columns import BinaryColumn, binary_column, one_column
 from streams.serdes.base import Headers, Serde
 from streams.serdes.columns import read_all, write_all
 
@@ -51,6 +51,9 @@ class WrittenValues(Sequence[Any], ABC):
 class EncodedValues(WrittenValues, ValueColumn):
     """A sequence of n values. Each is decoded once, so that a change of the object is seen by everybody who asks for it.
 
+    Attributes:
+        serde: What reads the values.
+
     Args:
         cells: The bytes; null for None.
         serde: Reads the cells without errors.
@@ -69,7 +72,7 @@ class EncodedValues(WrittenValues, ValueColumn):
     ) -> None:
         self._cells = cells
         self._normal = np.ones(len(cells), np.bool_) if normal is None else normal
-        self._serde = serde
+        self.serde = serde
         self._topic = topic
         self._objects: list[Any] = [_ENCODED] * len(cells)
         self._decoded = np.zeros(len(cells), np.bool_)
@@ -95,7 +98,7 @@ class EncodedValues(WrittenValues, ValueColumn):
         new = list(dict.fromkeys(row for row in rows if objects[row] is _ENCODED))
         if new:
             cells = self._cells.take(pa.array(new)).to_pylist()
-            for row, value in zip(new, read_all(self._serde, self._topic, cells, None), strict=True):
+            for row, value in zip(new, read_all(self.serde, self._topic, cells, None), strict=True):
                 objects[row] = value
             self._decoded[new] = True
         return [objects[row] for row in rows]
@@ -109,7 +112,7 @@ class EncodedValues(WrittenValues, ValueColumn):
 
     def _part(self, start: int) -> list[Any]:
         cells = self._cells.slice(start, _PART).to_pylist()
-        values = read_all(self._serde, self._topic, cells, None)
+        values = read_all(self.serde, self._topic, cells, None)
         for row in np.flatnonzero(self._decoded[start : start + _PART]).tolist():
             values[row] = self._objects[start + row]
         return values
@@ -117,11 +120,33 @@ class EncodedValues(WrittenValues, ValueColumn):
     def take(self, rows: Int64s) -> EncodedValues:
         """The values of some rows; those that were decoded are the same objects."""
         cells = self._cells.take(pa.array(rows))
-        taken = EncodedValues(cells, self._serde, self._topic, {}, self._normal[rows])
+        taken = EncodedValues(cells, self.serde, self._topic, {}, self._normal[rows])
         taken._decoded = self._decoded[rows]
         if taken._decoded.any():
             taken._objects = [self._objects[row] for row in rows.tolist()]
         return taken
+
+    def joined(self, parts: Sequence[Any]) -> Sequence[Any]:
+        """The values of several columns, as bytes if one serde reads all of them; their topics are in no bytes."""
+        serde = self.serde
+        if any(part.serde != serde for part in parts):
+            return super().joined(parts)
+        whole = EncodedValues(
+            one_column([part._cells for part in parts]),
+            serde,
+            self._topic,
+            {},
+            np.concatenate([part._normal for part in parts]),
+        )
+        whole._decoded = np.concatenate([part._decoded for part in parts])
+        if whole._decoded.any():
+            whole._objects = [value for part in parts for value in part._objects]
+        return whole
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether nobody has got an object, so that the bytes say all of the values."""
+        return all(self._objects[row] is None for row in np.flatnonzero(self._decoded).tolist())
 
     @property
     def nulls(self) -> npt.NDArray[np.bool_]:
@@ -137,7 +162,7 @@ class EncodedValues(WrittenValues, ValueColumn):
         Raises:
             SerdeError: A value cannot be written.
         """
-        if serde != self._serde:
+        if serde != self.serde:
             return binary_column(write_all(serde, topic, self.at(range(len(self)))))
         anew = np.flatnonzero(self._decoded | ~self._normal)
         if not len(anew):
@@ -145,11 +170,12 @@ class EncodedValues(WrittenValues, ValueColumn):
         written = binary_column(write_all(serde, topic, self.at(anew.tolist())))
         rows = np.arange(len(self))
         rows[anew] = len(self) + np.arange(len(anew))
-        return pa.concat_arrays([self._cells, written]).take(pa.array(rows))
+        return one_column([self._cells, written]).take(pa.array(rows))
 
 
 def join_values(parts: Sequence[Sequence[Any]]) -> Sequence[Any]:
     """The values of several batches, one after the other."""
+    parts = [part for part in parts if len(part)] or parts[:1]
     first = parts[0]
     if isinstance(first, ValueColumn) and all(type(part) is type(first) for part in parts):
         return first.joined(parts)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.kafka.columns import BinaryColumn
+from state.kafka.columns import BinaryColumn, data_and_bounds
 from state.numba_kernels import kernel
 
 _Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -193,13 +193,10 @@ def _scan(  # noqa: PLR0912, PLR0915 - one compiled loop; a call per value would
 def normal_json(values: BinaryColumn) -> npt.NDArray[np.bool_]:
     """Whether each value is JSON text that orjson would write as it stands; False for null, `null`, and where that is uncertain."""
     normal = np.zeros(len(values), np.bool_)
-    _, bounds_buffer, data_buffer = values.buffers()
-    if data_buffer is None or not is_utf8(values):
+    if not len(values) or not is_utf8(values):
         return normal
-    width = np.int64 if pa.types.is_large_binary(values.type) else np.int32
-    bounds = np.frombuffer(bounds_buffer, width)[values.offset : values.offset + len(values) + 1].astype(np.uint64)
-    valid = values.is_valid().to_numpy(zero_copy_only=False)
-    _scan(np.frombuffer(data_buffer, np.uint8), bounds, valid, normal)
+    data, bounds = data_and_bounds(values)
+    _scan(data, bounds, values.is_valid().to_numpy(zero_copy_only=False), normal)
     return normal
 
 

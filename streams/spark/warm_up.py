@@ -14,7 +14,7 @@ from state.kafka.native.warm_up import warm_up as warm_up_kafka
 from state.stores.task_store import TaskStore
 from state.tables.memory import MemoryTable
 from state.tables.warm_up import warm_up as warm_up_tables
-from streams import JoinWindows, SessionWindows, SlidingWindows, StreamsBuilder, TimeWindows, agg
+from streams import JoinWindows, SessionWindows, SlidingWindows, StreamsBuilder, TimeWindows, agg, fields
 from streams.microbatch.job import QueryJob
 from streams.microbatch.partitions import PlannedRange
 from streams.microbatch.read import read_range
@@ -72,7 +72,7 @@ def _topology() -> Topology:
 def _outer_join() -> Topology:
     builder = StreamsBuilder()
     windows = JoinWindows.of_time_difference_and_grace(1, 0)
-    builder.stream("left").outer_join(builder.stream("right"), lambda left, right: left, windows)
+    builder.stream("left").outer_join(builder.stream("right"), fields(left="*", right=["s"]), windows)
     return builder.build()
 
 

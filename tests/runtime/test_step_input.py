@@ -65,6 +65,7 @@ def test_the_warm_up_runs_every_kernel_of_a_step_and_no_test_driver() -> None:
         "streams.operators.aggregate.columns.session_rows",
         "streams.operators.aggregate.columns.sliding_rows",
         "streams.operators.aggregate.columns.window_rows",
+        "streams.operators.join.columns.object_kernels",
         "streams.runtime.reader.json_scan",
         "streams.runtime.task.merge",
         "streams.serdes.json_normal",

@@ -16,6 +16,12 @@ Parameters: TypeAlias = tuple[tuple[str, str | int | bool | None], ...]
 """The parameters in names and in the topology hash."""
 
 
+def joined_fields(joiner: Callable[..., Any]) -> JoinedFields | None:
+    """What a joiner selects, if it is made of `fields(...)`."""
+    wrapped = getattr(joiner, "__wrapped__", None)
+    return wrapped if isinstance(wrapped, JoinedFields) else None
+
+
 @dataclass(frozen=True, slots=True)
 class StreamJoin:
     """A join of two streams in time.
@@ -45,7 +51,12 @@ class StreamJoin:
     @property
     def keeps_values(self) -> bool:
         """Whether the joiner is known to leave its arguments as they are: an expression does."""
-        return isinstance(getattr(self.joiner, "__wrapped__", None), JoinedFields)
+        return self.fields is not None
+
+    @property
+    def fields(self) -> JoinedFields | None:
+        """What the joiner selects, if it is `fields(...)`."""
+        return joined_fields(self.joiner)
 
     def is_outer(self, side: int) -> bool:
         """Whether records of a side give a result without a partner, too."""

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.kafka.columns import BinaryColumn, binary_column
+from state.kafka.columns import BinaryColumn, binary_column, one_column
 from state.kafka.headers import encode_headers
 from streams.model.record import Headers
 
@@ -118,7 +118,9 @@ def _concatenated(parts: list[SendBatch]) -> SendBatch:
         return parts[0]
     partition_keys = partitions = headers = None
     if any(part.partition_keys is not None for part in parts):
-        partition_keys = _joined([part.keys if part.partition_keys is None else part.partition_keys for part in parts])
+        partition_keys = one_column(
+            [part.keys if part.partition_keys is None else part.partition_keys for part in parts]
+        )
     if any(part.partitions is not None for part in parts):
         by_hash = [np.full(len(part.timestamps), DEFAULT_PARTITION, np.int32) for part in parts]
         chosen = [
@@ -128,22 +130,15 @@ def _concatenated(parts: list[SendBatch]) -> SendBatch:
         partitions = np.concatenate(chosen)
     if any(part.headers is not None for part in parts):
         none = [pa.nulls(len(part.timestamps), pa.binary()) for part in parts]
-        headers = _joined(
+        headers = one_column(
             [empty if part.headers is None else part.headers for part, empty in zip(parts, none, strict=True)]
         )
     return SendBatch(
         parts[0].topic,
-        _joined([part.keys for part in parts]),
-        _joined([part.values for part in parts]),
+        one_column([part.keys for part in parts]),
+        one_column([part.values for part in parts]),
         np.concatenate([part.timestamps for part in parts]),
         partition_keys,
         partitions,
         headers,
     )
-
-
-def _joined(columns: list[BinaryColumn]) -> BinaryColumn:
-    """One column of several; with 64-bit offsets, if one of them has these."""
-    if any(pa.types.is_large_binary(column.type) for column in columns) or sum(one.nbytes for one in columns) >= 2**31:
-        columns = [column.cast(pa.large_binary()) for column in columns]
-    return pa.concat_arrays(columns)

@@ -11,6 +11,7 @@ from streams.operators.columnar import BatchProcessor
 from streams.operators.join.as_of_join import AsOfJoin
 from streams.operators.join.columns.as_of import AsOfJoinTogether
 from streams.operators.join.columns.join_all import StreamJoinAllTogether
+from streams.operators.join.columns.joined_objects import JoinedObjects
 from streams.operators.join.columns.self_join import StreamSelfJoinTogether
 from streams.operators.join.columns.stream_join import StreamJoinTogether
 from streams.operators.join.options import AsOf, JoinAll, JoinSide, StreamJoin
@@ -61,6 +62,11 @@ class StreamJoinSpec(NodeSpec):
         """Both sides together."""
         return StreamJoinTogether
 
+    @property
+    def takes_encoded(self) -> bool:
+        """If results are made of the bytes of values."""
+        return JoinedObjects.of(self.join.fields) is not None
+
 
 @dataclass(frozen=True, slots=True)
 class StreamSelfJoinSpec(NodeSpec):
@@ -82,6 +88,11 @@ class StreamSelfJoinSpec(NodeSpec):
     def batches(self) -> type[BatchProcessor] | str:
         """Both sides together."""
         return StreamSelfJoinTogether
+
+    @property
+    def takes_encoded(self) -> bool:
+        """If results are made of the bytes of values."""
+        return JoinedObjects.of(self.join.fields) is not None
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the store; the second one is missing in an inner join."""

@@ -130,9 +130,9 @@ class _AsOfStep:
         due = WaitingRecords.of(rows, timestamps, self._buffer, None)
         matches = self._matches(due, timestamps, right)
         joined = np.flatnonzero([join.is_left_join or match is not None for match in matches])
-        keys = list(due.keys)
+        keys, left = list(due.keys), due.values
         values = [
-            join.joiner(keys[row], due.values[row], None if matches[row] is None else matches[row].value)
+            join.joiner(keys[row], left[row], None if matches[row] is None else matches[row].value)
             for row in joined.tolist()
         ]
         headers = None if due.headers is None else [due.headers[row] for row in joined.tolist()]

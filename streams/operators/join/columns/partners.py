@@ -49,13 +49,6 @@ class Pairs:
     stored: pa.BinaryArray
     places: Int64s
 
-    @property
-    def stored_cells(self) -> list[bytes | None]:
-        """The bytes of each partner from the stores; None for one of the step."""
-        at = pa.array(-1 - self.partners, mask=self.partners >= 0)
-        cells: list[bytes | None] = self.stored.take(at).to_pylist()
-        return cells
-
 
 class Partners:
     """Finds pairs.

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, concatenated
+from streams.operators.encoded_values import null_values
 from streams.operators.stores.codec import Codec
 
 Bools = npt.NDArray[np.bool_]
@@ -39,7 +40,7 @@ class JoinRecords:
         order = np.argsort(whole.order, kind="stable")
         batch = whole.take(order)
         nodes = np.repeat(np.arange(len(batches)), [len(one) for one in batches])[order]
-        return cls(batch, nodes, np.array([value is not None for value in batch.values], np.bool_))
+        return cls(batch, nodes, ~null_values(batch.values))
 
     def __len__(self) -> int:
         return len(self.nodes)

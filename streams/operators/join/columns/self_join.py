@@ -15,6 +15,7 @@ import numpy as np
 from streams.model.times import MAX_TIME
 from streams.model.waiting import LEFT, RIGHT
 from streams.operators.columnar import ColumnarBatch, Int64s
+from streams.operators.encoded_values import null_values
 from streams.operators.join.columns.pair_step import PairStep
 from streams.operators.join.columns.partners import Pairs, Partners, Reach
 from streams.operators.join.columns.records import Bools, JoinRecords, store_keys
@@ -37,8 +38,8 @@ class StreamSelfJoinTogether:
         check_lengths(self._operator.join.windows)
         (batch,) = batches
         twice = batch.take(np.repeat(np.arange(len(batch)), 2))
-        has_value = np.array([value is not None for value in twice.values], np.bool_)
-        _SelfJoinStep(self._operator, JoinRecords(twice, np.tile((LEFT, RIGHT), len(batch)), has_value)).run()
+        nodes, has_value = np.tile((LEFT, RIGHT), len(batch)), ~null_values(twice.values)
+        _SelfJoinStep(self._operator, JoinRecords(twice, nodes, has_value)).run()
 
 
 class _SelfJoinStep(PairStep):

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from state.kafka.columns import binary_column
+from state.kafka.columns import BinaryColumn, one_column
+from state.tables.binary_columns import is_identity
 from streams.model.windows import JoinWindows
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, OneByOne
+from streams.operators.encoded_values import take_values
 from streams.operators.join.columns.partners import Pairs
 from streams.operators.join.columns.records import Bools, JoinRecords, StoreKeys, read_by, runs
 from streams.operators.operator_context import OperatorContext
@@ -51,16 +53,19 @@ class StoredStep:
         self.codecs, self.records, self.time, self.is_open = codecs, records, time, is_open
         self.batch, self.timestamps = records.batch, records.batch.timestamps
         self.stored, self._keeps_values = stored, keeps_values
-        self._cells = self._written(stored)
-        self.column = binary_column(self._cells)
+        self.column = self._written(stored)
+
+    def cells_of(self, pairs: Pairs) -> tuple[BinaryColumn, Int64s]:
+        """The bytes of the step's values and of those from the stores, and for each pair the place of the partner's."""
+        places = np.where(pairs.partners >= 0, pairs.partners, len(self.records) - 1 - pairs.partners)
+        return one_column([self.column, pairs.stored]), places
 
     def values_from(self, pairs: Pairs, stores: Int64s) -> list[Any]:
         """The partner's value of each pair, as its store would give it."""
-        cells = self._cells
-        found = zip(pairs.partners.tolist(), pairs.stored_cells, strict=True)
-        return read_by(stores, self.codecs, [cells[partner] if cell is None else cell for partner, cell in found])
+        cells, places = self.cells_of(pairs)
+        return read_by(stores, self.codecs, cells.take(pa.array(places)).to_pylist())
 
-    def of_rows(self, rows: Int64s, values: list[Any], timestamps: Int64s) -> ColumnarBatch:
+    def of_rows(self, rows: Int64s, values: Sequence[Any], timestamps: Int64s) -> ColumnarBatch:
         """Results of these rows, with their keys and headers."""
         batch, headers = self.batch, self.batch.headers
         return replace(
@@ -72,20 +77,18 @@ class StoredStep:
             headers=None if headers is None else [headers[row] for row in rows.tolist()],
         )
 
-    def _written(self, chosen: Bools) -> list[bytes | None]:
-        """The bytes of some records' values in their stores; None for the others."""
-        cells: list[bytes | None] = [None] * len(chosen)
+    def _written(self, chosen: Bools) -> BinaryColumn:
+        """The bytes of some records' values in their stores; null for the others."""
+        written, places = list[BinaryColumn](), np.full(len(chosen), -1, np.int64)
         alike = all(codec.writes_as(self.codecs[0]) for codec in self.codecs)
-        for node, codec in enumerate(self.codecs):
-            rows = np.flatnonzero(chosen & (alike | (self.records.nodes == node))).tolist()
-            written = codec.cells([self.batch.values[row] for row in rows])
-            for row, cell in zip(rows, written, strict=True):
-                if cell is None:
-                    raise OneByOne("a value that is written as null is not stored")
-                cells[row] = cell
-            if alike:
-                break
-        return cells
+        for node, codec in enumerate(self.codecs[:1] if alike else self.codecs):
+            rows = np.flatnonzero(chosen & (alike | (self.records.nodes == node)))
+            places[rows] = sum(map(len, written)) + np.arange(len(rows))
+            written.append(codec.values(take_values(self.batch.values, rows)))
+            if written[-1].null_count:
+                raise OneByOne("a value that is written as null is not stored")
+        cells = one_column(written)
+        return cells if is_identity(places) else cells.take(pa.array(places, mask=places < 0))
 
     def check_unchanged(self, rows: Int64s) -> None:
         """Leave joiners that change their arguments to the one-by-one way, where each result is written before the next joiner."""
@@ -94,8 +97,8 @@ class StoredStep:
         joined = np.zeros(len(self.records), np.bool_)
         joined[rows] = True
         joined &= self.stored
-        written, before = self._written(joined), self._cells
-        if any(written[row] != before[row] for row in np.flatnonzero(joined).tolist()):
+        at = pa.array(np.flatnonzero(joined))
+        if not self._written(joined).take(at).equals(self.column.take(at)):
             raise OneByOne("the joiner changes its arguments")
 
     def rows_of(self, chosen: Bools, node: int, keys: StoreKeys) -> tuple[pa.BinaryArray, Int64s, pa.BinaryArray]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +21,10 @@ import pyarrow.compute as pc
 from state.kafka.columns import BinaryColumn
 from state.tables.binary_columns import sorted_rows
 from streams.model.times import NO_TIME
-from streams.model.waiting import WaitingRecord
+from streams.model.waiting import LEFT, WaitingRecord
 from streams.operators.columnar import ColumnarBatch, HeldRows, Int64s
+from streams.operators.encoded_values import values_at
+from streams.operators.join.columns.joined_objects import JoinedObjects
 from streams.operators.join.columns.partners import Pairs
 from streams.operators.join.columns.records import Bools, JoinRecords
 from streams.operators.join.columns.waiting_rows import ADD, EXPIRE, JOIN, WaitingRecords, WaitingRows, WaitingWrites
@@ -44,6 +47,7 @@ class JoinStep:
         may_be_alone: Which records wait if they are in no pair, and their side is outer.
         pairs: The pairs of the step.
         cells: The bytes of the open records' values in their stores.
+        objects: Makes results of the bytes of values; None if joiners are called.
     """
 
     join: StreamJoin
@@ -53,6 +57,7 @@ class JoinStep:
     may_be_alone: Bools
     pairs: Pairs
     cells: BinaryColumn
+    objects: JoinedObjects | None
 
 
 class WaitingStep(ABC):
@@ -103,11 +108,19 @@ class WaitingStep(ABC):
         rows, at = rows.take(order), at[order]
         timestamps = rows.times - self._delays[rows.sides]
         due = WaitingRecords.of(rows, timestamps, self.rows, self._step.codecs[0] if self._alike else None)
-        joined, batch = self._join.joined, self.records.batch
-        columns = zip(rows.sides.tolist(), due.keys, due.values, strict=True)
-        values = [joined(side, key, value, None) for side, key, value in columns]
+        batch, values = self.records.batch, self._joined(rows.sides, due)
         headers, held = self._named(due, at)
         return ColumnarBatch(due.keys, values, timestamps, batch.order[at], headers, batch.place, held or {}), at
+
+    def _joined(self, sides: Int64s, due: WaitingRecords) -> Sequence[Any]:
+        """The results of records of these sides without a partner."""
+        if self._step.objects is None:
+            joined = self._join.joined
+            return [
+                joined(side, key, value, None)
+                for side, key, value in zip(sides.tolist(), due.keys, due.values, strict=True)
+            ]
+        return self._step.objects.of_one_side(due.cells, sides == LEFT, certain=False)
 
     def write(self) -> None:
         """Write what has changed."""
@@ -133,8 +146,8 @@ class WaitingStep(ABC):
             headers = None if batch.headers is None else [batch.headers[row] for row in rows.tolist()]
             values = waiting_records(sides, headers, self._step.cells.take(pa.array(rows)))
         else:
-            records = zip(sides.tolist(), rows.tolist(), strict=True)
-            waiting = [WaitingRecord(side, batch.values[row], batch.headers_of(row)) for side, row in records]
+            records = zip(sides.tolist(), rows.tolist(), values_at(batch.values, rows), strict=True)
+            waiting = [WaitingRecord(side, value, batch.headers_of(row)) for side, row, value in records]
             values = pa.array(self.rows.store.codec.cells(waiting), pa.binary())
         self.rows.store.codec.check_all(keys, values)
         return WaitingRows(keys, values, times, sides)

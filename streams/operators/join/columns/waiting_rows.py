@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -72,15 +73,22 @@ class WaitingRecords:
 
     Attributes:
         keys: The keys.
-        values: The values.
+        cells: The bytes of the values.
         headers: Encoded headers; None if no record has any.
         held: The records that errors name.
+        read: Reads the values.
     """
 
     keys: KeyColumn
-    values: list[object]
+    cells: pa.BinaryArray
     headers: list[bytes | None] | None
     held: HeldRows
+    read: Callable[[], list[object]]
+
+    @property
+    def values(self) -> list[object]:
+        """The values, read anew."""
+        return self.read()
 
     @classmethod
     def of(
@@ -100,10 +108,11 @@ class WaitingRecords:
         codes = distinct.indices.to_numpy().astype(np.int32)
         keys = KeyColumn(codes, [serde.deserialize(buffer.name, one) for one in data], data, serde)
         headers, values = split_waiting_records(rows.values)
-        if codec is None:
-            objects = [buffer.store.codec.read_value(cell).value for cell in rows.values.to_pylist()]
-        else:
-            objects = list(map(codec.reader, values.to_pylist()))
+
+        def read() -> list[object]:
+            if codec is None:
+                return [buffer.store.codec.read_value(cell).value for cell in rows.values.to_pylist()]
+            return list(map(codec.reader, values.to_pylist()))
 
         def held(row: int) -> HeldRecord:
             header = headers[row] if headers else None
@@ -111,7 +120,7 @@ class WaitingRecords:
                 cells[row].as_py(), values[row].as_py(), int(timestamps[row]), tuple(decode_headers(header))
             )
 
-        return cls(keys, objects, headers, HeldRows(held, np.arange(len(rows))))
+        return cls(keys, values, headers, HeldRows(held, np.arange(len(rows))), read)
 
 
 @dataclass(slots=True)

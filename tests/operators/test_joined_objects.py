@@ -1,0 +1,188 @@
+"""Results of `fields(...)` that are made of the bytes of both values equal those that `JoinedFields` defines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams import JoinWindows, StreamsBuilder, col, fields, lit
+from streams.errors import NoFieldsError
+from streams.model.expressions.fields import JoinedFields
+from streams.operators.join.columns.joined_objects import JoinedObjects
+from streams.operators.join.columns.pair_step import PairStep
+from streams.operators.join.columns.self_join import StreamSelfJoinTogether
+from streams.operators.join.columns.stream_join import StreamJoinTogether
+from streams.serdes.json import JsonSerde
+from tests.both_ways import check_both_ways, counted, played
+from tests.operators.join_inputs import KINDS, PARTITIONS, feed, windows
+
+NAMES = ("n", "v", "a", "", 'q"', "é", "n\n", "nn")
+SCALARS = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(max_size=5)
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=5)
+FORMS = (
+    b'{"v":1}',
+    b'{ "v" : 2, "n": [ ] }',
+    b'{"n":{"a":[1,{"v":null}]},"v":"x\\u00e9\\"y"}',
+    b'{"v":1,"v":2.50}',
+    b'{"n":1e3,"a":-0.0,"\\u0076":7}',
+    b'{"n":12345678901234567890,"v":0.1234567890123456789}',
+    b"{}",
+    b"[]",
+    b"[3,{}]",
+    b"null",
+    None,
+)
+"""Objects as orjson writes them and in other forms, arrays, and no value."""
+SELECTED = (
+    fields(left=["v"], right=["n", "a"], none=col("other")),
+    fields(left="*", right=["n"]),
+    fields(left="*", right="*"),
+    fields(l=col("left"), deep=col("left.n.a"), at=col("left.n.a.1.v"), r=col("right.v"), one=lit(1)),
+)
+
+
+def joined(made: Any) -> JoinedFields:
+    found = made if isinstance(made, JoinedFields) else JoinedFields.of(made)
+    assert found is not None
+    return found
+
+
+def defined(selected: JoinedFields, left: Any, right: Any) -> Any:
+    """What the definition says: the text, or the class of the error."""
+    try:
+        return JsonSerde().serialize("", selected(left, right))
+    except NoFieldsError:
+        return NoFieldsError
+
+
+def made_of(selected: JoinedFields, cells: list[bytes], left: int, right: int, *, certain: bool) -> Any:
+    """The same, from bytes; -1: no value."""
+    objects = JoinedObjects.of(selected)
+    assert objects is not None
+    pair, column = (np.array([left]), np.array([right])), pa.array(cells, pa.binary())
+    try:
+        return objects.of_pairs(column, *pair, np.full(len(cells), certain)).column(JsonSerde(), "")[0].as_py()
+    except NoFieldsError:
+        return NoFieldsError
+
+
+@st.composite
+def selections(draw: Any) -> JoinedFields:
+    names = draw(
+        st.lists(st.sampled_from(NAMES[:-4]), unique=True, max_size=3).map(lambda all_: [one for one in all_ if one])
+    )
+    left = draw(st.sampled_from(("*", names)))
+    right = draw(st.sampled_from(("*", [f"{name}n" for name in names])))
+    paths = st.sampled_from(("left", "right", "left.n", "right.n.a", "left.a.0", "right.v.nn", "left.é", "neither.n"))
+    computed = draw(st.dictionaries(st.sampled_from(("x", "é", 'y"')), paths.map(col) | SCALARS.map(lit), max_size=3))
+    return joined(fields(left=left or ["n"], right=right or ["nn"], **computed))
+
+
+@settings(max_examples=300, deadline=None)
+@given(selections(), OBJECTS | VALUES, OBJECTS | VALUES, st.booleans())
+def test_objects_equal_those_of_the_definition(selected: JoinedFields, left: Any, right: Any, certain: bool) -> None:
+    """For any JSON that orjson has written; `certain` values are not looked at before."""
+    cells = [orjson.dumps(one) for one in (left, right)]
+    # What is written and read again, as a store does.
+    read = [orjson.loads(cell) for cell in cells]
+    for at in ((0, 1), (0, -1), (-1, 1)):
+        sides = [None if one < 0 else read[one] for one in at]
+        assert made_of(selected, cells, *at, certain=certain) == defined(selected, *sides)
+
+
+@pytest.mark.parametrize("selected", SELECTED, ids=repr)
+def test_json_in_other_forms_is_written_anew(selected: Any) -> None:
+    """What `normal_json` is not certain of: also in rows of a store that something else has written."""
+    cells = [one for one in FORMS if one not in (None, b"null")]
+    for left, a in enumerate(cells):
+        for right, b in enumerate(cells):
+            expected = defined(joined(selected), orjson.loads(a), orjson.loads(b))
+            assert made_of(joined(selected), cells, left, right, certain=False) == expected
+
+
+def test_what_has_to_be_computed_is_left_to_the_definition() -> None:
+    assert JoinedObjects.of(joined(fields(x=col("left.a") + col("right.a")))) is None
+    # The left value's field is overridden, but a left value without fields is still an error.
+    assert JoinedObjects.of(fields(left=["a"], right=["a"])) is None
+    assert JoinedObjects.of(None) is None
+
+
+def program(kind: str, windows: JoinWindows, selected: Any, *, itself: bool = False, behind: bool = False) -> Any:
+    builder = StreamsBuilder(optimize=itself)
+    left = builder.stream("left")
+    right = left if itself else builder.stream("right")
+    join = {"inner": left.join, "left": left.left_join, "outer": left.outer_join}[kind]
+    results = join(right, selected, windows)
+    (results.map_values(lambda value: [value, 1]) if behind else results).to("out")
+    return builder.build()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(KINDS),
+    windows(),
+    st.integers(0, 10**6),
+    st.sampled_from(SELECTED),
+    st.sampled_from(("strict", "compat")),
+    st.booleans(),
+    st.sets(st.integers(0, 3)),
+)
+def test_joins_by_bytes_equal_joins_by_objects(kind, windows, seed, selected, mode, behind, restarts) -> None:
+    """Pairs within a step and with the stores, records without a partner at once and later, and functions behind."""
+    topology = program(kind, windows, selected, behind=behind)
+    with counted(StreamJoinTogether) as answers:
+        check_both_ways(topology, feed(seed, values=FORMS), tuple(restarts), partitions=PARTITIONS, mode=mode)
+    assert set(answers) == {"together"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(KINDS),
+    windows(),
+    st.integers(0, 10**6),
+    st.sampled_from(SELECTED),
+    st.sampled_from(("strict", "compat")),
+)
+def test_self_joins_by_bytes(kind, windows, seed, selected, mode) -> None:
+    steps = [[one for one in step if one.topic == "left"] for step in feed(seed, values=FORMS)]
+    with counted(StreamSelfJoinTogether) as answers:
+        check_both_ways(program(kind, windows, selected, itself=True), steps, (), partitions=PARTITIONS, mode=mode)
+    assert set(answers) == {"together"}
+
+
+@pytest.mark.parametrize("policy", ["skip", "fail"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_value_without_fields_meets_the_policy(kind: str, policy: str) -> None:
+    topology = program(kind, JoinWindows(9, 9, 5), SELECTED[0])
+    seen = check_both_ways(topology, feed(4, values=(*FORMS, b'"text"')), partitions=PARTITIONS, processing=policy)
+    assert (seen.failed is not None) == (policy == "fail")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_object_is_made(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a topology that only names fields: neither values are read, nor joiners called."""
+
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("an object was made")
+
+    monkeypatch.setattr(PairStep, "_called", refuse)
+    monkeypatch.setattr(JoinedObjects, "_defined", refuse)
+    monkeypatch.setattr("streams.operators.encoded_values.read_all", refuse)
+    with counted(StreamJoinTogether) as answers:
+        steps = feed(12, values=(b'{"v":1,"n":"x"}', b'{"n":2.5}'))
+        seen = played(program(kind, JoinWindows(9, 9, 5), SELECTED[0]), steps, (1, 2), partitions=PARTITIONS)
+    assert set(answers) == {"together"}
+    assert any(seen.topics["out", partition] for partition in range(2))
