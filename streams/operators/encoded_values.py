@@ -18,6 +18,7 @@ import pyarrow as pa
 from state.kafka.columns import BinaryColumn, binary_column, one_column
 from streams.serdes.base import Headers, Serde
 from streams.serdes.columns import read_all, write_all
+from streams.serdes.json import is_plain_json
 
 _ENCODED: Any = object()
 _PART = 512
@@ -171,6 +172,13 @@ class EncodedValues(WrittenValues, ValueColumn):
         rows = np.arange(len(self))
         rows[anew] = len(self) + np.arange(len(anew))
         return one_column([self._cells, written]).take(pa.array(rows))
+
+
+def unread_json(values: Sequence[Any] | None) -> BinaryColumn | None:
+    """The bytes of values that are JSON, as orjson writes them; None if somebody has got the objects, or has only these."""
+    if not isinstance(values, EncodedValues) or not is_plain_json(values.serde) or not values.is_untouched:
+        return None
+    return values.column(values.serde, "")
 
 
 def join_values(parts: Sequence[Sequence[Any]]) -> Sequence[Any]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,15 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams import JoinWindows, StreamsBuilder, col, fields, lit
+from streams import JoinWindows, Materialized, StreamsBuilder, col, fields, lit
 from streams.errors import NoFieldsError
 from streams.model.expressions.fields import JoinedFields
 from streams.operators.join.columns.joined_objects import JoinedObjects
 from streams.operators.join.columns.pair_step import PairStep
 from streams.operators.join.columns.self_join import StreamSelfJoinTogether
 from streams.operators.join.columns.stream_join import StreamJoinTogether
+from streams.operators.join.stream_table_join import StreamTableJoin
+from streams.operators.join.table_batches import TableBatches
 from streams.serdes.json import JsonSerde
-from tests.both_ways import check_both_ways, counted, played
+from tests.both_ways import Fed, check_both_ways, counted, played
 from tests.operators.join_inputs import KINDS, PARTITIONS, feed, windows
 
 NAMES = ("n", "v", "a", "", 'q"', "é", "n\n", "nn")
@@ -163,6 +168,55 @@ def test_self_joins_by_bytes(kind, windows, seed, selected, mode) -> None:
     assert set(answers) == {"together"}
 
 
+def table_program(kind: str, selected: Any, *, caching: bool, shape: str) -> Any:
+    builder = StreamsBuilder()
+    table = builder.table("table", materialized=Materialized(name="rows", caching=caching))
+    if shape == "updates below":
+        table.to_stream().to("updates")
+    elif shape == "filtered":
+        table = table.filter(lambda key, value: value != [])
+    stream = builder.stream("in")
+    (stream.left_join if kind == "left" else stream.join)(table, selected).to("out")
+    return builder.build()
+
+
+def for_tables(seed: int, values: Sequence[bytes | None] = FORMS) -> list[list[Fed]]:
+    """Three updates of the table for two records of the stream."""
+    rng = random.Random(seed)
+    topics = ("in", "in", "table", "table", "table")
+    return [[replace(one, topic=rng.choice(topics)) for one in step] for step in feed(seed, values=values)]
+
+
+TABLES = {"in": 2, "table": 2}
+
+
+@pytest.mark.parametrize("shape", ["plain", "updates below", "filtered"])
+@pytest.mark.parametrize("caching", [True, False])
+@pytest.mark.parametrize("kind", ["inner", "left"])
+def test_joins_with_tables_by_bytes(kind: str, caching: bool, shape: str) -> None:
+    """Rows of the store and updates of the step, with a cache and without, in several forms of JSON."""
+    for seed, selected in enumerate(SELECTED):
+        topology = table_program(kind, selected, caching=caching, shape=shape)
+        with counted(TableBatches) as answers:
+            mode = ("strict", "compat")[seed % 2]
+            seen = check_both_ways(topology, for_tables(seed), (1,), partitions=TABLES, mode=mode)
+        assert set(answers) == {"together"}
+        assert any(topic == "out" for topic, _ in seen.topics)
+
+
+@pytest.mark.parametrize("caching", [True, False])
+@pytest.mark.parametrize("kind", ["inner", "left"])
+def test_no_object_is_made_for_a_table(kind: str, caching: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StreamTableJoin, "_all_joined", _refuse)
+    monkeypatch.setattr(JoinedObjects, "_defined", _refuse)
+    monkeypatch.setattr("streams.operators.encoded_values.read_all", _refuse)
+    with counted(TableBatches) as answers:
+        steps = for_tables(12, (b'{"v":1,"n":"x"}', b'{"n":2.5}'))
+        seen = played(table_program(kind, SELECTED[0], caching=caching, shape="plain"), steps, (1,), partitions=TABLES)
+    assert set(answers) == {"together"}
+    assert any(topic == "out" for topic, _ in seen.topics)
+
+
 @pytest.mark.parametrize("policy", ["skip", "fail"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_value_without_fields_meets_the_policy(kind: str, policy: str) -> None:
@@ -171,16 +225,16 @@ def test_a_value_without_fields_meets_the_policy(kind: str, policy: str) -> None
     assert (seen.failed is not None) == (policy == "fail")
 
 
+def _refuse(*_: Any) -> Any:
+    raise AssertionError("an object was made")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_object_is_made(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a topology that only names fields: neither values are read, nor joiners called."""
-
-    def refuse(*_: Any) -> Any:
-        raise AssertionError("an object was made")
-
-    monkeypatch.setattr(PairStep, "_called", refuse)
-    monkeypatch.setattr(JoinedObjects, "_defined", refuse)
-    monkeypatch.setattr("streams.operators.encoded_values.read_all", refuse)
+    monkeypatch.setattr(PairStep, "_called", _refuse)
+    monkeypatch.setattr(JoinedObjects, "_defined", _refuse)
+    monkeypatch.setattr("streams.operators.encoded_values.read_all", _refuse)
     with counted(StreamJoinTogether) as answers:
         steps = feed(12, values=(b'{"v":1,"n":"x"}', b'{"n":2.5}'))
         seen = played(program(kind, JoinWindows(9, 9, 5), SELECTED[0]), steps, (1, 2), partitions=PARTITIONS)

@@ -12,7 +12,7 @@ import pytest
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import TaskStore
 from state.tables.memory import MemoryTable
-from streams import Branched, Consumed, JsonSerde, Materialized, StreamsBuilder, StringSerde, Topology
+from streams import Branched, Consumed, JsonSerde, Materialized, StreamsBuilder, StringSerde, Topology, col, fields
 from streams.dsl.kstream import KStream
 from streams.dsl.ktable import KTable
 from streams.model.record import Record
@@ -66,6 +66,11 @@ def failing(value: Any) -> Any:
     return value
 
 
+def fine(key: Any, value: Any) -> bool:
+    """Whether a value has fields."""
+    return isinstance(value, dict)
+
+
 def appended(key: Any, value: Any, aggregate: list[Any]) -> list[Any]:
     """Changes the aggregate."""
     if key == "text" and len(aggregate) == 2:
@@ -97,6 +102,14 @@ PROGRAMS: dict[str, Program] = {
     "an inner join": lambda builder, stream, table: stream.join(table, lambda key, a, b: seen(key, a, b)).to("out"),
     "a joiner that changes rows": lambda builder, stream, table: stream.left_join(table, changing).to("out"),
     "a joiner that fails": lambda builder, stream, table: stream.left_join(table, spoilt).to("out"),
+    "joins by fields, some of values that have none": lambda builder, stream, table: [
+        stream.left_join(table, fields(left="*", right=["a"])).to("selected"),
+        stream.filter(fine).join(table, fields(whole=col("left"), b=col("right.b.1"))).to("named"),
+        stream.join(table.filter(lambda key, value: value != 3), changing).to("changed"),
+    ],
+    "a join by fields that are computed": lambda builder, stream, table: stream.join(
+        table, fields(sum=col("left.a") + col("right.a"))
+    ).to("out"),
     "a table with updates below": lambda builder, stream, table: [
         table.to_stream().to("updates"),
         stream.join(table, seen).to("out"),

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from state.kafka.columns import one_column
 from streams.errors import RecordError
 from streams.model.record import Record
 from streams.model.waiting import LEFT
-from streams.operators.columnar import NULL_KEY, ColumnarBatch, KeyColumn
+from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn
 from streams.operators.dropped import drop_rows
-from streams.operators.encoded_values import null_values
+from streams.operators.encoded_values import null_values, unread_json
+from streams.operators.join.columns.joined_objects import JoinedObjects
+from streams.operators.join.options import joined_fields
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
-from streams.operators.stores.found_rows import TableLookup
+from streams.operators.stores.found_rows import FoundRows, TableLookup
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stream_time import StreamTime
 from streams.operators.table.table_updates import TableUpdates, look_ups
@@ -68,15 +71,12 @@ class StreamTableJoin(Operator):
         null_key = ~null_value & (keys.codes == NULL_KEY)
         known = np.flatnonzero(~(null_value | null_key))
         rows = lookup(keys.take(known), batch.order[known])
-        found: list[Any] = [None] * len(batch)
-        for row, value in zip(known.tolist(), rows.values, strict=True):
-            found[row] = value
-        met = np.zeros(len(batch), np.bool_)
-        met[known[rows.there]] = True
-        joined = np.flatnonzero(~null_value if self.left else met)
+        # By record, the row that it has met.
+        met = np.full(len(batch), -1, np.int64)
+        met[known[rows.there]] = np.flatnonzero(rows.there)
+        joined = np.flatnonzero(~null_value if self.left else met >= 0)
         results = batch if len(joined) == len(batch) else batch.take(joined)
-        matches = found if results is batch else [found[row] for row in joined.tolist()]
-        values = list(self._all_joined(results, keys.take(joined), matches))
+        values = self._results(results, keys.take(joined), rows, met[joined])
         drops = {"null_value": null_value} | ({} if self.left else {"null_key": null_key})
 
         def effects() -> None:
@@ -84,6 +84,27 @@ class StreamTableJoin(Operator):
             self.ctx.forward_batch(results.with_values(values))
 
         return effects
+
+    def _results(self, batch: ColumnarBatch, keys: KeyColumn, rows: FoundRows, met: Int64s) -> Sequence[Any]:
+        """The results of records, made of the bytes of both values if these say all of them.
+
+        Args:
+            batch: The records.
+            keys: The keys that were looked up.
+            rows: What was found.
+            met: int64[n], the row that each record has met; -1 for none.
+        """
+        if not len(batch):
+            return []
+        objects, left = JoinedObjects.of(joined_fields(self.joiner)), unread_json(batch.values)
+        if objects is not None and left is not None:
+            right = unread_json(rows.encoded()) if (met >= 0).any() else left[:0]
+            if right is not None:
+                right_at = np.where(met >= 0, met + len(left), -1)
+                certain = np.arange(len(left) + len(right)) < len(left)
+                return objects.of_pairs(one_column([left, right]), np.arange(len(left)), right_at, certain)
+        found = [*rows.values, None]
+        return list(self._all_joined(batch, keys, [found[row] for row in met.tolist()]))
 
     def _dropped(self, record: Record, key: Any) -> bool:
         """Whether the record is dropped, which is then counted."""

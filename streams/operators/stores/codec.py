@@ -13,11 +13,12 @@ from orjson import loads
 
 from state.kafka.columns import BinaryColumn
 from state.kafka.topic_limits import NO_LIMIT
+from state.tables.binary_columns import sliced
 from streams.errors import OversizedRowError
 from streams.model.record import ValueAndTimestamp
 from streams.model.times import NO_TIME
 from streams.operators.columnar import KeyColumn
-from streams.operators.encoded_values import value_column
+from streams.operators.encoded_values import EncodedValues, value_column
 from streams.serdes.base import Serde
 from streams.serdes.columns import read_all, write_all
 from streams.serdes.json import is_plain_json
@@ -178,6 +179,16 @@ class Codec:
     def old_values(self, stored: BinaryColumn) -> list[Any]:
         """The values in many local values, without their timestamps; None for null."""
         return self.read_values([None if data is None else data[_TIMESTAMP:] for data in stored.to_pylist()])
+
+    def encoded(self, cells: BinaryColumn) -> EncodedValues | None:
+        """The same values without reading them, if they are stored as plain JSON."""
+        return EncodedValues(cells, self._value_serde, self.topic, {}) if self.holds_json else None
+
+    def encoded_old(self, stored: BinaryColumn) -> EncodedValues | None:
+        """`old_values` without reading them, if they are stored as plain JSON."""
+        if not self.holds_json or pa.types.is_large_binary(stored.type):
+            return None
+        return self.encoded(sliced(stored, _TIMESTAMP))
 
     def read_timestamped(self, data: bytes | None) -> ValueAndTimestamp | None:
         """Value and timestamp in a local value."""

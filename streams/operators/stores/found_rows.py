@@ -3,33 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from streams.model.times import NO_TIME
 from streams.operators.columnar import Int64s, KeyColumn
+from streams.operators.encoded_values import EncodedValues
 
 
-class FoundRows(NamedTuple):
+class FoundRows:
     """What a table has for n keys.
 
-    Attributes:
+    Args:
         there: bool[n], whether there is a row.
-        values: The values; None where there is no row.
         timestamps: int64[n], ms; `NO_TIME` where there is no row.
+        read: Gives the values; None where there is no row.
+        encoded: Gives the same as bytes that nobody has read, if they are known.
+
+    Attributes:
+        there: See above.
+        timestamps: See above.
+        encoded: See above.
     """
 
-    there: npt.NDArray[np.bool_]
-    values: list[Any]
-    timestamps: Int64s
+    __slots__ = ("_read", "_values", "encoded", "there", "timestamps")
+
+    def __init__(
+        self,
+        there: npt.NDArray[np.bool_],
+        timestamps: Int64s,
+        read: Callable[[], list[Any]],
+        encoded: Callable[[], EncodedValues | None] = lambda: None,
+    ) -> None:
+        self.there, self.timestamps, self.encoded = there, timestamps, encoded
+        self._read = read
+        self._values: list[Any] | None = None
 
     @classmethod
     def of(cls, values: list[Any], timestamps: Int64s) -> FoundRows:
         """Rows that are there where the value is not None."""
         there = np.fromiter((value is not None for value in values), np.bool_, len(values))
-        return cls(there, values, np.where(there, timestamps, NO_TIME))
+        return cls(there, np.where(there, timestamps, NO_TIME), lambda: values)
+
+    @property
+    def values(self) -> list[Any]:
+        """The values, read once."""
+        if self._values is None:
+            self._values = self._read()
+        return self._values
+
+    def with_values(self, values: list[Any]) -> FoundRows:
+        """The same rows with other values."""
+        return FoundRows(self.there, self.timestamps, lambda: values)
 
 
 TableLookup = Callable[[KeyColumn, Int64s], FoundRows]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ import pyarrow as pa
 from state.kafka.columns import BinaryColumn, binary_column
 from streams.model.times import NO_TIME
 from streams.operators.columnar import ColumnarBatch, Int64s, KeyColumn, OneByOne, concatenated
-from streams.operators.encoded_values import take_values, values_at
+from streams.operators.encoded_values import EncodedValues, take_values, values_at
 from streams.operators.operator_context import OperatorContext
 from streams.operators.process.key_value_store import typed_store_of
 from streams.operators.stores.codec import timestamps_of
@@ -160,13 +160,19 @@ class TableUpdates:
 
     def _seen(self, rows: Int64s) -> FoundRows:
         """The rows that updates have written, as look-ups see them."""
-        timestamps = self.batch.timestamps[rows]
+        timestamps, values = self.batch.timestamps[rows], self.batch.values
+        if self.caching and isinstance(values, EncodedValues):
+            there = ~values.nulls[rows]
+            timestamps = np.where(there, timestamps, NO_TIME)
+            return FoundRows(there, timestamps, partial(values_at, values, rows), partial(_unread, values, rows))
         if self.caching:
-            return FoundRows.of(values_at(self.batch.values, rows), timestamps)
-        written = self._value_column(rows)
+            return FoundRows.of(values_at(values, rows), timestamps)
+        written, codec = self._value_column(rows), self._store.codec
         there = written.is_valid().to_numpy(zero_copy_only=False)
-        values = self._store.codec.read_values(written.to_pylist())
-        return FoundRows(there, values, np.where(there, timestamps, NO_TIME))
+        timestamps = np.where(there, timestamps, NO_TIME)
+        return FoundRows(
+            there, timestamps, lambda: codec.read_values(written.to_pylist()), partial(codec.encoded, written)
+        )
 
 
 def numbered(data: Sequence[bytes], keys: KeyColumn) -> tuple[dict[bytes, int], Int64s]:
@@ -217,15 +223,30 @@ def look_ups(
     return found
 
 
+def _unread(values: EncodedValues, rows: Int64s) -> EncodedValues | None:
+    """Some values as bytes, if nobody has got an object of any."""
+    return values.take(rows) if values.is_untouched else None
+
+
 def woven(first: npt.NDArray[np.bool_], rows: FoundRows, others: FoundRows) -> FoundRows:
     """The rows of two look-ups as those of one, in which `first` tells which of them each row comes from."""
     place = np.empty(len(first), np.int64)
     place[np.concatenate([np.flatnonzero(first), np.flatnonzero(~first)])] = np.arange(len(first))
-    values = [*rows.values, *others.values]
+
+    def read() -> list[Any]:
+        values = [*rows.values, *others.values]
+        return [values[row] for row in place.tolist()]
+
+    def encoded() -> EncodedValues | None:
+        one, other = rows.encoded(), others.encoded()
+        values = None if one is None or other is None else one.joined([one, other])
+        return values.take(place) if isinstance(values, EncodedValues) else None
+
     return FoundRows(
         np.concatenate([rows.there, others.there])[place],
-        [values[row] for row in place.tolist()],
         np.concatenate([rows.timestamps, others.timestamps])[place],
+        read,
+        encoded,
     )
 
 
@@ -250,5 +271,7 @@ def stored_rows(
 
 def rows_of(store: TypedTimestampedKeyValueStore, stored: BinaryColumn) -> FoundRows:
     """The rows that local values stand for."""
-    there = stored.is_valid().to_numpy(zero_copy_only=False)
-    return FoundRows(there, store.codec.old_values(stored), timestamps_of(stored))
+    there, codec = stored.is_valid().to_numpy(zero_copy_only=False), store.codec
+    return FoundRows(
+        there, timestamps_of(stored), partial(codec.old_values, stored), partial(codec.encoded_old, stored)
+    )

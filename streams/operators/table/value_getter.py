@@ -89,7 +89,7 @@ class StoreValueGetter:
         def lookup(keys: KeyColumn, order: Int64s) -> FoundRows:
             found = stored(keys, order)
             rows = zip(found.there.tolist(), found.values, strict=True)
-            return found._replace(values=[from_stored(value) if there else None for there, value in rows])
+            return found.with_values([from_stored(value) if there else None for there, value in rows])
 
         return lookup
 
@@ -133,7 +133,7 @@ class FilterValueGetter:
             kept = [there and bool(predicate(key, value)) is not negate for there, key, value in rows]
             values = [value if keep else None for keep, value in zip(kept, found.values, strict=True)]
             there = np.array(kept, np.bool_)
-            return FoundRows(there, values, np.where(there, found.timestamps, NO_TIME))
+            return FoundRows(there, np.where(there, found.timestamps, NO_TIME), lambda: values)
 
         return lookup
 

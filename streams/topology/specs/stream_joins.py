@@ -14,7 +14,7 @@ from streams.operators.join.columns.join_all import StreamJoinAllTogether
 from streams.operators.join.columns.joined_objects import JoinedObjects
 from streams.operators.join.columns.self_join import StreamSelfJoinTogether
 from streams.operators.join.columns.stream_join import StreamJoinTogether
-from streams.operators.join.options import AsOf, JoinAll, JoinSide, StreamJoin
+from streams.operators.join.options import AsOf, JoinAll, JoinSide, StreamJoin, joined_fields
 from streams.operators.join.stream_join_all import StreamJoinAll
 from streams.operators.join.stream_self_join import StreamSelfJoin
 from streams.operators.join.stream_stream_join import StreamStreamJoin
@@ -189,6 +189,11 @@ class StreamTableJoinSpec(NodeSpec):
         """Together with the table."""
         return TableBatches
 
+    @property
+    def takes_encoded(self) -> bool:
+        """If results are made of the bytes of values."""
+        return JoinedObjects.of(joined_fields(self.joiner)) is not None
+
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator that opens the table's stores itself."""
         return StreamTableJoin(self.table, self.joiner, self.is_left_join)
@@ -231,6 +236,11 @@ class GlobalTableJoinSpec(StreamTableJoinSpec):
     """
 
     selector: Callable[[Any, Any], Any]
+
+    @property
+    def takes_encoded(self) -> bool:
+        """No: the selector takes values."""
+        return False
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator that opens the global table itself."""
