@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.column_kernels import BYTES, COUNTERS, DATA, MEMCMP, NULLS, ROWS, ColumnBuffers, add_cell, byte_at, cell
-from state.kafka.columns import BinaryCells
+from state.kafka.columns import BinaryCells, BinaryColumn
 from state.numba_kernels import as_pointer, carray, kernel
 from state.tables import block_kernels
 
@@ -52,6 +52,15 @@ def sliced(column: pa.BinaryArray, front: int, back: int = 0) -> pa.BinaryArray:
     table = np.array([(*cells.addresses, 0), buffers.addresses], np.int64)
     _slice_cells(table[:1], len(column), front, back, table[1:], counters)
     return buffers.array(len(column), int(counters[BYTES]), int(counters[NULLS]))
+
+
+def replaced(column: BinaryColumn, rows: Int64s, cells: BinaryColumn) -> BinaryColumn:
+    """The column with other cells in some rows, which rise; with 64-bit offsets where these are or may be needed."""
+    if any(pa.types.is_large_binary(one.type) for one in (column, cells)) or column.nbytes + cells.nbytes >= 2**31:
+        column, cells = column.cast(pa.large_binary()), cells.cast(pa.large_binary())
+    mask = np.zeros(len(column), np.bool_)
+    mask[rows] = True
+    return pc.replace_with_mask(column, pa.array(mask), cells)
 
 
 def prefix_ends(column: pa.BinaryArray) -> pa.BinaryArray:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from state.kafka.columns import BinaryColumn, binary_column, one_column
+from state.tables.binary_columns import replaced
 from streams.serdes.base import Headers, Serde
 from streams.serdes.columns import read_all, write_all
 from streams.serdes.json import is_plain_json
@@ -168,10 +169,13 @@ class EncodedValues(WrittenValues, ValueColumn):
         anew = np.flatnonzero(self._decoded | ~self._normal)
         if not len(anew):
             return self._cells
-        written = binary_column(write_all(serde, topic, self.at(anew.tolist())))
-        rows = np.arange(len(self))
-        rows[anew] = len(self) + np.arange(len(anew))
-        return one_column([self._cells, written]).take(pa.array(rows))
+        return replaced(self._cells, anew, binary_column(write_all(serde, topic, self._objects_at(anew))))
+
+    def _objects_at(self, rows: Int64s) -> list[Any]:
+        """The values of some rows, of which those that nobody has asked for are read and not kept."""
+        unread = rows[~self._decoded[rows]]
+        read = iter(read_all(self.serde, self._topic, self._cells.take(pa.array(unread)).to_pylist(), None))
+        return [next(read) if self._objects[row] is _ENCODED else self._objects[row] for row in rows.tolist()]
 
 
 def unread_json(values: Sequence[Any] | None) -> BinaryColumn | None:

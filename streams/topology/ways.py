@@ -118,11 +118,11 @@ def _in_tasks(sub: SubTopology, node: Node) -> NodeWay:
 
 
 def _why_only_together(sub: SubTopology, node: Node) -> str:
-    """Why an aggregation does not take columns, and when records go one by one after all."""
+    """Why an aggregation does not take columns, whether a join reads values, and when records go one by one after all."""
     if not isinstance(node, ProcessorNode):
         return ""
     why = _why_no_columns(sub, node) if isinstance(node.spec, AggregationSpec) else ""
-    return "; ".join(filter(None, (why, node.spec.unless)))
+    return "; ".join(filter(None, (why, node.spec.reads, node.spec.unless)))
 
 
 def _why_no_columns(sub: SubTopology, node: Node) -> str:

@@ -88,7 +88,25 @@ def test_all_joins_of_streams_process_records_together(join: Callable[..., KStre
     # A stream that takes no part is a sub-topology of its own, without tasks.
     tasks = builder.build().explain().partition("In tasks:\n")[2].partition("\n\n")[0].splitlines()
     assert tasks
-    assert all(line.endswith("records together") for line in tasks), tasks
+    assert all(" records together" in line for line in tasks), tasks
+
+
+@pytest.mark.parametrize(
+    ("joiner", "reads"),
+    [
+        (fields(left="*", n=col("right.n")), "fields of JSON are copied as bytes"),
+        (fields(n=col("left.n") + col("right.n")), "the joiner computes fields"),
+        (lambda left, right: left, "the joiner is a function, which takes values"),
+    ],
+)
+def test_joins_say_whether_they_read_values(joiner: Any, reads: str) -> None:
+    builder = StreamsBuilder()
+    one, two, table = builder.stream("one"), builder.stream("two"), builder.table("table")
+    one.left_join(two, joiner, WITHIN).to("streams")
+    one.join(table, joiner).to("looked-up")
+    joins = [line for line in builder.build().explain().splitlines() if "JOIN-one" in line and "-merge" not in line]
+    assert len(joins) == 3
+    assert all(line.endswith(f" records together: {reads}") for line in joins), joins
 
 
 class Watching(Processor):

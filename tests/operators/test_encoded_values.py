@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streams import JsonSerde
-from streams.operators.encoded_values import EncodedValues, each_value
+from streams import JsonSerde, StringSerde
+from streams.operators.encoded_values import EncodedValues, each_value, join_values
 from streams.serdes.columns import normal_cells
 
 CELLS = [b'{"a":2}', None, b'{"a": 1}', b" null", b"3"]
@@ -50,3 +50,31 @@ def test_each_value_is_one_object_for_all_its_rows_and_is_not_kept() -> None:
 
 def test_values_without_nulls() -> None:
     assert encoded().nulls.tolist() == [False, True, False, True, False]
+
+
+def test_writing_values_anew_leaves_them_unread() -> None:
+    values = encoded()
+    assert values.is_untouched
+    assert values.column(JsonSerde(), "topic")[2].as_py() == b'{"a":1}'
+    assert values.is_untouched
+    assert values[2] == {"a": 1}
+    assert not values.is_untouched
+
+
+def test_joined_columns_keep_the_bytes_and_the_objects_of_each() -> None:
+    first, last = encoded(), encoded().take(np.array([4, 2]))
+    first[0]["a"] = 5
+    whole = join_values([[], first, last])
+    assert isinstance(whole, EncodedValues)
+    assert whole.column(JsonSerde(), "topic").to_pylist() == [
+        b'{"a":5}',
+        None,
+        b'{"a":1}',
+        None,
+        b"3",
+        b"3",
+        b'{"a":1}',
+    ]
+    assert whole[0] is first[0]
+    strings = EncodedValues(pa.array([b"x"], pa.binary()), StringSerde(), "topic", {})
+    assert join_values([last, strings]) == [3, {"a": 1}, "x"]

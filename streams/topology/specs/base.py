@@ -142,6 +142,11 @@ class NodeSpec(ABC):
         """Whether `batches` can leave values as bytes (`EncodedValues`), because it seldom looks at one."""
         return False
 
+    @property
+    def reads(self) -> str:
+        """What `explain` says of when values are read; empty for what goes without saying."""
+        return ""
+
     def by_record(self) -> Self:
         """The same, for an operator that takes whole records in any case."""
         return self

@@ -67,6 +67,11 @@ class StreamJoinSpec(NodeSpec):
         """If results are made of the bytes of values."""
         return JoinedObjects.of(self.join.fields) is not None
 
+    @property
+    def reads(self) -> str:
+        """Whether results are made of the bytes of values, and why not."""
+        return _reads(self.join.joiner)
+
 
 @dataclass(frozen=True, slots=True)
 class StreamSelfJoinSpec(NodeSpec):
@@ -93,6 +98,11 @@ class StreamSelfJoinSpec(NodeSpec):
     def takes_encoded(self) -> bool:
         """If results are made of the bytes of values."""
         return JoinedObjects.of(self.join.fields) is not None
+
+    @property
+    def reads(self) -> str:
+        """Whether results are made of the bytes of values, and why not."""
+        return _reads(self.join.joiner)
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the store; the second one is missing in an inner join."""
@@ -194,6 +204,11 @@ class StreamTableJoinSpec(NodeSpec):
         """If results are made of the bytes of values."""
         return JoinedObjects.of(joined_fields(self.joiner)) is not None
 
+    @property
+    def reads(self) -> str:
+        """Whether results are made of the bytes of values, and why not."""
+        return _reads(self.joiner)
+
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator that opens the table's stores itself."""
         return StreamTableJoin(self.table, self.joiner, self.is_left_join)
@@ -242,6 +257,18 @@ class GlobalTableJoinSpec(StreamTableJoinSpec):
         """No: the selector takes values."""
         return False
 
+    @property
+    def reads(self) -> str:
+        """No, either."""
+        return "the selector and the joiner take values"
+
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator that opens the global table itself."""
         return StreamGlobalJoin(self.table, self.joiner, self.is_left_join, self.selector)
+
+
+def _reads(joiner: Callable[..., Any]) -> str:
+    selected = joined_fields(joiner)
+    if selected is None:
+        return "the joiner is a function, which takes values"
+    return "the joiner computes fields" if JoinedObjects.of(selected) is None else "fields of JSON are copied as bytes"

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from state.kafka.columns import BinaryColumn, binary_column, data_and_bounds
+from state.tables.binary_columns import replaced
 from streams.model.expressions.expression import Col, Expression, Lit
 from streams.model.expressions.fields import ALL, JoinedFields
 from streams.operators.columnar import Int64s, OneByOne
@@ -92,7 +92,7 @@ class JoinedObjects:
         made = self._made(values, pairs, sure)
         rows = np.flatnonzero(~sure)
         if len(rows):
-            made = _replaced(made, rows, self._defined(values, pairs[:, rows]))
+            made = replaced(made, rows, self._defined(values, pairs[:, rows]))
         return EncodedValues(made, JsonSerde(), "", {})
 
     def of_one_side(self, values: BinaryColumn, is_left: Bools, *, certain: bool) -> EncodedValues:
@@ -174,10 +174,3 @@ def _normal(values: BinaryColumn, asked: Bools) -> Bools:
 def _read(values: BinaryColumn, rows: Int64s) -> list[Any]:
     cells = values.take(pa.array(rows, mask=rows < 0)).to_pylist()
     return [None if cell is None else orjson.loads(cell) for cell in cells]
-
-
-def _replaced(column: BinaryColumn, rows: Int64s, others: BinaryColumn) -> BinaryColumn:
-    """The column with other cells in these rows."""
-    mask = np.zeros(len(column), np.bool_)
-    mask[rows] = True
-    return pc.replace_with_mask(column, pa.array(mask), others)

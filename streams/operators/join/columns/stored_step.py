@@ -84,7 +84,8 @@ class StoredStep:
         for node, codec in enumerate(self.codecs[:1] if alike else self.codecs):
             rows = np.flatnonzero(chosen & (alike | (self.records.nodes == node)))
             places[rows] = sum(map(len, written)) + np.arange(len(rows))
-            written.append(codec.values(take_values(self.batch.values, rows)))
+            values = self.batch.values
+            written.append(codec.values(values if len(rows) == len(chosen) else take_values(values, rows)))
             if written[-1].null_count:
                 raise OneByOne("a value that is written as null is not stored")
         cells = one_column(written)
