@@ -88,8 +88,11 @@ class EncodedValues(WrittenValues, ValueColumn):
     def __getitem__(self, row: Any) -> Any:
         if isinstance(row, slice):
             return self.at(range(*row.indices(len(self))))
-        found = self._objects[row]
-        return self.at([row if row >= 0 else row + len(self)])[0] if found is _ENCODED else found
+        if self._objects[row] is _ENCODED:
+            # Who asks for one row asks for the next one, too.
+            start = row % len(self) // _PART * _PART
+            self.at(range(start, min(start + _PART, len(self))))
+        return self._objects[row]
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.at(range(len(self))))

@@ -168,6 +168,21 @@ def test_self_joins_by_bytes(kind, windows, seed, selected, mode) -> None:
     assert set(answers) == {"together"}
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("mode", ["strict", "compat"])
+def test_operators_behind_a_join_by_bytes_read_its_results(mode: str, seed: int) -> None:
+    """All at once, some of them, and one by one."""
+    builder, windows = StreamsBuilder(), JoinWindows(9, 9, 5)
+    joined = builder.stream("left").left_join(builder.stream("right"), SELECTED[0], windows)
+    joined.to_table(materialized=Materialized(name="latest")).to_stream().to("latest")
+    joined.group_by_key().aggregate(list, lambda value, last: [*last, value][-3:]).to_stream().to("last")
+    joined.filter(lambda key, value: value["n"] is not None).to("filtered")
+    joined.deduplicate(5, by=lambda value: str(value["v"])).to("distinct")
+    with counted(StreamJoinTogether) as answers:
+        check_both_ways(builder.build(), feed(seed, values=FORMS), (1,), partitions=PARTITIONS, mode=mode)
+    assert "together" in answers
+
+
 def table_program(kind: str, selected: Any, *, caching: bool, shape: str) -> Any:
     builder = StreamsBuilder()
     table = builder.table("table", materialized=Materialized(name="rows", caching=caching))

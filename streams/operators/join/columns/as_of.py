@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from streams.model.waiting import LEFT, RIGHT, WaitingRecord
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, OneByOne
+from streams.operators.encoded_values import values_at
 from streams.operators.join.as_of_join import AsOfJoin
 from streams.operators.join.columns.kernels import grouped, newest_at
 from streams.operators.join.columns.records import JoinRecords, StoreKeys, placed, runs, store_keys
@@ -105,7 +106,7 @@ class _AsOfStep:
         rows, codec = self._open_rows(RIGHT), self._store.codec
         (keys,) = store_keys(self._batch.keys, [codec])
         cells = keys.cells.take(pa.array(keys.codes[rows]))
-        written = codec.cells([self._batch.values[row] for row in rows.tolist()])
+        written = codec.cells(values_at(self._batch.values, rows))
         if None in written:
             raise OneByOne("a value that is written as null is not stored")
         values = codec.timestamped_column(cells, pa.array(written, pa.binary()), self._timestamps[rows])
@@ -117,7 +118,8 @@ class _AsOfStep:
         keys = pa.array(batch.keys.encoded(self._left.join.key_serde, self._buffer.name), pa.binary())
         sides, numbers = np.full(len(rows), LEFT), self._buffer.next_number + np.arange(len(rows))
         cells = waiting_keys(self._until[rows], sides, keys.take(pa.array(batch.keys.codes[rows])), numbers)
-        waiting = [WaitingRecord(LEFT, batch.values[row], batch.headers_of(row)) for row in rows.tolist()]
+        left = zip(rows.tolist(), values_at(batch.values, rows), strict=True)
+        waiting = [WaitingRecord(LEFT, value, batch.headers_of(row)) for row, value in left]
         values = pa.array(codec.cells(waiting), pa.binary())
         codec.check_all(cells, values)
         return WaitingRows(cells, values, self._until[rows], sides)
