@@ -37,6 +37,7 @@ FLOORS = [
     "streams/dsl",
     "streams/config",
     "streams/broker",
+    "streams/cluster",
     "streams/source",
     "streams/runtime",
     "streams/lake",
@@ -57,6 +58,7 @@ FOREIGN = {
     "confluent_kafka": (
         "state/kafka",
         "streams/broker",
+        "streams/cluster",
         "streams/serdes",
         "streams/cli",
         "streams/source",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from state.changelog.topics import commits_topic, ensure_pauses, pauses_topic
 from state.kafka.admin import KafkaAdmin
-from streams.broker.topic_writer import Outgoing, write_records
+from streams.cluster.records import Outgoing, write_records
 from streams.errors import ConfigError
 from streams.source.log import LiveLog
 from streams.source.pauses import WHOLE, Pauses, pause_record, read_pauses

@@ -14,7 +14,7 @@ from streams.application.prepare import Application, ensure_internal_topics, pla
 from streams.application.rights.check import check_created, check_rights
 from streams.application.rights.needed import needed_rights
 from streams.application.topology_manifest import local_folder, write_manifest
-from streams.broker.topics import check_reachable
+from streams.cluster.topics import check_reachable
 from streams.config import StreamsConfig
 from streams.source.log import LiveLog
 from streams.source.pauses import Pauses, read_pauses

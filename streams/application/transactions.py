@@ -15,14 +15,14 @@ from typing import Protocol
 
 from state.kafka.topics import TopicPartition
 from state.kafka.transactions import LogEnds
-from streams.broker.transaction_state import CoordinatorView, OpenProducer
+from streams.cluster.java_admin import CoordinatorView, OpenProducer
 
 _CLOSING = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 """The states in which a coordinator still closes a transaction's partitions."""
 
 
 class TransactionsAdmin(Protocol):
-    """The requests of KIP-664 (`streams.broker.java_admin`)."""
+    """The requests of KIP-664 (`streams.cluster.java_admin`)."""
 
     def open_producers(
         self, partitions: Collection[TopicPartition]

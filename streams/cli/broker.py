@@ -14,15 +14,10 @@ from streams.cli.connection import DEFAULT_DATA_DIR, DataDir
 from streams.cli.output import print_json
 from streams.cli.settings import AsJson
 from streams.cli.topic.arguments import pairs
-from streams.cli.topic.create import create
-from streams.cli.topic.list import list_topics
-from streams.cli.topic.read import read
-from streams.cli.topic.send import send
 from streams.errors import ConfigError
 
 app = application(
-    "A real Kafka on this machine, for development. Needs Java only. Its commands topics, create, send and read are those of "
-    "`streams topic`."
+    "A real Kafka on this machine, for development. Needs Java only. `streams topic` makes and reads its topics."
 )
 
 
@@ -121,10 +116,6 @@ for _name, _command in {
     "start": start,
     "stop": stop,
     "status": status,
-    "topics": list_topics,
-    "create": create,
-    "send": send,
-    "read": read,
 }.items():
     add(app, _name, _command)
 

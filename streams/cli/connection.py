@@ -86,7 +86,7 @@ class ClusterOptions(OptionGroup):
             ConfigError: No cluster is given and no embedded broker runs, or a property is wrong.
             ClusterUnreachableError: The cluster does not answer.
         """
-        from streams.broker.topics import check_reachable
+        from streams.cluster.topics import check_reachable
 
         client = with_embedded_default(self.given(), self.data_dir)
         check_reachable(client)

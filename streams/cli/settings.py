@@ -135,7 +135,7 @@ def reachable(config: StreamsConfig) -> StreamsConfig:
         ConfigError: The client does not know a property.
         ClusterUnreachableError: The cluster does not answer.
     """
-    from streams.broker.topics import check_reachable
+    from streams.cluster.topics import check_reachable
 
     check_reachable(config.client)
     return config

@@ -62,7 +62,7 @@ def test_start_status_topics_stop(streams, tmp_path: Path) -> None:
         status = streams("broker", "status", "-d", data_dir)
         assert (status.exit_code, "running" in status.output) == (0, True)
 
-        listed = streams("broker", "topics", "-d", data_dir)
+        listed = streams("topic", "list", "-d", data_dir)
         assert (listed.exit_code, servers in listed.output) == (0, True), listed.output
 
         stopped = streams("broker", "stop", "-d", data_dir)
@@ -81,7 +81,7 @@ def test_topics_shows_partitions_records_and_size(streams, broker: EmbeddedBroke
         producer.produce(letters, b"x" * 100, partition=number % 2)
     assert producer.flush(120) == 0
 
-    result = streams("broker", "topics", "-d", broker.data_dir)
+    result = streams("topic", "list", "-d", broker.data_dir)
 
     rows = {line.split()[0]: line.split()[1:] for line in result.output.splitlines() if line.strip()}
     assert rows[letters][:2] == ["2", "1,500"]
@@ -89,7 +89,7 @@ def test_topics_shows_partitions_records_and_size(streams, broker: EmbeddedBroke
     assert rows[letters][3] == "kB"
     assert rows[empty] == ["3", "0", "0", "bytes"]
     assert not any(name.startswith("__") for name in rows)
-    by_address = streams("broker", "topics", "-b", broker.bootstrap_servers)
+    by_address = streams("topic", "list", "-b", broker.bootstrap_servers)
     assert "1,500" in by_address.output
     assert "Size" not in by_address.output
 
@@ -97,14 +97,14 @@ def test_topics_shows_partitions_records_and_size(streams, broker: EmbeddedBroke
 @pytest.mark.kafka
 def test_create_send_read(streams, broker: EmbeddedBroker, topic, tmp_path: Path) -> None:
     name = f"{topic(1)}-made"
-    made = streams("broker", "create", name, "--partitions", 2, "-d", broker.data_dir)
+    made = streams("topic", "create", name, "--partitions", 2, "-d", broker.data_dir)
     assert made.exit_code == 0, made.output
-    assert streams("broker", "create", name, "--partitions", 2, "-d", broker.data_dir).exit_code == 0
-    other = streams("broker", "create", name, "-d", broker.data_dir)
+    assert streams("topic", "create", name, "--partitions", 2, "-d", broker.data_dir).exit_code == 0
+    other = streams("topic", "create", name, "-d", broker.data_dir)
     assert (other.exit_code, "exists already, with 2 partitions" in other.output) == (1, True)
 
     lines = ['k\t{"a": "\u00e4"}', "only a value", "", "k\ttwo\ttabs"]
-    sent = streams("broker", "send", name, "-d", broker.data_dir, answer="\n".join(lines) + "\n")
+    sent = streams("topic", "send", name, "-d", broker.data_dir, answer="\n".join(lines) + "\n")
     assert (sent.exit_code, "3 records written" in sent.output) == (0, True), sent.output
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name})
     producer.init_transactions(30)
@@ -114,7 +114,7 @@ def test_create_send_read(streams, broker: EmbeddedBroker, topic, tmp_path: Path
         producer.flush(30)
         end(30)
 
-    result = streams("broker", "read", name, "-b", broker.bootstrap_servers)
+    result = streams("topic", "read", name, "-b", broker.bootstrap_servers)
     assert result.exit_code == 0, result.output
     assert sorted(result.output.splitlines()) == sorted(["\\xff\tcommitted", *filter(None, lines)])
 
@@ -162,9 +162,9 @@ def test_create_list_describe_delete(streams, broker: EmbeddedBroker, topic) -> 
 @pytest.mark.kafka
 @pytest.mark.parametrize("command", ["send", "read"])
 def test_a_missing_topic_is_reported_and_not_created(streams, broker: EmbeddedBroker, command: str) -> None:
-    result = streams("broker", command, "no-such-topic", "-d", broker.data_dir, answer="x\n")
+    result = streams("topic", command, "no-such-topic", "-d", broker.data_dir, answer="x\n")
     assert (result.exit_code, "'no-such-topic' does not exist" in result.output) == (1, True)
-    assert "no-such-topic" not in streams("broker", "topics", "-d", broker.data_dir).output
+    assert "no-such-topic" not in streams("topic", "list", "-d", broker.data_dir).output
 
 
 @pytest.mark.kafka
@@ -185,7 +185,7 @@ def test_status_asks_kafka(streams, broker: EmbeddedBroker, topic, tmp_path: Pat
 
 
 def test_topics_without_any_cluster_tells_what_to_do(streams, tmp_path: Path) -> None:
-    result = streams("broker", "topics", "-d", tmp_path)
+    result = streams("topic", "list", "-d", tmp_path)
     assert result.exit_code == 1
     assert "streams broker start" in result.output
 
@@ -193,7 +193,7 @@ def test_topics_without_any_cluster_tells_what_to_do(streams, tmp_path: Path) ->
 def test_secrets_are_masked_in_what_is_printed(streams, tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("bootstrap.servers = 127.0.0.1:1\nssl.key.password: hidden-2\nsasl.username alice\n")
-    result = streams("broker", "topics", "--properties-file", file, "-X", "sasl.password=hidden-1")
+    result = streams("topic", "list", "--properties-file", file, "-X", "sasl.password=hidden-1")
     assert result.exit_code == 1
     assert "hidden" not in result.output
     assert "sasl.password=****" in result.output
@@ -202,7 +202,7 @@ def test_secrets_are_masked_in_what_is_printed(streams, tmp_path: Path) -> None:
 
 
 def test_an_unknown_property_is_reported(streams) -> None:
-    result = streams("broker", "topics", "-b", "127.0.0.1:1", "-X", "no.such=1")
+    result = streams("topic", "list", "-b", "127.0.0.1:1", "-X", "no.such=1")
     assert result.exit_code == 1
     assert 'No such configuration property: "no.such"' in result.output
 

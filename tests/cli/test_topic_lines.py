@@ -6,13 +6,12 @@ import json
 
 import pytest
 
-from streams.broker.topic_reader import Incoming
-from streams.broker.topic_writer import Outgoing
 from streams.cli.output import print_json_line, visible, visible_bytes
 from streams.cli.topic.arguments import SerdeOptions
 from streams.cli.topic.input import LineFormat, records_of
 from streams.cli.topic.serdes import TopicSerdes, topic_serdes
 from streams.cli.topic.shown import RecordPrinter
+from streams.cluster.records import Incoming, Outgoing
 from streams.errors import ConfigError
 from streams.serdes import Int64Serde, JsonSerde, StringSerde, TimeWindowedSerde
 

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from state.errors import TopicNotFoundError
+from state.errors import KafkaClientError, TopicNotFoundError
 from state.kafka.topics import TopicInfo
-from streams.broker import topic_reader
-from streams.broker.errors import BrokerError
-from streams.broker.topic_reader import Begin, read_records
+from streams.cluster import records
+from streams.cluster.records import Begin, read_records
 
 
 class FakeError:
@@ -93,8 +92,8 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[FakeKafka]]:
 
     def make(polls: list[FakeMessage | None]) -> FakeKafka:
         made.append(FakeKafka(polls))
-        monkeypatch.setattr(topic_reader, "KafkaAdmin", lambda client: made[0])
-        monkeypatch.setattr(topic_reader, "Consumer", lambda config: made[0])
+        monkeypatch.setattr(records, "KafkaAdmin", lambda client: made[0])
+        monkeypatch.setattr(records, "Consumer", lambda config: made[0])
         return made[0]
 
     yield make  # type: ignore[misc]
@@ -135,12 +134,12 @@ def test_a_follower_waits_for_further_records(kafka) -> None:
 
 
 def test_silence_before_the_end_is_an_error(kafka) -> None:
-    with pytest.raises(BrokerError, match="nothing came of 't'"):
+    with pytest.raises(KafkaClientError, match="nothing came of 't'"):
         list(values(kafka([None])))
 
 
 def test_a_permanent_error_is_raised(kafka) -> None:
-    with pytest.raises(BrokerError, match="'t' cannot be read: broken"):
+    with pytest.raises(KafkaClientError, match="'t' cannot be read: broken"):
         list(values(kafka([FakeMessage(0, error=FakeError(1))])))
 
 

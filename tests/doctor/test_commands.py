@@ -12,10 +12,9 @@ import pytest
 
 from streams.application.transactions import OpenTransaction, end, open_transactions
 from streams.broker.errors import JarsMissingError
-from streams.broker.java_admin import java_properties
-from streams.broker.transaction_state import CoordinatorView, OpenProducer
 from streams.cli.operations import doctor as doctor_command
 from streams.cli.operations import transactions as command
+from streams.cluster.java_admin import CoordinatorView, OpenProducer, java_properties
 from streams.errors import ConfigError
 from tests.doctor.world import NOW_MS, Kafka, World
 

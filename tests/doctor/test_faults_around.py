@@ -10,7 +10,7 @@ import pytest
 
 from state.commit.marker import MARKER_KEY
 from streams.application.doctor.findings import Finding, Severity
-from streams.broker.survey import Replicas
+from streams.cluster.survey import Replicas
 from tests.doctor.world import NOW_MS, World, only
 
 COMMITS, CHANGELOG = "app-in-commits", "app-counts-changelog"

@@ -17,10 +17,10 @@ from streams.application.doctor.findings import Finding, Severity
 from streams.application.doctor.inspection import Inspection
 from streams.application.prepare import Application, PreparedSub, ensure_internal_topics, plan_application
 from streams.application.topology_manifest import write_manifest
-from streams.broker.survey import Replicas
-from streams.broker.transaction_state import CoordinatorView, OpenProducer
 from streams.checkpoint.files import LocalFiles
 from streams.checkpoint.log import write_first_batch, write_query_id
+from streams.cluster.java_admin import CoordinatorView, OpenProducer
+from streams.cluster.survey import Replicas
 from streams.config import StreamsConfig
 from streams.microbatch.job import QueryJob
 from streams.testing.simulation import SimulatedKafka

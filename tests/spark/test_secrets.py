@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from streams.broker import EmbeddedBroker
-from streams.broker.topic_writer import Outgoing, write_records
+from streams.cluster.records import Outgoing, write_records
 from tests.conftest import TopicFactory
 from tests.spark import canaries
 

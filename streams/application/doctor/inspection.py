@@ -18,16 +18,16 @@ from streams.application.newest_marker import newest_marker
 from streams.application.preflight import Findings, Preflight
 from streams.application.prepare import Application, PreparedSub, plan_application
 from streams.application.transactions import TransactionsAdmin
-from streams.broker.survey import Replicas
 from streams.checkpoint.compare import Markers
 from streams.checkpoint.files import CheckpointFiles
 from streams.checkpoint.log import Checkpoint
+from streams.cluster.survey import Replicas
 from streams.config import StreamsConfig
 from streams.topology.topology import Topology
 
 
 class ClusterSurvey(Protocol):
-    """Answers about brokers and groups that only the doctor needs (`streams.broker.survey`)."""
+    """Answers about brokers and groups that only the doctor needs (`streams.cluster.survey`)."""
 
     def broker_settings(self) -> Mapping[int, Mapping[str, str]]: ...
     def replicas(self, topics: Collection[str]) -> Mapping[TopicPartition, Replicas]: ...

@@ -16,13 +16,13 @@ from streams.application.doctor.examine import examine
 from streams.application.doctor.findings import CheckResult, Finding, Severity, worst
 from streams.application.doctor.inspection import Inspection
 from streams.broker.errors import BrokerError
-from streams.broker.survey import Survey
 from streams.cli.command import NOT_SAFE, command
 from streams.cli.operations.checkpoints import open_checkpoint
 from streams.cli.operations.transactions import JavaRequests
 from streams.cli.output import print_json, visible
 from streams.cli.settings import ApplicationOptions, AsJson, Target, reachable
 from streams.cli.target import TopologyTarget
+from streams.cluster.survey import Survey
 from streams.errors import ConfigError
 from streams.wording import counted
 

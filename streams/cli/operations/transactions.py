@@ -15,12 +15,12 @@ from state.changelog.topics import changelog_topic, commits_topic
 from state.kafka.admin import KafkaAdmin
 from streams.application.prepare import Application, plan_application
 from streams.application.transactions import OpenTransaction, end, open_transactions
-from streams.broker.java_admin import JavaAdmin
 from streams.cli.command import OptionGroup, command
 from streams.cli.console import table_console
 from streams.cli.output import print_json
 from streams.cli.settings import ApplicationOptions, AsJson, reachable
 from streams.cli.target import TopologyTarget
+from streams.cluster.java_admin import JavaAdmin
 from streams.config import StreamsConfig
 from streams.config.durations import age_in_words
 from streams.errors import ConfigError

@@ -8,9 +8,9 @@ from typing import Any
 
 import orjson
 
-from streams.broker.topic_writer import Outgoing
 from streams.cli.topic.serdes import TopicSerdes, from_text, to_bytes
 from streams.cli.topic.times import to_timestamp
+from streams.cluster.records import Outgoing
 from streams.errors import ConfigError, SerdeError
 
 _FIELDS = {"key", "value", "timestamp", "headers", "partition"}

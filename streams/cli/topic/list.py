@@ -24,8 +24,8 @@ def list_topics(
     cluster: ClusterOptions,
 ) -> None:
     """List a cluster's topics, with partitions, records and, for the embedded broker, their size on disk."""
-    from streams.broker.topics import list_topics as ask
-    from streams.broker.topics import sizes_on_disk
+    from streams.cluster.topics import list_topics as ask
+    from streams.cluster.topics import sizes_on_disk
 
     given = cluster.given()
     client = with_embedded_default(given, cluster.data_dir)

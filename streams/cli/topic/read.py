@@ -42,8 +42,8 @@ def read(
     Control characters are shown as escapes. Counts, windowed keys and other binary data become readable with --topology, or
     with --key-serde and --value-serde.
     """
-    from streams.broker.topic_reader import Begin, read_records
     from streams.cli.topic.shown import RecordPrinter
+    from streams.cluster.records import Begin, read_records
 
     printer = RecordPrinter(topic, topic_serdes(serdes, topic), timestamps=timestamps, headers=headers)
     begin = Begin(0 if from_beginning else _offset(offset), partition)

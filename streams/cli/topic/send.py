@@ -48,7 +48,7 @@ def send(
     With --json a line is an object, in which everything but `value` is optional: {"key": "a", "value": {"n": 1},
     "timestamp": 1700000000000, "headers": {"trace": "x"}}. The output of `streams topic read --json` has this form.
     """
-    from streams.broker.topic_writer import write_records
+    from streams.cluster.records import write_records
 
     form = LineFormat(
         topic=topic,

@@ -7,10 +7,10 @@ from typing import Any
 import orjson
 
 from streams.application.store_rows import plain
-from streams.broker.topic_reader import Incoming
 from streams.cli.output import visible, visible_bytes
 from streams.cli.topic.serdes import TopicSerdes
 from streams.cli.topic.times import shown_time
+from streams.cluster.records import Incoming
 from streams.errors import SerdeError
 from streams.serdes import Serde
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
@@ -19,8 +19,44 @@ from state.errors import KafkaClientError
 from state.kafka.topics import TopicPartition
 from streams.broker.jars import class_path, jar_of_pyspark
 from streams.broker.java import find_java
-from streams.broker.transaction_state import CoordinatorView, OpenProducer
 from streams.errors import ConfigError
+
+
+class OpenProducer(NamedTuple):
+    """A producer with an open transaction, as the partition's leader knows it.
+
+    Attributes:
+        producer_id: Its id.
+        epoch: Its epoch.
+        coordinator_epoch: The epoch of the coordinator that closed the producer's last transaction here; -1: none yet.
+        start_offset: The offset of the transaction's first record.
+    """
+
+    producer_id: int
+    epoch: int
+    coordinator_epoch: int
+    start_offset: int
+
+
+class CoordinatorView(NamedTuple):
+    """A transactional id, as its coordinator knows it.
+
+    Attributes:
+        transactional_id: The id.
+        epoch: The producer's epoch.
+        state: The name of the state, such as `Ongoing`.
+        started_ms: When the transaction began, ms since 1970; None: there is none.
+        timeout_ms: How long a transaction may take.
+        partitions: The partitions of the transaction.
+    """
+
+    transactional_id: str
+    epoch: int
+    state: str
+    started_ms: int | None
+    timeout_ms: int
+    partitions: frozenset[TopicPartition]
+
 
 _SAME = {"bootstrap.servers", "security.protocol", "ssl.endpoint.identification.algorithm", "client.id"}
 
