@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,10 +75,33 @@ def row_batch(records: RecordColumns, layout: RowLayout, schema: pa.Schema) -> p
         read = column.type.read
         cells = [None if (cell := row.get(name)) is None else read(cell) for row in rows]
         columns.append(pa.array(cells, schema.field(at).type))
-    columns.append(pa.array(np.full(len(records), records.partition, np.int32)))
+    columns.append(pa.array(_places(records.partition, rows, layout), pa.int32()))
     columns.append(pa.array(records.offsets))
     columns.append(pa.array([value is None for value in values], pa.bool_()))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _places(partition: int, rows: Sequence[Mapping[str, Cell]], layout: RowLayout) -> Any:
+    """The partition of each row; below 0 if an earlier version has written it with another cell for its key.
+
+    That version could send the rows of one key to several partitions. Those rows are older than all that have the present cell.
+    """
+    keys = [
+        column
+        for column in layout.columns
+        if column.name in layout.keys and re.search("DECIMAL|DOUBLE", column.type.sql)
+    ]
+    if not keys:
+        return np.full(len(rows), partition, np.int32)
+
+    def is_old(row: Mapping[str, Cell]) -> bool:
+        return any(
+            str(cell) != str(column.type.cell(column.type.read(cell)))  # as text: -0.0 equals 0.0
+            for column in keys
+            if (cell := row.get(column.name)) is not None
+        )
+
+    return [-1 - partition if is_old(row) else partition for row in rows]
 
 
 def _row(key: bytes | None, value: bytes | None, layout: RowLayout) -> Mapping[str, Cell]:

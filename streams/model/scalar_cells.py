@@ -1,6 +1,7 @@
 """Cells of values without parts: how each type of Spark SQL makes a JSON value of a Python value, and reads it back.
 
-A value that does not fit its type raises `TypeError`, `ValueError`, `OverflowError` or `InvalidOperation`.
+Equal values have the same cell, because the cells of a key choose its partition. A value that does not fit its type raises
+`TypeError`, `ValueError`, `OverflowError` or `InvalidOperation`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import base64
 import math
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta, timezone
-from decimal import Decimal
+from decimal import Context, Decimal, InvalidOperation
 from enum import Enum
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -17,6 +18,8 @@ from uuid import UUID
 _INT64 = 2**63
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
+_EXACT = Context(prec=60, traps=[InvalidOperation])
+_LAST_DIGIT = Decimal("1e-18")
 
 Cell: TypeAlias = Any
 """A value that JSON has: text, number, boolean, None, or a list of these."""
@@ -46,7 +49,7 @@ def _number(value: Any) -> Cell:
     number = value.item() if type(value) is not float and hasattr(value, "item") else value
     if type(number) not in (int, float):
         raise TypeError
-    return float(number) if math.isfinite(number) else str(float(number))
+    return float(number) + 0.0 if math.isfinite(number) else str(float(number))  # -0.0 + 0.0 is 0.0
 
 
 def _boolean(value: Any) -> Cell:
@@ -85,9 +88,9 @@ def _decimal(value: Any) -> Cell:
     if type(value) is bool or not isinstance(value, Decimal | int | str):
         raise TypeError
     number = Decimal(value)
-    if not number.is_finite() or abs(number) >= Decimal(10) ** 20 or number != round(number, 18):
+    if not number.is_finite() or number.copy_abs() >= 10**20 or number != number.quantize(_LAST_DIGIT, context=_EXACT):
         raise TypeError
-    return str(number)
+    return f"{_EXACT.add(number, Decimal()).normalize(_EXACT):f}"  # without trailing zeros, and without the sign of -0
 
 
 def _same(cell: Cell) -> Any:

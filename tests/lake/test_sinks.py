@@ -7,10 +7,15 @@ from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any, TypedDict
 
+import numpy as np
 import pytest
 
+from state.kafka.columns import RecordColumns, binary_column
 from streams import JsonSerde, KStream, StreamsBuilder, TimeWindows, Topology, TopologyError
 from streams.errors import RecordFailedError
+from streams.lake.rows import PARTITION, arrow_schema, row_batch
+from streams.model.row_layout import Origin, RowLayout, TableColumn
+from streams.model.table_columns import ScalarType
 from streams.testing import TopologyTestDriver
 from streams.topology.diff import compare
 from streams.topology.manifest import manifest
@@ -117,6 +122,42 @@ def test_upserts_by_fields_of_the_value_take_the_last_record_of_them_whatever_it
     records = [(key, {"item": "x", "amount": at}, at) for at, key in enumerate("abcde")]
     found = rows(builder.build(), records, "/lake/items", partitions={"orders": 3})
     assert found == [{"item": "x", "amount": 4}]
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        ("10.5", "10.50"),
+        ("10.50", "10.5"),
+        ("0", "-0.000"),
+        (-0.0, 0.0),
+        (0.0, -0.0),
+        ("12345678901234567890", "1234567890123456789e1"),
+    ],
+)
+def test_equal_numbers_are_one_key_whose_last_record_is_the_row(numbers: tuple[Any, Any]) -> None:
+    builder = StreamsBuilder()
+    schema = {"price": Decimal if isinstance(numbers[0], str) else float, "amount": int}
+    stream = builder.stream("orders", value_serde=JsonSerde())
+    stream.to_delta("/lake/prices", "upsert", keys="price", key=None, timestamp=None, schema=schema)
+    records = [("k", {"price": number, "amount": at}, at) for at, number in enumerate(numbers)]
+    (found,) = rows(builder.build(), records, "/lake/prices", partitions={"orders": 16})
+    assert found["amount"] == 1
+
+
+def test_rows_whose_keys_an_earlier_version_wrote_otherwise_come_first() -> None:
+    price = TableColumn("price", ScalarType("DECIMAL(38,18)"), Origin.FIELD)
+    layout = RowLayout((price, TableColumn("who", ScalarType("STRING"), Origin.FIELD)), ("price",))
+    cells = [b"10.50", b"10.5", b"-0"]
+    columns = RecordColumns(
+        "internal",
+        3,
+        np.arange(3),
+        np.zeros(3, np.int64),
+        binary_column([b'["' + cell + b'"]' for cell in cells]),
+        binary_column([b'{"price":"' + cell + b'","who":"x"}' for cell in cells[:2]] + [None]),
+    )
+    assert row_batch(columns, layout, arrow_schema(layout)).column(PARTITION).to_pylist() == [-4, 3, -4]
 
 
 def test_append_writes_records_without_a_value_as_nulls() -> None:
