@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from state.errors import TopicNotFoundError
@@ -53,3 +53,21 @@ def make_outputs(admin: Admin, names: Mapping[str, str], replication: int = -1) 
         specs.append(TopicSpec(name, found[original].partitions, config, replication))
     admin.create_topics(specs)
     return [spec.name for spec in specs if spec.name not in found]
+
+
+def make_row_topics(admin: Admin, names: Sequence[str], inputs: Iterable[str], replication: int = -1) -> list[str]:
+    """Creates the topics that a replay writes to instead of lake sinks; existing ones stay.
+
+    Args:
+        admin: Kafka's admin client.
+        names: The topics.
+        inputs: The topics that the program reads: each new topic has as many partitions as the largest of them.
+        replication: Replication factor; -1: the broker's default.
+
+    Returns:
+        The created topics.
+    """
+    missing = sorted(set(names) - admin.describe_topics(names).keys())
+    partitions = max((info.partitions for info in admin.describe_topics(inputs).values()), default=1)
+    admin.create_topics([TopicSpec(name, partitions, replication=replication) for name in missing])
+    return missing

@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 _POLICIES = ("deserialization", "processing", "production", "future")
 _PANEL = "Bad records"
 
+MetricsAddress = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Serve /metrics for Prometheus, /health and /ready there.")
+]
+Format = Annotated[
+    LogFormat | None, typer.Option(help="Standard error as text for people, or as json, one object a line.")
+]
+Level = Annotated[LogLevel | None, typer.Option(help="The least important log lines that appear.")]
+
 
 @dataclass(frozen=True)
 class PolicyOptions(OptionGroup):
@@ -84,17 +92,12 @@ def run(
     ] = None,
     max_records_per_trigger: Annotated[int | None, typer.Option(help="Most records of a micro-batch.")] = None,
     policies: PolicyOptions,
-    metrics: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="Serve /metrics for Prometheus, /health and /ready there."),
-    ] = None,
+    metrics: MetricsAddress = None,
     otel: Annotated[
         bool | None, typer.Option("--otel/--no-otel", help="Send metrics by OpenTelemetry (variables OTEL_...).")
     ] = None,
-    log_format: Annotated[
-        LogFormat | None, typer.Option(help="Standard error as text for people, or as json, one object a line.")
-    ] = None,
-    log_level: Annotated[LogLevel | None, typer.Option(help="The least important log lines that appear.")] = None,
+    log_format: Format = None,
+    log_level: Level = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Also show Spark's own start-up lines and warnings.")
     ] = False,

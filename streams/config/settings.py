@@ -261,6 +261,12 @@ class StreamsConfig(BaseSettings):
             return str(Address.parse(text))
         return value
 
+    @field_validator("metrics", "snapshot_dir", mode="before")  # below `_metrics_address`, and so called before it
+    @classmethod
+    def _empty(cls, value: Any) -> Any:
+        """No text for the word `none`."""
+        return "" if value == "none" else value
+
     @field_validator("starting_offsets", mode="before")
     @classmethod
     def _starting_duration(cls, value: Any) -> Any:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from state.errors import TopicNotFoundError
-from streams import Processor, Retry, StreamsBuilder
+from streams import JsonSerde, Processor, Retry, StreamsBuilder
 from streams.application.replay import make_outputs
 from streams.cli.operations import replay as command
 from streams.errors import ConfigError, TopologyError
@@ -66,6 +67,29 @@ def test_a_program_that_retries_has_retry_topics_and_dead_letters_of_its_own() -
     assert {str(topic) for topic in sub.topics} == {"in", "again-ship-retry-1-repartition"}
 
 
+def test_rows_of_lake_sinks_go_to_topics_and_what_is_called_again_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    builder = StreamsBuilder()
+    orders = builder.stream("in", value_serde=JsonSerde())
+    orders.to_delta("/lake/orders", schema={"amount": int})
+    orders.foreach_batch(lambda frame, batch_id: None, "archive", schema={"amount": int})
+    orders.foreach(lambda key, value: None)
+    world = World(tmp_path)
+    monkeypatch.setattr(command, "KafkaAdmin", lambda client: nullcontext(world.kafka))
+    program, _ = command.prepared(builder.build(), world.config, "again.")
+    plan = build_plan(program, "again")
+    assert plan.topology.lake_sinks == {}
+    assert not plan.repartition_topics
+    (sub,) = plan.sub_topologies
+    assert {str(sink.topic) for sink in sub.sinks} == {"again.delta-orders-rows", "again.archive-rows"}
+    assert world.kafka.partition_count("again.archive-rows") == 2, "as many as the input has"
+    said = capsys.readouterr().out
+    assert "delta table /lake/orders gets nothing: its rows go to the topic again.delta-orders-rows" in said
+    assert "gets nothing: its rows go to the topic again.archive-rows" in said
+    assert "KSTREAM-FOREACH" in said
+
+
 def test_outputs_that_a_function_chooses_cannot_be_replayed() -> None:
     builder = StreamsBuilder()
     builder.stream("in").to(lambda key, value, context: "x")
@@ -111,6 +135,21 @@ def test_a_replay_under_the_applications_own_id_is_refused(streams: Any) -> None
     assert "that is the application itself" in result.output
     result = streams("replay", f"{__name__}:counting", "--as", "x", "--follow", "--until", "7", "-b", "nowhere:1")
     assert "give one of them" in result.output
+
+
+def test_a_replay_does_not_take_the_address_of_its_application(
+    streams: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tmp_path / "app.toml"
+    settings.write_text('application_id = "x"\nmetrics = "9464"\n')
+    found = []
+    monkeypatch.setattr(command, "reachable", lambda config: config)
+    monkeypatch.setattr(command, "prepared", lambda topology, config, prefix: (topology, found.append(config)))
+    monkeypatch.setattr(command, "run_topology", lambda *run: None)
+    arguments = ("replay", f"{__name__}:counting", "--as", "y", "-c", str(settings), "-b", "nowhere:1")
+    for more in ((), ("--metrics", "0"), ("--set", "metrics=none")):
+        assert streams(*arguments, *more).exit_code == 0
+    assert [config.metrics for config in found] == ["", "127.0.0.1:0", ""]
 
 
 def test_a_replay_ends_at_the_first_record_past_a_time(tmp_path: Path) -> None:

@@ -9,16 +9,17 @@ from typing import Annotated, Any
 import typer
 
 from state.kafka.admin import KafkaAdmin
-from streams.application.replay import make_outputs
+from streams.application.replay import make_outputs, make_row_topics
 from streams.cli.command import command
 from streams.cli.operations.positions import duration_ms
-from streams.cli.run import run_topology, set_up_logs
+from streams.cli.run import Format, Level, MetricsAddress, run_topology, set_up_logs
 from streams.cli.settings import ApplicationOptions, Target, reachable
 from streams.cli.target import TopologyTarget
 from streams.cli.topic.times import to_timestamp
 from streams.config import StreamsConfig
 from streams.errors import ConfigError
-from streams.topology.replayed import with_own_outputs
+from streams.metrics.serving import check_serving
+from streams.topology.replayed import calls_outside, rows_topic, with_own_outputs
 from streams.topology.topology import Topology
 
 
@@ -48,9 +49,15 @@ def replay(
         ),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Do not end: go on with new records.")] = False,
+    metrics: MetricsAddress = None,
+    log_format: Format = None,
+    log_level: Level = None,
     application: ApplicationOptions,
 ) -> None:
     """Process past input again, beside the running application, which is not touched.
+
+    Delta tables and functions of foreach_batch get nothing: their rows go to topics, too. Functions of enrich, foreach and peek are
+    called again. The setting metrics is the application's own, so a replay serves figures only where --metrics says.
 
     A replay is an application of its own: its id, state, checkpoint and output topics, which are made like the originals. It
     ends where it is told; run it again after an interruption, and it goes on. Topics of tables are read from their start.
@@ -60,12 +67,19 @@ def replay(
     if follow and until != "now":
         raise ConfigError("--follow goes on with new records, and --until ends before them: give one of them")
     until_ms = None if until == "now" else to_timestamp(until)
-    options: dict[str, Any] = {"available_now": not follow, "starting_offsets": _starting(begin)}
+    options: dict[str, Any] = {
+        "available_now": not follow,
+        "starting_offsets": _starting(begin),
+        "metrics": metrics or "none",
+        "log_format": log_format,
+        "log_level": log_level,
+    }
     original = application.load(program.application_id())
     config = replace(application, application_id=new_id).load(None, options)
     if config.application_id == original.application_id:
         raise ConfigError(f"--as {new_id}: that is the application itself; a replay needs an id of its own")
     set_up_logs(config)
+    check_serving(config)
     program.share_with_workers()
     topology, config = prepared(program.load(), reachable(config), f"{new_id}." if prefix is None else prefix)
     run_topology(topology, config, until_ms)
@@ -83,9 +97,16 @@ def prepared(topology: Topology, config: StreamsConfig, prefix: str) -> tuple[To
     names = {topic: f"{prefix}{topic}" for topic in originals}
     if taken := originals & set(names.values()):
         raise ConfigError(f"--output-prefix {prefix!r}: the application itself writes to {', '.join(sorted(taken))}")
-    renamed = with_own_outputs(topology, lambda topic: names[topic])
+    rows = {rows_topic(sink): f"{prefix}{rows_topic(sink)}" for sink in topology.lake_sinks.values()}
+    renamed = with_own_outputs(topology, lambda topic: names.get(topic) or rows[topic])
+    for sink in topology.lake_sinks.values():
+        typer.echo(f"{sink.target_text} gets nothing: its rows go to the topic {rows[rows_topic(sink)]}")
+    for line in calls_outside(topology):
+        typer.echo(line)
+    inputs = [str(topic) for source in topology.sources() for topic in source.topics]
     with KafkaAdmin(config.client) as admin:
-        for topic in make_outputs(admin, names, config.replication_factor):
+        made = make_outputs(admin, names, config.replication_factor)
+        for topic in [*made, *make_row_topics(admin, list(rows.values()), inputs, config.replication_factor)]:
             typer.echo(f"created topic {topic}")
     if config.dead_letter_topic:
         config = config.model_copy(update={"dead_letter_topic": names[config.dead_letter_topic]})
