@@ -83,19 +83,23 @@ def _plan(
             raise
         # An interrupted move: `take_over` goes on with its own plan.
         return Move(sub, MarkerAccess(kafka, sub), first)
-    if checkpoint.logged > checkpoint.committed:
-        raise ConfigError(
-            f"{name}: micro-batch {checkpoint.logged} is logged and not complete, and some tasks may have committed it. Run the "
-            "application once more (--available-now) and stop it, then move its positions. Nothing was written"
-        )
-    return Move(sub, MarkerAccess(kafka, sub), _beside(first, checkpoint))
+    return Move(sub, MarkerAccess(kafka, sub), _beside(sub, first, checkpoint))
 
 
-def _beside(first: FirstBatch, checkpoint: Checkpoint) -> FirstBatch:
+def _beside(sub: SubIdentity, first: FirstBatch, checkpoint: Checkpoint) -> FirstBatch:
     """The positions together with those in topics that are not moved."""
-    logged = checkpoint.offsets.get(checkpoint.logged)
-    kept = logged.topics if logged else {}
-    at = SourceOffsets({**kept, **first.start.topics})
+    if checkpoint.logged > checkpoint.committed or checkpoint.repeats:
+        raise ConfigError(
+            f"{sub.name}: micro-batch {max(checkpoint.logged, 0)} is logged and not complete, and some tasks may have committed "
+            "it. Run the application once more (--available-now) and stop it, then move its positions. Nothing was written"
+        )
+    present = checkpoint.start(checkpoint.logged + 1)
+    if present is None:
+        raise ConfigError(
+            f"{sub.name}: the checkpoint does not say where reading continues. Run the application once (--available-now) and "
+            "stop it, then move its positions. Nothing was written"
+        )
+    at = SourceOffsets({**present.topics, **first.start.topics})
     return FirstBatch(at, at)
 
 

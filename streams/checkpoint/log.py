@@ -39,6 +39,11 @@ class Checkpoint:
     offsets: Mapping[int, SourceOffsets] = field(default_factory=dict)
     first: FirstBatch | None = None
 
+    @property
+    def repeats(self) -> bool:
+        """Whether the first micro-batch repeats the last one of an adopted checkpoint, and has yet to be logged."""
+        return self.logged < 0 and self.first is not None and self.first.end not in (None, self.first.start)
+
     def start(self, batch: int) -> SourceOffsets | None:
         """Where a micro-batch begins; None if unknown."""
         if batch == 0:

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import shutil
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from state.changelog.topics import pauses_topic
+from state.commit.last_marker import read_last_marker
+from state.commit.step import CommitStep
 from state.errors import KafkaClientError
 from state.kafka.topics import TopicSpec
 from streams import Processor, Retry, StreamsBuilder
 from streams.application.markers import MarkerAccess
 from streams.application.move_positions import carry_out, plan_moves
-from streams.application.preflight import Preflight
 from streams.application.reset import plan_reset, reset
 from streams.application.reset_checkpoint import note_reset, noted_start
 from streams.application.reset_positions import Wanted, parse_offsets, start_positions
+from streams.checkpoint.adoption import NEVER
 from streams.checkpoint.log import read_checkpoint
 from streams.cli.operations.positions import move_positions
 from streams.errors import ConfigError, RescaleUnfinishedError, ResetUnfinishedError
 from streams.source.offsets import FirstBatch
 from streams.source.pauses import WHOLE, pause_record
 from tests.doctor.world import NOW_MS, World
-from tests.simulation.spark import Checkpoint
+from tests.rescale.test_around import adopt
+from tests.simulation.spark import QueryFailed
 
 
 class Shipping(Processor):
@@ -46,6 +51,15 @@ def world(tmp_path: Path) -> World:
     return world
 
 
+class FailsOnce(Processor):
+    """Fails on records that were not retried."""
+
+    def process(self, record: Any) -> None:
+        if self.ctx.record_metadata.topic == "in":
+            raise ConnectionError
+        self.ctx.forward(record)
+
+
 def do(world: World, wanted: Wanted | None) -> list[str]:
     said: list[str] = []
     start = start_positions(world.config, world.kafka, world.kafka, wanted) if wanted else {}
@@ -55,21 +69,11 @@ def do(world: World, wanted: Wanted | None) -> list[str]:
 
 def counted_from_here(world: World) -> list[tuple[bytes | None, int]]:
     """Starts the application again, and gives what it counts."""
-    before = world.kafka.end_offsets([("out", 0), ("out", 1)])
-    sub = world.plan()[1].sub.name
-    kept = read_checkpoint(world.files, sub)
-    application, _ = world.plan()
-    world.driver = world.start(Checkpoint())
-    firsts = Preflight(application, world.files, world.kafka, lambda _: None, world.kafka).run()  # type: ignore[arg-type]
-    world.checkpoint.query_id, world.checkpoint.first = kept.query_id, firsts[sub]
-    while world.driver.trigger():
+    before = world.counted()
+    driver = world.start_again()
+    while driver.trigger():
         pass
-    rows = []
-    for place, start in before.items():
-        columns = world.kafka.columns(*place, start)
-        if columns is not None:
-            rows += zip(columns.keys.to_pylist(), map(int.from_bytes, columns.values.to_pylist()), strict=True)
-    return sorted(rows)
+    return sorted((Counter(world.counted()) - Counter(before)).elements())
 
 
 @pytest.mark.parametrize(
@@ -214,6 +218,48 @@ def test_positions_are_not_moved_within_a_micro_batch(world: World) -> None:
     (Path(world.config.checkpoint_dir) / "in/commits/0").unlink()
     with pytest.raises(ConfigError, match="micro-batch 0 is logged and not complete"):
         plan_moves("app", world.kafka, world.files, {"in": 2}, at(world, 2))
+
+
+def test_positions_are_not_moved_before_an_adopted_micro_batch_is_complete(world: World) -> None:
+    """Task 0 has committed it, task 1 has not, and the checkpoint was lost: a move would skip the records of task 1."""
+
+    def half(self: CommitStep, *given: Any) -> Any:
+        if self.identity.task == 1:
+            raise KafkaClientError("task 1 dies")
+        return run(self, *given)
+
+    run = CommitStep.run
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CommitStep, "run", half)
+        with pytest.raises(QueryFailed, match="task 1 dies"):
+            world.run("a", "d")
+    world.save()
+    shutil.rmtree(Path(world.config.checkpoint_dir) / "in")
+    assert adopt(world) == {"in": (7, 7)}
+    markers = [read_last_marker(world.kafka, ("app-in-commits", task)) for task in (0, 1)]
+    assert [each.marker.batch_id for each in markers if each] == [0, NEVER], "only half of it is committed"
+    with pytest.raises(ConfigError, match="micro-batch 0 is logged and not complete"):
+        plan_moves("app", world.kafka, world.files, {"in": 2}, at(world, 7))
+    assert counted_from_here(world) == [(b"d", 1), (b"d", 2)], "the records of task 1"
+
+
+def test_a_second_move_keeps_the_positions_in_retry_topics(tmp_path: Path) -> None:
+    """Without them, the topic counts as new, and everything in it is processed again."""
+    builder = StreamsBuilder()
+    again = Retry((0,), dead_letters="dead")
+    builder.stream("in").process_values(FailsOnce, named="ship", on_error=again).to("out")
+    world, retries = World(tmp_path, topology=builder.build()), "app-ship-retry-1-repartition"
+    world.kafka.create_topics([TopicSpec("dead", 1), TopicSpec(retries, 2, {})])
+    world.run("a", "b")
+    ends = tuple(world.kafka.log(retries, number).end for number in (0, 1))
+    assert any(ends), "records were retried"
+    for _ in range(2):
+        for move in plan_moves("app", world.kafka, world.files, {"in": 2}, at(world, 2)):
+            carry_out(move, world.files, lambda _: None)
+        first = read_checkpoint(world.files, "in").first
+        assert first is not None
+        assert first.start.topics[retries].offsets == ends
+    assert counted_from_here(world) == []
 
 
 def test_without_state_there_is_nothing_to_keep(world: World) -> None:

@@ -15,14 +15,16 @@ from streams import Materialized, StreamsBuilder
 from streams.application.doctor.examine import examine
 from streams.application.doctor.findings import Finding, Severity
 from streams.application.doctor.inspection import Inspection
+from streams.application.preflight import Preflight
 from streams.application.prepare import Application, PreparedSub, ensure_internal_topics, plan_application
 from streams.application.topology_manifest import write_manifest
 from streams.checkpoint.files import LocalFiles
-from streams.checkpoint.log import write_first_batch, write_query_id
+from streams.checkpoint.log import read_checkpoint, write_first_batch, write_query_id
 from streams.cluster.java_admin import CoordinatorView, OpenProducer
 from streams.cluster.survey import Replicas
 from streams.config import StreamsConfig
 from streams.microbatch.job import QueryJob
+from streams.source.planner import BatchPlanner
 from streams.testing.simulation import SimulatedKafka
 from streams.topology.topology import Topology
 from tests.simulation.chaos import Quiet
@@ -114,6 +116,11 @@ def counting() -> Topology:
     return builder.build()
 
 
+class _Preflight(Preflight):
+    def _planner(self, prepared: PreparedSub) -> BatchPlanner:
+        return BatchPlanner(self.admin, self.application.source_spec(prepared.sub), self.admin.sample)  # type: ignore[attr-defined]
+
+
 @dataclass
 class World:
     """An application in a cluster.
@@ -169,6 +176,27 @@ class World:
         write_manifest(application.plan, self.config.checkpoint_dir)
         self.checkpoint = checkpoint or self.checkpoint
         return DriverRun(self.cluster, self.job(), self.checkpoint, name)
+
+    def start_again(self) -> DriverRun:
+        """A start of the application on the checkpoint that is on the disk, which commands may have replaced."""
+        application, prepared = self.plan()
+        ensure_internal_topics(application, self.kafka, lambda _: None)  # type: ignore[arg-type]
+        kept = read_checkpoint(self.files, prepared.sub.name)
+        firsts = _Preflight(application, self.files, self.kafka, lambda _: None, self.kafka).run()  # type: ignore[arg-type]
+        if kept.query_id is None or kept.query_id != self.checkpoint.query_id:
+            self.checkpoint = Checkpoint(kept.query_id)
+        self.checkpoint.first = firsts.get(prepared.sub.name)
+        self.driver = self.start(self.checkpoint)
+        return self.driver
+
+    def counted(self) -> list[tuple[bytes | None, int]]:
+        """All results: a key and its count."""
+        found = filter(None, (self.kafka.columns("out", number) for number in range(2)))
+        return sorted(
+            row
+            for columns in found
+            for row in zip(columns.keys.to_pylist(), map(int.from_bytes, columns.values.to_pylist()), strict=True)
+        )
 
     def run(self, *keys: str) -> World:
         """Feeds records and processes all of them, and leaves checkpoint and stores on the disk."""

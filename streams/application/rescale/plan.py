@@ -84,8 +84,7 @@ def first_batch(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> F
     if checkpoint.query_id is None:
         # Never begun: a checkpoint that is missing beside markers does not match them.
         return None
-    repeats = checkpoint.first is not None and checkpoint.first.end is not None
-    if checkpoint.logged == checkpoint.committed and not (checkpoint.logged < 0 and repeats):
+    if checkpoint.logged == checkpoint.committed and not checkpoint.repeats:
         at = checkpoint.start(checkpoint.logged + 1)
     elif any(marker is not None and marker.batch_id >= max(checkpoint.logged, 0) for marker in markers.values()):
         raise RescaleError(
@@ -103,7 +102,9 @@ def first_batch(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> F
                 f"Nothing was written"
             )
         return None
-    return FirstBatch(replace(at, now_ms=None), fixed=any(markers.values()))
+    # Positions of a reset (`end`) and of an earlier rescale (`fixed`) hold before any task has committed, too.
+    chosen = checkpoint.first is not None and (checkpoint.first.fixed or checkpoint.first.end is not None)
+    return FirstBatch(replace(at, now_ms=None), fixed=chosen or any(markers.values()))
 
 
 def new_markers(
