@@ -8,7 +8,7 @@ over it, because a zombie attempt may overwrite Spark's state file.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import orjson
@@ -95,7 +95,7 @@ class CommitMarker:
 
     def to_bytes(self) -> bytes:
         """The marker as JSON with sorted keys: equal markers have equal bytes."""
-        return orjson.dumps(asdict(self), option=orjson.OPT_SORT_KEYS)
+        return orjson.dumps({name: getattr(self, name) for name in _FIELDS}, option=orjson.OPT_SORT_KEYS)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> CommitMarker:
@@ -114,17 +114,19 @@ class CommitMarker:
                 f"the commit marker has format {number}, this version knows {_READABLE[0]} to {FORMAT}. Run the version that "
                 f"wrote it, or a newer one."
             )
-        known = {each.name for each in fields(cls)}
         try:
             for name in ("ranges", "routing"):
                 found[name] = {t: {p: (r[0], r[1]) for p, r in of.items()} for t, of in found.get(name, {}).items()}
-            return cls(**{name: value for name, value in found.items() if name in known})
+            return cls(**{name: value for name, value in found.items() if name in _FIELDS})
         except (KeyError, TypeError, AttributeError) as error:
             raise _not_a_marker(data) from error
 
     def same_input(self, query_id: str, batch_id: int, batch: str) -> bool:
         """Whether the marker commits exactly this micro-batch of this query."""
         return (self.query_id, self.batch_id, self.batch) == (query_id, batch_id, batch)
+
+
+_FIELDS = frozenset(each.name for each in fields(CommitMarker))
 
 
 def _not_a_marker(data: bytes) -> MarkerFormatError:

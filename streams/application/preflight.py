@@ -7,7 +7,7 @@ micro-batch that is too large, and that no task has committed, is taken back.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ from streams.errors import DamagedCheckpointError
 from streams.source.clock import now_ms
 from streams.source.offsets import FirstBatch
 from streams.source.planner import BatchPlanner
-from streams.source.sampling import Positions, Record, TopicPartition
+from streams.source.sampling import Positions, ReadRecords, Record, TopicPartition
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,8 @@ class Preflight:
         admin: Asks Kafka.
         say: Shows a message to the user.
         kafka: Reads and writes logs; None: the real cluster of the settings.
+        until_decided: Waits until transactions are decided, for readers too.
+        sample: Reads a few records at given places; None: from the cluster of the settings.
     """
 
     application: Application
@@ -62,6 +64,8 @@ class Preflight:
     admin: KafkaAdmin
     say: Callable[[str], None]
     kafka: KafkaAccess | None = None
+    until_decided: Callable[[KafkaAdmin, Iterable[TopicPartition], float], object] = wait_until_decided
+    sample: ReadRecords | None = None
 
     def run(self) -> dict[str, FirstBatch]:
         """Checks every sub-topology; nothing is changed before all of them pass.
@@ -118,7 +122,7 @@ class Preflight:
             check_topic(sub, checkpoint, markers)
         except CheckpointMismatchError:
             # The last commits of an earlier run may not be readable yet.
-            wait_until_decided(self.admin, access.places(), self.application.decide_s)
+            self.until_decided(self.admin, access.places(), self.application.decide_s)
             check_topic(sub, checkpoint, access.read())
 
     def identity(self, prepared: PreparedSub) -> SubIdentity:
@@ -150,7 +154,7 @@ class Preflight:
                 return sampler.sample(at, end)
 
         spec = self.application.source_spec(prepared.sub)
-        return BatchPlanner(self.admin, spec, read, now_ms=now_ms)
+        return BatchPlanner(self.admin, spec, self.sample or read, now_ms=now_ms)
 
 
 def take_back(

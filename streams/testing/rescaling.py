@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
-from state.kafka.topics import TopicInfo, TopicSpec
 from streams.application.rescale.rescaler import Rescaler
 from streams.application.rescale.staging import NobodyListens
 from streams.application.rescale.states import UsersChoices
@@ -14,38 +13,7 @@ from streams.checkpoint.compare import Markers, SubIdentity
 from streams.errors import RescaleError
 from streams.source.offsets import FirstBatch
 from streams.testing.query import DriverQuery
-from streams.testing.simulation import Event, SimulatedKafka
-
-
-class SimulatedAdmin:
-    """The admin client of the simulated Kafka; each creation and deletion of a topic is an event.
-
-    Args:
-        kafka: The simulated Kafka.
-    """
-
-    def __init__(self, kafka: SimulatedKafka) -> None:
-        self._kafka = kafka
-
-    def describe_topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
-        """Those of these topics that exist."""
-        return self._kafka.describe_topics(names)
-
-    def create_topics(self, topics: Iterable[TopicSpec]) -> None:
-        """Creates topics; existing ones stay."""
-        for spec in topics:
-            self._kafka.hook.before(Event("create", spec.name))
-            self._kafka.create_topic(spec.name, spec.partitions, spec.config.get("cleanup.policy", "delete"))
-
-    def delete_topics(self, names: Iterable[str]) -> None:
-        """Deletes topics; missing ones are ignored."""
-        for name in names:
-            self._kafka.hook.before(Event("delete topic", name))
-            self._kafka.delete_topic(name)
-
-    def topic_config(self, name: str) -> Mapping[str, str]:
-        """No settings: the simulated Kafka has none that matter here."""
-        return {}
+from streams.testing.simulation import SimulatedKafka
 
 
 class NoFiles:
@@ -81,7 +49,6 @@ def rescaler_of(
         tasks: The new number of tasks.
         choices: What the user says.
     """
-    admin = SimulatedAdmin(kafka)
     at_rest = {query.sub.name: query.at_rest for query in queries}
 
     def first_of(sub: SubIdentity, markers: Markers) -> FirstBatch:
@@ -90,10 +57,10 @@ def rescaler_of(
             raise RescaleError(f"{sub}: the last micro-batch has failed and is not finished: send a record, or restart")
         return FirstBatch(offsets)
 
-    around = Surroundings(admin, kafka, NoFiles(), first_of, choices, NobodyListens())
+    around = Surroundings(kafka, kafka, NoFiles(), first_of, choices, NobodyListens())
     subs = []
     for query in queries:
-        found = admin.describe_topics([query.commits_topic]).get(query.commits_topic)
+        found = kafka.describe_topics([query.commits_topic]).get(query.commits_topic)
         old = query.tasks if found is None else found.partitions
         subs.append(SubRescale(application_id, query.sub, old, tasks, around))
     return Rescaler(subs)

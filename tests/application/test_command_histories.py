@@ -82,7 +82,7 @@ class History:
             return result
 
         genuine = CommitStep.run
-        driver = self.world.start_again()
+        driver = self.world.start()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(CommitStep, "run", step)
             try:
@@ -92,7 +92,6 @@ class History:
             except QueryFailed:
                 self.whole = False
                 self.done["failed"] += 1
-        self.world.save()
 
     def count(self, ends: list[int]) -> None:
         for partition, (log, end) in enumerate(zip(self.logs, ends, strict=True)):
@@ -108,15 +107,12 @@ class History:
 
     def pause(self) -> None:
         """A run that is paused from its start finishes what was begun, and nothing else."""
-        driver = self.world.start_again()
-        driver.start()
-        assert driver._planner is not None
+        driver = self.world.start()
         driver._planner._paused = lambda: True
         while driver.trigger():
             pass
-        self.world.save()
-        if self.world.checkpoint.offsets:
-            self.count(self.world.checkpoint.offsets[-1].end["topics"]["in"]["offsets"])
+        if (last := self.world.checkpoint.last("offsets")) >= 0:
+            self.count(list(self.world.checkpoint.end(last)[0].topics["in"].offsets))
 
     def adopt(self) -> None:
         """The loss of the checkpoint, and `streams adopt`; not right after a reset, when there is nothing to adopt."""

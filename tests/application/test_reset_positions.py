@@ -70,7 +70,7 @@ def do(world: World, wanted: Wanted | None) -> list[str]:
 def counted_from_here(world: World) -> list[tuple[bytes | None, int]]:
     """Starts the application again, and gives what it counts."""
     before = world.counted()
-    driver = world.start_again()
+    driver = world.start()
     while driver.trigger():
         pass
     return sorted((Counter(world.counted()) - Counter(before)).elements())
@@ -233,7 +233,6 @@ def test_positions_are_not_moved_before_an_adopted_micro_batch_is_complete(world
         patch.setattr(CommitStep, "run", half)
         with pytest.raises(QueryFailed, match="task 1 dies"):
             world.run("a", "d")
-    world.save()
     shutil.rmtree(Path(world.config.checkpoint_dir) / "in")
     assert adopt(world) == {"in": (7, 7)}
     markers = [read_last_marker(world.kafka, ("app-in-commits", task)) for task in (0, 1)]

@@ -99,7 +99,6 @@ def test_a_micro_batch_that_is_half_committed(tmp_path: Path) -> None:
     with pytest.raises(Crash):
         driver.trigger()
     assert world.kafka.end_offsets(number) != number, "one task has committed"
-    world.save()
     found = only(world.findings(), "micro-batch")
     assert "micro-batch 1 is committed by task 0, and not yet by task 1" in found.says
     assert (found.severity, found.command) == (Severity.NOTE, "streams run app.py -a app")

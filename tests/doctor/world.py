@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,21 +14,17 @@ from streams import Materialized, StreamsBuilder
 from streams.application.doctor.examine import examine
 from streams.application.doctor.findings import Finding, Severity
 from streams.application.doctor.inspection import Inspection
-from streams.application.preflight import Preflight
-from streams.application.prepare import Application, PreparedSub, ensure_internal_topics, plan_application
+from streams.application.prepare import Application, PreparedSub, plan_application
 from streams.application.topology_manifest import write_manifest
 from streams.checkpoint.files import LocalFiles
-from streams.checkpoint.log import read_checkpoint, write_first_batch, write_query_id
 from streams.cluster.java_admin import CoordinatorView, OpenProducer
 from streams.cluster.survey import Replicas
 from streams.config import StreamsConfig
-from streams.microbatch.job import QueryJob
-from streams.source.planner import BatchPlanner
 from streams.testing.simulation import SimulatedKafka
 from streams.topology.topology import Topology
 from tests.simulation.chaos import Quiet
 from tests.simulation.cluster import Cluster
-from tests.simulation.spark import Checkpoint, DriverRun
+from tests.simulation.spark import Checkpoint, Query, start_queries
 
 APP, NOW_MS = "app", 1_700_000_000_000
 HANGING = 999
@@ -40,32 +35,12 @@ class Kafka(SimulatedKafka):
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(hook=cluster)
-        self.settings: dict[str, dict[str, str]] = {}
         self.brokers: dict[int, dict[str, str]] = {1: {"transaction.max.timeout.ms": "900000"}}
         self.members: list[str] = []
         self.in_sync: dict[TopicPartition, Replicas] = {}
 
-    def topic_names(self) -> list[str]:
-        return sorted(self.topics)
-
-    def create_topics(self, specs: Iterable[TopicSpec]) -> None:
-        for spec in specs:
-            self.create_topic(spec.name, spec.partitions, spec.config.get("cleanup.policy", "delete"))
-            self.settings[spec.name] = dict(spec.config)
-
-    def topic_config(self, name: str) -> dict[str, str]:
-        return {"cleanup.policy": "delete", "retention.ms": "-1", **self.settings.get(name, {})}
-
-    def group_offsets(self, group: str, places: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        wanted = None if places is None else set(places)
-        return {at: to for at, to in self.groups.get(group, {}).items() if wanted is None or at in wanted}
-
     def delete_group(self, group: str) -> bool:
         return self.groups.pop(group, None) is not None
-
-    def delete_topics(self, names: Iterable[str]) -> None:
-        for name in names:
-            self.delete_topic(name)
 
     # --- the survey
 
@@ -116,11 +91,6 @@ def counting() -> Topology:
     return builder.build()
 
 
-class _Preflight(Preflight):
-    def _planner(self, prepared: PreparedSub) -> BatchPlanner:
-        return BatchPlanner(self.admin, self.application.source_spec(prepared.sub), self.admin.sample)  # type: ignore[attr-defined]
-
-
 @dataclass
 class World:
     """An application in a cluster.
@@ -142,51 +112,23 @@ class World:
         settings: dict[str, Any] = {"application_id": APP, "bootstrap_servers": "nowhere:1", "base_dir": self.folder}
         self.config = StreamsConfig(**{**settings, **self.settings})
         self.kafka.create_topics([TopicSpec("in", 2), TopicSpec("out", 2)])
-        self.checkpoint = Checkpoint()
-        self.driver: DriverRun | None = None
+        self.driver: Query | None = None
         self.files = LocalFiles(self.config.checkpoint_dir)
+        self.checkpoint = Checkpoint(self.files, "in")
 
     def plan(self) -> tuple[Application, PreparedSub]:
         application = plan_application(self.topology, self.config, self.kafka)  # type: ignore[arg-type]
         return application, application.subs[0]
-
-    def job(self) -> QueryJob:
-        application, prepared = self.plan()
-        return QueryJob(
-            sub=prepared.sub,
-            tasks=prepared.tasks,
-            settings=application.task_settings({"out": 2}),
-            source=application.source_spec(prepared.sub),
-            client={},
-            state_dir=self.config.state_dir,
-            transaction_timeout_ms=60_000,
-            spill_bytes=2**30,
-            bulk_io=False,
-        )
 
     def feed(self, *keys: str, at_ms: int = NOW_MS) -> None:
         for key in keys:
             for partition in range(2):
                 self.kafka.append("in", key.encode(), b"1", at_ms, partition=partition)
 
-    def start(self, checkpoint: Checkpoint | None = None, name: str = "one") -> DriverRun:
-        """A start of the application, up to its first micro-batch."""
-        application, _ = self.plan()
-        ensure_internal_topics(application, self.kafka, lambda _: None)  # type: ignore[arg-type]
-        write_manifest(application.plan, self.config.checkpoint_dir)
-        self.checkpoint = checkpoint or self.checkpoint
-        return DriverRun(self.cluster, self.job(), self.checkpoint, name)
-
-    def start_again(self) -> DriverRun:
-        """A start of the application on the checkpoint that is on the disk, which commands may have replaced."""
-        application, prepared = self.plan()
-        ensure_internal_topics(application, self.kafka, lambda _: None)  # type: ignore[arg-type]
-        kept = read_checkpoint(self.files, prepared.sub.name)
-        firsts = _Preflight(application, self.files, self.kafka, lambda _: None, self.kafka).run()  # type: ignore[arg-type]
-        if kept.query_id is None or kept.query_id != self.checkpoint.query_id:
-            self.checkpoint = Checkpoint(kept.query_id)
-        self.checkpoint.first = firsts.get(prepared.sub.name)
-        self.driver = self.start(self.checkpoint)
+    def start(self, name: str = "one") -> Query:
+        """A start of the application on the checkpoint that is on the disk, up to its first micro-batch."""
+        (self.driver,) = start_queries(self.cluster, self.topology, self.config, self.files, name)
+        write_manifest(self.plan()[0].plan, self.config.checkpoint_dir)
         return self.driver
 
     def counted(self) -> list[tuple[bytes | None, int]]:
@@ -202,24 +144,9 @@ class World:
         """Feeds records and processes all of them, and leaves checkpoint and stores on the disk."""
         self.feed(*(keys or ("a", "b", "c")))
         driver = self.driver or self.start()
-        self.driver = driver
         while driver.trigger():
             pass
-        self.save()
         return self
-
-    def save(self) -> None:
-        """Writes the checkpoint as Spark and the engine do."""
-        _, prepared = self.plan()
-        name, made = prepared.sub.name, self.checkpoint
-        assert made.query_id is not None
-        assert made.first is not None
-        write_query_id(self.files, name, made.query_id)
-        write_first_batch(self.files, name, made.first)
-        for number, batch in enumerate(made.offsets):
-            self.files.write(f"{name}/offsets/{number}", f'v1\n{{"conf":{{}}}}\n{json.dumps(batch.end)}'.encode())
-        for number in range(made.committed):
-            self.files.write(f"{name}/commits/{number}", b'v1\n{"nextBatchWatermarkMs":0}')
 
     def restore(self) -> None:
         """Local state of all tasks on this disk."""

@@ -18,7 +18,7 @@ from streams.application.rescale.rescaler import Rescaler
 from streams.application.rescale.states import UsersChoices
 from streams.errors import RescaleError, RescaleUnfinishedError
 from streams.testing import TopologyTestDriver
-from streams.testing.rescaling import SimulatedAdmin, rescaler_of
+from streams.testing.rescaling import rescaler_of
 from streams.testing.simulation import Crash, Event, Fate, SimulatedKafka
 from streams.testing.simulation.events import NothingHappens
 from tests.rescale import programs
@@ -99,7 +99,7 @@ def test_a_killed_rescale_keeps_starts_away_and_goes_on_or_is_taken_back():
         for kafka in kills(driver):
             if any(topic.endswith("-rescale") for topic in kafka.topics):
                 with pytest.raises(RescaleUnfinishedError, match="Run the same"):
-                    check_no_rescale(APP, names, SimulatedAdmin(kafka))
+                    check_no_rescale(APP, names, kafka)
             else:
                 # Nothing was begun, or only the last answer is missing.
                 assert contents(kafka) in (before, after)

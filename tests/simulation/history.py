@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Any
 
 from state.errors import (
     CheckpointMismatchError,
@@ -17,22 +18,15 @@ from state.errors import (
     TopicRecreatedError,
     UnexpectedOffsetError,
 )
+from streams.config import StreamsConfig
 from streams.microbatch.job import QueryJob
 from streams.testing.simulation import Crash
+from streams.topology.topology import Topology
 from tests.simulation.chaos import Odds, Quiet, Seeded
 from tests.simulation.cluster import Chaos, Cluster
-from tests.simulation.programs import (
-    PROGRAMS,
-    Input,
-    Program,
-    append,
-    compact,
-    create_topics,
-    job_of,
-    sub_topology,
-)
-from tests.simulation.spark import Checkpoint, DriverRun, QueryFailed
-from tests.simulation.verify import Red, check_end, check_invariants
+from tests.simulation.programs import PARTITIONS, PROGRAMS, Input, Program, append, compact, config_of, topology_of
+from tests.simulation.spark import Files, Query, QueryFailed, start_queries
+from tests.simulation.verify import Red, check_end, check_invariants, check_outputs
 
 PATIENCE = 20
 """The number of restarts after which an application counts as stuck."""
@@ -53,27 +47,65 @@ class Refused(Red):
     """The application refuses to continue, for the reason in `__cause__`: correct only after an operator's mistake."""
 
 
+@dataclass(frozen=True)
+class Setup:
+    """How a program runs.
+
+    Attributes:
+        program: The program.
+        tasks: The number of tasks of each sub-topology.
+        settings: Settings of the application, besides those of the program.
+        hosts: The number of machines.
+        variant: The version of the program.
+    """
+
+    program: Program
+    tasks: int = 2
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    hosts: int = 2
+    variant: int = 0
+
+    @property
+    def config(self) -> StreamsConfig:
+        """The settings of the application."""
+        return config_of(self.tasks, tuple(sorted({**self.program.settings, **self.settings}.items())))
+
+    @property
+    def topology(self) -> Topology:
+        """The program."""
+        return topology_of(self.program.name, self.variant)
+
+
 class Application:
     """An application in a cluster, and the operator who starts it again when it has ended.
 
     Args:
         chaos: The source of faults.
-        program: The program to run.
-        job: The job of its query.
-        hosts: The number of machines.
+        setup: How the program runs.
+
+    Attributes:
+        queries: The queries of the last start.
+        files: The checkpoint folder.
+        inputs: The records that were written so far.
     """
 
-    def __init__(self, chaos: Chaos, program: Program, job: QueryJob, hosts: int = 2) -> None:
-        self.cluster = Cluster(chaos, hosts)
-        self.program = program
-        self.job = job
-        self.variant = 0
-        self.checkpoint = Checkpoint()
+    def __init__(self, chaos: Chaos, setup: Setup) -> None:
+        self.cluster = Cluster(chaos, setup.hosts)
+        self.setup = setup
+        self.program = setup.program
+        self.files = Files(self.cluster)
         self.inputs: list[Input] = []
+        self.queries: list[Query] = []
         self._starts = 0
+        self._runs = False
         self._refused = False
-        self._driver: DriverRun | None = None
-        create_topics(self.cluster.kafka, program, self.job)
+        for topic in (*self.program.inputs, "out", "dead"):
+            self.cluster.kafka.create_topic(topic, PARTITIONS)
+
+    @property
+    def job(self) -> QueryJob:
+        """The job of the first sub-topology."""
+        return self.queries[0].job
 
     def feed(self, random: Random, count: int) -> None:
         """Writes some records into the source topics."""
@@ -83,19 +115,18 @@ class Application:
 
     def write(self, record: Input) -> None:
         """Writes one record."""
-        self.inputs.append(record._replace(variant=self.variant))
+        self.inputs.append(record._replace(variant=self.setup.variant))
         append(self.cluster.kafka, record)
 
     def stop(self) -> None:
         """Stops the driver cleanly."""
-        self._driver = None
+        self._runs = False
 
     def change(self, variant: int) -> None:
         """Continues with another version of the program."""
         self.stop()
         self.cluster.say(f"variant {variant} of the program")
-        self.variant = variant
-        self.job = replace(self.job, sub=sub_topology(self.program.name, variant))
+        self.setup = replace(self.setup, variant=variant)
 
     def work(self) -> None:
         """Runs until all input is processed, with as many starts as it takes.
@@ -113,21 +144,33 @@ class Application:
 
     def run(self) -> BaseException | None:
         """Runs until all input is processed, or the driver ends; returns the reason of that end."""
-        driver = self._driver or self._start()
         try:
-            while driver.trigger():
-                check_invariants(self.cluster, self.job, self.checkpoint)
+            self._start()
+            waiting = list(self.queries)
+            while waiting:
+                one = waiting[self.cluster.chaos.choose(len(waiting), "which query goes on")]
+                if one.trigger():
+                    check_invariants(self.cluster, one)
+                    waiting = list(self.queries)
+                else:
+                    waiting.remove(one)
         except (Crash, QueryFailed) as end:
             self.cluster.say(f"the driver ends: {end}")
-            self._driver = None
+            self._runs = False
             return end
         return None
 
-    def _start(self) -> DriverRun:
+    def _start(self) -> None:
+        if self._runs:
+            return
         self._starts += 1
         self.cluster.say(f"the driver starts ({self._starts})")
-        self._driver = DriverRun(self.cluster, self.job, self.checkpoint, f"run {self._starts}")
-        return self._driver
+        setup, run = self.setup, f"run {self._starts}"
+        try:
+            self.queries = start_queries(self.cluster, setup.topology, setup.config, self.files, run)
+        except StreamsError as error:
+            raise QueryFailed(str(error)) from error
+        self._runs = True
 
     def _ended(self, end: BaseException) -> None:
         cause = end.__cause__
@@ -137,7 +180,8 @@ class Application:
         # After a mismatch an operator checks, and starts once more: a broker may have answered with stale data.
         self._refused = lasting
         if not lasting:
-            check_invariants(self.cluster, self.job, self.checkpoint)
+            for query in self.queries:
+                check_invariants(self.cluster, query)
         # With the driver its executors end, at once or when they notice.
         if self.cluster.chaos.choose(2, "executors die, or notice later") == 0 or self._starts > PATIENCE // 2:
             self.cluster.end_zombies(kill=self.cluster.chaos.choose(2, "killed, or work to their ends") == 0)
@@ -172,7 +216,12 @@ class Application:
         """
         self.rest()
         self.cluster.chaos = Quiet()
-        check_end(self.cluster, self.program, self.job, self.checkpoint, self.inputs)
+        # What was late may be the input of another sub-topology.
+        self.work()
+        self.rest()
+        check_outputs(self.cluster.kafka, self.program, self.inputs)
+        for query in self.queries:
+            check_end(self.cluster, query)
 
     def written(self) -> int:
         """The number of records and control records in all topics except the inputs."""
@@ -220,14 +269,14 @@ def play(seed: int, odds: Odds | None = None, programs: Sequence[Program] = tupl
     chaos = Seeded(seed, odds=odds)
     random = chaos.random
     program = random.choice(programs)
-    job = job_of(program, random.choice((2, 2, 3)), random.choice(program.limits), trimmed=random.random() < 0.3)
-    application = Application(chaos, program, job, hosts=random.choice((1, 2)))
+    limit = {"max_records_per_trigger": random.choice(program.limits)}
+    application = Application(chaos, Setup(program, random.choice((2, 2, 3)), limit, hosts=random.choice((1, 2))))
     chaos.faults = random.randrange(1, 6)
-    copies: list[Checkpoint] = []
+    copies: list[dict[str, bytes]] = []
     try:
         for _ in range(random.choice((1, 2, 2, 3))):
             application.feed(random, random.randrange(1, 6))
-            copies.append(application.checkpoint.copy())
+            copies.append(dict(application.files.data))
             application.work()
             _between(application, random)
             if random.random() < 0.1:
@@ -247,7 +296,7 @@ def _between(application: Application, random: Random) -> None:
     if random.random() < 0.3:
         application.stop()
     if random.random() < 0.2:
-        application.change(1 - application.variant)
+        application.change(1 - application.setup.variant)
     if random.random() < 0.2:
         cluster.kafka.deliver()
     if random.random() < 0.15:
@@ -257,15 +306,18 @@ def _between(application: Application, random: Random) -> None:
             host.disks.clear()
     if random.random() < 0.2:
         cluster.say("changelogs are compacted")
-        compact(cluster.kafka, application.job)
+        for query in application.queries:
+            compact(cluster.kafka, query.job)
 
 
-def _mistake(application: Application, copy: Checkpoint) -> None:
+def _mistake(application: Application, copy: dict[str, bytes]) -> None:
     """Loses the checkpoint or replaces it by an older copy; after the refusal, puts the right one back."""
     application.rest()
+    application.work()
     application.stop()
-    right, application.checkpoint = application.checkpoint, copy
-    application.cluster.say(f"a checkpoint of {copy.committed} micro-batches is put in the place of the right one")
-    if not application.refuses(CheckpointMismatchError):
+    files, right = application.files, application.files.data
+    files.data = dict(copy)
+    application.cluster.say(f"a checkpoint of {len(copy)} files is put in the place of the right one")
+    if copy != right and not application.refuses(CheckpointMismatchError):
         raise Red("it has gone on with a checkpoint that is not the right one")
-    application.checkpoint = right
+    files.data = right

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
-from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from state.changelog.topics import changelog_topic, cleanup_policy, commits_topic
+from state.changelog.topics import changelog_topic, cleanup_policy
 from streams import JoinWindows, Materialized, Processor, Record, Retry, StreamJoined, StreamsBuilder, TimeWindows
+from streams.config import StreamsConfig
 from streams.microbatch.job import QueryJob
-from streams.runtime.settings import TaskSettings
-from streams.source.planner import SourceSpec
 from streams.testing.simulation import SimulatedKafka
-from streams.topology.plan import SubTopology, build_plan
+from streams.topology.topology import Topology
 
 APPLICATION = "app"
 PARTITIONS = 2
@@ -57,6 +55,7 @@ class Program:
         expected: The model: the expected output for given inputs.
         ordered: Whether the values of a key have only one correct order.
         limits: Sizes of micro-batches. If time matters, one takes all existing input, so that nothing is ever late.
+        settings: The settings of the application.
     """
 
     name: str
@@ -65,6 +64,7 @@ class Program:
     expected: Callable[[Sequence[Input]], Outputs]
     ordered: bool = True
     limits: tuple[int, ...] = (1000,)
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.name
@@ -111,6 +111,15 @@ def _retry(builder: StreamsBuilder, variant: int) -> None:
     builder.stream("in").process_values(_Sometimes, named="sometimes", on_error=retry).to("out")
 
 
+def _stages(builder: StreamsBuilder, variant: int) -> None:
+    """Three sub-topologies, between them two repartition topics."""
+    stream = builder.stream("in").group_by(lambda key, value: value["groups"][variant])
+    for store, new_key in (("counts", lambda _, n: f"p{n % 2}"), ("parities", lambda _, n: f"r{n % 3}")):
+        counts = stream.count(materialized=Materialized(store, caching=False)).to_stream()
+        stream = counts.select_key(new_key).group_by_key()
+    stream.count(materialized=Materialized("rests", caching=False)).to_stream().to("out")
+
+
 def _counted(keys: Iterable[bytes]) -> Outputs:
     found: Outputs = defaultdict(list)
     for key in keys:
@@ -145,49 +154,36 @@ def _expected_in_order(inputs: Sequence[Input]) -> Outputs:
     return found
 
 
+def _expected_stages(inputs: Sequence[Input]) -> Outputs:
+    """The order in which results of several tasks meet in a repartition topic decides nothing: only how many there are."""
+    found = _expected_counts(inputs)
+    for letter, rest in ((b"p", 2), (b"r", 3)):
+        numbers = [int.from_bytes(n, "big") for of in found.values() for n in of]
+        found = _counted(b"%b%d" % (letter, n % rest) for n in numbers)
+    return found
+
+
 COUNT = Program("count", ("in",), _count, _expected_counts, limits=(3, 1000))
 WINDOW = Program("window", ("in",), _window, _expected_windows)
 JOIN = Program("join", ("left", "right"), _join, _expected_pairs, ordered=False)
 RETRY = Program("retry", ("in",), _retry, _expected_in_order)
-PROGRAMS = {program.name: program for program in (COUNT, WINDOW, JOIN)}
+STAGES = Program("stages", ("in",), _stages, _expected_stages, limits=(3, 1000))
+PROGRAMS = {program.name: program for program in (COUNT, WINDOW, JOIN, RETRY, STAGES)}
 
 
 @cache
-def sub_topology(name: str, variant: int) -> SubTopology:
-    """The one sub-topology of a program."""
+def topology_of(program: str, variant: int) -> Topology:
+    """The topology of a program."""
     builder = StreamsBuilder()
-    {**PROGRAMS, RETRY.name: RETRY}[name].build(builder, variant)
-    (sub,) = build_plan(builder.build(), APPLICATION).sub_topologies
-    return sub
+    PROGRAMS[program].build(builder, variant)
+    return builder.build()
 
 
-def job_of(program: Program, tasks: int, max_records: int = 1000, variant: int = 0, trimmed: bool = False) -> QueryJob:
-    """The job of a driver; `trimmed`: consumed input is deleted, as if other sub-topologies wrote it."""
-    sub = sub_topology(program.name, variant)
-    starting = dict.fromkeys(sub.topics, "earliest")
-    consumed = frozenset(starting if trimmed else sub.delays)
-    return QueryJob(
-        sub=sub,
-        tasks=tasks,
-        settings=TaskSettings(APPLICATION),
-        source=SourceSpec(starting, consumed, max_records=max_records, delays=sub.delays),
-        client={},
-        state_dir=Path("simulated"),
-        transaction_timeout_ms=60_000,
-        spill_bytes=2**30,
-        bulk_io=False,
-    )
-
-
-def create_topics(kafka: SimulatedKafka, program: Program, job: QueryJob) -> None:
-    """Creates the topics that `streams.application.prepare` would create, and the user's topics."""
-    for topic in (*program.inputs, "out"):
-        kafka.create_topic(topic, PARTITIONS)
-    for topic in (*job.sub.delays, *(["dead"] if job.sub.delays else [])):
-        kafka.create_topic(topic, job.tasks)
-    kafka.create_topic(commits_topic(APPLICATION, job.sub.name), job.tasks, "compact")
-    for node in job.sub.stores.values():
-        kafka.create_topic(changelog_topic(APPLICATION, node.spec.name), job.tasks, cleanup_policy(node.spec))
+@cache
+def config_of(tasks: int, settings: tuple[tuple[str, Any], ...]) -> StreamsConfig:
+    """The settings of an application; event times have nothing to do with the clock."""
+    given = {"max_future_ms": None, "base_dir": "/simulated", **dict(settings)}
+    return StreamsConfig(application_id=APPLICATION, bootstrap_servers="simulated:1", tasks=tasks, **given)
 
 
 def compact(kafka: SimulatedKafka, job: QueryJob) -> None:

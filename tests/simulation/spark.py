@@ -1,31 +1,44 @@
-"""A model of Spark: a checkpoint, and a driver that runs micro-batches by task attempts with retries.
+"""A model of Spark: checkpoints in a folder, and a driver that runs the micro-batches of its queries by task attempts with retries.
 
 The order is that of `MicroBatchExecution`: offset log, source's commit of the batch before, tasks, state files, commit log.
 A driver can die between any two of them. At its next start, a batch that is in the offset log but not in the commit log
-runs again, from the state before it.
+runs again, from the state before it. Everything before the first micro-batch is the engine's own code.
 """
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from state.changelog.topics import commits_topic
-from state.commit.last_marker import read_last_marker
-from state.commit.marker import CommitMarker, MarkerCopy
+import orjson
+
+from state.commit.marker import MarkerCopy
 from state.commit.step import CommitStep
-from state.errors import CheckpointMismatchError, StreamsError
-from streams.checkpoint import log
-from streams.checkpoint.compare import SubIdentity, check_checkpoint, check_program, check_topic
+from state.errors import StreamsError
+from streams.application import prepare
+from streams.application.check_start import check_start
+from streams.application.markers import MarkerAccess
+from streams.application.preflight import Preflight
+from streams.application.prepare import ensure_internal_topics, plan_application
+from streams.application.query_job import query_job
+from streams.checkpoint.files import CheckpointFiles
+from streams.checkpoint.log import query_id_of, write_query_id
+from streams.config import StreamsConfig
 from streams.microbatch.job import QueryJob
 from streams.microbatch.partitions import BatchPartitioner, PlannedCall, PlannedPartition
 from streams.microbatch.read import call_every_task, read_range
 from streams.microbatch.rows import TaskRow
 from streams.microbatch.step import BatchContext, run_step
-from streams.source.offsets import FirstBatch, SourceOffsets
-from streams.source.planner import BatchPlanner, SourceSpec
+from streams.source.offsets import SourceOffsets
+from streams.source.pauses import PauseWatch
+from streams.source.planner import BatchPlanner
 from streams.testing.simulation import SimulatedStores
+from streams.topology.graph import Graph
+from streams.topology.plan import Plan
+from streams.topology.topology import Topology
 from tests.simulation.attempt import Attempt
 from tests.simulation.cluster import Cluster
 
@@ -33,104 +46,159 @@ MAX_FAILURES = 4
 """`local[N,4]`: the number of failures of a task that make the query fail."""
 
 
-@dataclass(frozen=True)
-class LoggedBatch:
-    """An entry of the offset log."""
-
-    end: dict[str, Any]
-    now_ms: int
+def _one_after_the_other(self: MarkerAccess, ask: Callable[[int], Any]) -> dict[int, Any]:
+    return {task: ask(task) for task in range(self._sub.tasks)}
 
 
-@dataclass
-class Checkpoint:
-    """Spark's checkpoint of a query.
+# Threads would reach Kafka in another order each time that a history is played.
+MarkerAccess._each = _one_after_the_other  # type: ignore[method-assign]
 
-    Attributes:
-        query_id: The query id, created with the checkpoint; None: no checkpoint yet.
-        first: Where the first batch begins, which the engine saves beside Spark's files.
-        offsets: The offset log; batch n is entry n.
-        committed: The commit log, as the number of finished batches.
-        states: The state of all tasks before batch n.
+class Planned:
+    """Plans each program once, as there are few programs and many starts."""
+
+    def __init__(self) -> None:
+        self._build = prepare.build_plan
+        self._plans: dict[tuple[int, str, tuple[str, ...]], tuple[Graph, Plan]] = {}
+
+    def __call__(self, topology: Graph, application_id: str, known: Sequence[str] = ()) -> Plan:
+        """See `build_plan`."""
+        key = id(topology), application_id, tuple(known)
+        if key not in self._plans:
+            self._plans[key] = topology, self._build(topology, application_id, known)
+        return self._plans[key][1]
+
+
+prepare.build_plan = Planned()
+
+
+class Files:
+    """A folder in memory, on which every change is an event: without effect if the process dies before it, else complete.
+
+    Args:
+        cluster: Where the events happen.
+        data: Path -> contents.
     """
 
-    query_id: str | None = None
-    first: FirstBatch | None = None
-    offsets: list[LoggedBatch] = field(default_factory=list)
-    committed: int = 0
-    states: list[dict[int, MarkerCopy]] = field(default_factory=lambda: [{}])
+    def __init__(self, cluster: Cluster, data: dict[str, bytes] | None = None) -> None:
+        self._cluster = cluster
+        self.data = data or {}
 
-    def copy(self) -> Checkpoint:
-        """A copy, to be restored later or used by a second driver."""
-        return replace(self, offsets=list(self.offsets), states=list(self.states))
+    def names(self, folder: str) -> list[str]:
+        """See `CheckpointFiles`."""
+        inside = f"{folder}/" if folder else ""
+        return sorted({path[len(inside) :].split("/")[0] for path in self.data if path.startswith(inside)})
+
+    def read(self, path: str) -> bytes | None:
+        """See `CheckpointFiles`."""
+        return self.data.get(path)
+
+    def write(self, path: str, data: bytes) -> None:
+        """See `CheckpointFiles`."""
+        self._cluster.happen("file", path)
+        self.data[path] = data
+
+    def move(self, path: str, to: str) -> None:
+        """See `CheckpointFiles`."""
+        self._cluster.happen("move", f"{path} {to}")
+        assert not self.names(to), f"{to} exists"
+        for name in [name for name in self.data if name == path or name.startswith(f"{path}/")]:
+            self.data[to + name[len(path) :]] = self.data.pop(name)
+
+    def delete(self, folder: str) -> None:
+        """See `CheckpointFiles`."""
+        self._cluster.happen("delete folder", folder)
+        for name in [name for name in self.data if name.startswith(f"{folder}/")]:
+            del self.data[name]
+
+
+class Checkpoint:
+    """Spark's checkpoint of a query: `offsets/N`, `commits/N` and the state of all tasks after N, in `state/N`.
+
+    Args:
+        files: The application's checkpoint folder.
+        name: The query's folder.
+    """
+
+    def __init__(self, files: CheckpointFiles, name: str) -> None:
+        self.files, self.name = files, name
 
     @property
-    def logged(self) -> log.Checkpoint:
-        """The checkpoint as the engine reads it."""
-        ends = {number: SourceOffsets.from_json(batch.end) for number, batch in enumerate(self.offsets)}
-        return log.Checkpoint(self.query_id, len(self.offsets) - 1, self.committed - 1, ends, self.first)
+    def query_id(self) -> str | None:
+        """The query's id; None: no checkpoint."""
+        return query_id_of(self.files, self.name)
+
+    def last(self, log: str) -> int:
+        """The last micro-batch in a log (`offsets` or `commits`); -1: none."""
+        return max(map(int, self.files.names(f"{self.name}/{log}")), default=-1)
+
+    def end(self, number: int) -> tuple[SourceOffsets, int]:
+        """Where a logged micro-batch ends, and its time."""
+        _, metadata, offsets = (self.files.read(f"{self.name}/offsets/{number}") or b"").splitlines()
+        return SourceOffsets.from_json(orjson.loads(offsets)), int(orjson.loads(metadata)["batchTimestampMs"])
+
+    def log(self, number: int, end: SourceOffsets, now_ms: int) -> None:
+        """Logs a micro-batch that is about to run."""
+        metadata = orjson.dumps({"batchTimestampMs": now_ms, "conf": {}})
+        self.files.write(f"{self.name}/offsets/{number}", b"v1\n%b\n%b" % (metadata, orjson.dumps(end.to_json())))
 
     @property
     def state(self) -> dict[int, MarkerCopy]:
-        """Spark's copies of the markers after the last finished batch."""
-        return self.states[self.committed]
+        """Spark's copies of the markers after the last finished micro-batch."""
+        number = self.last("commits")
+        data = orjson.loads(self.files.read(f"{self.name}/state/{number}") or b"{}")
+        return {int(task): MarkerCopy(b64decode(copy), offset) for task, (copy, offset) in data.items()}
+
+    def confirm(self, number: int, state: dict[int, MarkerCopy]) -> None:
+        """Confirms a micro-batch that all tasks have done."""
+        data = {str(task): [b64encode(copy.data).decode(), copy.offset] for task, copy in state.items()}
+        self.files.write(f"{self.name}/state/{number}", orjson.dumps(data))
+        self.files.write(f"{self.name}/commits/{number}", b'v1\n{"nextBatchWatermarkMs":0}')
 
 
 class QueryFailed(Exception):
     """The end of a driver after too many failures of a task, or of planning, with the reason in `__cause__`."""
 
 
-class DriverRun:
-    """One run of a driver, from start to end.
+def start_queries(
+    cluster: Cluster, topology: Topology, config: StreamsConfig, files: CheckpointFiles, name: str
+) -> list[Query]:
+    """Starts an application: what `prepare_start` and `KafkaStreams` do before the first micro-batch.
+
+    Raises:
+        StreamsError: The start is refused.
+    """
+    kafka: Any = cluster.kafka
+    application = plan_application(topology, config, kafka)
+    check_start(application, kafka, kafka)
+    counts = ensure_internal_topics(application, kafka, cluster.say)
+    decided = lambda *_: kafka.deliver()  # noqa: E731
+    firsts = Preflight(application, files, kafka, cluster.say, kafka, decided, kafka.sample).run()
+    job = partial(query_job, application, counts=counts, processes=1, readers=None, until={}, restore_reports=None)
+    return [
+        Query(cluster, job(prepared=one, first=firsts.get(one.sub.name)), Checkpoint(files, one.sub.name), name)
+        for one in application.subs
+    ]
+
+
+class Query:
+    """The query of one sub-topology, in one run of a driver.
 
     Args:
         cluster: The cluster it runs in.
         job: The sub-topology's job.
         checkpoint: The checkpoint to continue from.
-        name: The name of the run.
+        run: The name of the run.
     """
 
-    def __init__(self, cluster: Cluster, job: QueryJob, checkpoint: Checkpoint, name: str) -> None:
-        self._cluster = cluster
-        self._chaos = cluster.chaos
-        self._job = job
-        self._name = name
-        self.checkpoint = checkpoint
-        self._planner: BatchPlanner | None = None
-
-    def start(self) -> None:
-        """Does what `streams.application.preflight` and Spark do before the first micro-batch."""
-        checkpoint = self.checkpoint
-        self._compare()
-        source = self._job.source
-        checkpoint.first = checkpoint.first or FirstBatch(self._plan_with(source).initial())
-        checkpoint.query_id = checkpoint.query_id or f"query of {self._name}"
-        self._planner = self._plan_with(replace(source, first=checkpoint.first))
+    def __init__(self, cluster: Cluster, job: QueryJob, checkpoint: Checkpoint, run: str) -> None:
+        self._cluster, self._run = cluster, run
+        self.job, self.checkpoint = job, checkpoint
+        clock = lambda: cluster.now_ms  # noqa: E731
+        watch = PauseWatch(cluster.kafka, job.settings.application_id, job.sub.name, clock)
+        self._planner = BatchPlanner(cluster.kafka, job.source, cluster.kafka.sample, None, clock, paused=watch)
         self._partitioner = BatchPartitioner(self._planner)
-
-    def _plan_with(self, source: SourceSpec) -> BatchPlanner:
-        return BatchPlanner(self._cluster.kafka, source, self._cluster.kafka.sample, None, self._clock)
-
-    def _compare(self) -> None:
-        """Checks that checkpoint and markers belong together."""
-        job, kafka = self._job, self._cluster.kafka
-        sub = SubIdentity(job.settings.application_id, job.sub.name, job.tasks, job.sub.topology_hash)
-        topic = commits_topic(sub.application_id, sub.name)
-
-        def markers() -> dict[int, CommitMarker | None]:
-            copies = {task: read_last_marker(kafka, (topic, task)) for task in range(job.tasks)}
-            return {task: copy.marker if copy else None for task, copy in copies.items()}
-
-        check_program(sub, markers())
-        check_checkpoint(sub, self.checkpoint.logged, markers())
-        try:
-            check_topic(sub, self.checkpoint.logged, markers())
-        except CheckpointMismatchError:
-            # Waits, because the last commits may not be readable yet.
-            kafka.deliver()
-            check_topic(sub, self.checkpoint.logged, markers())
-
-    def _clock(self) -> int:
-        return self._cluster.now_ms
+        if checkpoint.query_id is None:
+            write_query_id(checkpoint.files, checkpoint.name, f"query of {run}")
 
     def trigger(self) -> bool:
         """Plans and runs one micro-batch; False if there was nothing to do.
@@ -145,26 +213,20 @@ class DriverRun:
             raise QueryFailed(str(error)) from error
 
     def _trigger(self) -> bool:
-        if self._planner is None:
-            self.start()
-        assert self._planner is not None
-        checkpoint, number = self.checkpoint, self.checkpoint.committed
-        start = SourceOffsets.from_json(checkpoint.offsets[number - 1].end) if number else self._planner.initial()
-        if len(checkpoint.offsets) == number:
+        checkpoint, number = self.checkpoint, self.checkpoint.last("commits") + 1
+        start = checkpoint.end(number - 1)[0] if number else self._planner.initial()
+        if checkpoint.last("offsets") < number:
             end = self._planner.latest(start)
             if end == start:
                 return False
-            self._cluster.happen("offset log", f"batch {number}")
-            checkpoint.offsets.append(LoggedBatch(end.to_json(), self._cluster.now_ms))
+            checkpoint.log(number, end, self._cluster.now_ms)
             if number:
                 self._planner.confirmed(start)
-        logged = checkpoint.offsets[number]
-        partitions = self._partitioner.partitions(start, SourceOffsets.from_json(logged.end))
-        context = BatchContext(number, logged.now_ms, self._name)
-        done = MicroBatch(self._cluster, self._job, checkpoint, context, partitions).run()
-        self._cluster.happen("commit log", f"batch {number}")
-        checkpoint.states[number + 1 :] = [checkpoint.state | done]
-        checkpoint.committed += 1
+        end, now_ms = checkpoint.end(number)
+        partitions = self._partitioner.partitions(start, end)
+        context, state = BatchContext(number, now_ms, self._run), checkpoint.state
+        done = MicroBatch(self._cluster, self.job, str(checkpoint.query_id), state, context, partitions).run()
+        checkpoint.confirm(number, state | done)
         return True
 
 
@@ -175,14 +237,15 @@ class MicroBatch:
         self,
         cluster: Cluster,
         job: QueryJob,
-        checkpoint: Checkpoint,
+        query_id: str,
+        state: dict[int, MarkerCopy],
         context: BatchContext,
         partitions: list[PlannedPartition],
     ) -> None:
         self._cluster = cluster
         self._chaos = cluster.chaos
         self._job = job
-        self._checkpoint = checkpoint
+        self._query_id, self._state = query_id, state
         self._context = context
         self._partitions = partitions
         self._failures: Counter[int] = Counter()
@@ -278,8 +341,8 @@ class MicroBatch:
         host = cluster.hosts[(task + cluster.chaos.choose(len(cluster.hosts), "host")) % len(cluster.hosts)]
         name = f"task {task} of batch {self._context.batch_id} on {host.name}, attempt {self._failures[task]}"
         job, context, rows = self._job, self._context, self._rows.get(task, [])
-        copy = self._checkpoint.state.get(task)
-        identity = job.identity(task, str(self._checkpoint.query_id))
+        copy = self._state.get(task)
+        identity = job.identity(task, self._query_id)
         specs = [node.spec for node in job.sub.stores.values()]
 
         def work(attempt: Attempt) -> MarkerCopy:

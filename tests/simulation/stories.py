@@ -19,12 +19,12 @@ from state.errors import (
     TopicRecreatedError,
 )
 from state.kafka.partitioner import partition_for_key
+from state.kafka.topics import TopicSpec
 from streams.testing.simulation import Crash, Event, Fate
 from tests.simulation.chaos import Odds, Quiet
 from tests.simulation.cluster import Cluster, Host
-from tests.simulation.history import Application, Refused, play
-from tests.simulation.programs import APPLICATION, COUNT, PARTITIONS, WINDOW, Input, Program, append, job_of
-from tests.simulation.spark import Checkpoint
+from tests.simulation.history import Application, Refused, Setup, play
+from tests.simulation.programs import APPLICATION, COUNT, WINDOW, Input, Program, append
 from tests.simulation.verify import Red, check_invariants, markers, outputs
 
 COMMITS = commits_topic(APPLICATION, "in")
@@ -39,14 +39,14 @@ class Blackout(Quiet):
 
     def before(self, cluster: Cluster, event: Event) -> Fate:
         """See `Chaos`."""
-        if len(markers(cluster.kafka, self._application.job, self._task)) >= self._version:
+        if COMMITS in cluster.kafka.topics and len(markers(cluster.kafka, COMMITS, self._task)) >= self._version:
             raise Crash(str(event))
         return Fate.NOW
 
 
 def started(program: Program = COUNT, tasks: int = 2, hosts: int = 1) -> Application:
     """An application that has processed some input."""
-    application = Application(Quiet(), program, job_of(program, tasks), hosts)
+    application = Application(Quiet(), Setup(program, tasks, hosts=hosts))
     feed(application, 6)
     application.work()
     return application
@@ -63,6 +63,14 @@ def stops_when(application: Application, task: int, version: int) -> None:
     assert application.run() is not None, "the story did not happen"
     application.cluster.chaos = Quiet()
     application.cluster.kafka.deliver()
+
+
+def make_anew(application: Application, topic: str) -> None:
+    """Deletes a topic and creates it again, with the same settings."""
+    kafka = application.cluster.kafka
+    spec = TopicSpec(topic, kafka.partition_count(topic), kafka.settings.get(topic, {}))
+    kafka.delete_topics([topic])
+    kafka.create_topics([spec])
 
 
 def must_refuse(application: Application, kind: type[StreamsError]) -> None:
@@ -85,21 +93,20 @@ def unlucky(*kinds: str, pause: float = 0.0, count: int = 60, program: Program =
 def commits_and_checkpoint_are_deleted() -> None:
     """The operator wants to reset the application, but forgets the changelogs."""
     application = started()
-    application.cluster.kafka.delete_topic(COMMITS)
-    application.cluster.kafka.create_topic(COMMITS, application.job.tasks, "compact")
+    make_anew(application, COMMITS)
     application.stop()
-    application.checkpoint = Checkpoint()
+    application.files.data = {}
     must_refuse(application, CheckpointMismatchError)
 
 
 def checkpoint_is_lost() -> None:
     """A start without the checkpoint is refused; with the checkpoint restored, the application continues."""
     application = started()
-    kept, application.checkpoint = application.checkpoint, Checkpoint()
+    kept, application.files.data = application.files.data, {}
     application.stop()
     feed(application, 3)
     must_refuse(application, CheckpointMismatchError)
-    application.checkpoint = kept
+    application.files.data = kept
     application.work()
     application.verify()
 
@@ -107,16 +114,16 @@ def checkpoint_is_lost() -> None:
 def checkpoint_is_rolled_back() -> None:
     """An older copy replaces the checkpoint; task 0 has not moved since, so the copy matches it. Then the right one is restored."""
     application = started()
-    old = application.checkpoint.copy()
+    old = dict(application.files.data)
     for number in (9, 12):
         write(application, 1, number)
         application.work()
-    right = application.checkpoint.copy()
+    right = dict(application.files.data)
     application.stop()
     feed(application, 6)
-    application.checkpoint = old
+    application.files.data = old
     must_refuse(application, CheckpointMismatchError)
-    application.checkpoint = right
+    application.files.data = right
     application.work()
     application.verify()
 
@@ -130,8 +137,7 @@ def source_is_made_anew() -> None:
     """The source topic is deleted and recreated, and has grown beyond the application's position."""
     application = started()
     application.stop()
-    application.cluster.kafka.delete_topic("in")
-    application.cluster.kafka.create_topic("in", PARTITIONS)
+    make_anew(application, "in")
     feed(application, 12)
     must_refuse(application, TopicRecreatedError)
 
@@ -139,8 +145,7 @@ def source_is_made_anew() -> None:
 def changelog_is_made_anew() -> None:
     """The changelog is recreated while the local stores are intact, and these are lost later."""
     application = started()
-    application.cluster.kafka.delete_topic(COUNTS)
-    application.cluster.kafka.create_topic(COUNTS, application.job.tasks, "compact")
+    make_anew(application, COUNTS)
     feed(application, 6)
     if application.refuses(RestoreError):
         return
@@ -164,7 +169,7 @@ def a_changelog_record_is_lost() -> None:
 
 def keys_are_made_anew() -> None:
     """A micro-batch is half committed; when it is repeated, the function before the shuffle sends its record to task 1."""
-    application = Application(Quiet(), COUNT, job_of(COUNT, 2), 1)
+    application = Application(Quiet(), Setup(COUNT, hosts=1))
     write(application, 1, 1)
     stops_when(application, 0, 1)
     application.change(1)
@@ -185,7 +190,7 @@ def refuses_a_task(application: Application) -> bool:
 
 def a_task_has_no_rows_any_more() -> None:
     """A task has committed a micro-batch that is then repeated, and its records were cleaned from the source meanwhile."""
-    application = Application(Quiet(), WINDOW, job_of(WINDOW, 3), 1)
+    application = Application(Quiet(), Setup(WINDOW, 3, hosts=1))
     key = next(key for key in "abcdefgh" if _task_of(key) == 2)
     others = [next(key for key in "abcdefgh" if _task_of(key) == task) for task in (0, 1)]
     for number, name in enumerate([key, *others]):
@@ -200,7 +205,7 @@ def a_task_has_no_rows_any_more() -> None:
 
 def a_record_with_a_made_key_is_cleaned() -> None:
     """A record is compacted away in the source, between the attempts of a half committed micro-batch."""
-    application = Application(Quiet(), COUNT, job_of(COUNT, 2), 1)
+    application = Application(Quiet(), Setup(COUNT, hosts=1))
     for number, key in ((1, "a"), (3, "b"), (0, "c")):
         write(application, 0, number, key)
     stops_when(application, 0, 1)
@@ -275,7 +280,7 @@ def commits_fail() -> None:
     feed(application, 6)
     application.cluster.chaos = NoCommit()
     assert application.run() is not None, "the story did not happen"
-    check_invariants(application.cluster, application.job, application.checkpoint)
+    check_invariants(application.cluster, application.queries[0])
 
 
 class NoCommit(Quiet):

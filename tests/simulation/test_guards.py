@@ -9,10 +9,12 @@ from state.commit import decide, guards, step, transaction
 from state.commit.decide import Decision
 from state.restore import plan, proof, restorer
 from state.stores.task_store import TaskStore
+from streams.application import preflight
 from streams.source.planner import BatchPlanner
 from streams.testing.simulation import SimulatedTable
-from tests.simulation import spark, stories
+from tests.simulation import stories
 from tests.simulation.history import Failed
+from tests.simulation.programs import STAGES
 from tests.simulation.verify import Red
 
 
@@ -111,7 +113,7 @@ GUARDS = [
     ),
     Guard(
         "markers and checkpoint are compared before any task runs",
-        off(*((spark, check) for check in ("check_program", "check_checkpoint", "check_topic"))),
+        off(*((preflight, check) for check in ("check_program", "check_checkpoint", "check_topic"))),
         stories.checkpoint_is_rolled_back,
     ),
     Guard(
@@ -154,7 +156,7 @@ GUARDS = [
         lambda patch: patch.setattr(TaskStore, "trim_offsets", TaskStore.offsets),
         stories.trimmed_windows_and_lost_disks,
     ),
-    Guard("inputs are trimmed when they are consumed", trimmed_when_planned, stories.unlucky("crash")),
+    Guard("inputs are trimmed when they are consumed", trimmed_when_planned, stories.unlucky("crash", program=STAGES)),
     Guard("a topic is known by its id", off((BatchPlanner, "_check_ids")), stories.source_is_made_anew),
 ]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-
-import orjson
+from functools import lru_cache
+from itertools import pairwise
 
 from state.changelog.topics import commits_topic
 from state.commit.marker import CommitMarker
@@ -19,16 +19,19 @@ from streams.microbatch.job import QueryJob
 from streams.testing.simulation import SimulatedKafka
 from tests.simulation.cluster import Cluster
 from tests.simulation.programs import APPLICATION, PARTITIONS, Input, Outputs, Program
-from tests.simulation.spark import Checkpoint
+from tests.simulation.spark import Query
+
+read_marker = lru_cache(100)(CommitMarker.from_bytes)
+"""All markers are checked after each micro-batch."""
 
 
 class Red(AssertionError):
     """The violation of a guarantee by the engine."""
 
 
-def markers(kafka: SimulatedKafka, job: QueryJob, task: int) -> list[bytes]:
+def markers(kafka: SimulatedKafka, topic: str, task: int) -> list[bytes]:
     """All committed markers of a task, including those whose control record is not written yet."""
-    entries = kafka.log(commits_topic(APPLICATION, job.sub.name), task).entries
+    entries = kafka.log(topic, task).entries
     return [
         entry.value or b"" for entry in entries if not entry.control and entry.span is not None and entry.span.decided
     ]
@@ -45,30 +48,33 @@ def outputs(kafka: SimulatedKafka) -> Outputs:
     return found
 
 
-def check_invariants(cluster: Cluster, job: QueryJob, checkpoint: Checkpoint) -> None:
+def check_invariants(cluster: Cluster, query: Query) -> None:
     """Versions without gaps; Spark <= Kafka <= Spark + 1; no local store ahead of Kafka."""
+    job, state = query.job, query.checkpoint.state
+    topic = commits_topic(APPLICATION, job.sub.name)
     for task in range(job.tasks):
-        versions = [orjson.loads(marker)["version"] for marker in markers(cluster.kafka, job, task)]
-        if versions != list(range(1, len(versions) + 1)):
-            raise Red(f"task {task}: versions {versions}")
-        copy = checkpoint.state.get(task)
-        known = orjson.loads(copy.data)["version"] if copy else 0
-        if not known <= len(versions) <= known + 1:
-            raise Red(f"task {task}: Spark at version {known}, Kafka at {len(versions)}")
+        found = [read_marker(marker) for marker in markers(cluster.kafka, topic, task)]
+        for before, marker in pairwise(found):
+            # A marker that another query has taken over has the version of the last one.
+            if marker.version != before.version + (marker.query_id == before.query_id):
+                raise Red(f"task {task}: version {marker.version} after {before.version}")
+        last = found[-1] if found else None
+        version, known = (last.version, last.adopted) if last else (0, 0)
+        if found and found[0].version != found[0].adopted + (found[0].batch_id >= 0):
+            raise Red(f"task {task}: the first version is {found[0].version}")
+        if task in state:
+            known = state[task].marker.version
+        if not known <= version <= known + 1:
+            raise Red(f"task {task}: Spark at version {known}, Kafka at {version}")
         for host in cluster.hosts:
             table = host.disks.get((job.sub.name, task))
             step = read_meta(table).step if table is not None else None
-            if step is not None and step[1] > len(versions):
-                raise Red(f"{table.location} holds version {step[1]}, Kafka {len(versions)}")
+            if step is not None and last is not None and step[0] == last.query_id and step[1] > version:
+                raise Red(f"{table.location} holds version {step[1]}, Kafka {version}")
 
 
-def check_end(
-    cluster: Cluster, program: Program, job: QueryJob, checkpoint: Checkpoint, inputs: Sequence[Input]
-) -> None:
-    """Checks the end of a history: every input is in the outputs exactly once and in order, the state on each disk equals a
-    fresh restore, and the offsets are committed."""
-    kafka = cluster.kafka
-    check_invariants(cluster, job, checkpoint)
+def check_outputs(kafka: SimulatedKafka, program: Program, inputs: Sequence[Input]) -> None:
+    """Every input is in the outputs exactly once and in order, and the offsets are committed."""
     found, expected = outputs(kafka), program.expected(inputs)
     if not program.ordered:
         found, expected = ({key: sorted(of) for key, of in each.items()} for each in (found, expected))
@@ -78,15 +84,20 @@ def check_end(
     ends = kafka.end_offsets([(topic, p) for topic in program.inputs for p in range(PARTITIONS)])
     if any(read.get(place, 0) != end for place, end in ends.items()):
         raise Red(f"offsets of the group {read}, ends {ends}")
-    for task in range(job.tasks):
-        _check_state(cluster, job, task)
+
+
+def check_end(cluster: Cluster, query: Query) -> None:
+    """Once all is at rest, the state on each disk equals a fresh restore."""
+    check_invariants(cluster, query)
+    for task in range(query.job.tasks):
+        _check_state(cluster, query.job, task)
 
 
 def _check_state(cluster: Cluster, job: QueryJob, task: int) -> None:
-    committed = markers(cluster.kafka, job, task)
+    committed = markers(cluster.kafka, commits_topic(APPLICATION, job.sub.name), task)
     if not committed:
         return
-    marker = CommitMarker.from_bytes(committed[-1])
+    marker = read_marker(committed[-1])
     fresh = restored(cluster.kafka, job, task, MemoryTable(), marker)
     for host in cluster.hosts:
         table = host.disks.get((job.sub.name, task))

@@ -5,7 +5,8 @@ late, the last stable offset, readers that end by position, group offsets within
 retention, and topic ids. There are no replicas, the only time is `now_ms`, and requests return at once unless a hook intervenes.
 
 The same object implements the interfaces of a step (`state.commit.step.KafkaAccess`), of a restore (`ChangelogSource`,
-`RecordDeleter`) and of the planner (`streams.source.planner.Admin`).
+`RecordDeleter`), of the planner (`streams.source.planner.Admin`), and of the commands that read and replace topics
+(`state.kafka.admin.KafkaAdmin`, as far as they need it).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from state.changelog.topics import DELETE_RETENTION_MS
 from state.errors import FencedError, KafkaClientError
 from state.kafka.columns import RecordColumns
 from state.kafka.partitioner import choose_partitions, partition_for_key
-from state.kafka.topics import TopicPartition
+from state.kafka.topics import TopicPartition, TopicSpec
 from streams.testing.simulation.events import Event, Fate, Hook, NothingHappens
 from streams.testing.simulation.log import Span, as_columns
 from streams.testing.simulation.producer import SimulatedProducer
@@ -53,6 +54,7 @@ class SimulatedKafka(Topics):
         now_ms: The broker's clock, the timestamp of control records.
         groups: Consumer group -> partition -> committed offset.
         late: Commits that were sent and have not arrived: (transactional id, epoch).
+        settings: Topic -> its settings, of topics that were created with some.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class SimulatedKafka(Topics):
         self.groups: dict[str, dict[TopicPartition, int]] = {}
         self.late: list[tuple[Transactional, int]] = []
         self._transactional: dict[str, Transactional] = {}
+        self.settings: dict[str, dict[str, str]] = {}
         # Partition -> the ends at the last request, and the ends before their last change.
         self._reported_ends: dict[TopicPartition, tuple[tuple[int, int], tuple[int, int]]] = {}
 
@@ -121,9 +124,37 @@ class SimulatedKafka(Topics):
 
     # --- admin
 
+    def create_topics(self, topics: Iterable[TopicSpec]) -> None:
+        """Creates topics with their settings; existing ones stay. Each is an event."""
+        for spec in topics:
+            self.hook.before(Event("create", spec.name))
+            if spec.name not in self._topics:
+                self.settings[spec.name] = dict(spec.config)
+            self.create_topic(spec.name, spec.partitions, spec.config.get("cleanup.policy", "delete"))
+
+    def topic_config(self, name: str) -> Mapping[str, str]:
+        """The settings with which a topic was created, and the defaults that matter here."""
+        return {"cleanup.policy": "delete", "retention.ms": "-1", **self.settings.get(name, {})}
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Deletes topics; missing ones are ignored. Each is an event."""
+        for name in names:
+            self.hook.before(Event("delete topic", name))
+            self.delete_topic(name)
+
+    def topic_names(self) -> list[str]:
+        """Names of all topics."""
+        return sorted(self.topics)
+
+    def group_offsets(self, group: str, places: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        """The committed offsets of a group, in some partitions or all."""
+        wanted = None if places is None else set(places)
+        return {place: to for place, to in self.groups.get(group, {}).items() if wanted is None or place in wanted}
+
     def delete_topic(self, name: str) -> None:
         """Deletes a topic with all its records."""
         super().delete_topic(name)
+        self.settings.pop(name, None)
         self._reported_ends = {place: ends for place, ends in self._reported_ends.items() if place[0] != name}
 
     def begin_offset(self, partition: TopicPartition) -> int:
