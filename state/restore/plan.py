@@ -75,6 +75,10 @@ class LogRange:
         """Maximum age of a local store: half the time for which tombstones stay, so that a slow restore is safe too."""
         return self.delete_retention_ms // 2
 
+    def outlives(self, offset: int, as_of_ms: int, now_ms: int) -> bool:
+        """Whether tombstones behind an offset may be gone for rows that were complete up to it at a time; 0: unknown."""
+        return offset < self.end and 0 < as_of_ms < now_ms - self.max_age_ms
+
 
 @dataclass(frozen=True, slots=True)
 class StorePlan:
@@ -174,7 +178,7 @@ def distrust(
         why = f"local state is ahead: offset {offset}, the committed step ends at {log.end}"
     elif offset < log.begin:
         why = f"local state is at offset {offset}, the changelog starts at {log.begin}"
-    elif compacted and offset < log.end and 0 < origin.as_of_ms < now_ms - log.max_age_ms:
+    elif compacted and log.outlives(offset, origin.as_of_ms, now_ms):
         why = f"local state is {(now_ms - origin.as_of_ms) // 1000} s old: tombstones may be gone"
     return why
 

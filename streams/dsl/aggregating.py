@@ -14,7 +14,7 @@ from streams.dsl.arguments import named_option
 from streams.dsl.group_facade import GroupFacade
 from streams.dsl.nodes.aggregation import Aggregation, by_functions, counting, of_fields, reduction
 from streams.dsl.nodes.result_types import aggregate_type
-from streams.dsl.nodes.top import TopAggregator, checked_top
+from streams.dsl.nodes.table_steps import TopAggregator, checked_top
 from streams.dsl.options import Materialized, NameLike
 from streams.errors import TopologyError
 from streams.model.aggregates import Aggregate, Field, agg

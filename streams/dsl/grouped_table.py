@@ -12,7 +12,7 @@ from streams.dsl.facade import Facade
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.dsl.nodes.materialize import key_value_store, table_names
 from streams.dsl.nodes.result_types import aggregate_type
-from streams.dsl.nodes.top import checked_top
+from streams.dsl.nodes.table_steps import checked_top
 from streams.dsl.options import Grouped, Materialized, NameLike
 from streams.model.typing import Aggregator, Initializer, K, KeyAggregator, R, Reducer, V, ValueMapper
 from streams.serdes.base import Serde

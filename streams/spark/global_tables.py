@@ -5,49 +5,67 @@ slots are free, so a new process takes over the copy of a dead one and reads on 
 the records below the logged ends. A copy that has read further, as after a rollback of the checkpoint, is read again from
 the start. (A compacted topic may by then have lost the older value of a key that was written again: such a key is missing
 until the next batch. Kafka Streams guarantees no order between global tables and streams at all.)
+
+A copy that was away for long is read again, too: compaction may have deleted the tombstones of rows that it still has. The time
+beside each position says how old it is, and the rule is that of local stores (`state.restore.plan.LogRange`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import shutil
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from state.errors import StateCorruptedError, StateLockedError
+from state.errors import KafkaClientError, StateCorruptedError, StateLockedError
 from state.kafka.reader import shared_reader
+from state.kafka.topics import TopicPartition
+from state.restore.plan import LogRange
 from state.stores.task_store import TaskStore, open_task_store
 from state.tables.memory import MemoryTable
 from state.tables.rocks_options import RocksSettings
 from streams.microbatch.job import QueryJob
 from streams.runtime.counters import Counters
 from streams.runtime.globals.global_tables import GlobalTables, global_store_specs
+from streams.source.clock import now_ms as wall_clock_ms
 from streams.source.offsets import TopicOffsets
 
-BeginOffset = Callable[[tuple[str, int]], int]
+log = logging.getLogger(__name__)
 
 MAX_OPEN = 8
 """Most copies that a process has open at a time: it may run several applications one after the other."""
 
 _SETTINGS = RocksSettings(block_cache_bytes=64 * 1024 * 1024, write_buffer_bytes=32 * 1024 * 1024, lock_timeout_s=0)
 
+_AS_OF_EVERY_MS = 60_000
+"""How old the time of a position becomes while its topic has no new records."""
+_UNKNOWN_RETENTION_MS = 60 * 60 * 1000
+"""How long a topic is assumed to keep tombstones if these credentials may not ask: less than nearly all topics."""
+
 _open: OrderedDict[tuple[int, Path], _Copy] = OrderedDict()
 """The key contains the process id, because a fork copies this dictionary."""
 
 
-def global_stores(
-    job: QueryJob, ends: Mapping[str, TopicOffsets], begin_offset: BeginOffset, now_ms: int
-) -> Mapping[str, Any]:
+class TopicLogs(Protocol):
+    """The part of `state.commit.live.LiveKafka` that a copy needs."""
+
+    def begin_offset(self, partition: TopicPartition) -> int: ...  # noqa: D102
+    def delete_retention_ms(self, topic: str) -> int: ...  # noqa: D102
+
+
+def global_stores(job: QueryJob, ends: Mapping[str, TopicOffsets], logs: TopicLogs, now_ms: int) -> Mapping[str, Any]:
     """The typed stores of the global tables that a sub-topology reads, as they were when the micro-batch was planned.
 
     Args:
         job: The query.
         ends: Where each topic is to be read to, as logged with the micro-batch.
-        begin_offset: Gives the first offset that a partition still has.
-        now_ms: The step's wall clock, for timestamp extractors.
+        logs: Knows the topics' logs.
+        now_ms: When the micro-batch was planned, ms.
 
     Raises:
         RecordFailedError: A record cannot be read and the policy is `fail`.
@@ -55,7 +73,7 @@ def global_stores(
     if not job.sub.global_tables:
         return {}
     copy = _copy_of(job, _folder(job, ends))
-    copy.restore_to(ends, begin_offset, now_ms)
+    copy.restore_to(ends, logs, now_ms)
     return copy.tables.stores
 
 
@@ -90,29 +108,52 @@ class _Copy:
         """Whether the folder was deleted."""
         return self._directory is not None and not (self._directory / "db" / "CURRENT").exists()
 
-    def restore_to(self, ends: Mapping[str, TopicOffsets], begin_offset: BeginOffset, now_ms: int) -> None:
-        """Reads the missing records, no further than the ends."""
+    def restore_to(self, ends: Mapping[str, TopicOffsets], logs: TopicLogs, now_ms: int) -> None:
+        """Reads the missing records, no further than the ends, which the topics had at `now_ms`."""
         places = {(topic, p): end for topic, of in ends.items() for p, end in enumerate(of.offsets)}
         if any(self.tables.position(*place) > end for place, end in places.items()):
             self.tables.reset()
         behind = {place: end for place, end in places.items() if self.tables.position(*place) < end}
-        begins = {place: begin_offset(place) for place in behind}
-        if any(0 < self.tables.position(*place) < begin for place, begin in begins.items()):
-            # Records that this copy has not read were deleted, perhaps tombstones of rows it contains among them.
+        begins = {place: logs.begin_offset(place) for place in behind}
+        if any(self._lacks_records(place, LogRange(begins[place], end), logs) for place, end in behind.items()):
+            # Perhaps tombstones of rows that it contains are among them.
             self.tables.reset()
             behind = places
-            begins = {place: begin_offset(place) for place in places}
+            begins = {place: logs.begin_offset(place) for place in places}
         for (topic, partition), end in behind.items():
             start = max(self.tables.position(topic, partition), begins[topic, partition])
             if start < end:
+                if self.tables.as_of_ms(topic, partition) is None:
+                    # If the process ends while it reads, the next one continues.
+                    self.tables.reached(topic, partition, 0, now_ms)
                 reader = shared_reader(self.job.client, topic, partition, start, bulk=self.job.bulk_io)
                 for columns in reader.read(end):
                     self.tables.update(columns, now_ms)
-            self.tables.reached(topic, partition, end)
+        for place, end in places.items():
+            if place in behind or now_ms - (self.tables.as_of_ms(*place) or 0) > _AS_OF_EVERY_MS:
+                self.tables.reached(*place, end, now_ms)
+
+    def _lacks_records(self, place: TopicPartition, known: LogRange, logs: TopicLogs) -> bool:
+        """Whether records behind the position were deleted before this copy has read them."""
+        at, as_of_ms = self.tables.position(*place), self.tables.as_of_ms(*place)
+        if at == 0 or at < known.begin:
+            return at > 0
+        retention = replace(known, delete_retention_ms=_retention_ms(logs, place[0]))
+        return as_of_ms is None or retention.outlives(at, as_of_ms, wall_clock_ms())
 
     def close(self) -> None:
         """Releases the slot; its files stay for the next process."""
         self._store.close()
+
+
+def _retention_ms(logs: TopicLogs, topic: str) -> int:
+    try:
+        return logs.delete_retention_ms(topic)
+    except KafkaClientError as error:
+        if error.transient:
+            raise
+        log.info("how long %s keeps tombstones is not known: %s", topic, error)
+        return _UNKNOWN_RETENTION_MS
 
 
 def _folder(job: QueryJob, ends: Mapping[str, TopicOffsets]) -> Path:

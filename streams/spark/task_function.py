@@ -128,7 +128,7 @@ def _step(
     step = CommitStep(identity, kafka, stores, job.crash, worker_memory().compared)
 
     def tables(ends: Mapping[str, Any]) -> Mapping[str, Any]:
-        return global_stores(job, topics_from_json(ends), kafka.begin_offset, batch.now_ms)
+        return global_stores(job, topics_from_json(ends), kafka, batch.now_ms)
 
     known = state.getOption
     copy = MarkerCopy(bytes(known[0]), int(known[1])) if known else None

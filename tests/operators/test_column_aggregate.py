@@ -9,10 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams import JoinWindows, JsonSerde, Materialized, StreamsBuilder, StringSerde, TimeWindows, agg
-from streams.operators.aggregate.columns.accumulate import accumulate, add_rows
-from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn
-from streams.operators.aggregate.columns.group_rows import group, group_plain
-from streams.operators.aggregate.columns.window_rows import assign, assign_plain
+from streams.operators.aggregate.columns.accumulators import accumulate, add_rows
+from streams.operators.aggregate.columns.column_rows import (
+    ABSENT,
+    FLOAT,
+    INT,
+    TEXT,
+    FieldColumn,
+    assign,
+    assign_plain,
+    group,
+    group_plain,
+)
 from streams.testing import TopologyTestDriver
 
 KINDS = ["count", "sum", "min", "max", "mean", "first", "last"]

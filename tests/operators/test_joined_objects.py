@@ -18,9 +18,7 @@ from streams import JoinWindows, Materialized, StreamsBuilder, col, fields, lit
 from streams.errors import NoFieldsError
 from streams.model.expressions.fields import JoinedFields
 from streams.operators.join.columns.joined_objects import JoinedObjects
-from streams.operators.join.columns.pair_step import PairStep
-from streams.operators.join.columns.self_join import StreamSelfJoinTogether
-from streams.operators.join.columns.stream_join import StreamJoinTogether
+from streams.operators.join.columns.stream_join import PairStep, StreamJoinTogether, StreamSelfJoinTogether
 from streams.operators.join.stream_table_join import StreamTableJoin
 from streams.operators.join.table_batches import TableBatches
 from streams.serdes.json import JsonSerde

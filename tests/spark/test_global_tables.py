@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from state.commit.live import LiveKafka
-from state.errors import TopicNotFoundError
+from state.errors import KafkaClientError, TopicNotFoundError
 from streams import Consumed, Joined, Materialized, StreamsBuilder, StringSerde
 from streams.errors import ConfigError, StreamsError
 from streams.microbatch.job import QueryJob
+from streams.runtime.globals.global_tables import GlobalTables
 from streams.runtime.settings import TaskSettings
 from streams.source.offsets import TopicOffsets
 from streams.source.planner import SourceSpec
+from streams.spark import global_tables
 from streams.spark.global_tables import global_stores
+from streams.testing.simulation import SimulatedKafka
 from streams.topology.plan import build_plan
 from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent
@@ -140,7 +147,7 @@ def test_a_process_reads_no_further_than_the_logged_ends(harness: Harness) -> No
     kafka = LiveKafka(config.client, 10_000)
 
     def at(ends: dict[str, TopicOffsets], job: QueryJob = job) -> dict[str, str]:
-        stores = global_stores(job, ends, kafka.begin_offset, 0)
+        stores = global_stores(job, ends, kafka, 0)
         return {key: row.value for key, row in stores["by-id"].all()}
 
     def planned() -> dict[str, TopicOffsets]:
@@ -163,6 +170,98 @@ def test_a_process_reads_no_further_than_the_logged_ends(harness: Harness) -> No
     # Records were deleted before they were read: what is left counts.
     kafka.delete_records({(app.names, p): end for p, end in enumerate(second[app.names].offsets)})
     assert at(second, replace(job, state_dir=harness.folder / "elsewhere")) == {}
+
+
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+class Copies:
+    """The copies of a global table on this disk, whose topic, `names`, is in a simulated Kafka."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.kafka, self.now_ms, self.read_from = SimulatedKafka({"names": 1}), 1_700_000_000_000, []
+        (sub,) = build_plan(joined("in", "names", "out"), "app").sub_topologies
+        spec = SourceSpec({"in": "earliest"}, global_topics=("names",))
+        self.job = QueryJob(sub, 1, TaskSettings("app"), spec, {}, folder, 10_000, 1 << 20, False)
+        monkeypatch.setattr(global_tables, "shared_reader", self._reader)
+        monkeypatch.setattr(global_tables, "wall_clock_ms", lambda: self.now_ms)
+        monkeypatch.setattr(self.kafka, "delete_retention_ms", lambda topic: DAY_MS)
+
+    def _reader(self, client: object, topic: str, partition: int, start: int, bulk: bool) -> Any:
+        self.read_from.append(start)
+        return SimpleNamespace(read=lambda end: self.kafka.read(topic, partition, start, end))
+
+    def names(self, **names: str | None) -> Copies:
+        for key, name in names.items():
+            self.kafka.append("names", key.encode(), None if name is None else name.encode(), partition=0)
+        return self
+
+    def rows(self) -> dict[str, str]:
+        """What a process sees in a micro-batch that is planned now."""
+        ends = {"names": TopicOffsets("id", (self.kafka.log("names", 0).stable_end,))}
+        stores = global_stores(self.job, ends, self.kafka, self.now_ms)
+        return {key: row.value for key, row in stores["by-id"].all()}
+
+    def end_process(self) -> None:
+        for one in global_tables._open.values():
+            one.close()
+        global_tables._open.clear()
+
+
+@pytest.fixture
+def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Copies]:
+    made = Copies(tmp_path, monkeypatch)
+    yield made
+    made.end_process()
+
+
+def unblock(copies: Copies) -> None:
+    copies.names(a=None, c="new")
+    copies.kafka.log("names", 0).compact(tombstones=True)
+    assert copies.kafka.begin_offset(("names", 0)) == 0, (
+        "the tombstone of a is gone, and the log's begin does not say so"
+    )
+
+
+def test_a_copy_that_was_away_for_longer_than_tombstones_stay_is_read_again(copies: Copies) -> None:
+    assert copies.names(a="old", b="old").rows() == {"a": "old", "b": "old"}
+    copies.end_process()
+    unblock(copies)
+    copies.now_ms += DAY_MS
+    assert copies.rows() == {"b": "old", "c": "new"}
+    assert copies.read_from == [0, 0]
+
+
+def test_a_copy_of_an_older_version_does_not_know_how_old_it_is(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(GlobalTables, "reached", lambda self, topic, partition, offset, as_of_ms: None)
+        copies.names(a="old", b="old").rows()
+    copies.end_process()
+    unblock(copies)
+    assert copies.rows() == {"b": "old", "c": "new"}
+
+
+def test_a_topic_without_new_records_does_not_make_a_copy_old(copies: Copies) -> None:
+    copies.names(a="old").rows()
+    for _ in range(9):
+        copies.now_ms += DAY_MS // 4
+        assert copies.rows() == {"a": "old"}
+    assert copies.names(b="new").rows() == {"a": "old", "b": "new"}
+    assert copies.read_from == [0, 1], "only the new record"
+
+
+def test_without_the_right_to_ask_an_hour_is_assumed(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(topic: str) -> int:
+        raise KafkaClientError("refused")
+
+    monkeypatch.setattr(copies.kafka, "delete_retention_ms", refuse)
+    copies.names(a="old").rows()
+    for waited_ms in (20 * 60_000, 40 * 60_000):
+        copies.now_ms += waited_ms
+        copies.names(b="new").rows()
+    assert copies.read_from == [0, 1, 0]
 
 
 def test_the_topic_must_exist(harness: Harness) -> None:

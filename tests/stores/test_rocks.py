@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from state.errors import StateCorruptedError, StateError, StateLockedError
-from state.tables.native import options as native_options
+from state.tables.native import library
 from state.tables.native.table import NativeTable
 from state.tables.rocks import RocksTable
 from state.tables.rocks_options import RocksSettings, database_options
@@ -168,7 +168,7 @@ def test_a_path_with_the_word_in_it_is_no_lock(tmp_path, Table):
 
 def test_who_waits_longer_shares_the_memory():
     assert database_options(QUICK) is database_options(PATIENT)
-    assert native_options.handles(QUICK) is native_options.handles(PATIENT)
+    assert library.handles(QUICK) is library.handles(PATIENT)
 
 
 def test_a_folder_that_cannot_be_used_is_named(tmp_path, Table):

@@ -6,8 +6,8 @@ import numpy as np
 
 from state.column_kernels import COUNTERS
 from state.tables.native import kernels, objects  # noqa: F401  (importing `objects` compiles its functions)
-from state.tables.native.columns import kernel_functions
 from state.tables.native.library import library
+from state.tables.native.table import kernel_functions
 
 
 def warm_up() -> None:

@@ -16,7 +16,7 @@ from streams.operators.aggregate.columns.first_of_kind import first_of_kind
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn
 from streams.operators.dropped import drop_rows
 from streams.operators.encoded_values import values_at
-from streams.operators.join.columns.records import StoreKeys, store_keys
+from streams.operators.join.columns.pairs import StoreKeys, store_keys
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.window import TypedWindowStore

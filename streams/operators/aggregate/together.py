@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streams.model.times import NO_TIME
-from streams.operators.aggregate.columns.group_rows import Groups, group
+from streams.operators.aggregate.columns.column_rows import Groups, group
 from streams.operators.aggregate.stream_aggregate import StreamAggregate
 from streams.operators.aggregate.window_aggregate import WindowAggregate
 from streams.operators.aggregate.window_pairs import WindowPairs

@@ -9,7 +9,7 @@ import numpy as np
 
 from streams.model.times import NO_TIME
 from streams.model.windows import TimeWindows, Windows
-from streams.operators.aggregate.columns.window_rows import Assigned, assign
+from streams.operators.aggregate.columns.column_rows import Assigned, assign
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s
 from streams.operators.encoded_values import null_values
 

@@ -1,26 +1,473 @@
-"""Computes an expression for all rows of a step: vectorised where that is certain, else by the definition, row by row.
-
-The definition is `Expression.evaluate`. Vectorised operations mark the rows that they are not certain of, and only these are
-computed again; so an error has the same words both ways, and belongs to its row.
-"""
+"""Computes expressions for all rows of a step: vectorised where that is certain, else by the definition, row by row."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.errors import NoFieldsError
 from streams.model.expressions.expression import Col, Expression, Lit, Operation
 from streams.model.expressions.operations import truth
-from streams.operators.aggregate.columns.column_rows import ABSENT, FieldColumn, cell, encoded
-from streams.operators.expressions import arithmetic, comparisons, logic
-from streams.operators.expressions.vector import BOOL, Bools, Vector, of_constant, of_field, to_field
+from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell, encoded
+
+# --- `Vector`: one value per row, with a kind for each, and the rows that only the definition can decide.
+#
+# Vectors of one row stand for constants, and match vectors of any length. Arrays of values are meaningful only where the kind is
+# theirs. A row that is `unsure` has no value yet: an operation met a case in which 64-bit integers, doubles or JSON text might
+# differ from Python's values, or which is an error.
+
+Bools: TypeAlias = npt.NDArray[np.bool_]
+
+BOOL: Final = 4
+OTHER: Final = 5
+"""Kinds besides those of a field's cells: a truth value, which `ints` has as 0 or 1; anything else that came as JSON text, such as
+an array. `TEXT` is a text here, as JSON."""
+
+EXACT: Final = 2**53
+"""Up to here, integers are exact as doubles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """n values, or one for all rows.
+
+    Attributes:
+        kinds: uint8[n]: `ABSENT` (null), `INT`, `FLOAT`, `TEXT`, `BOOL`, `OTHER`.
+        ints: int64[n].
+        floats: float64[n].
+        texts: binary[n], JSON text, where the kind is `TEXT` or `OTHER`; None if no row has text.
+        unsure: bool[n], rows without a value so far.
+    """
+
+    kinds: npt.NDArray[np.uint8]
+    ints: npt.NDArray[np.int64]
+    floats: npt.NDArray[np.float64]
+    texts: pa.BinaryArray | None
+    unsure: Bools
+
+    def is_a(self, *kinds: int) -> Bools:
+        """Where the kind is one of these."""
+        found: Bools = self.kinds == kinds[0]
+        for kind in kinds[1:]:
+            found = found | (self.kinds == kind)
+        return found
+
+    def numbers(self) -> npt.NDArray[np.float64]:
+        """The numbers as doubles; integers are rounded as Python rounds them."""
+        is_int = self.is_a(INT)
+        return np.where(is_int, self.ints.astype(np.float64), self.floats) if is_int.any() else self.floats
+
+
+def of_field(column: FieldColumn) -> Vector:
+    """The values of a field."""
+    unsure = np.zeros(1, np.bool_)
+    if column.texts is None:
+        return Vector(column.kinds, column.ints, column.floats, None, unsure)
+    firsts = first_bytes(column.texts)
+    is_text = column.kinds == TEXT
+    is_bool = is_text & ((firsts == ord("t")) | (firsts == ord("f")))
+    kinds = column.kinds.copy()
+    kinds[is_text & (firsts != ord('"'))] = OTHER
+    kinds[is_bool] = BOOL
+    ints = np.where(is_bool, firsts == ord("t"), column.ints)
+    return Vector(kinds, ints, column.floats, column.texts, unsure)
+
+
+def of_constant(value: bool | int | float | str | None) -> Vector:
+    """A vector of one row."""
+    kind, whole, number, text = ABSENT, 0, 0.0, None
+    unsure = False
+    if isinstance(value, bool):
+        kind, whole = BOOL, int(value)
+    elif isinstance(value, int):
+        kind, unsure = INT, not -(2**63) <= value < 2**63
+        whole = 0 if unsure else value
+    elif isinstance(value, float):
+        kind, number = FLOAT, value
+    elif value is not None:
+        kind, text = TEXT, pa.array([orjson.dumps(value)], pa.binary())
+    return Vector(
+        np.array([kind], np.uint8),
+        np.array([whole], np.int64),
+        np.array([number], np.float64),
+        text,
+        np.array([unsure], np.bool_),
+    )
+
+
+def of_bools(values: Bools, null: Bools, unsure: Bools) -> Vector:
+    """Truth values.
+
+    Args:
+        values: Where the result is true.
+        null: Where it is null.
+        unsure: Where it is not known.
+    """
+    kinds = np.where(null, np.uint8(ABSENT), np.uint8(BOOL))
+    return Vector(kinds, values.astype(np.int64), np.zeros(1), None, unsure)
+
+
+def to_field(vector: Vector, count: int) -> FieldColumn:
+    """A field with the values; the rows that are unsure are null."""
+    kinds = np.broadcast_to(vector.kinds, count).copy()
+    kinds[np.broadcast_to(vector.unsure, count)] = ABSENT
+    ints = np.broadcast_to(vector.ints, count)
+    is_bool = kinds == BOOL
+    is_text = (kinds == TEXT) | (kinds == OTHER)
+    texts = None
+    if is_text.any():
+        texts = pc.if_else(pa.array(is_text), full(vector.texts, count), pa.scalar(None, pa.binary()))
+    if is_bool.any():
+        words = pc.if_else(pa.array(ints == 1), pa.scalar(b"true", pa.binary()), pa.scalar(b"false", pa.binary()))
+        texts = pc.if_else(pa.array(is_bool), words, pa.scalar(None, pa.binary()) if texts is None else texts)
+    kinds[is_bool | is_text] = TEXT
+    floats = np.broadcast_to(vector.floats, count)
+    return FieldColumn(kinds, np.where(kinds == INT, ints, 0), np.where(kinds == FLOAT, floats, 0.0), texts)
+
+
+def chosen(first: Bools, one: Vector, other: Vector) -> Vector:
+    """The rows of one vector where `first`, and of another elsewhere."""
+    texts = None
+    if one.texts is not None or other.texts is not None:
+        count = np.broadcast_shapes(first.shape, one.kinds.shape, other.kinds.shape)[0]
+        mask = pa.array(np.broadcast_to(first, count))
+        texts = pc.if_else(mask, full(one.texts, count), full(other.texts, count))
+    return Vector(
+        np.where(first, one.kinds, other.kinds),
+        np.where(first, one.ints, other.ints),
+        np.where(first, one.floats, other.floats),
+        texts,
+        np.where(first, one.unsure, other.unsure),
+    )
+
+
+def full(texts: pa.BinaryArray | None, count: int) -> pa.BinaryArray:
+    """The texts for `count` rows."""
+    if texts is None:
+        return pa.nulls(count, pa.binary())
+    return texts if len(texts) == count else pa.array([texts[0].as_py()] * count, pa.binary())
+
+
+def first_bytes(texts: pa.BinaryArray) -> npt.NDArray[np.uint8]:
+    """The first byte of each text; 0 for none."""
+    offsets, data = _buffers(texts)
+    found = np.zeros(len(texts), np.uint8)
+    some = offsets[1:] > offsets[:-1]
+    found[some] = data[offsets[:-1][some]]
+    return found
+
+
+def escaped(texts: pa.BinaryArray) -> Bools:
+    """Whether each JSON text has an escape sequence, so that equal texts may be written in several ways."""
+    offsets, data = _buffers(texts)
+    found = np.zeros(len(texts), np.bool_)
+    if not len(texts):
+        return found
+    first = int(offsets[0])
+    at = np.flatnonzero(data[first : int(offsets[-1])] == ord("\\")) + first
+    found[np.searchsorted(offsets, at, "right") - 1] = True
+    return found
+
+
+def _buffers(texts: pa.BinaryArray) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
+    _, offsets, data = texts.buffers()
+    where = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    return where, np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+
+
+# --- Arithmetic on vectors, equal to Python's.
+#
+# Integers stay integers while 64 bits hold the result; beyond, the row is left to Python. Next to a double, an integer is
+# rounded as Python rounds it. NumPy's division, floor and remainder of doubles follow Python's rules (`npy_divmod` is Python's
+# `float_divmod`), also in the signs of zeros.
+
+Int64s: TypeAlias = npt.NDArray[np.int64]
+Whole: TypeAlias = Callable[[Int64s, Int64s], "tuple[Int64s, Bools]"]
+"""An operation on integers, and where it overflows or has no result."""
+
+_LEAST = np.iinfo(np.int64).min
+_FAR = 2.0**62
+
+
+def _numeric(
+    whole: Whole | None, doubles: Callable[..., Any], a: Vector, b: Vector, *, divides: bool = False
+) -> Vector:
+    """An operation on numbers.
+
+    Args:
+        whole: The operation on integers; None: both become doubles first, which is exact up to `EXACT`.
+        doubles: The operation on doubles.
+        a: The left operand.
+        b: The right operand.
+        divides: Whether the right operand must not be zero.
+    """
+    null = (a.kinds == ABSENT) | (b.kinds == ABSENT)
+    both_ints = (a.kinds == INT) & (b.kinds == INT)
+    simple = a.is_a(INT, FLOAT) & b.is_a(INT, FLOAT)
+    unsure = a.unsure | b.unsure | ~(null | simple)
+    ints: Int64s = np.zeros(1, np.int64)
+    floats: npt.NDArray[np.float64] = np.zeros(1)
+    with np.errstate(all="ignore"):
+        if both_ints.any():
+            if whole is None:
+                far = _beyond(a.ints, EXACT) | _beyond(b.ints, EXACT)
+                unsure = unsure | (both_ints & far)
+            else:
+                ints, wrong = whole(a.ints, b.ints)
+                unsure = unsure | (both_ints & wrong)
+        if whole is None or not both_ints.all():
+            right = b.numbers()
+            if divides:
+                unsure = unsure | (simple & (right == 0))
+            floats = doubles(a.numbers(), right)
+    is_int = both_ints if whole is not None else np.zeros(1, np.bool_)
+    kinds = np.where(null, np.uint8(ABSENT), np.where(is_int, np.uint8(INT), np.uint8(FLOAT)))
+    return Vector(kinds, ints, floats, None, unsure)
+
+
+def negative(a: Vector) -> Vector:
+    """The number with the other sign."""
+    return _of_one(a, np.negative)
+
+
+def absolute(a: Vector) -> Vector:
+    """The number without its sign."""
+    return _of_one(a, np.abs)
+
+
+def to_int(a: Vector) -> Vector:
+    """The number without its fraction; texts are left to Python."""
+    with np.errstate(all="ignore"):
+        ints = np.where(a.kinds == FLOAT, a.floats.astype(np.int64), a.ints)
+    far = (a.kinds == FLOAT) & ~(np.abs(a.floats) < _FAR)
+    null = a.kinds == ABSENT
+    unsure = a.unsure | far | ~(null | a.is_a(INT, FLOAT))
+    return Vector(np.where(null, np.uint8(ABSENT), np.uint8(INT)), ints, np.zeros(1), None, unsure)
+
+
+def to_float(a: Vector) -> Vector:
+    """The number as a double; texts are left to Python."""
+    null = a.kinds == ABSENT
+    unsure = a.unsure | ~(null | a.is_a(INT, FLOAT))
+    kinds = np.where(null, np.uint8(ABSENT), np.uint8(FLOAT))
+    return Vector(kinds, np.zeros(1, np.int64), a.numbers(), None, unsure)
+
+
+def _of_one(a: Vector, operation: Callable[..., Any]) -> Vector:
+    numbers = a.is_a(INT, FLOAT)
+    unsure = a.unsure | ~((a.kinds == ABSENT) | numbers) | ((a.kinds == INT) & (a.ints == _LEAST))
+    return Vector(np.where(numbers, a.kinds, np.uint8(ABSENT)), operation(a.ints), operation(a.floats), None, unsure)
+
+
+def _beyond(ints: Int64s, limit: int) -> Bools:
+    beyond: Bools = (ints > limit) | (ints < -limit)
+    return beyond
+
+
+def _add(a: Int64s, b: Int64s) -> tuple[Int64s, Bools]:
+    found = a + b
+    return found, ((a ^ found) & (b ^ found)) < 0
+
+
+def _subtract(a: Int64s, b: Int64s) -> tuple[Int64s, Bools]:
+    found = a - b
+    return found, ((a ^ b) & (a ^ found)) < 0
+
+
+def _multiply(a: Int64s, b: Int64s) -> tuple[Int64s, Bools]:
+    # A product that is far from 2^63 as a double is far from it exactly.
+    return a * b, np.abs(a.astype(np.float64) * b.astype(np.float64)) >= _FAR
+
+
+def _floor_divide(a: Int64s, b: Int64s) -> tuple[Int64s, Bools]:
+    return a // b, (b == 0) | ((a == _LEAST) & (b == -1))
+
+
+def _remainder(a: Int64s, b: Int64s) -> tuple[Int64s, Bools]:
+    return a % b, (b == 0) | (b == -1)
+
+
+ARITHMETIC: Final[dict[str, Callable[[Vector, Vector], Vector]]] = {
+    "add": partial(_numeric, _add, np.add),
+    "subtract": partial(_numeric, _subtract, np.subtract),
+    "multiply": partial(_numeric, _multiply, np.multiply),
+    "divide": partial(_numeric, None, np.divide, divides=True),
+    "floor_divide": partial(_numeric, _floor_divide, np.floor_divide, divides=True),
+    "remainder": partial(_numeric, _remainder, np.remainder, divides=True),
+}
+"""Operations on two numbers, by their names."""
+
+
+# --- Comparisons of vectors, equal to Python's: numbers with numbers, texts with texts, truth values with truth values.
+#
+# Texts are compared as JSON text, whose bytes are in the order of the characters, unless a text has escape sequences.
+
+_FUNCTIONS: Final[dict[str, tuple[Callable[..., Any], str]]] = {
+    "equal": (np.equal, "equal"),
+    "not_equal": (np.not_equal, "not_equal"),
+    "less": (np.less, "less"),
+    "less_equal": (np.less_equal, "less_equal"),
+    "greater": (np.greater, "greater"),
+    "greater_equal": (np.greater_equal, "greater_equal"),
+}
+"""Comparisons of numbers, and Arrow's functions for texts."""
+
+
+def compare(name: str, a: Vector, b: Vector) -> Vector:
+    """One of the comparisons in `COMPARISONS`, by its name."""
+    of_numbers, of_texts = _FUNCTIONS[name]
+    null = (a.kinds == ABSENT) | (b.kinds == ABSENT)
+    whole = a.is_a(INT, BOOL) & b.is_a(INT, BOOL) & (a.kinds == b.kinds)
+    values = np.where(whole, of_numbers(a.ints, b.ints), False)
+    sure = null | whole
+    mixed = a.is_a(INT, FLOAT) & b.is_a(INT, FLOAT) & ~whole
+    if mixed.any():
+        values = np.where(mixed, of_numbers(a.numbers(), b.numbers()), values)
+        # Python compares an integer with a double exactly.
+        sure = sure | (mixed & _exact(a) & _exact(b))
+    texts = (a.kinds == TEXT) & (b.kinds == TEXT)
+    if texts.any():
+        plain = texts & ~_escaped(a) & ~_escaped(b)
+        values = np.where(plain, _compare_texts(name, of_texts, a, b), values)
+        sure = sure | plain
+    if name in ("equal", "not_equal"):
+        different = (a.is_a(TEXT) & b.is_a(INT, FLOAT, BOOL)) | (a.is_a(INT, FLOAT, BOOL) & b.is_a(TEXT))
+        values = np.where(different, name == "not_equal", values)
+        sure = sure | different
+    return of_bools(values, null, a.unsure | b.unsure | ~sure)
+
+
+def is_in(a: Vector, *candidates: Vector) -> Vector:
+    """Whether a value equals one of some constants."""
+    null = a.kinds == ABSENT
+    values, sure = np.zeros(1, np.bool_), null
+    is_text = a.kinds == TEXT
+    texts = [one.texts[0].as_py() for one in candidates if one.texts is not None]
+    if is_text.any():
+        comparable = not any(b"\\" in text for text in texts)
+        plain = is_text & ~_escaped(a) & comparable
+        found = pc.is_in(a.texts, value_set=pa.array(texts, pa.binary())).to_numpy(zero_copy_only=False)
+        values, sure = values | (plain & found), sure | plain
+    others = ~is_text & (a.kinds != OTHER)
+    unsure = a.unsure
+    for candidate in candidates:
+        equal = compare("equal", a, candidate)
+        values = values | (others & (equal.ints == 1) & (equal.kinds == BOOL) & ~equal.unsure)
+        unsure = unsure | (others & equal.unsure)
+    return of_bools(values, null, unsure | ~(sure | others))
+
+
+def least(a: Vector, b: Vector) -> Vector:
+    """The smaller value; of equal ones the first."""
+    return _better("less", a, b)
+
+
+def greatest(a: Vector, b: Vector) -> Vector:
+    """The larger value; of equal ones the first."""
+    return _better("greater", a, b)
+
+
+def _better(name: str, a: Vector, b: Vector) -> Vector:
+    second = compare(name, b, a)
+    found = chosen((second.ints == 1) & (second.kinds == BOOL), b, a)
+    kinds = np.where(second.kinds == ABSENT, np.uint8(ABSENT), found.kinds)
+    return Vector(kinds, found.ints, found.floats, found.texts, second.unsure)
+
+
+def _compare_texts(name: str, function: str, a: Vector, b: Vector) -> Bools:
+    left, right = _one_or_all(a), _one_or_all(b)
+    if name not in ("equal", "not_equal"):
+        # Without the quotes: the closing one would be compared with characters of a longer text.
+        left, right = (pc.binary_slice(one, 1, -1) for one in (left, right))
+    found = pc.call_function(function, [left, right])
+    if isinstance(found, pa.Scalar):
+        return np.array([bool(found.as_py())])
+    values: Bools = found.fill_null(False).to_numpy(zero_copy_only=False)
+    return values
+
+
+def _one_or_all(a: Vector) -> Any:
+    """The texts, or the one for all rows."""
+    assert a.texts is not None, "there are texts to compare"
+    return a.texts if len(a.texts) > 1 else a.texts[0]
+
+
+def _escaped(a: Vector) -> Bools:
+    return np.zeros(1, np.bool_) if a.texts is None else escaped(a.texts)
+
+
+def _exact(a: Vector) -> Bools:
+    exact: Bools = a.is_a(FLOAT) | ((a.ints <= EXACT) & (a.ints >= -EXACT))
+    return exact
+
+
+COMPARISONS: Final[dict[str, Callable[[Vector, Vector], Vector]]] = {
+    name: partial(compare, name) for name in _FUNCTIONS
+}
+
+
+# --- Logic of three values on vectors, and the operations that deal with nulls.
+#
+# The definition computes the right operand only if the left one does not decide; so a row whose right operand is unsure, for
+# example because it divides by zero, is sure if the left operand decides.
+
+
+def both(a: Vector, b: Vector) -> Vector:
+    """`a & b`."""
+    return _combined(a, b, deciding=False)
+
+
+def either(a: Vector, b: Vector) -> Vector:
+    """`a | b`."""
+    return _combined(a, b, deciding=True)
+
+
+def _combined(a: Vector, b: Vector, *, deciding: bool) -> Vector:
+    """Both operands combined; one that has the deciding value decides."""
+    by_left, by_right = _is(a, deciding) & ~a.unsure, _is(b, deciding)
+    null = (a.kinds == ABSENT) | (b.kinds == ABSENT)
+    decided = by_left | by_right
+    unsure = ~by_left & (a.unsure | b.unsure | ~(a.is_a(BOOL, ABSENT) & b.is_a(BOOL, ABSENT)))
+    return of_bools(decided if deciding else ~decided, null & ~decided, unsure)
+
+
+def opposite(a: Vector) -> Vector:
+    """`~a`."""
+    return of_bools(a.ints == 0, a.kinds == ABSENT, a.unsure | ~a.is_a(BOOL, ABSENT))
+
+
+def is_null(a: Vector) -> Vector:
+    """`a.is_null()`."""
+    return of_bools(a.kinds == ABSENT, np.zeros(1, np.bool_), a.unsure)
+
+
+def is_not_null(a: Vector) -> Vector:
+    """`a.is_not_null()`."""
+    return of_bools(a.kinds != ABSENT, np.zeros(1, np.bool_), a.unsure)
+
+
+def otherwise(a: Vector, b: Vector) -> Vector:
+    """`a.otherwise(b)`."""
+    return chosen((a.kinds != ABSENT) | a.unsure, a, b)
+
+
+def _is(a: Vector, value: bool) -> Bools:
+    found: Bools = a.is_a(BOOL) & (a.ints == int(value))
+    return found
+
+
+# --- Computes an expression for all rows of a step: vectorised where that is certain, else by the definition, row by row.
+#
+# The definition is `Expression.evaluate`. Vectorised operations mark the rows that they are not certain of, and only these are
+# computed again; so an error has the same words both ways, and belongs to its row.
 
 
 @dataclass(slots=True)
@@ -100,21 +547,21 @@ def _vector(expression: Expression, frame: Frame) -> Vector:
 
 
 _VECTORISED: Final[dict[str, Callable[..., Vector]]] = {
-    **arithmetic.ARITHMETIC,
-    **comparisons.COMPARISONS,
-    "is_in": comparisons.is_in,
-    "negative": arithmetic.negative,
-    "absolute": arithmetic.absolute,
-    "to_int": arithmetic.to_int,
-    "to_float": arithmetic.to_float,
-    "least": comparisons.least,
-    "greatest": comparisons.greatest,
-    "and": logic.both,
-    "or": logic.either,
-    "not": logic.opposite,
-    "is_null": logic.is_null,
-    "is_not_null": logic.is_not_null,
-    "otherwise": logic.otherwise,
+    **ARITHMETIC,
+    **COMPARISONS,
+    "is_in": is_in,
+    "negative": negative,
+    "absolute": absolute,
+    "to_int": to_int,
+    "to_float": to_float,
+    "least": least,
+    "greatest": greatest,
+    "and": both,
+    "or": either,
+    "not": opposite,
+    "is_null": is_null,
+    "is_not_null": is_not_null,
+    "otherwise": otherwise,
 }
 """Operations by their names; the definition computes those that are missing here."""
 

@@ -33,6 +33,8 @@ from streams.topology.graph import GlobalTable
 
 POSITIONS = "__positions"
 _TASK = "global"
+_AS_OF = b" as of"
+"""Behind a place: the key of its time. No topic's name has a space."""
 
 
 def global_store_specs(tables: Sequence[GlobalTable]) -> list[StoreSpec]:
@@ -117,13 +119,27 @@ class GlobalTables:
         if position > first:
             self._apply(columns.topic, columns.partition, position)
 
-    def reached(self, topic: str, partition: int, offset: int) -> None:
-        """Records that all records below an offset were applied; missing offsets are control records."""
-        if self.position(topic, partition) < offset:
-            self._apply(topic, partition, offset)
+    def as_of_ms(self, topic: str, partition: int) -> int | None:
+        """When no record past the position existed, ms; None: an older version of the engine has written it."""
+        positions: Any = self._store.store(POSITIONS)
+        data: bytes | None = positions.get(_place(topic, partition) + _AS_OF)
+        return None if data is None else int.from_bytes(data, "big")
+
+    def reached(self, topic: str, partition: int, offset: int, as_of_ms: int) -> None:
+        """Notes that all records below an offset were applied; missing offsets are control records.
+
+        Args:
+            topic: The topic.
+            partition: Its partition.
+            offset: The next offset to read.
+            as_of_ms: When no record past the offset existed.
+        """
+        positions: Any = self._store.store(POSITIONS)
+        positions.put(_place(topic, partition) + _AS_OF, as_of_ms.to_bytes(8, "big"), 0)
+        self._apply(topic, partition, offset)
 
     def reset(self) -> None:
-        """Forget all rows and positions: reading starts anew."""
+        """Deletes all rows and positions, so that reading begins again."""
         self._store.reset()
 
     def _apply(self, topic: str, partition: int, position: int) -> None:

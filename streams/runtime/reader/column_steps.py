@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 
 from streams.model.expressions.fields import ValueFields
 from streams.operators.aggregate.columns.column_rows import ABSENT, FieldColumn
-from streams.operators.expressions.evaluate import Frame, computed, true_rows
-from streams.operators.expressions.vector import Bools
+from streams.operators.expressions.evaluate import Bools, Frame, computed, true_rows
 from streams.runtime.counters import Counters
 from streams.runtime.rows import NULL, SCALAR
 from streams.topology.planning.column_head import ColumnStep

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell
-from streams.operators.expressions.vector import Bools
+from streams.operators.expressions.evaluate import Bools
 from streams.serdes.base import Serde
 
 _KINDS = (INT, FLOAT, TEXT)

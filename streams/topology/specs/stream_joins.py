@@ -12,8 +12,7 @@ from streams.operators.join.as_of_join import AsOfJoin
 from streams.operators.join.columns.as_of import AsOfJoinTogether
 from streams.operators.join.columns.join_all import StreamJoinAllTogether
 from streams.operators.join.columns.joined_objects import JoinedObjects
-from streams.operators.join.columns.self_join import StreamSelfJoinTogether
-from streams.operators.join.columns.stream_join import StreamJoinTogether
+from streams.operators.join.columns.stream_join import StreamJoinTogether, StreamSelfJoinTogether
 from streams.operators.join.options import AsOf, JoinAll, JoinSide, StreamJoin, joined_fields
 from streams.operators.join.stream_join_all import StreamJoinAll
 from streams.operators.join.stream_self_join import StreamSelfJoin

@@ -1,36 +1,249 @@
-"""The accumulators of built-in aggregates in numbered slots, as arrays, and the operations of sessions and sliding windows on them.
-
-An operation either adds a row to a slot, or merges another slot into it. Merging into a new slot copies, since merging anything
-behind the initial accumulator of a built-in aggregate does not change it. The accumulators equal those of `Aggregate.updated` and
-`Aggregate.merge`, one record after the other, with each one written as JSON and read again in between, as the operators that
-work record by record do. Where arrays would differ from that, `OneByOne` says so.
-"""
+"""Accumulators of built-in aggregates as arrays: rows folded into groups, and the slots of sessions and sliding windows."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import deepcopy
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from state.kafka.columns import BinaryColumn
 from state.numba_kernels import kernel
 from streams.model.aggregates import Aggregate, Count, First, Last, Max, Mean, Min, Sum
-from streams.operators.aggregate.columns.accumulate import EXACT, comparisons_fit, has_long_numbers, largest, largest_of
 from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, FieldColumn, cell
-from streams.operators.aggregate.columns.json_cells import Cells, Part, joined, number_cells, value_cells
-from streams.operators.aggregate.columns.number_fold import MAX, MIN, SUM, Numbers, fold
 from streams.operators.aggregate.field_aggregates import FieldAggregates
 from streams.operators.columnar import OneByOne
 from streams.operators.result_columns import JsonValues
 from streams.operators.stores.codec import Codec
 
+# --- Accumulators that are numbers, as arrays, and the kernel that folds rows into them as Python's `+`, `min` and `max` would.
+
 Int64s: TypeAlias = npt.NDArray[np.int64]
+
+SUM: Final = 0
+MIN: Final = 1
+MAX: Final = 2
+
+
+class Numbers(NamedTuple):
+    """Numbers, some of which may be missing.
+
+    Attributes:
+        kinds: uint8[n], `ABSENT`, `INT` or `FLOAT`.
+        ints: int64[n], where the kind is `INT`; else anything.
+        floats: float64[n], where the kind is `FLOAT`; else anything.
+    """
+
+    kinds: npt.NDArray[np.uint8]
+    ints: Int64s
+    floats: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, values: Sequence[Any], rest: Any = None, count: int | None = None) -> Numbers:
+        """The numbers (or None) of a list, then `rest` until there are `count`."""
+        size, known = len(values) if count is None else count, len(values)
+        kinds = np.full(size, _kind(rest), np.uint8)
+        ints = np.zeros(size, np.int64)
+        floats = np.zeros(size, np.float64)
+        if rest is not None:
+            (floats if isinstance(rest, float) else ints)[known:] = rest
+        kinds[:known] = [_kind(x) for x in values]
+        ints[:known] = [x if isinstance(x, int) else 0 for x in values]
+        floats[:known] = [x if isinstance(x, float) else 0.0 for x in values]
+        return cls(kinds, ints, floats)
+
+    def to_list(self) -> list[Any]:
+        """The numbers as Python's, None where one is missing."""
+        for kind, numbers in ((INT, self.ints), (FLOAT, self.floats)):
+            if (self.kinds == kind).all():
+                same: list[Any] = numbers.tolist()
+                return same
+        triples = zip(self.kinds.tolist(), self.ints.tolist(), self.floats.tolist(), strict=True)
+        return [None if kind == ABSENT else number if kind == FLOAT else whole for kind, whole, number in triples]
+
+    def take(self, at: Int64s) -> Numbers:
+        """Those at these indices."""
+        return Numbers(self.kinds[at], self.ints[at], self.floats[at])
+
+
+def _kind(value: Any) -> int:
+    return ABSENT if value is None else FLOAT if isinstance(value, float) else INT
+
+
+def fold(mode: int, column: FieldColumn, rows: Int64s, groups: Int64s, numbers: Numbers, counts: Int64s) -> None:
+    """Folds rows in order into the numbers of their groups.
+
+    Args:
+        mode: `SUM`, `MIN` or `MAX`.
+        column: The rows' values; others than numbers are left out.
+        rows: int64[m], positions in the column; ~g stands for the number of group g, which is merged into another group.
+        groups: int64[m], the group of each row.
+        numbers: The numbers of the groups; changed in place.
+        counts: int64[G], to which the count of each group's numbers is added.
+    """
+    _fold(mode, column.kinds, column.ints, column.floats, rows, groups, *numbers, counts)
+
+
+@kernel
+def _fold(
+    mode: int,
+    kinds: Any,
+    ints: Any,
+    floats: Any,
+    rows: Any,
+    groups: Any,
+    acc_kinds: Any,
+    acc_ints: Any,
+    acc_floats: Any,
+    counts: Any,
+) -> None:  # pragma: no cover - compiled
+    for i in range(len(rows)):
+        row, group = rows[i], groups[i]
+        if row >= 0:
+            kind, whole, fraction, count = kinds[row], ints[row], floats[row], 1
+        else:
+            kind, whole, fraction, count = acc_kinds[~row], acc_ints[~row], acc_floats[~row], counts[~row]
+        if kind not in (INT, FLOAT):
+            continue
+        counts[group] += count
+        acc_kind = acc_kinds[group]
+        if acc_kind == ABSENT:
+            acc_kinds[group], acc_ints[group], acc_floats[group] = kind, whole, fraction
+        elif mode == 0:
+            if kind == INT and acc_kind == INT:
+                acc_ints[group] += whole
+            else:
+                number = float(whole) if kind == INT else fraction
+                start = float(acc_ints[group]) if acc_kind == INT else acc_floats[group]
+                acc_kinds[group], acc_floats[group] = FLOAT, start + number
+        else:
+            if kind == INT and acc_kind == INT:
+                better = whole < acc_ints[group] if mode == 1 else whole > acc_ints[group]
+            else:
+                number = float(whole) if kind == INT else fraction
+                start = float(acc_ints[group]) if acc_kind == INT else acc_floats[group]
+                better = number < start if mode == 1 else number > start
+            # For equal numbers the earlier one stays, as with Python's min and max.
+            if better:
+                acc_kinds[group], acc_ints[group], acc_floats[group] = kind, whole, fraction
+
+
+# --- Columns of JSON texts, put together of the texts of their parts: orjson writes all numbers of a part at once.
+#
+# Each number is thus written by orjson, as `JsonSerde` would write it, but no Python object is made of it.
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+_COMMA = ord(",")
+_MOST_BYTES = 2**31 - 1
+
+
+class Cells(NamedTuple):
+    """Texts, one after the other in one buffer.
+
+    Attributes:
+        data: uint8[...], the buffer.
+        starts: int64[n], where each text begins.
+        ends: int64[n], where it ends.
+    """
+
+    data: Bytes
+    starts: Int64s
+    ends: Int64s
+
+
+_NO_CELLS: Final = Cells(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64))
+
+Part: TypeAlias = "bytes | Cells"
+"""A text that is the same in all rows, or one for each."""
+
+
+def number_cells(numbers: Numbers) -> Cells:
+    """Numbers as JSON, null where one is missing."""
+    if not len(numbers.kinds):
+        return _NO_CELLS
+    if (numbers.kinds == INT).all():
+        text = orjson.dumps(np.ascontiguousarray(numbers.ints), option=orjson.OPT_SERIALIZE_NUMPY)
+    elif (numbers.kinds == FLOAT).all():
+        text = orjson.dumps(np.ascontiguousarray(numbers.floats), option=orjson.OPT_SERIALIZE_NUMPY)
+    else:
+        text = orjson.dumps(numbers.to_list())
+    data = np.frombuffer(text, np.uint8)
+    commas = np.flatnonzero(data == _COMMA)
+    return Cells(data, np.concatenate(([1], commas + 1)), np.concatenate((commas, [len(data) - 1])))
+
+
+def value_cells(values: Sequence[Any]) -> Cells:
+    """Any values as JSON."""
+    if not values:
+        return _NO_CELLS
+    texts = [orjson.dumps(value) for value in values]
+    ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
+    data = np.frombuffer(b"".join(texts), np.uint8)
+    return Cells(data, np.concatenate(([0], ends[:-1])), ends)
+
+
+def joined(parts: Sequence[Part], count: int) -> pa.BinaryArray:
+    """The texts of each row joined, as a column of `count` rows.
+
+    Raises:
+        OneByOne: The texts are too long for one column.
+    """
+    if not count:
+        return pa.array([], pa.binary())
+    lengths = np.full(count, sum(len(part) for part in parts if isinstance(part, bytes)), np.int64)
+    for part in parts:
+        if isinstance(part, Cells):
+            lengths += part.ends - part.starts
+    ends = np.cumsum(lengths)
+    size = int(ends[-1])
+    if size > _MOST_BYTES:
+        raise OneByOne
+    places, data = ends - lengths, np.empty(size, np.uint8)
+    for part in parts:
+        if isinstance(part, Cells):
+            _copy_each(part.data, part.starts, part.ends, places, data)
+        else:
+            _copy_same(np.frombuffer(part, np.uint8), places, data)
+    bounds = np.concatenate(([0], ends)).astype(np.int32)
+    return pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
+
+
+@kernel
+def _copy_each(source: Any, starts: Any, ends: Any, places: Any, target: Any) -> None:  # pragma: no cover - compiled
+    """Copies each text to its place, and moves the place behind it."""
+    for row in range(len(starts)):
+        place = places[row]
+        for at in range(starts[row], ends[row]):
+            target[place] = source[at]
+            place += 1
+        places[row] = place
+
+
+@kernel
+def _copy_same(source: Any, places: Any, target: Any) -> None:  # pragma: no cover - compiled
+    """Copies one text to all places, and moves the places behind it."""
+    for row in range(len(places)):
+        place = places[row]
+        for at in range(len(source)):
+            target[place] = source[at]
+            place += 1
+        places[row] = place
+
+
+# --- The accumulators of built-in aggregates in numbered slots, as arrays, and what sessions and sliding windows do to them.
+#
+# An operation either adds a row to a slot, or merges another slot into it. Merging into a new slot copies, since merging anything
+# behind the initial accumulator of a built-in aggregate does not change it. The accumulators equal those of `Aggregate.updated` and
+# `Aggregate.merge`, one record after the other, with each one written as JSON and read again in between, as the operators that
+# work record by record do. Where arrays would differ from that, `OneByOne` says so.
+
 
 _NONE = np.iinfo(np.int64).min
 
@@ -158,7 +371,7 @@ class _Numbers(Accumulators):
     """Sums, smallest and largest numbers."""
 
     def __init__(self, mode: int, column: FieldColumn, before: list[Any], slots: int) -> None:
-        if not (_sums_fit(column, before) if mode == SUM else comparisons_fit(column, before)):
+        if not (_slot_sums_fit(column, before) if mode == SUM else comparisons_fit(column, before)):
             raise OneByOne
         self._mode, self._column = mode, column
         self._numbers = Numbers.of(before, None, slots)
@@ -180,7 +393,7 @@ class _Numbers(Accumulators):
 class _Means(Accumulators):
     def __init__(self, column: FieldColumn, before: list[Any], slots: int) -> None:
         sums = [total for total, _ in before]
-        if None in sums or not _sums_fit(column, sums):
+        if None in sums or not _slot_sums_fit(column, sums):
             raise OneByOne
         self._column = column
         self._numbers = Numbers.of(sums, 0, slots)
@@ -262,7 +475,7 @@ def _most(numbers: Int64s) -> int:
     return int(np.abs(numbers).max(initial=0))
 
 
-def _sums_fit(column: FieldColumn, before: list[Any]) -> bool:
+def _slot_sums_fit(column: FieldColumn, before: list[Any]) -> bool:
     most = largest(before) * len(before) + largest_of(column) * len(column.ints)
     return not has_long_numbers(column) and most < 2**62
 
@@ -294,3 +507,150 @@ def _choose(first: bool, kinds: Any, rows: Any, slots: Any, choices: Any) -> Non
             choice = _NONE
         if choice != _NONE and (not first or choices[slot] == _NONE):
             choices[slot] = choice
+
+
+# --- Aggregates over columns: many records of many groups at once, with exactly the results of record-by-record processing.
+#
+# The definition is `Aggregate.updated`, record by record in processing order, as in `add_rows`, the reference. The kernels add
+# in the same order and switch from integers to floats where Python would, so sums are equal to the last bit and do not depend
+# on how records are split into steps. Where 64 bits or a double would differ from Python (integers beyond 2^53 next to
+# fractions, sums near 2^63, numbers that came as text), the field goes through `add_rows`, as does every aggregate class of a
+# user's own.
+
+EXACT: Final = 2**53
+"""Up to here, a double is exact for every integer."""
+
+
+def accumulate(
+    aggregate: Aggregate, column: FieldColumn | None, rows: Int64s, groups: Int64s, before: list[Any]
+) -> list[Any]:
+    """Accumulators of all groups after adding the rows.
+
+    Args:
+        aggregate: The aggregate.
+        column: The aggregate's field; None if it has none (`count` of records).
+        rows: int64[m], positions in the column, in processing order.
+        groups: int64[m], the group of each row.
+        before: Accumulator of each group before the rows; not changed.
+    """
+    if column is None:
+        return _counted(groups, before)
+    # Matched by the exact class, because a class derived from a built-in aggregate may compute something else.
+    kernel_of_class = _KERNELS.get(type(aggregate))
+    after = None if kernel_of_class is None else kernel_of_class(column, rows, groups, before)
+    # Copied, because a user's `add` may change its accumulator in place, and a failed step must leave the old one.
+    return add_rows(aggregate, column, rows, groups, deepcopy(before)) if after is None else after
+
+
+def add_rows(
+    aggregate: Aggregate, column: FieldColumn | None, rows: Int64s, groups: Int64s, before: list[Any]
+) -> list[Any]:
+    """The same as `accumulate`, in plain Python: one `Aggregate.updated` after the other."""
+    after = list(before)
+    for row, group in zip(rows.tolist(), groups.tolist(), strict=True):
+        value = cell(column, row) if column is not None else None
+        after[group] = aggregate.updated(after[group], value)
+    return after
+
+
+def _counted(groups: Int64s, before: list[Any]) -> list[Any]:
+    counts = np.bincount(groups, minlength=len(before)).tolist()
+    return [old + new for old, new in zip(before, counts, strict=True)]
+
+
+def _count(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any]:
+    return _counted(groups[column.kinds[rows] != ABSENT], before)
+
+
+def _first(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any]:
+    present = np.flatnonzero(column.kinds[rows] != ABSENT)[::-1]
+    found = _chosen(column, rows, groups, len(before), present)
+    return [new if old is None else old for old, new in zip(before, found, strict=True)]
+
+
+def _last(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any]:
+    present = np.flatnonzero(column.kinds[rows] != ABSENT)
+    found = _chosen(column, rows, groups, len(before), present)
+    return [old if new is None else new for old, new in zip(before, found, strict=True)]
+
+
+def _chosen(column: FieldColumn, rows: Int64s, groups: Int64s, count: int, present: Int64s) -> list[Any]:
+    """The last value in `present` for each group; None where a group has none."""
+    chosen = np.full(count, -1, np.int64)
+    chosen[groups[present]] = rows[present]  # the last assignment to an index wins
+    return [None if row < 0 else cell(column, row) for row in chosen.tolist()]
+
+
+def _sum(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any] | None:
+    return _folded(SUM, column, rows, groups, before)[0] if _sums_fit(column, before) else None
+
+
+def _mean(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any] | None:
+    sums = [accumulator[0] for accumulator in before]
+    # An infinite sum was stored as null, to which nothing can be added.
+    if None in sums or not _sums_fit(column, sums):
+        return None
+    after, counts = _folded(SUM, column, rows, groups, sums)
+    return [[x, old[1] + new] for x, old, new in zip(after, before, counts, strict=True)]
+
+
+def _min(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any] | None:
+    return _folded(MIN, column, rows, groups, before)[0] if comparisons_fit(column, before) else None
+
+
+def _max(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any] | None:
+    return _folded(MAX, column, rows, groups, before)[0] if comparisons_fit(column, before) else None
+
+
+Kernel: TypeAlias = "Callable[[FieldColumn, Int64s, Int64s, list[Any]], list[Any] | None]"
+"""`accumulate` for one class; None where 64-bit integers and doubles would differ from Python's numbers."""
+
+_KERNELS: Final[dict[type[Aggregate], Kernel]] = {
+    Count: _count,
+    Sum: _sum,
+    Min: _min,
+    Max: _max,
+    Mean: _mean,
+    First: _first,
+    Last: _last,
+}
+
+
+def _folded(
+    mode: int, column: FieldColumn, rows: Int64s, groups: Int64s, starts: list[Any]
+) -> tuple[list[Any], list[int]]:
+    """The number of each group after the rows, and how many numbers the rows contained for it."""
+    numbers, counts = Numbers.of(starts), np.zeros(len(starts), np.int64)
+    fold(mode, column, rows, groups, numbers, counts)
+    return numbers.to_list(), counts.tolist()
+
+
+def _sums_fit(column: FieldColumn, starts: list[Any]) -> bool:
+    return not has_long_numbers(column) and largest(starts) + largest_of(column) * len(column.ints) < 2**62
+
+
+def comparisons_fit(column: FieldColumn, starts: list[Any]) -> bool:
+    """Whether numbers compare as in Python: integers with each other always, integers with fractions up to 2^53."""
+    if has_long_numbers(column):
+        return False
+    most = max(largest(starts), largest_of(column))
+    mixed = bool((column.kinds == FLOAT).any()) or any(isinstance(x, float) for x in starts)
+    return most <= (EXACT if mixed else 2**63 - 1)
+
+
+def largest(starts: list[Any]) -> int:
+    """The largest absolute value of the integers."""
+    return max((abs(x) for x in starts if isinstance(x, int)), default=0)
+
+
+def largest_of(column: FieldColumn) -> int:
+    """The largest absolute value of a column's integers."""
+    return max(abs(int(column.ints.min(initial=0))), abs(int(column.ints.max(initial=0))))
+
+
+def has_long_numbers(column: FieldColumn) -> bool:
+    """Whether a text cell is a number that exceeds 64 bits."""
+    if column.texts is None:
+        return False
+    first = pc.unique(pc.binary_slice(column.texts.drop_null(), 0, 1)).to_pylist()
+    return any(byte in b"-0123456789" for byte in first)

@@ -1,37 +1,305 @@
-"""Aggregates of declared fields, plain or in tumbling and hopping windows.
-
-There are two ways to the same result: `process` handles a single record, as Kafka Streams would, and `process_columns` all
-records of a step at once, with one access to the store per group. The store holds the accumulators as a JSON list, in the
-order of the aggregates; the emitted value is an object of their results. With `bare`, a single aggregate's accumulator is the
-stored value and its result the emitted one, as in Kafka Streams' `count`.
-"""
+"""Aggregates of declared fields over the columns of a step, plain or in tumbling and hopping windows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from state.kafka.columns import BinaryColumn
+from streams.errors import RecordError, StreamsError
 from streams.model.aggregates import BUILT_IN, Aggregate
-from streams.model.record import Change, Headers, Record, Window, Windowed
+from streams.model.expressions.expression import Expression
+from streams.model.record import Change, Headers, HeldRecord, Record, Window, Windowed
 from streams.model.windows import TimeWindows
-from streams.operators.aggregate.columns.accumulate import accumulate
-from streams.operators.aggregate.columns.aggregate_columns import columns_of
-from streams.operators.aggregate.columns.by_record import concerns_records, fail
-from streams.operators.aggregate.columns.column_rows import ColumnRows, FieldColumn
-from streams.operators.aggregate.columns.folded_groups import FoldedGroups, Folding
-from streams.operators.aggregate.columns.group_rows import Groups, group
-from streams.operators.aggregate.columns.window_rows import Assigned, assign
+from streams.operators.aggregate.columns.accumulators import FieldAccumulators, accumulate
+from streams.operators.aggregate.columns.column_rows import (
+    Assigned,
+    ColumnRows,
+    FieldColumn,
+    Groups,
+    assign,
+    cell,
+    group,
+)
 from streams.operators.aggregate.field_aggregates import FieldAggregates
+from streams.operators.aggregate.functions import AggregationFunctions
+from streams.operators.aggregate.windowed import WindowedAggregation
+from streams.operators.columnar import ColumnarBatch, HeldRows, KeyColumn, OneByOne
+from streams.operators.expressions.evaluate import Bools, Frame, computed
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
 from streams.operators.pending import Pending, emit_pending
+from streams.operators.result_columns import Changes, WindowedKeys
 from streams.operators.stores.cached_row import CachedRow
+from streams.operators.stores.codec import Codec, timestamps_of
 from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
 from streams.operators.stores.window import TypedTimestampedWindowStore
 from streams.operators.stream_time import StreamTime
+
+# --- The columns that aggregates read: declared fields as they are, expressions computed.
+
+
+def columns_of(
+    aggregates: Iterable[Aggregate], rows: ColumnRows, taken: Bools, failed: dict[int, Exception]
+) -> list[FieldColumn | None]:
+    """The column of each aggregate; None for one that has no field.
+
+    Args:
+        aggregates: The aggregates.
+        rows: The records.
+        taken: bool[n], the records to aggregate.
+        failed: Receives the records whose values have no fields, or for which an expression fails: the first error of each.
+    """
+    frame = Frame(len(rows), rows.fields)
+    needed = taken.copy()
+    found: list[FieldColumn | None] = []
+    for aggregate in aggregates:
+        if rows.without_fields is not None and (wrong := _error_without_fields(aggregate)) is not None:
+            failed.update(dict.fromkeys(np.flatnonzero(needed & rows.without_fields).tolist(), wrong))
+            needed &= ~rows.without_fields
+        errors: dict[int, Exception] = {}
+        found.append(_column(aggregate, rows, frame, needed, errors))
+        needed[list(errors)] = False
+        failed.update(errors)
+    return found
+
+
+def _column(
+    aggregate: Aggregate, rows: ColumnRows, frame: Frame, needed: Bools, errors: dict[int, Exception]
+) -> FieldColumn | None:
+    if isinstance(aggregate.field, Expression):
+        return computed(aggregate.field, frame, needed, errors)
+    return None if aggregate.field is None else rows.fields[aggregate.field]
+
+
+def _error_without_fields(aggregate: Aggregate) -> Exception | None:
+    """The error for a value that has no fields, such as a text; None if the aggregate reads none of it."""
+    try:
+        aggregate.value_in("")
+    except Exception as error:
+        return error
+    return None
+
+
+# --- The groups of a step, folded with built-in aggregates: from the stored rows to those to write and the updates to forward.
+#
+# Nothing is decoded or encoded row by row, except the accumulators of the stored rows.
+
+Int64s = npt.NDArray[np.int64]
+
+
+class FoldedGroups(NamedTuple):
+    """The groups after a step, in order of time, then of their first rows.
+
+    Attributes:
+        keys: binary[G], the keys' bytes.
+        starts: int64[G], the windows' starts, ms; -1 without windows.
+        values: binary[G], the local values.
+        timestamps: int64[G], ms.
+        results: The updates to forward.
+    """
+
+    keys: BinaryColumn
+    starts: Int64s
+    values: BinaryColumn
+    timestamps: Int64s
+    results: ColumnarBatch
+
+
+class Folding(NamedTuple):
+    """What folds groups.
+
+    Attributes:
+        fields: The aggregates; all are built in.
+        codec: That of the store.
+        stored: Local values of groups (keys' bytes, starts of windows), null where there is none.
+        size_ms: The size of the windows; None: no windows.
+        send_old: Whether updates have the old value.
+    """
+
+    fields: FieldAggregates
+    codec: Codec
+    stored: Callable[[BinaryColumn, Int64s], BinaryColumn]
+    size_ms: int | None
+    send_old: bool
+
+    def fold(self, rows: ColumnRows, columns: Sequence[FieldColumn | None], at: Int64s, groups: Groups) -> FoldedGroups:
+        """Fold the rows of a step; changes nothing.
+
+        Args:
+            rows: All records.
+            columns: What each aggregate reads of them.
+            at: int64[m], the rows of the groups.
+            groups: The groups.
+
+        Raises:
+            Exception: They cannot be folded at once.
+        """
+        keys = pa.array(rows.keys, pa.binary()).take(pa.array(groups.codes))
+        stored = self.stored(keys, groups.starts)
+        known = stored.is_valid().to_numpy(zero_copy_only=False)
+        # Slots with known accumulators come first.
+        slots = np.empty(len(known), np.int64)
+        slots[np.argsort(~known, kind="stable")] = np.arange(len(known))
+        before = self.codec.old_values(stored.filter(pa.array(known)))
+        accumulators = FieldAccumulators(self.fields, columns, before, len(known))
+        accumulators.apply(at, slots[groups.of_rows])
+        accumulators.check()
+        timestamps = np.full(len(known), -1, np.int64)
+        timestamps[known] = timestamps_of(stored.filter(pa.array(known)))
+        np.maximum.at(timestamps, groups.of_rows, rows.timestamps[at])
+        order = np.argsort(timestamps, kind="stable")
+        last_rows = np.zeros(len(known), np.int64)
+        last_rows[groups.of_rows] = at  # the last assignment to an index wins
+        old = None
+        if self.send_old:
+            old = [self.fields.result(before[slot]) if slot < len(before) else None for slot in slots[order].tolist()]
+        changes = Changes(accumulators.values(slots[order]), old)
+        keys, timestamps = keys.take(pa.array(order)), timestamps[order]
+        values = self.codec.timestamped_column(keys, accumulators.written(slots[order], self.codec), timestamps)
+        headers = None if rows.headers is None else [rows.headers[row] for row in last_rows[order].tolist()]
+        results = ColumnarBatch(self._keys(rows, groups, order), changes, timestamps, np.arange(len(order)), headers)
+        held = HeldRows(lambda row: _held(keys, results, row), np.arange(len(order)))
+        return FoldedGroups(keys, groups.starts[order], values, timestamps, replace(results, held=held))
+
+    def _keys(self, rows: ColumnRows, groups: Groups, order: Int64s) -> KeyColumn:
+        codes = groups.codes[order].astype(np.int32)
+        objects: list[Any] = [None] * len(rows.keys)
+        for code in np.unique(codes).tolist():
+            objects[code] = self.codec.read_key(rows.keys[code])
+            if objects[code] is None:
+                raise OneByOne  # JSON's null, which is no key
+        inner = KeyColumn(codes, objects)
+        if self.size_ms is None:
+            return inner
+        starts = groups.starts[order]
+        return WindowedKeys(inner, starts, starts + self.size_ms)
+
+
+def _held(keys: BinaryColumn, results: ColumnarBatch, row: int) -> HeldRecord:
+    """The record that errors name for a result, which no single record caused: its key."""
+    return HeldRecord(keys[row].as_py(), None, int(results.timestamps[row]), results.headers_of(row))
+
+
+# --- Rows of columns as records, for steps that cannot be processed at once.
+
+
+def concerns_records(error: Exception) -> bool:
+    """Whether an error may be caused by a record, and not by the store, Kafka or the machine."""
+    if isinstance(error, StreamsError):
+        return isinstance(error, RecordError)
+    return not isinstance(error, MemoryError)
+
+
+class RowKeys:
+    """The keys of a step's rows.
+
+    Args:
+        rows: The rows.
+        read_key: Reads a key's bytes.
+    """
+
+    def __init__(self, rows: ColumnRows, read_key: Callable[[bytes], Any]) -> None:
+        self.objects: list[Any] = []
+        """The keys by their codes; None for null and for those that cannot be read."""
+        self._errors: dict[int, Exception] = {}
+        for code, data in enumerate(rows.keys):
+            try:
+                self.objects.append(read_key(data))
+            except Exception as error:
+                self._errors[code] = error
+                self.objects.append(None)
+        # The last one stands for rows without a key, whose code is -1.
+        there = np.array([*(key is not None for key in self.objects), False])[rows.key_codes]
+        wrong = np.array([*(code in self._errors for code in range(len(rows.keys))), False])[rows.key_codes]
+        self.readable: npt.NDArray[np.bool_] = there
+        """bool[n], whether a row has a key that can be read."""
+        self.missing = int((~there & ~wrong).sum())
+        """How many rows have no key."""
+        self._rows, self._wrong = rows, wrong
+
+    def fail(self, ctx: OperatorContext) -> None:
+        """Apply the processing policy to the rows whose key cannot be read."""
+        for row in np.flatnonzero(self._wrong).tolist():
+            fail(ctx, self._rows, row, self._errors[int(self._rows.key_codes[row])])
+
+
+class PickedFields:
+    """The records of a step, whose values are what the aggregates read of them.
+
+    Args:
+        fields: The aggregates.
+        rows: The rows.
+        taken: bool[n], the rows to aggregate.
+    """
+
+    def __init__(self, fields: FieldAggregates, rows: ColumnRows, taken: npt.NDArray[np.bool_]) -> None:
+        self.taken = taken
+        self.errors: dict[int, Exception] = {}
+        """Row -> its error, where a value has no fields, or an expression fails."""
+        self.columns = columns_of(fields.aggregates.values(), rows, taken, self.errors)
+        """What each aggregate reads."""
+        self.functions = AggregationFunctions(partial(_add, fields), fields.initial, fields.merge, fields.result)
+        """The functions of the aggregation for these records."""
+        self._rows = rows
+
+    @property
+    def failing(self) -> npt.NDArray[np.bool_]:
+        """bool[n], the rows with an error."""
+        failing = np.zeros(len(self._rows), np.bool_)
+        failing[list(self.errors)] = True
+        return failing
+
+    def record(self, row: int, keys: RowKeys) -> Record:
+        """One row as a record. Its value is its error, if it has one."""
+        rows = self._rows
+        value = self.errors.get(row) or [None if column is None else cell(column, row) for column in self.columns]
+        return Record(keys.objects[rows.key_codes[row]], value, int(rows.timestamps[row]), rows.headers_of(row))
+
+
+def process_one_by_one(
+    operator: WindowedAggregation[Any], picked: PickedFields, keys: RowKeys, rows: ColumnRows, at: npt.NDArray[np.int64]
+) -> None:
+    """Processes the rows `at` as records; an error concerns one row alone."""
+    functions, operator.functions = operator.functions, picked.functions
+    try:
+        for row in at.tolist():
+            try:
+                operator.process(picked.record(row, keys))
+            except Exception as error:
+                fail(operator.ctx, rows, row, error)
+    finally:
+        operator.functions = functions
+
+
+def fail(ctx: OperatorContext, rows: ColumnRows, row: int, error: Exception) -> None:
+    """Apply the processing policy to an error of one row."""
+    with ctx.resume(rows.place(row)):
+        ctx.attempt(partial(_raise, error))
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def _add(fields: FieldAggregates, key: Any, picked: Any, accumulator: Any) -> Any:
+    if isinstance(picked, Exception):
+        raise picked
+    return fields.add_picked(key, picked, accumulator)
+
+
+# --- Aggregates of declared fields, plain or in tumbling and hopping windows.
+#
+# There are two ways to the same result: `process` handles a single record, as Kafka Streams would, and `process_columns` all
+# records of a step at once, with one access to the store per group. The store holds the accumulators as a JSON list, in the
+# order of the aggregates; the emitted value is an object of their results. With `bare`, a single aggregate's accumulator is the
+# stored value and its result the emitted one, as in Kafka Streams' `count`.
 
 
 class ColumnAggregate(Operator):

@@ -1,10 +1,10 @@
-"""Rows as columns: the input of a vectorised operator in place of records."""
+"""The rows of a step as columns: in the order of their keys, grouped, assigned to windows, and written as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,11 @@ import orjson
 import pyarrow as pa
 
 from state.kafka.headers import decode_headers
+from state.numba_kernels import kernel
 from streams.model.record import Headers
+from streams.model.windows import TimeWindows
+
+# --- Rows as columns: the input of a vectorised operator in place of records.
 
 ABSENT: Final = 0
 INT: Final = 1
@@ -109,3 +113,211 @@ def stream_times(rows: ColumnRows, taken: npt.NDArray[np.bool_], before: int) ->
     """
     times = np.maximum.accumulate(np.where(taken, rows.timestamps, before))
     return np.maximum(times, before, out=times)
+
+
+# --- Puts the rows of a step in the order of their keys; rows of one key stay in processing order (a counting sort).
+
+Int64s = npt.NDArray[np.int64]
+
+
+class KeyOrder(NamedTuple):
+    """The rows of each key, one key after the other.
+
+    Attributes:
+        rows: int64[m], the rows that have a key.
+        codes: int64[K], the key code of each key that has rows, ascending.
+        bounds: int64[K + 1]: the rows of the k-th key are `rows[bounds[k]:bounds[k + 1]]`.
+    """
+
+    rows: Int64s
+    codes: Int64s
+    bounds: Int64s
+
+
+def by_key(codes: npt.NDArray[np.int32], taken: npt.NDArray[np.bool_], keys: int) -> KeyOrder:
+    """The order of the rows by key.
+
+    Args:
+        codes: int32[n], key codes; -1 = no key.
+        taken: bool[n], the rows to include; none without a key.
+        keys: The number of key codes.
+    """
+    counts = np.bincount(codes[taken], minlength=keys)
+    ends = np.cumsum(counts)
+    rows = np.empty(int(ends[-1]) if keys else 0, np.int64)
+    _place(codes, taken, ends - counts, rows)
+    present = np.flatnonzero(counts)
+    return KeyOrder(rows, present, np.append(0, ends[present]))
+
+
+@kernel
+def _place(codes: Any, taken: Any, places: Any, rows: Any) -> None:  # pragma: no cover - compiled
+    for row in range(len(codes)):
+        if taken[row]:
+            code = codes[row]
+            rows[places[code]] = row
+            places[code] += 1
+
+
+# --- Groups rows by (key code, window start) with a hash table; groups are numbered in order of their first row.
+#
+# `group_plain` is the reference in plain Python.
+
+
+class Groups(NamedTuple):
+    """The groups of n rows.
+
+    Attributes:
+        of_rows: int64[n], group of each row.
+        codes: int64[G], key code of each group.
+        starts: int64[G], window start of each group.
+    """
+
+    of_rows: Int64s
+    codes: Int64s
+    starts: Int64s
+
+    def part(self, first: int, end: int) -> tuple[Int64s, Groups]:
+        """The groups [first, end): the indices of their rows, and the groups renumbered."""
+        rows = np.flatnonzero((self.of_rows >= first) & (self.of_rows < end))
+        return rows, Groups(self.of_rows[rows] - first, self.codes[first:end], self.starts[first:end])
+
+
+def group(codes: npt.NDArray[np.int32], starts: Int64s) -> Groups:
+    """Number the distinct pairs.
+
+    Args:
+        codes: int32[n].
+        starts: int64[n].
+    """
+    slots = np.full(1 << max(4, int(2 * len(codes)).bit_length()), -1, np.int64)
+    of_rows = np.empty(len(codes), np.int64)
+    group_codes, group_starts = np.empty(len(codes), np.int64), np.empty(len(codes), np.int64)
+    count = _group(codes, starts, slots, of_rows, group_codes, group_starts)
+    return Groups(of_rows, group_codes[:count], group_starts[:count])
+
+
+def group_plain(codes: Sequence[int], starts: Sequence[int]) -> Groups:
+    """The same as `group`, in plain Python."""
+    numbers: dict[tuple[int, int], int] = {}
+    of_rows = [numbers.setdefault(pair, len(numbers)) for pair in zip(codes, starts, strict=True)]
+    pairs = np.array(list(numbers), np.int64).reshape(-1, 2)
+    return Groups(np.array(of_rows, np.int64), pairs[:, 0], pairs[:, 1])
+
+
+@kernel
+def _group(
+    codes: Any, starts: Any, slots: Any, of_rows: Any, group_codes: Any, group_starts: Any
+) -> int:  # pragma: no cover - compiled
+    mask = np.uint64(len(slots) - 1)
+    count = 0
+    for row in range(len(codes)):
+        code, start = codes[row], starts[row]
+        mixed = np.uint64(start) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(code) * np.uint64(0xC2B2AE3D27D4EB4F)
+        slot = (mixed ^ (mixed >> np.uint64(29))) & mask
+        while True:
+            found = slots[slot]
+            if found == -1:
+                slots[slot] = count
+                group_codes[count], group_starts[count] = code, start
+                of_rows[row] = count
+                count += 1
+                break
+            if group_codes[found] == code and group_starts[found] == start:
+                of_rows[row] = found
+                break
+            slot = (slot + np.uint64(1)) & mask
+    return count
+
+
+# --- Assigns the rows of a step to windows and finds late ones: the vectorised form of `WindowAggregate`'s rule.
+#
+# Rows are in processing order, so stream time at a row is a running maximum. `assign_plain` is the reference in plain Python.
+
+
+class Assigned(NamedTuple):
+    """Pairs of row and window that are not late.
+
+    Attributes:
+        rows: int64[m], row of each pair, ascending.
+        starts: int64[m], start of its window; ascending within a row.
+        late: Number of late pairs.
+        stream_time: Largest timestamp so far.
+    """
+
+    rows: Int64s
+    starts: Int64s
+    late: int
+    stream_time: int
+
+
+def assign(timestamps: Int64s, windows: TimeWindows, stream_time: int) -> Assigned:
+    """Pair rows with their open windows.
+
+    Args:
+        timestamps: int64[n], milliseconds, in processing order.
+        windows: Size, advance, grace.
+        stream_time: Largest timestamp before these rows.
+    """
+    most = len(timestamps) * -(-windows.size_ms // windows.advance_ms)
+    rows, starts = np.empty(most, np.int64), np.empty(most, np.int64)
+    count, late, stream_time = _assign(
+        timestamps, windows.size_ms, windows.advance_ms, windows.grace_ms, stream_time, rows, starts
+    )
+    return Assigned(rows[:count], starts[:count], late, stream_time)
+
+
+def assign_plain(timestamps: Sequence[int], windows: TimeWindows, stream_time: int) -> Assigned:
+    """The same as `assign`, in plain Python."""
+    pairs, late = [], 0
+    for row, timestamp in enumerate(timestamps):
+        stream_time = max(stream_time, timestamp)
+        for start in windows.starts(timestamp):
+            if start + windows.size_ms > stream_time - windows.grace_ms:
+                pairs.append((row, start))
+            else:
+                late += 1
+    rows, starts = np.array(pairs, np.int64).reshape(-1, 2).T
+    return Assigned(rows, starts, late, stream_time)
+
+
+@kernel
+def _assign(
+    timestamps: Any, size: int, advance: int, grace: int, stream_time: int, rows: Any, starts: Any
+) -> tuple[int, int, int]:  # pragma: no cover - compiled
+    count, late = 0, 0
+    for row in range(len(timestamps)):
+        timestamp = timestamps[row]
+        stream_time = max(stream_time, timestamp)
+        start = max(0, timestamp - size + advance) // advance * advance
+        while start <= timestamp:
+            if start + size > stream_time - grace:
+                rows[count], starts[count] = row, start
+                count += 1
+            else:
+                late += 1
+            start += advance
+    return count, late, stream_time
+
+
+# --- The windows of one key while its rows are taken one after the other: their numbers, in the order of time.
+
+
+@kernel
+def first_live_from(times: Any, live: Any, alive: int, least: int) -> int:  # pragma: no cover - compiled
+    """The index of the first window with a time of at least `least`, by binary search.
+
+    Args:
+        times: The times of all windows, such as their starts.
+        live: The numbers of the key's windows, by time.
+        alive: How many there are in `live`.
+        least: The time.
+    """
+    low, high = 0, alive
+    while low < high:
+        middle = (low + high) // 2
+        if times[live[middle]] < least:
+            low = middle + 1
+        else:
+            high = middle
+    return low

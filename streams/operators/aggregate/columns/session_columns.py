@@ -1,47 +1,258 @@
-"""Aggregates of declared fields in sessions, over the columns of a whole step.
-
-There are two ways to the same results, writes and counts: `process` handles a single record, and `process_columns` all records of
-a step at once: one scan of the store for each key, one pass over the rows to merge sessions, one for each aggregate. Whatever
-cannot be done at once (a value in the store that cannot be read, a sum that JSON cannot hold) makes the whole step go record by
-record, so that errors concern the same records as ever.
-"""
+"""Aggregates of declared fields in sessions, over the columns of a step: the kernel that merges rows, and the operator."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from state.kafka.columns import BinaryColumn
+from state.numba_kernels import kernel
 from streams.model.windows import SessionWindows
 from streams.operators.aggregate.columns.accumulators import FieldAccumulators
-from streams.operators.aggregate.columns.by_record import (
+from streams.operators.aggregate.columns.column_aggregate import (
     PickedFields,
     RowKeys,
     concerns_records,
     fail,
     process_one_by_one,
 )
-from streams.operators.aggregate.columns.column_rows import ColumnRows, stream_times
-from streams.operators.aggregate.columns.key_order import by_key
-from streams.operators.aggregate.columns.session_rows import (
-    FAILED,
-    GONE,
-    LATE,
-    NEVER,
-    MergedSessions,
-    StoredSessions,
-    merge_sessions,
-)
+from streams.operators.aggregate.columns.column_rows import ColumnRows, KeyOrder, by_key, first_live_from, stream_times
 from streams.operators.aggregate.field_aggregates import FieldAggregates
 from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.aggregate.session_aggregate import SessionAggregate
 from streams.operators.columnar import ColumnarBatch, KeyColumn, OneByOne
 from streams.operators.result_columns import Changes, WindowedKeys
 
+# --- Merges the rows of a step into sessions: the vectorised form of `SessionAggregate`'s rule.
+#
+# Lateness depends on stream time alone, a running maximum over all rows, so the keys are independent of each other: their rows are
+# merged one key after the other, into the key's stored sessions. Sessions of a key are more than a gap apart, so a row touches at
+# most two.
+
 Int64s = npt.NDArray[np.int64]
+
+TAKEN: Final = 0
+LATE: Final = 1
+FAILED: Final = 2
+"""What becomes of a row: it is in a session; it is late; its value has no fields, though it is in time."""
+
+GONE: Final = -1
+NEVER: Final = -1
+_PLACES = 4  # in the order of writes and updates, for each row
+
+
+class StoredSessions(NamedTuple):
+    """The stored sessions of the step's keys, by key, then end.
+
+    Attributes:
+        starts: int64[S].
+        ends: int64[S].
+        bounds: int64[K + 1]: those of the k-th key are [bounds[k], bounds[k + 1]).
+    """
+
+    starts: Int64s
+    ends: Int64s
+    bounds: Int64s
+
+
+class MergedSessions(NamedTuple):
+    """All sessions that the step has found or made, the stored ones first; a session of other bounds is another session.
+
+    Attributes:
+        keys: int64[N], the key of each session: its number in `KeyOrder`.
+        starts: int64[N].
+        ends: int64[N].
+        written: int64[N], the place of its first write in the order of all writes; -1 = not written.
+        updated: int64[N], the place of its first update in the order of all updates.
+        made: bool[N], whether a row was added to it, so that it was in the store after the row.
+        slots: int64[N], the slot of its accumulators; -1 = merged into another session, or not in the store any more.
+        statuses: uint8[n], what became of each row.
+        op_rows: int64[m], the operations on the accumulators, those of each key in processing order: a row to add; or ~s, to merge
+            the accumulators of slot s behind those of the operation's slot, before the next row is added.
+        op_slots: int64[m]: the slot of each operation. Slot s < S begins with the accumulators of stored session s.
+        slot_count: The number of slots.
+    """
+
+    keys: Int64s
+    starts: Int64s
+    ends: Int64s
+    written: Int64s
+    updated: Int64s
+    made: npt.NDArray[np.bool_]
+    slots: Int64s
+    statuses: npt.NDArray[np.uint8]
+    op_rows: Int64s
+    op_slots: Int64s
+    slot_count: int
+
+
+def merge_sessions(
+    order: KeyOrder,
+    stored: StoredSessions,
+    timestamps: Int64s,
+    close_times: Int64s,
+    failing: npt.NDArray[np.bool_],
+    gap: int,
+) -> MergedSessions:
+    """Merge the rows into sessions.
+
+    Args:
+        order: The rows by key.
+        stored: Every stored session that a row may touch.
+        timestamps: int64[n], milliseconds, in processing order.
+        close_times: int64[n], stream time at each row, minus gap and grace.
+        failing: bool[n], rows whose values have no fields.
+        gap: The gap, ms.
+
+    Raises:
+        OneByOne: Stored sessions of a key are not more than a gap apart, so this way of merging does not apply.
+    """
+    n, s = len(order.rows), len(stored.starts)
+    most = n + s
+    keys, starts, ends = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
+    starts[:s], ends[:s] = stored.starts, stored.ends
+    keys[:s] = np.repeat(np.arange(len(order.codes)), np.diff(stored.bounds))
+    written, updated = np.full(most, NEVER, np.int64), np.full(most, NEVER, np.int64)
+    made = np.zeros(most, np.bool_)
+    slots = np.arange(most, dtype=np.int64)
+    statuses = np.zeros(len(timestamps), np.uint8)
+    op_rows, op_slots = np.empty(2 * n, np.int64), np.empty(2 * n, np.int64)
+    live = np.empty(most, np.int64)
+    count, ops, slot_count = _merge(
+        order.rows,
+        order.bounds,
+        stored.bounds,
+        timestamps,
+        close_times,
+        failing,
+        gap,
+        keys,
+        starts,
+        ends,
+        written,
+        updated,
+        made,
+        slots,
+        statuses,
+        op_rows,
+        op_slots,
+        live,
+    )
+    if count < 0:
+        raise OneByOne
+    return MergedSessions(
+        keys[:count],
+        starts[:count],
+        ends[:count],
+        written[:count],
+        updated[:count],
+        made[:count],
+        slots[:count],
+        statuses,
+        op_rows[:ops],
+        op_slots[:ops],
+        slot_count,
+    )
+
+
+@kernel
+def _replace(live: Any, alive: int, low: int, high: int, session: int) -> int:  # pragma: no cover - compiled
+    """Puts one session in place of `live[low:high]`, at most two; returns how many there are then."""
+    if high == low:
+        for later in range(alive, low, -1):
+            live[later] = live[later - 1]
+    elif high == low + 2:
+        for later in range(low + 1, alive - 1):
+            live[later] = live[later + 1]
+    live[low] = session
+    return alive + 1 - (high - low)
+
+
+@kernel
+def _merge(  # noqa: PLR0912 - one compiled loop over the rows
+    rows: Any,
+    bounds: Any,
+    stored_bounds: Any,
+    timestamps: Any,
+    close_times: Any,
+    failing: Any,
+    gap: int,
+    keys: Any,
+    starts: Any,
+    ends: Any,
+    written: Any,
+    updated: Any,
+    made: Any,
+    slots: Any,
+    statuses: Any,
+    op_rows: Any,
+    op_slots: Any,
+    live: Any,
+) -> tuple[int, int, int]:  # pragma: no cover - compiled
+    """Fills the arrays; returns how many sessions, operations and slots there are; -1 sessions if stored ones are not apart."""
+    count = stored_bounds[len(stored_bounds) - 1]
+    ops, slot_count = 0, count
+    for key in range(len(bounds) - 1):
+        # The key's sessions in the store as of now, by end: `live[0:alive]`.
+        alive = 0
+        for session in range(stored_bounds[key], stored_bounds[key + 1]):
+            if alive and starts[session] <= ends[session - 1] + gap:
+                return -1, 0, 0
+            live[alive] = session
+            alive += 1
+        for at in range(bounds[key], bounds[key + 1]):
+            row = rows[at]
+            time = timestamps[row]
+            low = high = first_live_from(ends, live, alive, time - gap)
+            start, end = time, time
+            while high < alive and starts[live[high]] <= time + gap:
+                start, end = min(start, starts[live[high]]), max(end, ends[live[high]])
+                high += 1
+            if end < close_times[row]:
+                statuses[row] = LATE
+                continue
+            if failing[row]:
+                statuses[row] = FAILED
+                continue
+            if low == high:
+                slot = slot_count
+                slot_count += 1
+            else:
+                slot = slots[live[low]]
+                if high == low + 2:
+                    op_rows[ops], op_slots[ops] = ~slots[live[low + 1]], slot
+                    ops += 1
+            op_rows[ops], op_slots[ops] = row, slot
+            ops += 1
+            place = _PLACES * row
+            if low < high and starts[live[low]] == start and ends[live[low]] == end:
+                session = live[low]
+                made[session] = True
+                if written[session] == NEVER:
+                    written[session], updated[session] = place, place
+                continue
+            for found in range(low, high):
+                session = live[found]
+                slots[session] = GONE
+                if written[session] == NEVER:
+                    # Each record writes its session first; its updates begin with what it replaces.
+                    written[session], updated[session] = place + 1 + found - low, place + found - low
+            keys[count], starts[count], ends[count], slots[count], made[count] = key, start, end, slot, True
+            written[count], updated[count] = place, place + 2
+            alive = _replace(live, alive, low, high, count)
+            count += 1
+    return count, ops, slot_count
+
+
+# --- Aggregates of declared fields in sessions, over the columns of a whole step.
+#
+# There are two ways to the same results, writes and counts: `process` handles a single record, and `process_columns` all records of
+# a step at once: one scan of the store for each key, one pass over the rows to merge sessions, one for each aggregate. Whatever
+# cannot be done at once (a value in the store that cannot be read, a sum that JSON cannot hold) makes the whole step go record by
+# record, so that errors concern the same records as ever.
 
 
 class _Step(NamedTuple):

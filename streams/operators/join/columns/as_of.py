@@ -19,9 +19,16 @@ from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, OneByOne
 from streams.operators.encoded_values import values_at
 from streams.operators.join.as_of_join import AsOfJoin
 from streams.operators.join.columns.kernels import grouped, newest_at
-from streams.operators.join.columns.records import JoinRecords, StoreKeys, placed, runs, store_keys
-from streams.operators.join.columns.stored_step import FARTHEST_MS, forward_in_one
-from streams.operators.join.columns.waiting_rows import ADD, EXPIRE, WaitingRecords, WaitingRows, WaitingWrites
+from streams.operators.join.columns.pairs import (
+    FARTHEST_MS,
+    JoinRecords,
+    StoreKeys,
+    forward_in_one,
+    placed,
+    runs,
+    store_keys,
+)
+from streams.operators.join.columns.waiting import ADD, EXPIRE, WaitingRecords, WaitingRows, WaitingWrites
 from streams.serdes.waiting_columns import waiting_keys
 
 _REASONS = ("null_value", "null_key", "late")

@@ -13,9 +13,17 @@ from typing import Any
 import numpy as np
 
 from streams.operators.columnar import ColumnarBatch, Int64s
-from streams.operators.join.columns.partners import Pairs, Partners, Reach
-from streams.operators.join.columns.records import Bools, JoinRecords, store_keys
-from streams.operators.join.columns.stored_step import StoredStep, check_lengths, forward_in_one
+from streams.operators.join.columns.pairs import (
+    Bools,
+    JoinRecords,
+    Pairs,
+    Partners,
+    Reach,
+    StoredStep,
+    check_lengths,
+    forward_in_one,
+    store_keys,
+)
 from streams.operators.join.stream_join_all import Row, StreamJoinAll, combinations
 
 

@@ -1,30 +1,263 @@
-"""The results of `fields(left=..., right=...)` for all pairs of a step, made of the texts of fields without reading any value.
-
-`JoinedFields` is the definition. Where an expression only names fields and constants, and both values are JSON that orjson would
-write as it stands, the new object's text is made of pieces of theirs; the definition computes all other pairs.
-"""
+"""Results of `fields(...)` joins made of the bytes of both values: the kernels that find and copy fields, and who calls them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
 from state.kafka.columns import BinaryColumn, binary_column, data_and_bounds
+from state.numba_kernels import kernel
 from state.tables.binary_columns import replaced
 from streams.model.expressions.expression import Col, Expression, Lit
 from streams.model.expressions.fields import ALL, JoinedFields
 from streams.operators.columnar import Int64s, OneByOne
 from streams.operators.encoded_values import EncodedValues
-from streams.operators.join.columns.object_kernels import COLUMNS, CONSTANT, EVERYTHING, FIELD, find, write
-from streams.operators.join.columns.records import Bools
+from streams.operators.join.columns.kernels import Bools
 from streams.serdes.columns import write_all
 from streams.serdes.json import JSON_OPTIONS, JsonSerde
 from streams.serdes.json_normal import normal_json
+
+# --- New JSON objects made of parts of other ones, for a whole column at once (numba).
+#
+# The values are JSON text as orjson writes it: without spaces, each name of an object once. So a field's text can be taken over
+# as it stands, and names are compared as they are written. Positions are unsigned, as in `streams.serdes.json_normal`.
+
+CONSTANT, FIELD, EVERYTHING = 0, 1, 2
+"""What a part of the new object is: a constant, a field of a value or the whole value under a new name, all fields of a value."""
+KIND, SIDE, NAME, FIRST, LAST, COLUMNS = range(6)
+"""A part as a row of numbers: its kind; which of the two values it is of; and places in the table of texts: that of its name with a
+colon, and the first one and the one behind the last of the path to the field, or of the constant."""
+
+_Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+_0, _1, _2 = np.uint64(0), np.uint64(1), np.uint64(2)
+_NULL: Final = np.uint64(4)
+"""Bytes of `null`."""
+
+
+@kernel
+def _text_end(data: _Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
+    """Position behind the closing quote of a text whose content starts at `at`."""
+    while at < end and data[at] != 34:
+        at += _2 if data[at] == 92 else _1
+    return at + _1
+
+
+@kernel
+def _value_end(data: _Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
+    """Position behind the value at `at`."""
+    if data[at] == 34:
+        return _text_end(data, at + _1, end)
+    level = 0
+    while at < end:
+        byte = data[at]
+        if byte == 34:
+            at = _text_end(data, at + _1, end)
+            continue
+        if byte == 123 or byte == 91:  # noqa: PLR1714
+            level += 1
+        elif byte == 125 or byte == 93:  # noqa: PLR1714
+            if level == 0:
+                return at
+            level -= 1
+        elif byte == 44 and level == 0:
+            return at
+        at += _1
+    return at
+
+
+@kernel
+def _same(a: _Bytes, start: Any, end: Any, b: _Bytes, first: Any, last: Any) -> bool:  # pragma: no cover - compiled
+    """Whether a[start:end] and b[first:last] are equal."""
+    if end - start != last - first:
+        return False
+    at = _0
+    while at < end - start and a[start + at] == b[first + at]:
+        at += _1
+    return bool(at == end - start)
+
+
+@kernel
+def _field(
+    data: _Bytes, start: Any, end: Any, names: _Bytes, first: Any, last: Any
+) -> tuple[Any, Any]:  # pragma: no cover - compiled
+    """Start and end of a field of the object data[start:end], by its name names[first:last]; two zeros for none."""
+    at = start + _1
+    while at < end and data[at] == 34:
+        name = at + _1
+        at = _text_end(data, name, end)
+        value = at + _1
+        if _same(data, name, at - _1, names, first, last):
+            return value, _value_end(data, value, end)
+        at = _value_end(data, value, end) + _1
+    return _0, _0
+
+
+@kernel
+def _path(
+    data: _Bytes, start: Any, end: Any, texts: _Bytes, bounds: Any, segments: Any
+) -> tuple[Any, Any, bool]:  # pragma: no cover - compiled
+    """Start and end of what a path leads to from the value data[start:end], zeros for nothing, and whether that is certain."""
+    for segment in range(segments[0], segments[1]):
+        if data[start] != 123:
+            # Fields of a value that has none are an error, and those of arrays are counted: the definition knows.
+            return _0, _0, segment > segments[0] and data[start] != 91
+        start, end = _field(data, start, end, texts, bounds[segment], bounds[segment + 1])
+        if end == _0:
+            return _0, _0, True
+    return start, end, True
+
+
+@kernel
+def _is_repeated(
+    data: _Bytes, cells: Any, side: int, texts: _Bytes, bounds: Any, parts: Any
+) -> bool:  # pragma: no cover - compiled
+    """Whether a field of a value that is taken over as a whole has the name of another part, or of a field of the other value."""
+    start, end = cells[side, 0], cells[side, 1]
+    at = start + _1
+    while at < end and data[at] == 34:
+        name = at + _1
+        at = _text_end(data, name, end)
+        for part in range(len(parts)):
+            if parts[part, KIND] != EVERYTHING:
+                text = parts[part, NAME]
+                # Without the quotes and the colon.
+                if _same(data, name, at - _1, texts, bounds[text] + _1, bounds[text + 1] - _2):
+                    return True
+            elif parts[part, SIDE] != side and cells[1 - side, 1] != _0:
+                found = _field(data, cells[1 - side, 0], cells[1 - side, 1], data, name, at - _1)
+                if found[1] != _0:
+                    return True
+        at = _value_end(data, at + _1, end) + _1
+    return False
+
+
+@kernel
+def find(
+    data: _Bytes,
+    bounds: Any,
+    pairs: Any,
+    texts: _Bytes,
+    text_bounds: Any,
+    parts: Any,
+    places: Any,
+    sizes: Any,
+    sure: Any,
+) -> None:  # pragma: no cover - compiled
+    """Finds the parts of each new object.
+
+    Args:
+        data: uint8, the values one after the other.
+        bounds: uint64[n + 1], value i is data[bounds[i]:bounds[i + 1]].
+        pairs: int64[2, m], for each new object the left and the right value; -1 for none.
+        texts: uint8, names and constants one after the other.
+        text_bounds: uint64[k + 1], as `bounds`.
+        parts: int64[p, COLUMNS].
+        places: uint64[p, m, 2], zeros: set to start and end of each part that is of a value; zeros stay for a missing one.
+        sizes: int64[m]: set to the length of each object.
+        sure: bool[m]: set to False where the definition has to decide; other rows that are False are skipped.
+    """
+    cells = np.zeros((2, 2), np.uint64)
+    segments = np.zeros(2, np.int64)
+    for row in range(len(sizes)):
+        for side in range(2):
+            value = pairs[side, row]
+            cells[side, 0] = bounds[value] if value >= 0 else _0
+            cells[side, 1] = bounds[value + 1] if value >= 0 else _0
+        size, written = _2, 0
+        for part in range(len(parts)):
+            if not sure[row]:
+                break
+            kind, side = parts[part, KIND], parts[part, SIDE]
+            if kind == EVERYTHING:
+                if cells[side, 1] == _0:
+                    continue
+                if data[cells[side, 0]] != 123 or _is_repeated(data, cells, side, texts, text_bounds, parts):
+                    sure[row] = False
+                    break
+                places[part, row, 0], places[part, row, 1] = cells[side, 0] + _1, cells[side, 1] - _1
+                length = places[part, row, 1] - places[part, row, 0]
+                size += length
+                written += 1 if length else 0
+                continue
+            name = parts[part, NAME]
+            size += text_bounds[name + 1] - text_bounds[name]
+            written += 1
+            if kind == CONSTANT:
+                text = parts[part, FIRST]
+                size += text_bounds[text + 1] - text_bounds[text]
+                continue
+            start, end = cells[side, 0], cells[side, 1]
+            if end != _0:
+                segments[0], segments[1] = parts[part, FIRST], parts[part, LAST]
+                start, end, sure[row] = _path(data, start, end, texts, text_bounds, segments)
+                places[part, row, 0], places[part, row, 1] = start, end
+            size += end - start if end != _0 else _NULL
+        sizes[row] = np.int64(size) + max(written - 1, 0)
+
+
+@kernel
+def _copy(source: _Bytes, start: Any, end: Any, target: _Bytes, at: Any) -> Any:  # pragma: no cover - compiled
+    """Position behind the copy of source[start:end] at `at`."""
+    for i in range(end - start):
+        target[at + np.uint64(i)] = source[start + np.uint64(i)]
+    return at + (end - start)
+
+
+@kernel
+def write(
+    data: _Bytes, texts: _Bytes, text_bounds: Any, parts: Any, places: Any, sure: Any, starts: Any, target: _Bytes
+) -> None:  # pragma: no cover - compiled
+    """Writes the new objects that are certain.
+
+    Args:
+        data: See `find`.
+        texts: See `find`.
+        text_bounds: See `find`.
+        parts: See `find`.
+        places: See `find`.
+        sure: See `find`.
+        starts: uint64[m + 1], where each object begins in the target.
+        target: uint8[starts[m]].
+    """
+    null = np.array([110, 117, 108, 108], np.uint8)
+    for row in range(len(sure)):
+        if not sure[row]:
+            continue
+        begin = starts[row] + _1
+        at = begin
+        target[starts[row]] = 123
+        for part in range(len(parts)):
+            start, end = places[part, row, 0], places[part, row, 1]
+            kind = parts[part, KIND]
+            if kind == EVERYTHING and start == end:
+                continue
+            if at != begin:
+                target[at] = 44
+                at += _1
+            if kind != EVERYTHING:
+                name = parts[part, NAME]
+                at = _copy(texts, text_bounds[name], text_bounds[name + 1], target, at)
+            if kind == CONSTANT:
+                text = parts[part, FIRST]
+                at = _copy(texts, text_bounds[text], text_bounds[text + 1], target, at)
+            elif end == _0:
+                at = _copy(null, _0, _NULL, target, at)
+            else:
+                at = _copy(data, start, end, target, at)
+        target[at] = 125
+
+
+# --- The results of `fields(left=..., right=...)` for all pairs of a step, made of the texts of fields without reading any value.
+#
+# `JoinedFields` is the definition. Where an expression only names fields and constants, and both values are JSON that orjson would
+# write as it stands, the new object's text is made of pieces of theirs; the definition computes all other pairs.
 
 _MOST_BYTES = 2**31 - 1
 """What a column with offsets of 32 bits holds."""

@@ -1,17 +1,10 @@
-"""The records without a partner of a left or outer join, for a whole step: `OuterJoinBuffer` over columns.
-
-A record without a partner waits. Its partner may come, or it becomes due and gives its one result, or it goes on waiting. Which
-records find a partner is known from the pairs of the step; a subclass for each mode knows when those without become due.
-
-Invariant: the changelog has the writes of the one-by-one way, in the order of each row's first write; a record that was added and
-removed in the same step leaves a tombstone.
-"""
+"""The records without a partner of a left or outer join, over the columns of a step, in both modes."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,20 +12,267 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.kafka.columns import BinaryColumn
-from state.tables.binary_columns import sorted_rows
-from streams.model.times import NO_TIME
+from state.kafka.headers import decode_headers
+from state.numba_kernels import kernel
+from state.tables.binary_columns import inverse, sorted_rows
+from streams.model.record import HeldRecord
+from streams.model.times import MAX_TIME, NO_TIME
 from streams.model.waiting import LEFT, WaitingRecord
-from streams.operators.columnar import ColumnarBatch, HeldRows, Int64s
+from streams.operators.columnar import ColumnarBatch, HeldRows, Int64s, KeyColumn
 from streams.operators.encoded_values import values_at
 from streams.operators.join.columns.joined_objects import JoinedObjects
-from streams.operators.join.columns.partners import Pairs
-from streams.operators.join.columns.records import Bools, JoinRecords
-from streams.operators.join.columns.waiting_rows import ADD, EXPIRE, JOIN, WaitingRecords, WaitingRows, WaitingWrites
+from streams.operators.join.columns.kernels import Bools
+from streams.operators.join.columns.pairs import JoinRecords, Pairs
 from streams.operators.join.options import StreamJoin
-from streams.operators.join.outer_join_buffer import OuterJoinBuffer
+from streams.operators.join.outer_join_buffer import CompatOuterJoinBuffer, OuterJoinBuffer
 from streams.operators.stores.codec import Codec
-from streams.serdes.waiting import NUMBER_BYTES
-from streams.serdes.waiting_columns import waiting_keys, waiting_prefixes, waiting_records
+from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
+from streams.serdes.waiting import NUMBER_BYTES, TIME_SIDE_BYTES
+from streams.serdes.waiting_columns import (
+    keys_in,
+    split_waiting_keys,
+    split_waiting_records,
+    waiting_keys,
+    waiting_prefixes,
+    waiting_records,
+)
+
+# --- Rows of a `TimeOrderedBuffer` as columns: records that wait, and what a step writes of them.
+
+EXPIRE, JOIN, ADD = 0, 1, 2
+"""What changes the buffer while a record is processed, in this order."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRows:
+    """Waiting records.
+
+    Attributes:
+        keys: The bytes of each `WaitingKey`.
+        values: The bytes of each `WaitingRecord`.
+        times: int64[n], the time in the key, ms.
+        sides: int64[n], the side in the key.
+    """
+
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    times: Int64s
+    sides: Int64s
+
+    @classmethod
+    def of(cls, keys: pa.BinaryArray, values: pa.BinaryArray) -> WaitingRows:
+        """The rows with these keys and values."""
+        return cls(keys, values, *split_waiting_keys(keys))
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def take(self, rows: Int64s) -> WaitingRows:
+        """Some of the rows."""
+        at = pa.array(rows)
+        return WaitingRows(self.keys.take(at), self.values.take(at), self.times[rows], self.sides[rows])
+
+    def followed_by(self, others: WaitingRows) -> WaitingRows:
+        """These rows, then others."""
+        return WaitingRows(
+            pa.concat_arrays([self.keys, others.keys]),
+            pa.concat_arrays([self.values, others.values]),
+            np.concatenate([self.times, others.times]),
+            np.concatenate([self.sides, others.sides]),
+        )
+
+    def order_at(self, at: Int64s) -> Int64s:
+        """The order in which rows leave: by the records that make the rows due, then as in the buffer."""
+        order: Int64s = np.lexsort((inverse(sorted_rows(self.keys)), at))
+        return order
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRecords:
+    """What rows of the buffer stand for.
+
+    Attributes:
+        keys: The keys.
+        cells: The bytes of the values.
+        headers: Encoded headers; None if no record has any.
+        held: The records that errors name.
+        read: Reads the values.
+    """
+
+    keys: KeyColumn
+    cells: pa.BinaryArray
+    headers: list[bytes | None] | None
+    held: HeldRows
+    read: Callable[[], list[object]]
+
+    @property
+    def values(self) -> list[object]:
+        """The values, read anew."""
+        return self.read()
+
+    @classmethod
+    def of(
+        cls, rows: WaitingRows, timestamps: Int64s, buffer: TimeOrderedBuffer, codec: Codec | None
+    ) -> WaitingRecords:
+        """Decodes rows.
+
+        Args:
+            rows: The rows.
+            timestamps: int64[n], of the records.
+            buffer: The buffer.
+            codec: Reads the values of both sides; None: the buffer's own does.
+        """
+        cells = keys_in(rows.keys)
+        distinct = cells.dictionary_encode()
+        data, serde = distinct.dictionary.to_pylist(), buffer.key_serde
+        codes = distinct.indices.to_numpy().astype(np.int32)
+        keys = KeyColumn(codes, [serde.deserialize(buffer.name, one) for one in data], data, serde)
+        headers, values = split_waiting_records(rows.values)
+
+        def read() -> list[object]:
+            if codec is None:
+                return [buffer.store.codec.read_value(cell).value for cell in rows.values.to_pylist()]
+            return list(map(codec.reader, values.to_pylist()))
+
+        def held(row: int) -> HeldRecord:
+            header = headers[row] if headers else None
+            return HeldRecord(
+                cells[row].as_py(), values[row].as_py(), int(timestamps[row]), tuple(decode_headers(header))
+            )
+
+        return cls(keys, values, headers, HeldRows(held, np.arange(len(rows))), read)
+
+
+@dataclass(slots=True)
+class WaitingWrites:
+    """Rows of the buffer with what they have at the end of the step, and when the first write of each one happens."""
+
+    at: list[Int64s] = field(default_factory=list)
+    phases: list[Int64s] = field(default_factory=list)
+    times: list[Int64s] = field(default_factory=list)
+    keys: list[pa.BinaryArray] = field(default_factory=list)
+    values: list[pa.BinaryArray] = field(default_factory=list)
+
+    def remove(self, phase: int, at: Int64s, rows: WaitingRows) -> None:
+        """Removes rows of earlier steps; the arguments are those of `add`."""
+        self.add(phase, at, rows, np.zeros(len(rows), np.bool_))
+
+    def add(self, phase: int, at: Int64s, rows: WaitingRows, stay: Bools) -> None:
+        """Adds rows.
+
+        Args:
+            phase: What writes the rows; those of one record and phase are given in the order of their writes.
+            at: The records that are processed when the rows are first written.
+            rows: The rows.
+            stay: Which rows are in the buffer at the end; the others leave a tombstone.
+        """
+        self.at.append(at)
+        self.phases.append(np.full(len(at), phase))
+        self.times.append(rows.times)
+        self.keys.append(rows.keys)
+        self.values.append(pc.if_else(pa.array(stay), rows.values, pa.scalar(None, pa.binary())))
+
+    def write(self, buffer: TimeOrderedBuffer, added: Int64s, before: int = NO_TIME) -> None:
+        """Writes the rows in the order of their first writes; the other arguments are those of `TimeOrderedBuffer.write`."""
+        order = np.lexsort((np.concatenate(self.phases), np.concatenate(self.at)))
+        keys, values = (pa.concat_arrays(column).take(pa.array(order)) for column in (self.keys, self.values))
+        buffer.write((keys, values), np.concatenate(self.times)[order], added, before)
+
+
+# --- The scans for waiting records in compat mode, compiled: which rows become due at which record.
+
+_BOTH = 3
+"""Both sides, as bits."""
+
+
+@kernel
+def _scan(
+    rows: tuple[Int64s, Int64s, Int64s], alive: Bools, due: Int64s, bounds: tuple[int, int], at: tuple[int, int]
+) -> tuple[int, int]:
+    """One scan, which ends behind the first open row of each side.
+
+    Args:
+        rows: Times of the rows, their sides, and until when each one is open.
+        alive: Which rows are there; those that become due no longer are.
+        due: Receives the record for the rows that become due.
+        bounds: The first and the last row that may be there.
+        at: The record, and stream time.
+
+    Returns:
+        The least time for the next scan, and the first open row, or the end.
+    """
+    times, sides, open_until = rows
+    (low, high), (record, now) = bounds, at
+    least, met, first = MAX_TIME, 0, high + 1
+    for row in range(low, high + 1):
+        if not alive[row]:
+            continue
+        least = times[row]
+        if met == _BOTH:
+            break
+        if open_until[row] >= now:
+            met |= 1 << sides[row]
+            first = min(first, row)
+        else:
+            due[row], alive[row] = record, False
+    return least, first
+
+
+@kernel
+def scans(
+    triggers: Bools,
+    record_waits: Int64s,
+    now: Int64s,
+    rows: tuple[Int64s, Int64s, Int64s, Int64s, Int64s],
+    least: int,
+    once: bool,
+) -> tuple[Int64s, int, bool]:
+    """Plays the scans of a step, as `CompatOuterJoinBuffer.expire` makes them.
+
+    Args:
+        triggers: Which records may trigger a scan.
+        record_waits: How long rows of each record's side wait.
+        now: Stream time at each record.
+        rows: All rows that a scan may see, in the order of the buffer: their times; sides; until when each one is open; the record
+            that adds each one, or -1; the record that removes each one because it is its partner, or n.
+        least: The least time, which decides about the next scan.
+        once: Whether the first scan is the only one of the step.
+
+    Returns:
+        The record that makes each row due, or n; the least time after the step; whether there was a scan.
+    """
+    times, sides, open_until, added_at, removed_at = rows
+    due, alive = np.full(len(times), len(now), np.int64), added_at < 0
+    row_of = np.full(len(now), -1, np.int64)
+    for row in np.flatnonzero(added_at >= 0):
+        row_of[added_at[row]] = row
+    # All rows that are there lie between these two, so that a scan of few rows is short.
+    living = np.flatnonzero(alive)
+    low, high = (living[0], living[-1]) if len(living) else (0, -1)
+    removals, removed, scanned = np.argsort(removed_at, kind="mergesort"), 0, False
+    for record in range(len(now)):
+        while removed < len(removals) and removed_at[removals[removed]] < record:
+            alive[removals[removed]] = False
+            removed += 1
+        # The sum wraps around, as in Java.
+        if triggers[record] and not (scanned and once) and least + record_waits[record] < now[record]:
+            least, low = _scan((times, sides, open_until), alive, due, (low, high), (record, now[record]))
+            scanned = True
+        row = row_of[record]
+        if row >= 0:
+            alive[row] = True
+            low, high = (min(low, row), max(high, row)) if low <= high else (row, row)
+            least = min(least, times[row])
+    return due, least, scanned
+
+
+# --- The records without a partner of a left or outer join, for a whole step: `OuterJoinBuffer` over columns.
+#
+# A record without a partner waits. Its partner may come, or it becomes due and gives its one result, or it goes on waiting. Which
+# records find a partner is known from the pairs of the step; a subclass for each mode knows when those without become due.
+#
+# Invariant: the changelog has the writes of the one-by-one way, in the order of each row's first write; a record that was added and
+# removed in the same step leaves a tombstone.
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,3 +430,129 @@ def _first_of_each(partners: Int64s, rows: Int64s, count: int) -> Int64s:
     own = np.flatnonzero(partners >= 0)[::-1]
     first[partners[own]] = rows[own]
     return first
+
+
+# --- The waiting records of a step in strict mode: `StrictOuterJoinBuffer` over columns.
+#
+# Only open records have partners, and a record is due when it ceases to be open, so a partner always comes before that, and stream
+# time alone decides when a record without one is due.
+
+
+class StrictWaitingStep(WaitingStep):
+    """See `WaitingStep`."""
+
+    def _wait(self) -> Bools:
+        return np.ones(self.count, np.bool_)
+
+    def _due(self) -> tuple[WaitingRows, Int64s, Int64s]:
+        found = WaitingRows.of(*self.rows.columns_before(int(self.time[-1])))
+        old = found.take(np.flatnonzero(~is_in(found.keys, self.met.keys)))
+        new_due = self._due_at(self.new.times)
+        new_due[self.new_met < self.count] = self.count
+        return old, self._due_at(old.times), new_due
+
+    def _due_at(self, times: Int64s) -> Int64s:
+        """The first record at which stream time is above each of these times; n for none."""
+        return np.searchsorted(self.time, times, "right")
+
+    def _named(self, due: WaitingRecords, at: Int64s) -> tuple[list[bytes | None] | None, HeldRows | None]:
+        return due.headers, due.held
+
+    def _all_gone_before(self) -> int:
+        return int(self.time[-1])
+
+
+# --- The waiting records of a step in compat mode: `CompatOuterJoinBuffer` over columns.
+#
+# A record in order may trigger a scan, which makes all rows due whose windows have passed; what a scan leaves behind decides about
+# the next one. A compiled loop over the records plays the scans (`scans`), on the rows that any of them may see: those that may
+# become due by the end of the step, those that the step adds, and the first ones behind, at which a scan ends.
+
+
+class CompatWaitingStep(WaitingStep):
+    """See `WaitingStep`.
+
+    Args:
+        step: What is known of the step.
+        buffer: The buffer.
+    """
+
+    def __init__(self, step: JoinStep, buffer: CompatOuterJoinBuffer) -> None:
+        self._buffer = buffer
+        self._least, self._scanned = buffer.least, False
+        super().__init__(step, buffer)
+
+    def write(self) -> None:
+        """See `WaitingStep`."""
+        super().write()
+        if self._scanned:
+            self._buffer.scanned()
+        self._buffer.note_least(self._least)
+
+    def _wait(self) -> Bools:
+        until = self.records.batch.timestamps + self.waits[self.records.nodes] - self._buffer.grace_ms
+        waits: Bools = np.maximum(until, 0) >= self.time
+        return waits
+
+    def _due(self) -> tuple[WaitingRows, Int64s, Int64s]:
+        nothing = WaitingRows.of(pa.array([], pa.binary()), pa.array([], pa.binary()))
+        none = np.empty(0, np.int64)
+        new_due = np.full(len(self.new), self.count, np.int64)
+        triggers = self._step.may_be_alone & (self.records.batch.timestamps == self.time)
+        if not self._buffer.may_scan or not self._would_scan(triggers):
+            self._least = min(self._least, int(self.new.times.min(initial=self._least)))
+            return nothing, none, new_due
+        first = int(self.time[-1]) - int(self.waits.min())
+        before = WaitingRows.of(*self.rows.columns_before(first))
+        behind = self._rows_behind(first)
+        return self._play(triggers, before, behind)
+
+    def _would_scan(self, triggers: Bools) -> bool:
+        """Whether there is a scan, and not only records that wait for the first one."""
+        added = np.full(self.count + 1, self._least, np.int64)
+        added[self.added + 1] = self.new.times
+        least = np.minimum.accumulate(added)[:-1]
+        return bool((triggers & (least + self.waits[self.records.nodes] < self.time)).any())
+
+    def _rows_behind(self, first: int) -> WaitingRows:
+        """Rows of earlier steps that do not become due in this step: those that may decide about the least time of a scan.
+
+        A scan ends behind the first row of each side that it meets. If only one side waits, the scan goes on to the last row.
+        """
+        met, open_sides, found = set(self.met.keys.to_pylist()), set[int](), []
+        one_sided = not self.outer.all()
+        for key in self.rows.keys_from(first, reverse=one_sided):
+            found.append(key)
+            if key in met:
+                continue
+            if one_sided or len(open_sides) == len(self.outer):
+                break
+            open_sides.add(key[TIME_SIDE_BYTES - 1])
+        keys = pa.array(found, pa.binary())
+        return WaitingRows.of(keys, pa.nulls(len(keys), pa.binary()))
+
+    def _play(self, triggers: Bools, before: WaitingRows, behind: WaitingRows) -> tuple[WaitingRows, Int64s, Int64s]:
+        """`_due` of these rows of earlier steps."""
+        old = before.followed_by(behind)
+        rows = old.followed_by(self.new)
+        place = pc.index_in(old.keys, value_set=self.met.keys).fill_null(-1).to_numpy()
+        removed_at = np.concatenate([np.append(self.met_at, self.count)[place], self.new_met])
+        added_at = np.concatenate([np.full(len(old), -1, np.int64), self.added])
+        order = sorted_rows(rows.keys)
+        open_until = rows.times + self.waits[rows.sides]
+        due, self._least, self._scanned = scans(
+            triggers,
+            self.waits[self.records.nodes],
+            self.time,
+            (rows.times[order], rows.sides[order], open_until[order], added_at[order], removed_at[order]),
+            self._least,
+            self._buffer.interval_ms > 0,
+        )
+        due_of = np.empty(len(rows), np.int64)
+        due_of[order] = due
+        is_due = np.flatnonzero(due_of[: len(before)] < self.count)
+        return before.take(is_due), due_of[is_due], due_of[len(old) :]
+
+    def _named(self, due: WaitingRecords, at: Int64s) -> tuple[list[bytes | None] | None, HeldRows | None]:
+        headers = self.records.batch.headers
+        return None if headers is None else [headers[row] for row in at.tolist()], None

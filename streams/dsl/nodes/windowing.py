@@ -1,0 +1,437 @@
+"""How each kind of windows is aggregated: the contract of a kind, one class for each kind, and when results are emitted.
+
+A new kind of windows is a class in `streams.model` (its definition) and a class here (`WindowKind`: the parameters in names and
+in the topology hash, the store, the serde of the keys, the operator), registered with `kind_of`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial, singledispatch
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from state.stores.spec import StoreKind, StoreSpec
+from streams.dsl.nodes.aggregation import Aggregation
+from streams.dsl.nodes.graph_builder import GraphBuilder
+from streams.dsl.nodes.materialize import key_value_store
+from streams.dsl.options import Materialized
+from streams.errors import TopologyError
+from streams.model.aggregates import BUILT_IN
+from streams.model.windows import (
+    EmitStrategy,
+    GroupingWindows,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    Windows,
+    to_ms,
+)
+from streams.operators.aggregate.columns.column_aggregate import ColumnAggregate
+from streams.operators.aggregate.columns.session_columns import SessionColumnAggregate
+from streams.operators.aggregate.columns.sliding_columns import SlidingColumnAggregate
+from streams.operators.aggregate.emit_on_close import WindowAggregateOnClose
+from streams.operators.aggregate.field_aggregates import FieldAggregates
+from streams.operators.aggregate.functions import AggregationFunctions
+from streams.operators.aggregate.session_aggregate import SessionAggregate
+from streams.operators.aggregate.sliding_aggregate import SlidingAggregate
+from streams.operators.aggregate.stream_aggregate import StreamAggregate
+from streams.operators.aggregate.window_aggregate import WindowAggregate
+from streams.operators.processor import AnyProcessor
+from streams.serdes.base import Serde
+from streams.serdes.primitives import BytesSerde
+from streams.serdes.windowed import CustomWindowedSerde, SessionWindowedSerde, TimeWindowedSerde
+from streams.topology.specs.aggregations import FUNCTIONS
+from streams.topology.specs.base import Parameters
+
+Supplier: TypeAlias = Callable[..., AnyProcessor]
+"""Makes an operator; it also takes `send_old` and `caching`."""
+
+W = TypeVar("W")
+
+
+class WindowKind(ABC, Generic[W]):
+    """How an aggregation in a kind of windows is stored and computed.
+
+    Args:
+        windows: The windows.
+    """
+
+    def __init__(self, windows: W) -> None:
+        self.windows = windows
+
+    @property
+    @abstractmethod
+    def parameters(self) -> Parameters:
+        """The windows' parameters in names and in the topology hash."""
+
+    @abstractmethod
+    def key_serde(self, inner: Serde) -> Serde:
+        """The serde of the results' keys; `inner` is that of the records' keys."""
+
+    @abstractmethod
+    def store(self, name: str, how: Materialized) -> StoreSpec:
+        """The store of the results. Raises `TopologyError` if it would forget windows that are still open."""
+
+    @abstractmethod
+    def operator(
+        self, functions: AggregationFunctions, store: str, open_store: str | None, how: Materialized
+    ) -> Supplier:
+        """The function that makes the operator.
+
+        Args:
+            functions: The functions of the aggregation.
+            store: The name of the store of the results.
+            open_store: The name of the index of open windows, for emission on close; None: results are emitted with every update.
+            how: The user's options.
+        """
+
+    def by_record(self, fields: FieldAggregates) -> str | None:
+        """Why built-in aggregates take whole records, one by one; None if they take columns.
+
+        Args:
+            fields: The aggregates.
+        """
+        return "has windows of a class that computes their bounds for one record at a time"
+
+    def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
+        """The function that makes the operator of built-in aggregates that take columns; it takes records, too.
+
+        Args:
+            fields: The aggregates.
+            store: The name of the store of the results.
+            how: The user's options.
+        """
+        raise NotImplementedError
+
+
+@singledispatch
+def kind_of(windows: object) -> WindowKind[Any]:
+    """The kind of the windows.
+
+    Raises:
+        TopologyError: The argument is not a definition of windows.
+    """
+    raise TopologyError(
+        f"windowed_by takes TimeWindows, SlidingWindows, SessionWindows, CalendarWindows, UnlimitedWindows or Windows of "
+        f"your own, not {type(windows).__name__}."
+    )
+
+
+def segmented_store(name: str, kind: StoreKind, how: Materialized, needed_ms: int, why: str, kept_ms: int) -> StoreSpec:
+    """The specification of a store of windows.
+
+    Args:
+        name: The store's name.
+        kind: The store's kind.
+        how: The user's options, whose retention overrides `kept_ms`.
+        needed_ms: The smallest retention that keeps all open windows, ms.
+        why: The reason for `needed_ms`, for the error.
+        kept_ms: The default retention, ms.
+
+    Raises:
+        TopologyError: The user's retention is too short.
+    """
+    retention = kept_ms if how.retention is None else to_ms(how.retention, "Retention")
+    if retention < needed_ms:
+        raise TopologyError(
+            f"The store '{name}' must keep its windows for at least {why}, but its retention is {retention} ms: leave it "
+            f"out, or give it more."
+        )
+    return StoreSpec(
+        name,
+        kind,
+        retention_ms=retention,
+        persistent=how.persistent,
+        logged=how.logging,
+        changelog_config=dict(how.changelog_config),
+    )
+
+
+def own_class(fields: FieldAggregates) -> str | None:
+    """Why aggregates that are not all built in take whole records where accumulators are merged or copied; None if all are."""
+    own = (one for one in fields.aggregates.values() if type(one) not in BUILT_IN)
+    return next((f"has an aggregate of your own, {type(one).__name__}" for one in own), None)
+
+
+# --- No windows: one aggregate for each key, over all time.
+
+
+class Undivided(WindowKind[None]):
+    """A group that is not divided into windows."""
+
+    @property
+    def parameters(self) -> Parameters:
+        """None."""
+        return ()
+
+    def key_serde(self, inner: Serde) -> Serde:
+        """The records' own."""
+        return inner
+
+    def store(self, name: str, how: Materialized) -> StoreSpec:
+        """A table's store."""
+        return key_value_store(name, how)
+
+    def operator(
+        self, functions: AggregationFunctions, store: str, open_store: str | None, how: Materialized
+    ) -> Supplier:
+        """Every update is a result; nothing closes."""
+        return partial(StreamAggregate, store, functions, caching=how.caching)
+
+    def by_record(self, fields: FieldAggregates) -> str | None:
+        """They take columns."""
+        return None
+
+    def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
+        """Groups are folded in columns."""
+        return partial(ColumnAggregate, store, fields.aggregates, self.windows, caching=how.caching, bare=fields.bare)
+
+
+# --- Windows that are identified by their start: tumbling, hopping, calendar, unlimited and user-defined.
+
+WithStarts = TypeVar("WithStarts", bound=Windows)
+
+
+class _ByStart(WindowKind[WithStarts]):
+    """The store and the operators of all windows that are identified by their start."""
+
+    def store(self, name: str, how: Materialized) -> StoreSpec:
+        """A window store, which retains a window for its size plus grace."""
+        size_ms, grace_ms = self.windows.size_ms, self.windows.grace_ms
+        why = f"their size plus grace, {size_ms} + {grace_ms} ms"
+        return segmented_store(name, StoreKind.TIMESTAMPED_WINDOW, how, size_ms + grace_ms, why, size_ms + grace_ms)
+
+    def operator(
+        self, functions: AggregationFunctions, store: str, open_store: str | None, how: Materialized
+    ) -> Supplier:
+        """One operator for each way of emitting."""
+        operator = WindowAggregate if open_store is None else WindowAggregateOnClose
+        return partial(operator, store, self.windows, functions, open_store, caching=how.caching)
+
+
+@kind_of.register(TimeWindows)
+class TumblingOrHopping(_ByStart[TimeWindows]):
+    """`TimeWindows`, which have one size, so that a window's end need not be stored."""
+
+    @property
+    def parameters(self) -> Parameters:
+        """Size, advance and grace."""
+        return (
+            ("size_ms", self.windows.size_ms),
+            ("advance_ms", self.windows.advance_ms),
+            ("grace_ms", self.windows.grace_ms),
+        )
+
+    def key_serde(self, inner: Serde) -> Serde:
+        """Key and start."""
+        return TimeWindowedSerde(inner, self.windows.size_ms)
+
+    def by_record(self, fields: FieldAggregates) -> str | None:
+        """They take columns."""
+        return None
+
+    def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
+        """Groups are folded in columns."""
+        return partial(ColumnAggregate, store, fields.aggregates, self.windows, caching=how.caching, bare=fields.bare)
+
+
+@kind_of.register(Windows)
+class Custom(_ByStart[Windows]):
+    """`CalendarWindows`, `UnlimitedWindows`, and user-defined classes, which compute the ends of their windows."""
+
+    def __init__(self, windows: Windows) -> None:
+        super().__init__(windows)
+        missing = [name for name in ("size_ms", "grace_ms") if not hasattr(windows, name)]
+        if missing:
+            raise TopologyError(
+                f"{type(windows).__qualname__} has no {' and no '.join(missing)}: windows of your own say their longest size "
+                f"(size_ms) and how long they take late records (grace_ms), as attributes or properties."
+            )
+
+    @property
+    def parameters(self) -> Parameters:
+        """The windows' `repr` and grace; a memory address in the `repr` is refused, since it would change with each start."""
+        text = repr(self.windows)
+        if " at 0x" in text:
+            raise TopologyError(
+                f"The windows {text} are known by a memory address, so no state would fit them at the next start: give "
+                f"{type(self.windows).__qualname__} a __repr__ that says what makes them what they are; a frozen dataclass has "
+                f"one."
+            )
+        return (("windows", text), ("grace_ms", self.windows.grace_ms))
+
+    def key_serde(self, inner: Serde) -> Serde:
+        """Key and start; the windows give the end."""
+        return CustomWindowedSerde(inner, self.windows)
+
+
+# --- Sliding windows (KIP-450).
+
+
+@kind_of.register(SlidingWindows)
+class Sliding(WindowKind[SlidingWindows]):
+    """`SlidingWindows`."""
+
+    @property
+    def parameters(self) -> Parameters:
+        """Time difference and grace."""
+        return (("difference_ms", self.windows.difference_ms), ("grace_ms", self.windows.grace_ms))
+
+    def key_serde(self, inner: Serde) -> Serde:
+        """Key and start; all windows are of one size."""
+        return TimeWindowedSerde(inner, self.windows.difference_ms)
+
+    def store(self, name: str, how: Materialized) -> StoreSpec:
+        """A window store, in which a record in time may read windows that begin up to two differences before it."""
+        difference, grace_ms = self.windows.difference_ms, self.windows.grace_ms
+        why = f"twice their time difference plus grace, 2 * {difference} + {grace_ms} ms"
+        needed_ms, kept_ms = 2 * difference + grace_ms, 3 * difference + grace_ms
+        return segmented_store(name, StoreKind.TIMESTAMPED_WINDOW, how, needed_ms, why, kept_ms)
+
+    def operator(
+        self, functions: AggregationFunctions, store: str, open_store: str | None, how: Materialized
+    ) -> Supplier:
+        """One operator for both ways of emitting."""
+        return partial(SlidingAggregate, store, self.windows, functions, open_store, caching=how.caching)
+
+    def by_record(self, fields: FieldAggregates) -> str | None:
+        """Built-in aggregates take columns."""
+        return own_class(fields)
+
+    def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
+        """Windows are filled in columns."""
+        return partial(SlidingColumnAggregate, store, self.windows, fields, caching=how.caching)
+
+
+# --- Sessions (KIP-94).
+
+
+@kind_of.register(SessionWindows)
+class Session(WindowKind[SessionWindows]):
+    """`SessionWindows`."""
+
+    @property
+    def parameters(self) -> Parameters:
+        """Gap and grace."""
+        return (("gap_ms", self.windows.gap_ms), ("grace_ms", self.windows.grace_ms))
+
+    def key_serde(self, inner: Serde) -> Serde:
+        """Key, end and start."""
+        return SessionWindowedSerde(inner)
+
+    def store(self, name: str, how: Materialized) -> StoreSpec:
+        """A session store, which by default retains sessions for as long as they can change."""
+        gap_ms, grace_ms = self.windows.gap_ms, self.windows.grace_ms
+        why = f"their gap plus grace, {gap_ms} + {grace_ms} ms"
+        return segmented_store(name, StoreKind.SESSION, how, gap_ms + grace_ms, why, gap_ms + grace_ms)
+
+    def operator(
+        self, functions: AggregationFunctions, store: str, open_store: str | None, how: Materialized
+    ) -> Supplier:
+        """One operator for both ways of emitting."""
+        return partial(
+            SessionAggregate,
+            store,
+            self.windows,
+            functions,
+            open_store,
+            caching=how.caching,
+            asked_for_retention=how.retention is not None,
+        )
+
+    def by_record(self, fields: FieldAggregates) -> str | None:
+        """Built-in aggregates take columns."""
+        return own_class(fields)
+
+    def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
+        """Sessions are merged in columns."""
+        return partial(
+            SessionColumnAggregate,
+            store,
+            self.windows,
+            fields,
+            caching=how.caching,
+            asked_for_retention=how.retention is not None,
+        )
+
+
+# --- The windows of an aggregation, if any, and when its results are emitted.
+#
+# Built-in aggregates of fields process whole columns if the windows allow it and every update is emitted; otherwise they process
+# records one by one like user functions.
+
+_ON_UPDATE = EmitStrategy.on_window_update()
+
+
+@dataclass(frozen=True)
+class Windowing:
+    """Windows, and when their results are emitted.
+
+    Attributes:
+        windows: The windows; None: over all time.
+        emit: Whether results are emitted with every update or on close.
+        kind: The kind of the windows.
+
+    Raises:
+        TopologyError: The argument is not a definition of windows, or results on close are requested but windows never close.
+    """
+
+    windows: GroupingWindows | None
+    emit: EmitStrategy = _ON_UPDATE
+    kind: WindowKind[Any] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", Undivided(None) if self.windows is None else kind_of(self.windows))
+        if self.emit.on_close and not (self.windows is not None and self.windows.closes):
+            raise TopologyError(
+                f"{type(self.windows).__name__} never close, so nothing would ever be emitted on close."
+            )
+
+    def columns(self, what: Aggregation) -> tuple[str, ...] | str:
+        """The fields that the aggregation reads as columns, or why it takes whole records, one by one."""
+        if what.fields is None or what.projection is None:
+            return FUNCTIONS
+        if self.emit.on_close:
+            return "emits on close, with the record that closes a window"
+        return self.kind.by_record(what.fields) or what.projection
+
+    @property
+    def parameters(self) -> Parameters:
+        """The parameters in names and in the topology hash."""
+        closes: Parameters = (("emit", "on_close"),) if self.emit.on_close else ()
+        return (*self.kind.parameters, *closes)
+
+    def key_serde(self, inner: Serde) -> Serde:
+        """The serde of the results' keys."""
+        return self.kind.key_serde(inner)
+
+    def add_stores(
+        self, graph: GraphBuilder, name: str, how: Materialized, key_serde: Serde, value_serde: Serde
+    ) -> tuple[str, ...]:
+        """Adds the store of the results and, for emission on close, the index of open windows; returns their names."""
+        store = graph.store(self.kind.store(name, how), key_serde, value_serde)
+        if not self.emit.on_close:
+            return (store,)
+        index = StoreSpec(f"{name}-open", StoreKind.KEY_VALUE, persistent=how.persistent, logged=how.logging)
+        return store, graph.store(index, BytesSerde(), BytesSerde())
+
+    def supplier(self, what: Aggregation, stores: tuple[str, ...], how: Materialized) -> Supplier:
+        """The function that makes the operator, which also takes `send_old`."""
+        if what.fields is not None and not isinstance(self.columns(what), str):
+            return self.kind.column_operator(what.fields, stores[0], how)
+        return self.kind.operator(what.functions, stores[0], stores[1] if self.emit.on_close else None, how)
+
+
+def windowing_of(windows: GroupingWindows) -> Windowing:
+    """The user's windows, with results for every update.
+
+    Raises:
+        TopologyError: The argument is not a definition of windows.
+    """
+    kind_of(windows)
+    return Windowing(windows)
+
+
+NO_WINDOWS: Final = Windowing(None)

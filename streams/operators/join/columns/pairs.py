@@ -1,0 +1,382 @@
+"""Joins of streams over the columns of a step: the records in one order, their pairs, and the results of pairs.
+
+Read on: `kernels` finds the pairs, `waiting` has the records without a partner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from state.kafka.columns import BinaryColumn, one_column
+from state.tables.binary_columns import is_identity
+from streams.model.windows import JoinWindows
+from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, OneByOne, concatenated
+from streams.operators.encoded_values import null_values, take_values
+from streams.operators.join.columns.kernels import grouped, pairs, ranges
+from streams.operators.operator_context import OperatorContext
+from streams.operators.stores.codec import Codec
+from streams.operators.stores.window import TypedWindowStore
+
+# --- The records of a step that come to the nodes of a join, in one order, and the groups in which they may meet.
+
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRecords:
+    """The records of all nodes of a join, in the order of the step.
+
+    Attributes:
+        batch: The records.
+        nodes: int64[n], the index of each record's node.
+        has_value: Which records have a value.
+    """
+
+    batch: ColumnarBatch
+    nodes: Int64s
+    has_value: Bools
+
+    @classmethod
+    def of(cls, batches: Sequence[ColumnarBatch]) -> JoinRecords:
+        """The records of one batch for each node."""
+        whole = concatenated(batches)
+        order = np.argsort(whole.order, kind="stable")
+        batch = whole.take(order)
+        nodes = np.repeat(np.arange(len(batches)), [len(one) for one in batches])[order]
+        return cls(batch, nodes, ~null_values(batch.values))
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def by_node(self, columns: Sequence[Any]) -> Int64s:
+        """For each record the number that its node has, or the number of its row in the column of its node."""
+        left: Int64s = np.where(self.nodes == 1, columns[1], columns[0])
+        return left
+
+    @property
+    def complete(self) -> Bools:
+        """Which records have a key and a value."""
+        complete: Bools = (self.batch.keys.codes != NULL_KEY) & self.has_value
+        return complete
+
+
+@dataclass(frozen=True, slots=True)
+class StoreKeys:
+    """The keys of a step's records in one store.
+
+    Attributes:
+        cells: The distinct keys, sorted: in this order reading them is fastest.
+        codes: int64[n], the index in `cells` of each record's key; -1 for none.
+    """
+
+    cells: pa.BinaryArray
+    codes: Int64s
+
+
+def store_keys(keys: KeyColumn, codecs: Sequence[Codec]) -> list[StoreKeys]:
+    """The keys in the stores of these codecs."""
+    found: list[StoreKeys] = []
+    known: list[list[bytes]] = []
+    for codec in codecs:
+        data = codec.keys(keys)
+        # Serdes get the name of the store, but hardly any puts it into the bytes.
+        if data in known:
+            found.append(found[known.index(data)])
+        else:
+            found.append(_sorted(keys, data))
+        known.append(data)
+    return found
+
+
+def _sorted(keys: KeyColumn, data: Sequence[bytes]) -> StoreKeys:
+    distinct = pa.array(data, pa.binary()).dictionary_encode()
+    by_bytes = pc.array_sort_indices(distinct.dictionary)
+    ranks = np.empty(len(by_bytes) + 1, np.int64)
+    ranks[by_bytes.to_numpy()] = np.arange(len(by_bytes))
+    ranks[-1] = NULL_KEY
+    codes = np.append(ranks[distinct.indices.fill_null(-1).to_numpy()], NULL_KEY)[keys.codes]
+    if (codes[keys.codes != NULL_KEY] == NULL_KEY).any():
+        raise ValueError("a null key cannot be looked up or stored")
+    return StoreKeys(distinct.dictionary.take(by_bytes), codes)
+
+
+def read_by(which: npt.NDArray[Any], codecs: Sequence[Codec], data: Sequence[bytes | None]) -> list[Any]:
+    """The values that bytes from several stores stand for.
+
+    Args:
+        which: The index of the store of each cell.
+        codecs: How to read, by store.
+        data: The bytes.
+    """
+    readers = [codec.reader for codec in codecs]
+    if all(reader is readers[0] for reader in readers):
+        return list(map(readers[0], data))
+    return [readers[index](cell) for index, cell in zip(which.tolist(), data, strict=True)]
+
+
+def placed(parts: Sequence[tuple[ColumnarBatch, Int64s]]) -> tuple[ColumnarBatch, Int64s]:
+    """Results in order.
+
+    Args:
+        parts: Results, and the place of each one: results with equal places are in the order of the parts.
+
+    Returns:
+        The results, and their places.
+    """
+    parts = [part for part in parts if len(part[0])] or list(parts[:1])
+    if len(parts) == 1:
+        return parts[0]
+    places = np.concatenate([place for _, place in parts])
+    order = np.argsort(places, kind="stable")
+    return concatenated([batch for batch, _ in parts]).take(order), places[order]
+
+
+def runs(*columns: npt.NDArray[Any]) -> list[tuple[int, int]]:
+    """Start and end of each run of rows that are equal in all columns."""
+    if not len(columns[0]):
+        return []
+    changes = np.zeros(len(columns[0]) - 1, np.bool_)
+    for column in columns:
+        changes |= column[1:] != column[:-1]
+    bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), len(columns[0])]
+    return list(pairwise(bounds))
+
+
+# --- A step's records as a join stores them: their bytes, the results and drops of some of them, and whether joiners change them.
+
+FARTHEST_MS = 2**60
+"""Windows up to this length, about 36 million years, leave room for sums of 64 bits."""
+
+
+def check_lengths(windows: JoinWindows) -> None:
+    """Leave windows of any length to the one-by-one way."""
+    if max(abs(windows.before_ms), abs(windows.after_ms), windows.grace_ms) > FARTHEST_MS:
+        raise OneByOne("the windows are too long for sums of 64 bits")
+
+
+class StoredStep:
+    """One step.
+
+    Args:
+        codecs: The codecs of the stores by node.
+        records: The records.
+        time: int64[n], stream time at each record.
+        is_open: Which records are processed.
+        stored: Which records are stored.
+        keeps_values: Whether the joiner is known to leave its arguments as they are.
+    """
+
+    def __init__(
+        self,
+        codecs: Sequence[Codec],
+        records: JoinRecords,
+        time: Int64s,
+        is_open: Bools,
+        stored: Bools,
+        keeps_values: bool,
+    ) -> None:
+        self.codecs, self.records, self.time, self.is_open = codecs, records, time, is_open
+        self.batch, self.timestamps = records.batch, records.batch.timestamps
+        self.stored, self._keeps_values = stored, keeps_values
+        self.column = self._written(stored)
+
+    def cells_of(self, pairs: Pairs) -> tuple[BinaryColumn, Int64s]:
+        """The bytes of the step's values and of those from the stores, and for each pair the place of the partner's."""
+        places = np.where(pairs.partners >= 0, pairs.partners, len(self.records) - 1 - pairs.partners)
+        return one_column([self.column, pairs.stored]), places
+
+    def values_from(self, pairs: Pairs, stores: Int64s) -> list[Any]:
+        """The partner's value of each pair, as its store would give it."""
+        cells, places = self.cells_of(pairs)
+        return read_by(stores, self.codecs, cells.take(pa.array(places)).to_pylist())
+
+    def of_rows(self, rows: Int64s, values: Sequence[Any], timestamps: Int64s) -> ColumnarBatch:
+        """Results of these rows, with their keys and headers."""
+        batch, headers = self.batch, self.batch.headers
+        return replace(
+            batch,
+            keys=batch.keys.take(rows),
+            values=values,
+            timestamps=timestamps,
+            order=batch.order[rows],
+            headers=None if headers is None else [headers[row] for row in rows.tolist()],
+        )
+
+    def _written(self, chosen: Bools) -> BinaryColumn:
+        """The bytes of some records' values in their stores; null for the others."""
+        written, places = list[BinaryColumn](), np.full(len(chosen), -1, np.int64)
+        alike = all(codec.writes_as(self.codecs[0]) for codec in self.codecs)
+        for node, codec in enumerate(self.codecs[:1] if alike else self.codecs):
+            rows = np.flatnonzero(chosen & (alike | (self.records.nodes == node)))
+            places[rows] = sum(map(len, written)) + np.arange(len(rows))
+            values = self.batch.values
+            written.append(codec.values(values if len(rows) == len(chosen) else take_values(values, rows)))
+            if written[-1].null_count:
+                raise OneByOne("a value that is written as null is not stored")
+        cells = one_column(written)
+        return cells if is_identity(places) else cells.take(pa.array(places, mask=places < 0))
+
+    def check_unchanged(self, rows: Int64s) -> None:
+        """Leave joiners that change their arguments to the one-by-one way, where each result is written before the next joiner."""
+        if self._keeps_values:
+            return
+        joined = np.zeros(len(self.records), np.bool_)
+        joined[rows] = True
+        joined &= self.stored
+        at = pa.array(np.flatnonzero(joined))
+        if not self._written(joined).take(at).equals(self.column.take(at)):
+            raise OneByOne("the joiner changes its arguments")
+
+    def rows_of(self, chosen: Bools, node: int, keys: StoreKeys) -> tuple[pa.BinaryArray, Int64s, pa.BinaryArray]:
+        """The rows to put into the store of a node for some records: keys, times, values."""
+        rows = np.flatnonzero(chosen)
+        values = self.column.take(pa.array(rows))
+        key_cells = keys.cells.take(pa.array(keys.codes[rows]))
+        self.codecs[node].check_all(key_cells, values)
+        return key_cells, self.timestamps[rows], values
+
+    def drops(self, dropped: Bools, sides: Int64s) -> Iterator[tuple[Int64s, str]]:
+        """Records that are dropped, in order, in runs of one side and reason."""
+        rows = np.flatnonzero(dropped)
+        # As in `StreamStreamJoin`: a record without a key is one without a value only if it has a key.
+        reasons = np.where(self.records.complete[rows], 0, np.where(self.batch.keys.codes[rows] == NULL_KEY, 1, 2))
+        for start, end in runs(reasons, sides[rows]):
+            yield rows[start:end], ("late", "null_key", "null_value")[reasons[start]]
+
+
+def forward_in_one(ctxs: Sequence[OperatorContext], results: ColumnarBatch, nodes: Int64s) -> None:
+    """Forward the results of all nodes of a join in one order, as the last node's; each node counts its own.
+
+    Args:
+        ctxs: The contexts of the nodes, which have the same children.
+        results: The results.
+        nodes: The index of each result's node.
+    """
+    if not len(results):
+        return
+    counts = np.bincount(nodes, minlength=len(ctxs)).tolist()
+    for ctx, count in zip(ctxs[:-1], counts[:-1], strict=True):
+        ctx.count_forwarded(count)
+    ctxs[-1].count_forwarded(counts[-1] - len(results))
+    ctxs[-1].forward_batch(results)
+
+
+# --- The pairs of a step: each record with the earlier records of other nodes in its reach, of this step and from the stores.
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Where records look for partners.
+
+    Attributes:
+        asking: Which records look.
+        stores: int64[n], the index of the store in which each record looks.
+        lower: int64[n], the time of the oldest partner, ms.
+        upper: int64[n], the time of the newest partner, ms.
+    """
+
+    asking: Bools
+    stores: Int64s
+    lower: Int64s
+    upper: Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Pairs of a record and an earlier partner, in the order of the records, and of their partners' times, then arrival.
+
+    Attributes:
+        rows: int64[m], the record.
+        partners: int64[m], the partner; -1 - n for row n of the stores.
+        times: int64[m], the partner's time, ms.
+        stored: Values of the stores' rows as bytes.
+        places: int64[k], a number for each row of the stores; rows of one store, key and time have the same.
+    """
+
+    rows: Int64s
+    partners: Int64s
+    times: Int64s
+    stored: pa.BinaryArray
+    places: Int64s
+
+
+class Partners:
+    """Finds pairs.
+
+    Args:
+        stores: The window stores of the nodes, by index.
+        keys: The keys of the step's records in each of the stores.
+        timestamps: int64[n], of the records.
+        latest: For each store a time that none of its rows is newer than, ms.
+    """
+
+    def __init__(
+        self,
+        stores: Sequence[TypedWindowStore],
+        keys: Sequence[StoreKeys],
+        timestamps: Int64s,
+        latest: Sequence[int],
+    ) -> None:
+        self._stores = stores
+        self._latest = np.array(latest, np.int64)
+        self._keys = keys
+        self._timestamps = timestamps
+        # The groups of all stores are numbered through.
+        self._bounds = np.cumsum([0, *(len(one.cells) for one in keys)])
+        self._count = int(self._bounds[-1])
+
+    def find(self, kept: Bools, nodes: Int64s, reach: Reach) -> Pairs:
+        """The pairs.
+
+        Args:
+            kept: Which records are put into the stores.
+            nodes: int64[n], the index of the store that each record is put into.
+            reach: Where records look.
+        """
+        looking = self._groups(reach.stores)
+        asking = np.flatnonzero(reach.asking)
+        groups, times, stored = self._fetched(looking, asking, reach)
+        by_time = np.flatnonzero(kept & (self._timestamps >= np.array([one.oldest_ms for one in self._stores])[nodes]))
+        by_time = by_time[np.argsort(self._timestamps[by_time], kind="stable")]
+        new, starts = grouped(self._groups(nodes), by_time, self._count)
+        ends = np.cumsum(np.bincount(groups + 1, minlength=self._count + 1))
+        rows, partners = pairs(
+            asking, looking, reach.lower, reach.upper, (new, self._timestamps[new], starts), (times, ends)
+        )
+        from_step = partners >= 0
+        partner_times = np.empty(len(rows), np.int64)
+        partner_times[from_step] = self._timestamps[partners[from_step]]
+        partner_times[~from_step] = times[-1 - partners[~from_step]]
+        places = np.append(0, np.cumsum((np.diff(groups) != 0) | (np.diff(times) != 0)))[: len(groups)]
+        return Pairs(rows, partners, partner_times, stored, places)
+
+    def _groups(self, stores: Int64s) -> Int64s:
+        """The group of each record's key in a store; meaningless without a key."""
+        codes = np.stack([one.codes for one in self._keys])[stores, np.arange(len(stores))]
+        groups: Int64s = np.maximum(codes, 0) + self._bounds[stores]
+        return groups
+
+    def _fetched(self, looking: Int64s, asking: Int64s, reach: Reach) -> tuple[Int64s, Int64s, pa.BinaryArray]:
+        """Group, time and value of the rows of the stores that any record may meet, sorted by group, time and arrival."""
+        upper = np.minimum(reach.upper, self._latest[reach.stores])
+        by_lower = asking[np.argsort(reach.lower[asking], kind="stable")]
+        groups, lows, highs = ranges(*grouped(looking, by_lower, self._count), reach.lower, upper)
+        found = []
+        for index, (store, keys) in enumerate(zip(self._stores, self._keys, strict=True)):
+            here = slice(*np.searchsorted(groups, self._bounds[index : index + 2]))
+            cells = keys.cells.take(pa.array(groups[here] - self._bounds[index]))
+            rows = store.fetch_ranges(cells, lows[here], highs[here])
+            found.append((groups[here][rows.requests], rows.starts, rows.values))
+        return (
+            np.concatenate([group for group, _, _ in found]),
+            np.concatenate([start for _, start, _ in found]),
+            pa.concat_arrays([value for _, _, value in found]),
+        )
