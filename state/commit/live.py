@@ -16,11 +16,10 @@ from state.kafka import transactions
 from state.kafka.admin import KafkaAdmin
 from state.kafka.columns import RecordColumns
 from state.kafka.config import BATCH_BYTES, QUIET
-from state.kafka.output_topics import LiveTopics
 from state.kafka.partitioner import choose_partitions
 from state.kafka.producer import TransactionalProducer
 from state.kafka.reader import open_range_reader
-from state.kafka.topics import TopicInfo
+from state.kafka.topics import LiveTopics, TopicInfo
 
 _POLL_S = 0.02
 METADATA_MAX_AGE_S = 300.0

@@ -1,10 +1,19 @@
-"""Topics as values: what exists, and what is to be created."""
+"""Topics: their names and partitions, what a record for them may be, and cached facts about those that are written to."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
+
+from confluent_kafka import KafkaError
+
+from state.errors import KafkaClientError
+from state.kafka.config import ClientConfig
+from state.kafka.headers import Header, name_bytes
+
+# --- Topics as values: what exists, and what is to be created.
 
 TopicPartition: TypeAlias = tuple[str, int]
 """(topic, partition)."""
@@ -38,3 +47,146 @@ class TopicSpec:
     partitions: int
     config: Mapping[str, str] = field(default_factory=dict)
     replication: int = -1
+
+
+# --- `TopicLimits`: which records a topic accepts, as far as that can be known before sending.
+#
+# Kafka refuses a record for its size, a missing key, or its timestamp, and with it the whole transaction. A check in advance
+# turns away only that record. Invariant: unknown limits refuse nothing.
+
+NO_LIMIT = 2**63 - 1
+RECORD_OVERHEAD = 36
+"""Bytes that librdkafka adds to key, value and headers of each record before it compares with `message.max.bytes`
+(`RD_KAFKAP_MESSAGE_V2_MAX_OVERHEAD`)."""
+BATCH_OVERHEAD = 61
+"""Bytes of a batch's header: the broker compares `max.message.bytes` with a batch, and one of one record is the smallest."""
+_HEADER_OVERHEAD = 10
+"""Maximum bytes for the lengths of a header's name and value."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLimits:
+    """Limits of one topic.
+
+    Attributes:
+        partitions: Number of partitions; 0 = unknown.
+        max_bytes: The largest record, as `wire_size` counts.
+        needs_key: Records without a key are refused (compacted topics).
+        before_max_ms: How far a record's timestamp may be behind the broker's clock.
+        after_max_ms: How far a record's timestamp may be ahead of the broker's clock.
+    """
+
+    partitions: int = 0
+    max_bytes: int = NO_LIMIT
+    needs_key: bool = False
+    before_max_ms: int = NO_LIMIT
+    after_max_ms: int = NO_LIMIT
+
+
+UNLIMITED = TopicLimits()
+
+
+def limits_of(partitions: int, config: Mapping[str, str], compressed: bool = False) -> TopicLimits:
+    """Limits by a topic's settings.
+
+    Args:
+        partitions: Number of partitions.
+        config: Effective settings, defaults included; a missing setting limits nothing.
+        compressed: Records are compressed before sending, so sizes are not known in advance.
+    """
+    by_clock = config.get("message.timestamp.type", "CreateTime") == "CreateTime"
+    sized = "max.message.bytes" in config and not compressed
+    size = int(config["max.message.bytes"]) - BATCH_OVERHEAD if sized else NO_LIMIT
+    return TopicLimits(
+        partitions,
+        size,
+        "compact" in config.get("cleanup.policy", ""),
+        int(config.get("message.timestamp.before.max.ms", NO_LIMIT)) if by_clock else NO_LIMIT,
+        int(config.get("message.timestamp.after.max.ms", NO_LIMIT)) if by_clock else NO_LIMIT,
+    )
+
+
+def wire_size(key: bytes | None, value: bytes | None, headers: Iterable[Header] = ()) -> int:
+    """Bytes of a record as librdkafka counts them (`rd_kafka_msg_max_wire_size`), or slightly more if it has headers."""
+    size = RECORD_OVERHEAD + (len(key) if key else 0) + (len(value) if value else 0)
+    for name, data in headers:
+        size += len(name_bytes(name)) + (len(data) if data else 0) + _HEADER_OVERHEAD
+    return size
+
+
+# --- `LiveTopics`: cached facts about the topics that are written to.
+#
+# The runtime turns away single records that Kafka would refuse together with their whole transaction, and asks for each topic in
+# each step; only the first request goes to a broker. Invariant: where Kafka does not answer (no permission to read a topic's
+# settings, no response), nothing is limited, because the broker has the last word anyway.
+
+MAX_AGE_S = 300.0
+"""How long an answer is cached, as in Kafka clients (`metadata.max.age.ms`)."""
+MISSING_MAX_AGE_S = 5.0
+"""The same for a missing topic, or one that could not be described: it may be created at any time."""
+_COMPRESSION = ("compression.type", "compression.codec")
+
+
+class Admin(Protocol):
+    """The part of `state.kafka.admin.KafkaAdmin` that this module needs."""
+
+    def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]: ...  # noqa: D102
+    def topic_config(self, name: str) -> Mapping[str, str]: ...  # noqa: D102
+
+
+class LiveTopics:
+    """The topics of a cluster.
+
+    Args:
+        admin: The admin client.
+        client: The user's client properties.
+        seconds: A monotonic clock.
+    """
+
+    def __init__(self, admin: Admin, client: ClientConfig, seconds: Callable[[], float] = time.monotonic) -> None:
+        self._admin = admin
+        self._compressed = any(client.get(name, "none") != "none" for name in _COMPRESSION)
+        self._seconds = seconds
+        self._known: dict[str, tuple[TopicLimits | None, float]] = {}
+
+    def limits(self, topic: str) -> TopicLimits | None:
+        """The limits of a topic; None if it does not exist, or these credentials may not see it.
+
+        Raises:
+            KafkaClientError: Kafka does not answer whether the topic exists.
+        """
+        found, until = self._known.get(topic, (None, 0.0))
+        if self._seconds() >= until:
+            found, age = self._ask(topic)
+            self._known[topic] = found, self._seconds() + age
+        return found
+
+    def batch_bytes(self, topics: Iterable[str]) -> int:
+        """The largest batch that all these topics accept: a broker refuses small records too if their batch is too large.
+
+        Raises:
+            KafkaClientError: Kafka does not answer.
+        """
+        return min(
+            (limits.max_bytes for topic in topics if (limits := self.limits(topic)) is not None), default=NO_LIMIT
+        )
+
+    def now_ms(self) -> int:
+        """The clock of the brokers, approximately: they compare the timestamps of records with it."""
+        return int(time.time() * 1000)
+
+    def _ask(self, topic: str) -> tuple[TopicLimits | None, float]:
+        try:
+            info = self._admin.describe_topics([topic]).get(topic)
+        except KafkaClientError as error:
+            if error.code != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise
+            info = None
+        if info is None:
+            return None, MISSING_MAX_AGE_S
+        try:
+            config = self._admin.topic_config(topic)
+        except KafkaClientError as error:
+            denied = error.code in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+            return limits_of(info.partitions, {}), MAX_AGE_S if denied else MISSING_MAX_AGE_S
+        return limits_of(info.partitions, config, self._compressed), MAX_AGE_S

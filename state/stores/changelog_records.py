@@ -26,7 +26,7 @@ from state.errors import RestoreError
 from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
 from state.stores.segments import Segments
 from state.stores.spec import StoreKind, StoreSpec
-from state.stores.versioned_format import TOMBSTONE, VALUE
+from state.stores.versioned import TOMBSTONE, VALUE
 from state.tables.binary_columns import joined, last_of_each, numbers_at, packed, sliced
 from state.tables.blocks import EntryColumns
 

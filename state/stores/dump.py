@@ -11,7 +11,7 @@ import pyarrow as pa
 from state.stores.codec import split_session_key, split_timestamped, split_window_key
 from state.stores.spec import StoreKind
 from state.stores.task_store import TaskStore
-from state.stores.versioned_format import VALUE
+from state.stores.versioned import VALUE
 
 DUMP_SCHEMA = pa.schema(
     [

@@ -1,9 +1,4 @@
-"""Versioned key-value stores as bytes (KIP-889): every value of a key with the time from which it is valid.
-
-Local key: store(2) ∥ key ∥ timestamp(8); local value: 0x01 ∥ value, or 0x00 for a deletion at that time. One more
-row, whose key is the bare store prefix, holds the store's stream time. Versions that ended before the history are
-pruned at a put of their key; the pruning is local and never reaches the changelog.
-"""
+"""The first byte of a version's local value: a value, or the mark that the key was deleted at that time."""
 
 from __future__ import annotations
 
@@ -12,9 +7,18 @@ from dataclasses import dataclass
 
 from state.stores.codec import MAX_TIME, pack_long
 from state.stores.spec import StoreSpec
-from state.stores.versioned_format import TOMBSTONE, VALUE
 from state.tables.buffer import WriteBuffer
 from state.tables.table import Row
+
+TOMBSTONE = b"\x00"
+VALUE = b"\x01"
+
+
+# --- Versioned key-value stores as bytes (KIP-889): every value of a key with the time from which it is valid.
+#
+# Local key: store(2) ∥ key ∥ timestamp(8); local value: 0x01 ∥ value, or 0x00 for a deletion at that time. One more
+# row, whose key is the bare store prefix, holds the store's stream time. Versions that ended before the history are
+# pruned at a put of their key; the pruning is local and never reaches the changelog.
 
 VALID_TO_UNDEFINED = -1
 """Returned by a put of the newest version: no later version ends it (Kafka Streams: PUT_RETURN_CODE_VALID_TO_UNDEFINED)."""

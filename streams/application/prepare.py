@@ -25,8 +25,7 @@ from streams.topology.check import check_explicit_names
 from streams.topology.graph import Failed, SourceNode
 from streams.topology.patterns import has_patterns, with_matching_topics
 from streams.topology.plan import Plan, SubTopology, build_plan, internal_topics
-from streams.topology.planning.sub_names import check_one_name, possible_names, sub_topology_name
-from streams.topology.planning.sub_topologies import sub_topologies
+from streams.topology.planning.sub_topologies import check_one_name, possible_names, sub_topologies, sub_topology_name
 from streams.topology.topology import Topology
 
 

@@ -18,7 +18,7 @@ from streams.cli.target import Build, TopologyTarget, register
 from streams.config import ErrorPolicy, Mode, StreamsConfig, config_of
 from streams.logs.output import set_up_command
 from streams.logs.settings import LogFormat, LogLevel, LogSettings
-from streams.metrics.serving import check_serving
+from streams.metrics.server import check_serving
 
 if TYPE_CHECKING:
     from streams.topology.topology import Topology

@@ -21,7 +21,7 @@ from streams.cli.console import table_console
 from streams.cli.output import print_json, print_json_line
 from streams.cli.settings import ApplicationOptions, AsJson, Target, reachable
 from streams.cli.target import TopologyTarget
-from streams.cli.topic.times import shown_time
+from streams.cli.topic.lines import shown_time
 from streams.config import StreamsConfig
 from streams.config.durations import age_in_words, to_milliseconds
 from streams.errors import ConfigError

@@ -17,8 +17,7 @@ from streams.dsl.options import NameLike
 from streams.dsl.options.base import Option
 from streams.errors import TopologyError
 from streams.model.typing import K, KeyValuePredicate, V, ValuePredicate
-from streams.operators.stateless.branch import Branch
-from streams.operators.stateless.pass_through import PassThrough
+from streams.operators.stateless import Branch, PassThrough
 from streams.topology.naming import numbered
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import OperatorSpec

@@ -26,9 +26,7 @@ from streams.model.typing import (
     ValuePredicate,
 )
 from streams.operators.processor import AnyProcessor
-from streams.operators.stateless.flat_map import FlatMap, FlatMapValues
-from streams.operators.stateless.map import Map
-from streams.operators.stateless.peek import Peek
+from streams.operators.stateless import FlatMap, FlatMapValues, Map, Peek
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import NodeSpec, OperatorSpec
 from streams.topology.specs.streams import FilterSpec, MapValuesSpec, SelectKeySpec

@@ -1,28 +1,73 @@
-"""The HTTP server of an application's figures: `/metrics` for Prometheus, `/health` and `/ready` for whoever starts programs.
-
-The server answers from threads of its own and reads what the driver has anyway, so a slow client holds up nothing.
-"""
+"""Metrics over HTTP for Prometheus: the text format, the server, and the application that it serves."""
 
 from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from math import isinf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import ThreadingWSGIServer, make_wsgi_app
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
 
+from streams.config import StreamsConfig
 from streams.config.address import Address
 from streams.errors import ConfigError
-from streams.metrics.application import Readiness
-from streams.metrics.prometheus import StreamsCollector
+from streams.metrics.application import ApplicationMetrics, Readiness
+from streams.metrics.catalogue import METRICS, Metric
+from streams.metrics.histogram import Histogram
 from streams.metrics.recorder import MetricsRecorder
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
+# --- An application's figures as Prometheus metrics: a collector that reads them whenever Prometheus asks.
+
+
+class StreamsCollector(Collector):
+    """The metrics of one application.
+
+    Args:
+        read: Gives the figures now.
+    """
+
+    def __init__(self, read: Callable[[], ApplicationMetrics]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterator[Family]:
+        """All metrics, those without any series included."""
+        app = self._read()
+        for metric in METRICS:
+            yield _family(metric, app)
+
+
+def _family(metric: Metric, app: ApplicationMetrics) -> Family:
+    labels = ("app", *metric.labels)
+    if metric.kind == "histogram":
+        histograms = HistogramMetricFamily(metric.name, metric.help, labels=labels)
+        for values, found in metric.series(app):
+            assert isinstance(found, Histogram)
+            buckets = [("+Inf" if isinf(bound) else str(bound), float(count)) for bound, count in found.cumulative()]
+            histograms.add_metric(values, buckets, found.sum_s)
+        return histograms
+    kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    family = kind(metric.name, metric.help, labels=labels)
+    for values, found in metric.series(app):
+        assert not isinstance(found, Histogram)
+        family.add_metric(values, found)
+    return family
+
+
+# --- The HTTP server of an application's figures: `/metrics` for Prometheus, `/health` and `/ready` for whoever starts programs.
+#
+# The server answers from threads of its own and reads what the driver has anyway, so a slow client holds up nothing.
 
 _TEXT = ("Content-Type", "text/plain; charset=utf-8")
 
@@ -110,3 +155,48 @@ def _listening(address: Address, answer: Callable[..., Iterable[bytes]]) -> WSGI
             f"metrics cannot be served at {address}: {error.strerror or error}. Choose another address for the setting metrics "
             f"(--metrics HOST:PORT); port 0 takes a free one"
         ) from error
+
+
+# --- Serves an application's figures as its settings say: to Prometheus, by OpenTelemetry, both, or not at all.
+
+
+def check_serving(config: StreamsConfig) -> None:
+    """Finds out early, before anything else is started, whether the figures can be served.
+
+    Raises:
+        ConfigError: The address is taken, or OpenTelemetry is not installed.
+    """
+    if config.metrics_address is not None and config.metrics_address.port:
+        from streams.metrics.server import check_free
+
+        check_free(config.metrics_address)
+    if config.otel:
+        from streams.metrics.otel import check_installed
+
+        check_installed()
+
+
+@contextmanager
+def serving(config: StreamsConfig, recorder: MetricsRecorder, say: Callable[[str], None]) -> Iterator[None]:
+    """Serves the figures within the block.
+
+    Args:
+        config: The settings.
+        recorder: The figures.
+        say: Shows a message to the user.
+
+    Raises:
+        ConfigError: The address is taken, or OpenTelemetry is not installed.
+    """
+    with ExitStack() as stack:
+        # Imported only where they are wanted, because both take time to import.
+        if config.metrics_address is not None:
+            from streams.metrics.server import MetricsServer
+
+            server = stack.enter_context(MetricsServer(config.metrics_address, recorder))
+            say(f"metrics: http://{server.address}/metrics, /health and /ready")
+        if config.otel:
+            from streams.metrics.otel import OtelExport
+
+            stack.enter_context(OtelExport(recorder))
+        yield

@@ -11,7 +11,7 @@ from __future__ import annotations
 import traceback
 from typing import NamedTuple
 
-from state.kafka.topic_limits import wire_size
+from state.kafka.topics import wire_size
 from streams.model.error_headers import CUT, ERROR_HEADERS
 from streams.model.record import Headers
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from state.changelog.topics import INTERNAL_ENDINGS
 from state.errors import TopicNotFoundError
 from state.kafka.columns import BinaryColumn
-from state.kafka.topic_limits import NO_LIMIT, RECORD_OVERHEAD, UNLIMITED, TopicLimits, wire_size
+from state.kafka.topics import NO_LIMIT, RECORD_OVERHEAD, UNLIMITED, TopicLimits, wire_size
 from streams.errors import ForbiddenTopicError, OversizedRecordError, RefusedRecordError, UnknownTopicError
 from streams.model.record import Headers
 from streams.runtime.event_time import LATEST, checked, in_words

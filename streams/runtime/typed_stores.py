@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from state.kafka.topic_limits import NO_LIMIT, RECORD_OVERHEAD
+from state.kafka.topics import NO_LIMIT, RECORD_OVERHEAD
 from state.stores.spec import StoreKind
 from streams.operators.stores.codec import Codec
 from streams.operators.stores.key_value import TypedKeyValueStore, TypedTimestampedKeyValueStore

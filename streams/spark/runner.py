@@ -27,7 +27,7 @@ from streams.logs.kinds import FAILED, RUNNING, STARTING, STOPPED, STOPPING, TOP
 from streams.logs.output import set_up_program
 from streams.metrics.recorder import START
 from streams.metrics.restores import ReportAddress
-from streams.metrics.serving import serving
+from streams.metrics.server import serving
 from streams.microbatch.job import QueryJob
 from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.spark.broker_watch import BrokerWatch, probe_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from state.kafka.topic_limits import TopicLimits, limits_of
+from state.kafka.topics import TopicLimits, limits_of
 
 
 class MemoryTopics:

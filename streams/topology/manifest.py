@@ -15,7 +15,7 @@ from streams.serdes.base import serde_identity
 from streams.topology.graph import Graph, ProcessorNode, SinkNode, SourceNode, StoreNode
 from streams.topology.hashing import nearest_lasting, topology_hash
 from streams.topology.plan import Plan, SubTopology, plan_alone
-from streams.topology.planning.sub_names import sub_topology_name
+from streams.topology.planning.sub_topologies import sub_topology_name
 
 Manifest: TypeAlias = dict[str, Any]
 

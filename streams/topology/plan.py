@@ -31,9 +31,7 @@ from streams.topology.graph import (
 from streams.topology.hashing import topology_hash
 from streams.topology.planning.batching import Batching, batching
 from streams.topology.planning.column_head import ColumnHead, column_head
-from streams.topology.planning.run_order import in_run_order
-from streams.topology.planning.sub_names import sub_topology_name
-from streams.topology.planning.sub_topologies import sub_topologies
+from streams.topology.planning.sub_topologies import in_run_order, sub_topologies, sub_topology_name
 from streams.topology.planning.task_input import TaskInput, key_serde_of, task_inputs
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from streams.errors import TopologyError
 from streams.topology.drawing import svg
 from streams.topology.graph import Graph
-from streams.topology.mermaid import mermaid
-from streams.topology.text import short_text, topology_text
+from streams.topology.text import mermaid, short_text, topology_text
 from streams.topology.ways import explained
 from streams.wording import described
 

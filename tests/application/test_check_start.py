@@ -21,7 +21,7 @@ from streams.config import StreamsConfig
 from streams.errors import ConfigError, RescaleUnfinishedError, ResetUnfinishedError, TopologyMismatchError
 from streams.topology.change import REFUSED
 from streams.topology.diff import compare
-from streams.topology.planning.run_order import in_run_order
+from streams.topology.planning.sub_topologies import in_run_order
 from streams.topology.topology import Topology
 from tests.application.cluster import Cluster, files
 

@@ -72,7 +72,7 @@ def test_a_missing_attribute_is_reported(streams, module) -> None:
     assert "has no 'bild'" in told(streams("describe", module("told_attribute", "build = 1\n") + ":bild"))
 
 
-@pytest.mark.parametrize("command", [("run", TARGET), ("restore", TARGET), ("reset", "app"), ("broker", "read", "t")])
+@pytest.mark.parametrize("command", [("run", TARGET), ("restore", TARGET), ("reset", "app"), ("topic", "read", "t")])
 def test_an_unreachable_cluster_is_reported_once(streams, capfd, monkeypatch, command: tuple[str, ...]) -> None:
     monkeypatch.setattr("streams.cluster.topics.CONNECT_S", 0.5)
     output = told(streams(*command, "-b", "127.0.0.1:1", "-X", "sasl.password=hidden"))
@@ -117,4 +117,4 @@ def test_a_misspelt_output_leaves_nothing_behind_in_kafka(streams, module, broke
     output = told(streams("run", name, "-a", f"{source}-app", "-b", broker.bootstrap_servers))
     assert "'no-such-output' does not exist" in output
     assert "created topic" not in output
-    assert f"{source}-app" not in streams("broker", "topics", "-b", broker.bootstrap_servers).output
+    assert f"{source}-app" not in streams("topic", "list", "-b", broker.bootstrap_servers).output

@@ -12,7 +12,7 @@ from streams.errors import TopologyMismatchError
 from streams.testing import TopologyTestDriver
 from streams.topology.manifest import manifest
 from streams.topology.plan import SubTopology, build_plan
-from streams.topology.planning.sub_names import check_one_name
+from streams.topology.planning.sub_topologies import check_one_name
 from streams.topology.topology import Topology
 
 

@@ -12,9 +12,7 @@ from state.commit.live import LiveKafka
 from state.errors import ClientFailure, KafkaClientError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.config import ClientConfig
-from state.kafka.output_topics import MAX_AGE_S, MISSING_MAX_AGE_S, LiveTopics
-from state.kafka.topic_limits import BATCH_OVERHEAD, NO_LIMIT
-from state.kafka.topics import TopicInfo
+from state.kafka.topics import BATCH_OVERHEAD, MAX_AGE_S, MISSING_MAX_AGE_S, NO_LIMIT, LiveTopics, TopicInfo
 from tests.conftest import TopicFactory
 
 

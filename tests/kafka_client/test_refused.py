@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from state.errors import AuthorizationError
-from state.kafka import acls, group_member
+from state.kafka import group_member, rights
 
 REQUEST = "Request Request(processor=0, session=org.apache.kafka.network.Session@17, buffer=HeapByteBuffer[pos=290])"
 
@@ -42,9 +42,9 @@ def test_a_group_that_may_not_be_joined_is_a_missing_right(monkeypatch: pytest.M
 
 
 def test_who_may_not_grant_rights_is_told_so_without_the_brokers_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acls, "AdminClient", Refused)
+    monkeypatch.setattr(rights, "AdminClient", Refused)
     with pytest.raises(AuthorizationError) as raised:
-        acls.grant_rights({"bootstrap.servers": "kafka:9093"}, "User:bob", [("topic", "orders", False, ["Read"])])
+        rights.grant_rights({"bootstrap.servers": "kafka:9093"}, "User:bob", [("topic", "orders", False, ["Read"])])
     told = str(raised.value)
     assert "granting rights to 'User:bob' failed: these credentials may not alter ACLs" in told
     assert told.endswith("Cluster authorization failed]")

@@ -10,7 +10,7 @@ import pytest
 from streams.config import load_config
 from streams.errors import ConfigError
 from streams.metrics.catalogue import METRICS
-from streams.metrics.serving import check_serving
+from streams.metrics.server import check_serving
 from tests.metrics.made import recorder, step
 
 pytest.importorskip("opentelemetry.sdk.metrics")

@@ -15,8 +15,7 @@ from streams.config.address import Address
 from streams.errors import ConfigError
 from streams.metrics import catalogue
 from streams.metrics.recorder import START, MetricsRecorder
-from streams.metrics.server import MetricsServer
-from streams.metrics.serving import check_serving, serving
+from streams.metrics.server import MetricsServer, check_serving, serving
 from tests.metrics.made import recorder, step
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from state.errors import TopicNotFoundError
-from state.kafka.topic_limits import BATCH_OVERHEAD, RECORD_OVERHEAD, limits_of, wire_size
+from state.kafka.topics import BATCH_OVERHEAD, RECORD_OVERHEAD, limits_of, wire_size
 from streams import Processor, Record, StreamsBuilder
 from streams.errors import RecordFailedError
 from streams.model.error_headers import CUT, ERROR_HEADERS

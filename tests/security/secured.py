@@ -17,8 +17,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from state.kafka.acls import grant_rights
 from state.kafka.admin import KafkaAdmin
+from state.kafka.rights import grant_rights
 from state.kafka.topics import TopicSpec
 from streams import Consumed, JsonSerde, StreamsBuilder, StringSerde
 from streams.application.rights.needed import NeededRights, Right, needed_rights

@@ -16,8 +16,7 @@ from streams.config import StreamsConfig
 from streams.topology.check import check_topics
 from streams.topology.graph import Failed, Graph, SourceNode
 from streams.topology.plan import internal_topics
-from streams.topology.planning.sub_names import sub_topology_name
-from streams.topology.planning.sub_topologies import sub_topologies
+from streams.topology.planning.sub_topologies import sub_topologies, sub_topology_name
 
 READ, WRITE, CREATE, DELETE, DESCRIBE_CONFIGS = "Read", "Write", "Create", "Delete", "DescribeConfigs"
 _PLAIN = re.compile(r"[A-Za-z0-9_-]*")

@@ -11,7 +11,7 @@ import typer
 from streams.cli.command import OptionGroup
 from streams.cli.settings import ApplicationOptions
 from streams.cli.target import TopologyTarget
-from streams.cli.topic.times import to_timestamp
+from streams.cli.topic.lines import to_timestamp
 from streams.errors import ConfigError
 from streams.topology.graph import Failed
 

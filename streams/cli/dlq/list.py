@@ -10,7 +10,7 @@ from streams.cli.command import command
 from streams.cli.dlq.arguments import ChoiceOptions, DeadLetters, Target, Topic
 from streams.cli.output import print_json, visible
 from streams.cli.settings import ApplicationOptions, AsJson
-from streams.cli.topic.times import shown_time
+from streams.cli.topic.lines import shown_time
 
 if TYPE_CHECKING:
     from state.commit.live import LiveKafka

@@ -10,7 +10,7 @@ from streams.cli.command import command
 from streams.cli.dlq.arguments import DeadLetters, DryRun, Target, Topic, Yes, position
 from streams.cli.output import print_json
 from streams.cli.settings import ApplicationOptions, AsJson
-from streams.cli.topic.times import shown_time, to_timestamp
+from streams.cli.topic.lines import shown_time, to_timestamp
 from streams.errors import ConfigError
 from streams.wording import counted
 

@@ -10,7 +10,7 @@ from streams.cli.command import command
 from streams.cli.dlq.arguments import DeadLetters, Topic, position
 from streams.cli.output import print_json, visible, visible_bytes
 from streams.cli.settings import ApplicationOptions, AsJson
-from streams.cli.topic.times import shown_time
+from streams.cli.topic.lines import shown_time
 from streams.errors import ConfigError
 
 if TYPE_CHECKING:

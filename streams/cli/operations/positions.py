@@ -21,7 +21,7 @@ from streams.application.reset_checkpoint import check_no_reset
 from streams.application.reset_positions import Wanted, parse_offsets
 from streams.checkpoint.files import LocalFiles
 from streams.cli.command import OptionGroup
-from streams.cli.topic.times import to_timestamp
+from streams.cli.topic.lines import to_timestamp
 from streams.config import StreamsConfig
 from streams.config.durations import to_milliseconds
 from streams.errors import ConfigError

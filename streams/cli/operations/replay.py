@@ -15,10 +15,10 @@ from streams.cli.operations.positions import duration_ms
 from streams.cli.run import Format, Level, MetricsAddress, run_topology, set_up_logs
 from streams.cli.settings import ApplicationOptions, Target, reachable
 from streams.cli.target import TopologyTarget
-from streams.cli.topic.times import to_timestamp
+from streams.cli.topic.lines import to_timestamp
 from streams.config import StreamsConfig
 from streams.errors import ConfigError
-from streams.metrics.serving import check_serving
+from streams.metrics.server import check_serving
 from streams.topology.replayed import calls_outside, rows_topic, with_own_outputs
 from streams.topology.topology import Topology
 

@@ -10,7 +10,7 @@ from streams.cli.command import command
 from streams.cli.connection import ClusterOptions
 from streams.cli.output import print_json
 from streams.cli.settings import AsJson
-from streams.cli.topic.times import shown_time
+from streams.cli.topic.lines import shown_time
 from streams.source.pauses import WHOLE, Pauses
 
 Application = Annotated[str, typer.Argument(metavar="APP", help="The application's id.", show_default=False)]

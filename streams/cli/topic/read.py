@@ -12,7 +12,7 @@ from streams.cli.command import command
 from streams.cli.connection import ClusterOptions
 from streams.cli.output import print_json_line
 from streams.cli.topic.arguments import SerdeOptions, Topic
-from streams.cli.topic.serdes import topic_serdes
+from streams.cli.topic.lines import topic_serdes
 from streams.errors import ConfigError
 
 
@@ -42,7 +42,7 @@ def read(
     Control characters are shown as escapes. Counts, windowed keys and other binary data become readable with --topology, or
     with --key-serde and --value-serde.
     """
-    from streams.cli.topic.shown import RecordPrinter
+    from streams.cli.topic.lines import RecordPrinter
     from streams.cluster.records import Begin, read_records
 
     printer = RecordPrinter(topic, topic_serdes(serdes, topic), timestamps=timestamps, headers=headers)

@@ -9,9 +9,7 @@ import typer
 from streams.cli.command import command
 from streams.cli.connection import ClusterOptions
 from streams.cli.topic.arguments import SerdeOptions, Topic, pairs
-from streams.cli.topic.input import LineFormat, records_of
-from streams.cli.topic.serdes import topic_serdes
-from streams.cli.topic.times import to_timestamp
+from streams.cli.topic.lines import LineFormat, records_of, to_timestamp, topic_serdes
 from streams.wording import counted
 
 

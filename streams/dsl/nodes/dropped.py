@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.errors import TopologyError
-from streams.operators.stateless.pass_through import PassThrough
+from streams.operators.stateless import PassThrough
 from streams.serdes.base import Serde
 from streams.topology.graph import ProcessorNode, SourceNode
 from streams.topology.naming import stateless_name

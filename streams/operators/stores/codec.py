@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from orjson import loads
 
 from state.kafka.columns import BinaryColumn
-from state.kafka.topic_limits import NO_LIMIT
+from state.kafka.topics import NO_LIMIT
 from state.tables.binary_columns import sliced
 from streams.errors import OversizedRowError
 from streams.model.record import ValueAndTimestamp

@@ -1,19 +1,33 @@
-"""The columns that leave a source of a reader: behind the operators that work on columns, with their keys, for each entry."""
+"""Readers of columns: from the bytes of a range to rows of fields, through the filters and mappers that are expressions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
+from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from state.kafka.columns import RecordColumns
+from streams.model.expressions.fields import ValueFields
+from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, FieldColumn
+from streams.operators.expressions.evaluate import Bools, Frame, computed, true_rows
+from streams.runtime.counters import Counters
 from streams.runtime.handlers import Stage
-from streams.runtime.reader.column_steps import Columns, Failure, run_steps, without
 from streams.runtime.reader.new_keys import written_keys
+from streams.runtime.reader.route import tasks_of
+from streams.runtime.rows import NULL, SCALAR
 from streams.runtime.step_context import SourceRows, StepContext
 from streams.topology.plan import SubTopology
+from streams.topology.planning.column_head import ColumnStep
 from streams.topology.planning.task_input import TaskInput
+from streams.topology.specs.base import Keeps, Keys
+
+# --- The columns that leave a source of a reader: behind the operators that work on columns, with their keys, for each entry.
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +84,221 @@ class ColumnReader:
         position = len(self._steps) + entry.index
         failures += (Failure(row, position, entry.node, error) for row, error in failed.items())
         return EntryColumns(replace(columns, rows=without(columns.rows, failed)), keys)
+
+
+# --- Head operators on columns: filters, mappers of values and new keys by expressions, for all records of a piece at once.
+#
+# The results, errors and counters are those of the same operators record by record (`streams.operators.stateless`).
+
+
+class Failure(NamedTuple):
+    """A record that an operator failed for: the row, the operator's position and name, the error."""
+
+    row: int
+    position: int
+    node: str
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The fields of the records behind a node.
+
+    Attributes:
+        fields: Columns by path.
+        null_values: bool[n]: whether a value is null.
+        without_fields: bool[n]: whether a value is a text, a number or the like.
+        rows: bool[n]: the records that have come so far.
+        keys: The new keys; None: the records have those of the source.
+    """
+
+    fields: Mapping[str, FieldColumn]
+    null_values: Bools
+    without_fields: Bools
+    rows: Bools
+    keys: FieldColumn | None = None
+
+    @property
+    def flags(self) -> dict[str, Bools]:
+        """The flags of whole values, by the names of the columns."""
+        return {NULL: self.null_values, SCALAR: self.without_fields}
+
+    def frame(self) -> Frame:
+        """The fields, for expressions."""
+        return Frame(len(self.rows), self.fields, self.without_fields if self.without_fields.any() else None)
+
+
+def run_steps(
+    steps: Sequence[ColumnStep], source: str, columns: Columns, counters: Counters
+) -> tuple[dict[str, Columns], list[Failure]]:
+    """Runs the operators behind a source.
+
+    Args:
+        steps: The operators, parents first.
+        source: The source's name.
+        columns: What the source reads.
+        counters: Gets the numbers of records in and out of each operator.
+
+    Returns:
+        The columns behind the source and each operator, and the failures.
+    """
+    behind = {source: columns}
+    failures: list[Failure] = []
+    for position, step in enumerate(steps):
+        above = behind[step.parent]
+        failed: dict[int, Exception] = {}
+        does = step.does
+        if isinstance(does, Keeps):
+            made = _kept(does, above, failed)
+        elif isinstance(does, Keys):
+            made = _keyed(does, above, failed)
+        else:
+            made = _mapped(does, step, above, failed)
+        behind[step.node] = made
+        counters.add(f"in:{step.node}", int(above.rows.sum()))
+        counters.add(f"out:{step.node}", int(made.rows.sum()))
+        failures += (Failure(row, position, step.node, error) for row, error in failed.items())
+    return behind, failures
+
+
+def _kept(does: Keeps, above: Columns, failed: dict[int, Exception]) -> Columns:
+    true = true_rows(does.where, above.frame(), above.rows, failed)
+    rows = above.rows & (~true if does.negate else true)
+    return replace(above, rows=without(rows, failed))
+
+
+def _keyed(does: Keys, above: Columns, failed: dict[int, Exception]) -> Columns:
+    keys = computed(does.key, above.frame(), above.rows, failed)
+    return replace(above, rows=without(above.rows, failed), keys=keys)
+
+
+def _mapped(does: ValueFields, step: ColumnStep, above: Columns, failed: dict[int, Exception]) -> Columns:
+    rows = above.rows & ~above.null_values  # a null value stays null
+    if above.without_fields.any():
+        rows = _fail_without_fields(does, above.without_fields, rows, failed)
+    frame = above.frame()
+    made: dict[str, FieldColumn] = {}
+    for name, expression in does.computed:
+        errors: dict[int, Exception] = {}
+        made[name] = _null_where(above.null_values, computed(expression, frame, rows, errors))
+        rows = without(rows, errors)
+        failed.update(errors)
+    moved = {behind: above.fields[before] for behind, before in step.moved if before in above.fields}
+    kept = without(above.rows, failed)
+    return Columns({**moved, **made}, above.null_values, np.zeros(len(kept), np.bool_), kept, above.keys)
+
+
+def _fail_without_fields(does: ValueFields, without: Bools, rows: Bools, failed: dict[int, Exception]) -> Bools:
+    """Fails the values that have no fields as the mapper does for each."""
+    try:
+        does("")
+    except Exception as error:
+        failed.update(dict.fromkeys(np.flatnonzero(rows & without).tolist(), error))
+        return rows & ~without
+    return rows
+
+
+def _null_where(null: Bools, column: FieldColumn) -> FieldColumn:
+    if not null.any():
+        return column
+    texts = column.texts
+    if texts is not None:
+        texts = pc.if_else(pa.array(null), pa.scalar(None, pa.binary()), texts)
+    return FieldColumn(np.where(null, np.uint8(ABSENT), column.kinds), column.ints, column.floats, texts)
+
+
+def without(rows: Bools, failed: Mapping[int, Exception]) -> Bools:
+    """The records but those that have failed."""
+    if not failed:
+        return rows
+    rows = rows.copy()
+    rows[list(failed)] = False
+    return rows
+
+
+# --- The reader's side of a columns entry: the key and the declared fields of each record, split by task.
+#
+# Keys are sent dictionary-encoded, because an aggregate sees few distinct keys, and groups by their codes. A field's cells are
+# sent as up to three columns (integers, numbers with a fraction, JSON text), each only if it has cells, so that
+# integers stay exact up to 64 bits at no other cost.
+
+
+def field_rows(
+    columns: RecordColumns,
+    new_keys: pa.DictionaryArray | None,
+    timestamps: npt.NDArray[np.int64],
+    seq: int,
+    fields: Mapping[str, FieldColumn],
+    flags: Mapping[str, npt.NDArray[np.bool_]],
+    tasks: int,
+    with_source: bool,
+) -> tuple[pa.RecordBatch, npt.NDArray[np.int32]]:
+    """Rows of decoded fields.
+
+    Args:
+        columns: The records.
+        new_keys: The keys, if they are not the records' own.
+        timestamps: Event times.
+        seq: `seq` of all rows.
+        fields: Decoded fields by path.
+        flags: bool[n] each: `NULL`, whether a value is null, and `SCALAR`, whether it has no fields.
+        tasks: Number of tasks.
+        with_source: Include the original values.
+
+    Returns:
+        The rows, and the task of each.
+    """
+    keys = columns.keys.dictionary_encode() if new_keys is None else new_keys
+    arrays: dict[str, pa.Array] = {
+        "offset": pa.array(columns.offsets),
+        "seq": pa.array(np.full(len(columns), seq, np.int32)),
+        "timestamp": pa.array(timestamps),
+        "key": keys,
+    }
+    arrays.update({name: pa.array(flag) for name, flag in flags.items() if flag.any()})
+    for path, field in fields.items():
+        arrays.update(_cells(path, field))
+    if with_source:
+        arrays["source_value"] = columns.values
+    if new_keys is not None:
+        arrays["source_key"] = columns.keys if with_source else pa.nulls(len(columns))
+    if columns.headers is not None:
+        arrays["headers"] = columns.headers
+    return pa.RecordBatch.from_pydict(arrays), _routes(keys, columns.partition, tasks)
+
+
+def _cells(path: str, field: FieldColumn) -> dict[str, pa.Array]:
+    columns: dict[str, pa.Array] = {}
+    is_int, is_float = field.kinds == INT, field.kinds == FLOAT
+    if is_int.any():
+        columns[f"i:{path}"] = pa.array(field.ints, mask=~is_int)
+    if is_float.any():
+        columns[f"d:{path}"] = pa.array(field.floats, mask=~is_float)
+    if field.texts is not None:
+        columns[f"j:{path}"] = field.texts
+    return columns
+
+
+def _routes(keys: pa.DictionaryArray, partition: int, tasks: int) -> npt.NDArray[np.int32]:
+    """Task of each row, hashing each distinct key once."""
+    of_keys = np.append(tasks_of(keys.dictionary, partition, tasks), np.int32(partition % tasks))
+    codes = keys.indices.fill_null(len(keys.dictionary)).to_numpy()
+    routes: npt.NDArray[np.int32] = of_keys[codes]
+    return routes
+
+
+def compact_keys(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Reduce the keys' dictionary, if any, to what these rows use: a task need not get all keys."""
+    at = rows.schema.get_field_index("key")
+    keys = rows.column(at)
+    if not pa.types.is_dictionary(keys.type):
+        return rows
+    codes, dictionary = keys.indices, keys.dictionary
+    used = pc.unique(codes.drop_null())
+    if len(used) == len(dictionary):
+        return rows
+    place = np.zeros(len(dictionary), np.int32)
+    place[used.to_numpy()] = np.arange(len(used), dtype=np.int32)
+    missing = None if codes.null_count == 0 else codes.is_null().to_numpy(zero_copy_only=False)
+    codes = pa.array(place[codes.fill_null(0).to_numpy()], mask=missing)
+    return rows.set_column(at, "key", pa.DictionaryArray.from_arrays(codes, dictionary.take(used)))

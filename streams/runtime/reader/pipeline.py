@@ -20,7 +20,7 @@ from streams.runtime.counters import Counters
 from streams.runtime.event_time import UNKNOWN_NOW
 from streams.runtime.node_context import NodeContext, Receiver
 from streams.runtime.nodes import NodeRunner
-from streams.runtime.reader.field_rows import compact_keys
+from streams.runtime.reader.column_reader import compact_keys
 from streams.runtime.reader.head_run import ReaderContext, number_anew
 from streams.runtime.reader.route import split_by_task, tasks_of
 from streams.runtime.reader.source_reader import SourceReader

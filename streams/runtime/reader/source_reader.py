@@ -13,9 +13,7 @@ import pyarrow as pa
 from state.kafka.columns import RecordColumns
 from streams.model.record import Record
 from streams.runtime.nodes import NodeRunner
-from streams.runtime.reader.column_reader import ColumnReader, EntryColumns
-from streams.runtime.reader.column_steps import Columns
-from streams.runtime.reader.field_rows import field_rows
+from streams.runtime.reader.column_reader import ColumnReader, Columns, EntryColumns, field_rows
 from streams.runtime.reader.json_fields import JsonFields, read_fields
 from streams.runtime.reader.route import tasks_of
 from streams.runtime.reader.task_inputs import BRANCH_BITS, RowNumbering

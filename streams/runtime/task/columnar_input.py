@@ -18,7 +18,7 @@ from streams.operators.encoded_values import EncodedValues
 from streams.runtime.current_record import at_record, may_be_the_records_fault
 from streams.runtime.rows import RowBatch
 from streams.runtime.step_context import SourceRows, StepContext
-from streams.runtime.task.row_order import TaskRows, merged
+from streams.runtime.task.merge import TaskRows, merged
 from streams.runtime.values import load_value
 from streams.serdes.base import Serde
 from streams.serdes.columns import normal_cells, read_all, reads_alone

@@ -13,7 +13,7 @@ import pyarrow as pa
 from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, TEXT, ColumnRows, FieldColumn
 from streams.runtime.rows import NULL, SCALAR, RowBatch
 from streams.runtime.step_context import SourceRows
-from streams.runtime.task.row_order import columns_as_raw, merged
+from streams.runtime.task.merge import columns_as_raw, merged
 
 
 def column_rows(batches: Sequence[RowBatch], paths: Sequence[str]) -> ColumnRows:

@@ -25,7 +25,7 @@ from streams.runtime.settings import TaskSettings
 from streams.runtime.step_context import StepContext
 from streams.runtime.task.collector import SendBatch
 from streams.runtime.task.idle import idle_ms
-from streams.runtime.task.row_order import TaskRows, admit, in_order
+from streams.runtime.task.merge import TaskRows, admit, in_order
 from streams.runtime.task.task_graph import TaskGraph
 from streams.runtime.typed_stores import StoreProvider, typed_stores
 from streams.topology.plan import SubTopology

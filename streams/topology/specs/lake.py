@@ -8,7 +8,7 @@ from streams.model.row_layout import RowLayout
 from streams.operators.columnar import BatchProcessor
 from streams.operators.operator_batches import OperatorBatches
 from streams.operators.processor import AnyProcessor
-from streams.operators.stateless.to_rows import ToRows
+from streams.operators.stateless import ToRows
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import NodeSpec
 

@@ -21,10 +21,7 @@ from streams.operators.process.user_processor import UserProcessor
 from streams.operators.processor import AnyProcessor
 from streams.operators.retry.attempts import Attempts
 from streams.operators.retry.retrying import Retrying
-from streams.operators.stateless.filter import Filter
-from streams.operators.stateless.map import SelectKey
-from streams.operators.stateless.map_values import MapValues
-from streams.operators.stateless.pass_through import PassThrough
+from streams.operators.stateless import Filter, MapValues, PassThrough, SelectKey
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import ColumnFunction, Keeps, Keys, NodeSpec, Parameters
 

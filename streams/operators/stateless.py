@@ -1,0 +1,295 @@
+"""Operators without state: filter, map, flat_map, peek, branch, and rows for lake sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from streams.model.record import Record
+from streams.model.row_layout import RowLayout, RowMaker
+from streams.operators.columnar import ColumnarBatch, KeyColumn
+from streams.operators.operator import Operator
+from streams.operators.operator_batches import call_each
+from streams.serdes.base import shown
+from streams.users_code import line_of
+
+# --- Checks of the results of users' functions in stateless operators.
+
+
+def wrong_result(fn: Callable[..., Any], operator: str, wanted: str, gave: object) -> TypeError:
+    """The error for a function's wrong result, with the line where the function begins."""
+    line = line_of(fn)
+    where = f" ({line})" if line else ""
+    return TypeError(f"{operator} must give {wanted}, it gave {shown(gave)}{where}")
+
+
+def pair(fn: Callable[..., Any], operator: str, wanted: str, gave: Any) -> tuple[Any, Any]:
+    """Key and value of a result that is not a tuple: a list or another sequence of two; text and dicts are refused."""
+    if not isinstance(gave, str | bytes | dict | set):
+        try:
+            key, value = gave
+        except (TypeError, ValueError):
+            pass
+        else:
+            return key, value
+    raise wrong_result(fn, operator, wanted, gave)
+
+
+def items(fn: Callable[..., Any], operator: str, wanted: str, gave: Iterable[Any]) -> Iterator[Any]:
+    """The results of one record, one after the other."""
+    try:
+        return iter(gave)
+    except TypeError:
+        raise wrong_result(fn, operator, f"{wanted}, [] for none", gave) from None
+
+
+# --- `merge`, and the internal joints of other operators (Kafka Streams: `PassThrough`).
+
+
+class PassThrough(Operator):
+    """Forwards every record of every parent unchanged."""
+
+    def process(self, record: Record) -> None:
+        """Forward the record."""
+        self.ctx.forward(record)
+
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """Forward the records."""
+        self.ctx.forward_batch(batch)
+
+
+# --- `peek` and `foreach` (Kafka Streams: `KStreamPeek`).
+
+
+class Peek(Operator):
+    """Calls a function for each record and forwards the record unchanged; `foreach` is a peek without children.
+
+    Args:
+        fn: `(key, value) -> anything`. May see a record more than once, because a failed step is repeated.
+    """
+
+    def __init__(self, fn: Callable[[Any, Any], object]) -> None:
+        self.fn = fn
+
+    def process(self, record: Record) -> None:
+        """Call, then forward."""
+        self.fn(record.key, record.value)
+        self.ctx.forward(record)
+
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """Call for all records, then forward them."""
+        records, _ = call_each(self.ctx, batch, self.fn)
+        self.ctx.forward_batch(records)
+
+
+# --- `filter` and `filter_not` (Kafka Streams: `KStreamFilter`).
+
+
+class Filter(Operator):
+    """Forwards the records for which the predicate is true, or false.
+
+    Args:
+        predicate: `(key, value) -> bool`; null keys and values are passed to it.
+        negate: True for `filter_not`.
+    """
+
+    def __init__(self, predicate: Callable[[Any, Any], bool], negate: bool = False) -> None:
+        self.predicate = predicate
+        self.negate = negate
+
+    def process(self, record: Record) -> None:
+        """Forward or leave out."""
+        if self._passes(record.key, record.value):
+            self.ctx.forward(record)
+
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """Forward those that pass."""
+        records, passes = call_each(self.ctx, batch, self._passes)
+        self.ctx.forward_batch(records if all(passes) else records.take(np.flatnonzero(passes)))
+
+    def _passes(self, key: Any, value: Any) -> bool:
+        return bool(self.predicate(key, value)) is not self.negate
+
+
+# --- `map` and `select_key`: one record in, one out, under another key (Kafka Streams: `KStreamMap`).
+
+
+class Map(Operator):
+    """Maps each record to a new key and value.
+
+    Args:
+        fn: `(key, value) -> (key, value)`.
+    """
+
+    def __init__(self, fn: Callable[[Any, Any], tuple[Any, Any]]) -> None:
+        self.fn = fn
+
+    def process(self, record: Record) -> None:
+        """Forward the result, with the record's timestamp and headers."""
+        key, value = self._mapped(record.key, record.value)
+        self.ctx.forward(Record(key, value, record.timestamp, record.headers))
+
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """Forward the results."""
+        records, pairs = call_each(self.ctx, batch, self._mapped)
+        keys = KeyColumn.of([key for key, _ in pairs])
+        self.ctx.forward_batch(replace(records, keys=keys, values=[value for _, value in pairs]))
+
+    def _mapped(self, key: Any, value: Any) -> tuple[Any, Any]:
+        made = self.fn(key, value)
+        return made if type(made) is tuple and len(made) == 2 else pair(self.fn, "map", "a tuple (key, value)", made)
+
+
+class SelectKey(Operator):
+    """Maps each record to a new key.
+
+    Args:
+        fn: `(key, value) -> key`.
+    """
+
+    def __init__(self, fn: Callable[[Any, Any], Any]) -> None:
+        self.fn = fn
+
+    def process(self, record: Record) -> None:
+        """Forward the result, with the record's value, timestamp and headers."""
+        self.ctx.forward(record.with_key(self.fn(record.key, record.value)))
+
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """Forward the results."""
+        records, keys = call_each(self.ctx, batch, self.fn)
+        self.ctx.forward_batch(replace(records, keys=KeyColumn.of(keys)))
+
+
+# --- `map_values` (Kafka Streams: `KStreamMapValues`).
+
+
+class MapValues(Operator):
+    """Maps each record to a new value; the key, and so the task, stays.
+
+    Args:
+        fn: `(key, value) -> value`; called for null values too.
+    """
+
+    def __init__(self, fn: Callable[[Any, Any], Any]) -> None:
+        self.fn = fn
+
+    def process(self, record: Record) -> None:
+        """Forward the result, with the record's key, timestamp and headers."""
+        self.ctx.forward(record.with_value(self.fn(record.key, record.value)))
+
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """Forward the results."""
+        records, values = call_each(self.ctx, batch, self.fn)
+        self.ctx.forward_batch(records.with_values(values))
+
+
+# --- `flat_map` and `flat_map_values`: any number of records out of one (Kafka Streams: `KStreamFlatMap`).
+
+
+class FlatMap(Operator):
+    """Maps each record to any number of records.
+
+    Args:
+        fn: `(key, value) -> iterable of (key, value)`.
+    """
+
+    def __init__(self, fn: Callable[[Any, Any], Iterable[tuple[Any, Any]]]) -> None:
+        self.fn = fn
+
+    def process(self, record: Record) -> None:
+        """Forward the results, with the record's timestamp and headers."""
+        made = self.fn(record.key, record.value)
+        for one in items(self.fn, "flat_map", "a list of tuples (key, value)", made):
+            key, value = (
+                one
+                if type(one) is tuple and len(one) == 2
+                else pair(self.fn, "flat_map", "a list of tuples (key, value)", one)
+            )
+            self.ctx.forward(Record(key, value, record.timestamp, record.headers))
+
+
+class FlatMapValues(Operator):
+    """Maps each record to any number of values under the same key.
+
+    Args:
+        fn: `(key, value) -> iterable of values`.
+    """
+
+    def __init__(self, fn: Callable[[Any, Any], Iterable[Any]]) -> None:
+        self.fn = fn
+
+    def process(self, record: Record) -> None:
+        """Forward the results, with the record's key, timestamp and headers."""
+        made = self.fn(record.key, record.value)
+        for value in items(self.fn, "flat_map_values", "a list of values", made):
+            self.ctx.forward(record.with_value(value))
+
+
+# --- `split().branch(...)` (Kafka Streams: `KStreamBranch`).
+
+
+class Branch(Operator):
+    """Sends each record to the child of the first predicate that is true, or to none.
+
+    Args:
+        predicates: `(key, value) -> bool` each; None is true for every record (default branch).
+        children: Names of the children, one for each predicate.
+    """
+
+    def __init__(self, predicates: Sequence[Callable[[Any, Any], bool] | None], children: Sequence[str]) -> None:
+        self.branches = tuple(zip(predicates, children, strict=True))
+
+    def process(self, record: Record) -> None:
+        """Forward to the first match."""
+        child = self._first_match(record.key, record.value)
+        if child is not None:
+            self.ctx.forward(record, child)
+
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """Forward to the first matches."""
+        records, chosen = call_each(self.ctx, batch, self._first_match)
+        for _, child in self.branches:
+            rows = [row for row, one in enumerate(chosen) if one == child]
+            self.ctx.forward_batch(records.take(np.array(rows, np.int64)), child)
+
+    def _first_match(self, key: Any, value: Any) -> str | None:
+        for predicate, child in self.branches:
+            if predicate is None or predicate(key, value):
+                return child
+        return None
+
+
+# --- The operator in front of a lake sink: each record becomes a row of the sink's columns.
+#
+# A record that does not fit is the record's fault, so the processing policy decides (fail, skip, dead letter), and a lake sink
+# itself meets no bad records any more.
+
+
+class ToRows(Operator):
+    """Maps each record to the key and the row that the sink's internal topic has.
+
+    Args:
+        layout: The columns.
+    """
+
+    def __init__(self, layout: RowLayout) -> None:
+        self._rows = RowMaker(layout)
+
+    def process(self, record: Record) -> None:
+        """Forward the row, with the record's timestamp; headers are no part of a table."""
+        key, row = self._rows.row(record)
+        self.ctx.forward(Record(key, row, record.timestamp))
+
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """Forward the rows."""
+        times = iter(batch.timestamps.tolist())
+
+        def row(key: Any, value: Any) -> tuple[Any, Any]:
+            return self._rows.row(Record(key, value, next(times)))
+
+        records, rows = call_each(self.ctx, batch, row)
+        keys = KeyColumn.of([key for key, _ in rows])
+        self.ctx.forward_batch(replace(records, keys=keys, values=[value for _, value in rows], headers=None))

@@ -1,1 +1,0 @@
-"""Operators without state: one record in, any number out."""
