@@ -15,7 +15,7 @@ def range_records(
     offsets: OffsetRange,
     chunk_records: int,
     *,
-    max_bytes: int,
+    max_bytes: int | None,
     bulk: bool,
     prefetch_bytes: int,
 ) -> Iterator[RecordColumns]:
@@ -25,7 +25,7 @@ def range_records(
         client: Client properties of librdkafka.
         offsets: The range.
         chunk_records: How many records a piece has at most.
-        max_bytes: The planned size of the micro-batch, over all ranges.
+        max_bytes: The planned size of the micro-batch, over all ranges; None: it may have any size, as nobody keeps its pieces.
         bulk: Use librdkafka's C API instead of the ordinary client.
         prefetch_bytes: How much the process may prefetch.
 
@@ -35,4 +35,5 @@ def range_records(
     reader = shared_reader(
         client, offsets.topic, offsets.partition, offsets.start, bulk=bulk, prefetch_bytes=prefetch_bytes
     )
-    return bounded(reader.read(offsets.end, chunk_records), offsets, max_bytes)
+    pieces = reader.read(offsets.end, chunk_records)
+    return pieces if max_bytes is None else bounded(pieces, offsets, max_bytes)

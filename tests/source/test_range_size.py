@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pytest
 
@@ -12,11 +13,14 @@ from state.kafka.columns import RecordColumns
 from streams.errors import RangeTooLargeError
 from streams.microbatch.job import DEFAULT_MEMORY
 from streams.microbatch.partitions import PlannedRange
+from streams.model.row_layout import Origin, RowLayout, TableColumn
+from streams.model.table_columns import ScalarType
 from streams.source import range_records, range_size
 from streams.source.offsets import OffsetRange
 from streams.source.planner import SourceSpec
 from streams.source.range_size import bounded
 from streams.spark import read
+from streams.spark.lake import read as lake
 
 
 def piece(first: int, records: int, size: int) -> RecordColumns:
@@ -74,3 +78,17 @@ def test_the_reader_of_a_task_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RangeTooLargeError, match="max_bytes_per_trigger = 20,000"):
         list(read.read_partition(b"", PlannedRange("batch", "id", OffsetRange("t", 3, 0, 1_000))))
     assert len(taken) < 100
+
+
+def test_rows_of_a_lake_sink_may_be_as_large_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = RowLayout((TableColumn("note", ScalarType("STRING"), Origin.FIELD),))
+    row = orjson.dumps({"note": "x" * 1_000})
+    large = [RecordColumns("t", 3, np.arange(10), np.arange(10), pa.nulls(10, pa.binary()), pa.array([row] * 10))] * 20
+    monkeypatch.setattr(range_size, "NEVER_TOO_LARGE", 0)
+    monkeypatch.setattr(
+        range_records, "shared_reader", lambda *_, **__: SimpleNamespace(read=lambda end, most: iter(large))
+    )
+    job = SimpleNamespace(layout=layout, client={}, bulk_io=False, prefetch_bytes=1, max_bytes=20_000)
+    monkeypatch.setattr(lake, "_load", lambda payload: job)
+    planned = PlannedRange("batch", "id", OffsetRange("t", 3, 0, 200))
+    assert sum(batch.num_rows for batch in lake.read_rows(b"", [planned])) == 200

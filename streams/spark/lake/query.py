@@ -189,7 +189,6 @@ class LakeRun:
         job = RowsJob(
             sink.layout,
             config.client,
-            spec.max_bytes,
             config.bulk_io,
             memory.prefetch_bytes,
             config.logs,

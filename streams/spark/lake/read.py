@@ -30,7 +30,7 @@ def read_rows(payload: bytes, planned: Sequence[PlannedPartition]) -> Iterator[p
             job.client,
             one.offsets,
             CHUNK_RECORDS,
-            max_bytes=job.max_bytes,
+            max_bytes=None,  # Spark writes rows while it gets them
             bulk=job.bulk_io,
             prefetch_bytes=job.prefetch_bytes,
         )

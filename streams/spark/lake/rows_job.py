@@ -16,7 +16,6 @@ class RowsJob:
     Attributes:
         layout: The columns.
         client: Librdkafka client properties; excluded from `repr`.
-        max_bytes: The planned size of a batch.
         bulk_io: Use librdkafka's C API instead of the ordinary client.
         prefetch_bytes: How much a process may prefetch.
         logs: What the processes write to standard error.
@@ -26,7 +25,6 @@ class RowsJob:
 
     layout: RowLayout
     client: Mapping[str, str] = field(repr=False)
-    max_bytes: int
     bulk_io: bool
     prefetch_bytes: int
     logs: LogSettings
