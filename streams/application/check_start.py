@@ -13,14 +13,18 @@ from state.changelog.topics import commits_topic
 from state.commit.last_marker import MarkerLog
 from state.errors import ChangelogMismatchError
 from state.kafka.admin import KafkaAdmin
+from state.kafka.topics import TopicPartition
 from streams.application.newest_marker import newest_markers
 from streams.application.prepare import Application
 from streams.application.rescale.notes import check_no_rescale
 from streams.application.reset_checkpoint import check_no_reset
 from streams.application.topology_manifest import described_repartitions, own_manifest
+from streams.checkpoint.files import LocalFiles, is_local
+from streams.checkpoint.log import confirmed_end
 from streams.errors import TopologyMismatchError
 from streams.topology.change import REFUSED
 from streams.topology.diff import compare_plan
+from streams.topology.graph import InternalTopic
 from streams.topology.plan import Plan
 
 
@@ -123,15 +127,32 @@ def check_all_read(application: Application, kept: Mapping[str, Any], admin: Kaf
     Raises:
         TopologyMismatchError: Some records are unread.
     """
-    app = application.config.application_id
+    config = application.config
+    app = config.application_id
     gone = described_repartitions(kept, app) - application.plan.repartition_topics.keys()
-    unread = application.unread(admin, gone)
+    sinks = {InternalTopic(name).topic_name(app): name for name in kept.get("lake_sinks", ())}
+    unread = application.unread(admin, gone, _confirmed(config.checkpoint_dir, sinks))
     if unread:
+        dropped = ", ".join(
+            f"`streams reset {app} --drop-sink {sinks[topic]}`" for topic in sorted(unread & sinks.keys())
+        )
         raise TopologyMismatchError(
             f"{', '.join(sorted(unread))}: the old program of {app} has written there what it has not read again yet, and this one "
             f"does not know the topic: it would be lost. Nothing was written. Let the old program run until its lag is 0, then "
-            f"start this one."
+            f"start this one{f'; or give up what waits there with {dropped}' if dropped else ''}."
         )
+
+
+def _confirmed(checkpoint_dir: str, sinks: Mapping[str, str]) -> dict[TopicPartition, int]:
+    """What functions of foreach_batch have got, by the checkpoint: versions before the note in Kafka have left no other trace.
+
+    Args:
+        checkpoint_dir: The application's checkpoint.
+        sinks: Internal topic -> the lake sink's name.
+    """
+    files = LocalFiles(checkpoint_dir)
+    ends = {topic: confirmed_end(files, name, topic) for topic, name in sinks.items() if is_local(checkpoint_dir)}
+    return {(topic, n): at for topic, end in ends.items() if end for n, at in enumerate(end.offsets)}
 
 
 def _has_committed(kept: Mapping[str, Any], application_id: str, admin: KafkaAdmin) -> bool:

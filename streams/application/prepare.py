@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from state.changelog.topics import commits_topic, ensure_changelogs, ensure_commits, ensure_repartition
@@ -94,13 +95,23 @@ class Application:
 
         return tuple(prepared for prepared in self.subs if behind(prepared.sub))
 
-    def unread(self, admin: KafkaAdmin, topics: Iterable[str]) -> set[str]:
-        """Those of the given repartition topics that have unread records."""
+    def unread(
+        self, admin: KafkaAdmin, topics: Iterable[str], known: Mapping[TopicPartition, int] = MappingProxyType({})
+    ) -> set[str]:
+        """Those of the given repartition topics that have unread records.
+
+        Args:
+            admin: Asks Kafka.
+            topics: The topics.
+            known: Positions that are known from elsewhere.
+        """
         ends = _written_ends(admin, topics)
         read = admin.group_offsets(self.config.application_id, list(ends)) if ends else {}
-        # What was read is deleted soon; a lake sink has no positions in the group, only these.
+        # What was read is deleted soon; the sink of a Delta table has no positions in the group, only these.
         begins = admin.begin_offsets(ends) if ends else {}
-        return {place[0] for place, end in ends.items() if max(read.get(place, 0), begins[place]) < end}
+        return {
+            place[0] for place, end in ends.items() if max(read.get(place, 0), begins[place], known.get(place, 0)) < end
+        }
 
     def ends(self, admin: KafkaAdmin, time_ms: int | None = None) -> dict[tuple[str, int], int]:
         """The end offsets of the external source topics, by topic and partition.

@@ -3,22 +3,26 @@
 Only topics that provably belong to the application (`belongings`) are deleted; inputs and outputs stay. The order: changelogs
 and repartition topics; then the commits topics, which prove whose the others are; then the files. An interrupted reset is
 finished by running it again, and until then the application does not start.
+
+A lake sink can be given up alone (`plan_drop`): its internal topic, then its folder of the checkpoint. All other state stays.
 """
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from state.changelog.topics import pauses_topic
+from state.changelog.topics import commits_topic, pauses_topic
 from state.commit.last_marker import MarkerLog
 from state.errors import KafkaClientError
 from state.kafka.admin import KafkaAdmin, TopicPartition
 from state.restore.directory import StateDirectory
 from streams.application.belongings import COMMITS, Belongings, belongings, commits_topics_of
 from streams.application.reset_checkpoint import (
+    check_no_reset,
     delete_checkpoint,
     note_reset,
     noted_start,
@@ -29,6 +33,7 @@ from streams.application.topology_manifest import local_folder, own_manifest
 from streams.config import StreamsConfig
 from streams.errors import ConfigError, ResetUnfinishedError
 from streams.source.offsets import FirstBatch, SourceOffsets
+from streams.topology.graph import InternalTopic
 from streams.wording import counted
 
 RECENT_MS = 60_000
@@ -205,3 +210,68 @@ def _attempt(plan: ResetPlan, admin: KafkaAdmin, delete: Callable[[], bool | Non
             f"Let these credentials delete them (ACL Delete), or have somebody delete them who may, then run `streams reset "
             f"{app}` again: it goes on where it stopped. Until then the application does not start."
         ) from error
+
+
+@dataclass(frozen=True)
+class SinkDrop:
+    """What is given up.
+
+    Attributes:
+        config: The application's settings.
+        sink: The sink's name.
+        target: What it writes to.
+        topic: Its internal topic.
+        waiting: How many offsets wait there, at most.
+        warnings: Signs that the application is still running.
+    """
+
+    config: StreamsConfig
+    sink: str
+    target: str
+    topic: str
+    waiting: int
+    warnings: tuple[str, ...]
+
+    def lines(self) -> Iterable[str]:
+        """The plan for people."""
+        yield f"topic {self.topic}: up to {counted(self.waiting, 'offset')} that {self.target} does not get any more"
+        yield f"checkpoint of the sink {self.sink} in {self.config.checkpoint_dir}"
+        yield f"not {self.target}: it stays as it is. All other state of {self.config.application_id} stays, too"
+        yield from (f"warning: {warning}" for warning in self.warnings)
+
+
+def plan_drop(config: StreamsConfig, sink: str, admin: KafkaAdmin) -> SinkDrop:
+    """What giving up a sink's rows would delete; deletes nothing.
+
+    Raises:
+        ConfigError: The application has no such sink.
+        ResetUnfinishedError: An unfinished reset has deleted a part of the state.
+    """
+    app = config.application_id
+    check_no_reset(app, config.checkpoint_dir)
+    kept = own_manifest(config) or {}
+    sinks, topic = kept.get("lake_sinks", {}), InternalTopic(sink).topic_name(app)
+    if sink not in sinks:
+        raise ConfigError(
+            f"--drop-sink {sink}: topology.json in {config.checkpoint_dir} names no such sink, but "
+            f"{', '.join(sorted(sinks)) or 'none'}. Where the checkpoint is on remote storage, delete the topic {topic} and the "
+            f"checkpoint's folder {sink} with your own tools. Nothing was deleted."
+        )
+    found = admin.describe_topics([topic, *(commits_topic(app, name) for name in kept["sub_topologies"])])
+    places = {(name, n) for name, info in found.items() for n in range(info.partitions)}
+    own = {place for place in places if place[0] == topic}
+    read, begins, ends = admin.group_offsets(app, own), admin.begin_offsets(own), admin.end_offsets(own)
+    waiting = sum(ends[place] - max(begins[place], read.get(place, 0)) for place in own)
+    return SinkDrop(
+        config, sink, sinks[sink]["target"], topic, waiting, tuple(running_signs(admin, list(places - own)))
+    )
+
+
+def drop_sink(plan: SinkDrop, admin: KafkaAdmin, report: Callable[[str], None]) -> None:
+    """Deletes what the plan names."""
+    admin.delete_topics([plan.topic])
+    report(f"deleted topic {plan.topic}")
+    folder = local_folder(plan.config.checkpoint_dir)
+    if folder is not None and (folder / plan.sink).exists():
+        shutil.rmtree(folder / plan.sink)
+    report(f"deleted the checkpoint of the sink {plan.sink}")

@@ -15,7 +15,7 @@ import orjson
 
 from streams.checkpoint.files import CheckpointFiles
 from streams.errors import ConfigError, DamagedCheckpointError
-from streams.source.offsets import FirstBatch, OffsetRange, SourceOffsets, batch_digest
+from streams.source.offsets import FirstBatch, OffsetRange, SourceOffsets, TopicOffsets, batch_digest
 
 FIRST_BATCH = "first-batch.json"
 _VERSION = "v1"
@@ -100,6 +100,25 @@ def read_checkpoint(files: CheckpointFiles, sub: str, batches: Iterable[int] = (
         offsets=dict(sorted(ends.items())),
         first=None if first is None else _first_batch(f"{sub}/{FIRST_BATCH}", first),
     )
+
+
+def logged_end(files: CheckpointFiles, sub: str, batch: int) -> SourceOffsets:
+    """Where a logged micro-batch ends.
+
+    Raises:
+        DamagedCheckpointError: Its file is missing or truncated.
+    """
+    return _offsets(files, f"{sub}/offsets/{batch}")
+
+
+def confirmed_end(files: CheckpointFiles, sub: str, topic: str) -> TopicOffsets | None:
+    """Where the last micro-batch that Spark has confirmed ends in a topic; None: there is none, or Spark is just writing."""
+    try:
+        checkpoint = read_checkpoint(files, sub)
+    except DamagedCheckpointError:
+        return None
+    end = checkpoint.offsets.get(checkpoint.committed)
+    return None if end is None else end.topics.get(topic)
 
 
 def _all_moved(start: SourceOffsets, end: SourceOffsets) -> bool:

@@ -11,14 +11,15 @@ import typer
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from state.kafka.rights import RightsProbe
-from streams.application.reset import ResetPlan, plan_reset
+from streams.application.reset import ResetPlan, drop_sink, plan_drop, plan_reset
 from streams.application.reset import reset as reset_application
 from streams.application.reset_positions import start_positions
-from streams.application.rights.check import check_reset_rights
+from streams.application.rights.check import check_reset_rights, check_topic_deletion
 from streams.cli.command import command
 from streams.cli.operations.positions import WAIT, PositionOptions, as_offsets, move_positions
 from streams.cli.output import print_json
 from streams.cli.settings import ApplicationOptions, AsJson, reachable
+from streams.config import StreamsConfig
 from streams.errors import ConfigError
 
 
@@ -37,6 +38,14 @@ def reset(
         ),
     ] = None,
     positions: PositionOptions,
+    dropped: Annotated[
+        str | None,
+        typer.Option(
+            "--drop-sink",
+            metavar="NAME",
+            help="Delete only what waits for this sink of to_delta or foreach_batch, and its checkpoint. All other state stays.",
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, and end.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
@@ -47,12 +56,17 @@ def reset(
     beginning of a name alone. Stop the application first. An interrupted reset is finished by running it again.
 
     With --to-datetime, --by-duration or --to-offsets the next start reads from there, with empty stores. That is a dry run unless
-    --execute is given, and is refused while the application runs.
+    --execute is given, and is refused while the application runs. With --drop-sink only that sink's waiting rows are deleted.
     """
     settings = reachable(_named(application, name).load(None))
     if as_json and not (yes or dry_run or positions):
         raise ConfigError("--json cannot ask: add --dry-run, or --yes to delete")
     log = LiveKafka(settings.client, settings.transaction_timeout_ms, bulk=settings.bulk_io)
+    if dropped is not None:
+        if positions or positions.keep_state or topics:
+            raise ConfigError("--drop-sink keeps all other state: give it without --topics, --keep-state and positions")
+        _drop_sink(settings, dropped, dry_run=dry_run, yes=yes, as_json=as_json)
+        return
     named = [name.strip() for name in (topics or "").split(",") if name.strip()]
     with KafkaAdmin(settings.client) as admin:
         wanted = positions.wanted()
@@ -70,6 +84,36 @@ def reset(
         for line in plan.lines():
             typer.echo(line)
         _carry_out(plan, admin, positions, dry_run, yes, typer.echo)
+
+
+def _drop_sink(config: StreamsConfig, sink: str, *, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Gives up what waits for one sink, if it is to be given up."""
+    say: Callable[[str], None] = (lambda _: None) if as_json else typer.echo
+    with KafkaAdmin(config.client) as admin:
+        plan = plan_drop(config, sink, admin)
+        for line in plan.lines():
+            say(line)
+        if not dry_run:
+            if plan.warnings:
+                raise ConfigError(
+                    f"{config.application_id} may still run: {plan.warnings[0]}. Nothing was deleted. {WAIT}"
+                )
+            if not yes:
+                typer.confirm("Give this up?", abort=True)
+            check_topic_deletion(config.application_id, [plan.topic], RightsProbe(config.client), config.client)
+            drop_sink(plan, admin, say)
+    if as_json:
+        print_json(
+            {
+                "application_id": config.application_id,
+                "sink": sink,
+                "topic": plan.topic,
+                "waiting": plan.waiting,
+                "deleted": not dry_run,
+            }
+        )
+    elif dry_run:
+        say("nothing was deleted")
 
 
 def _carry_out(

@@ -66,9 +66,9 @@ def resume(
         if saved.table_id != table_id:
             raise LakePositionError(
                 f"{of}: the table {table} is not the one that was written last: it was dropped or replaced, and the rows of "
-                f"commits 1 to {saved.commit.version} are missing in it. Nothing was written. Put the old table back; or begin "
-                f"anew with `streams reset`, which lets the application write all results again; or name the sink anew (named=...) "
-                f"to continue in this table without the old rows."
+                f"commits 1 to {saved.commit.version} are missing in it. Nothing was written. Put the old table back. Or begin "
+                f"anew with `streams reset`, which lets the application write all results again. Or continue in this table "
+                f"without the old rows: {_drop(of)}."
             )
         found = saved.commit  # its entry in the history is older than the table keeps
     if found is None:
@@ -77,9 +77,15 @@ def resume(
         raise LakePositionError(
             f"{of}: the table {table} has rows of the internal topic {log.name} as it was before it was deleted and created again "
             f"(by a reset, for example), so new rows would come on top of those. Nothing was written. Delete the table to write "
-            f"all results again; or name the sink anew (named=...) to keep the rows and add to them."
+            f"to an empty one; or name the sink anew (named=...) to keep the rows and add to them."
         )
     return SinkCommit(found.version, _checked(of, table, found, log), found.attempt)
+
+
+def _drop(of: SinkId) -> str:
+    return (
+        f"`streams reset {of.application_id} --drop-sink {of.sink}` gives up the rows that wait in the internal topic"
+    )
 
 
 def _checked(of: SinkId, table: str, found: SinkCommit, log: TopicLog) -> TopicOffsets:
@@ -91,12 +97,14 @@ def _checked(of: SinkId, table: str, found: SinkCommit, log: TopicLog) -> TopicO
             raise LakePositionError(
                 f"{of}: the table {table} has the rows of {log.name}-{partition} up to offset {at}, but the topic begins at "
                 f"{begin}: the {begin - at} offsets between were deleted after they had been written, to a table (or a version of "
-                f"it) that is no longer here. Nothing was written. Put that table back; or begin anew with `streams reset`."
+                f"it) that is no longer here. Nothing was written. Put that table back. Or begin anew with `streams reset`. Or "
+                f"continue in this table without them: {_drop(of)}, and name the sink anew (named=...)."
             )
         if at > end:
             raise LakePositionError(
                 f"{of}: the table {table} has the rows of {log.name}-{partition} up to offset {at}, but the topic ends at {end}: "
-                f"the topic has lost records. Nothing was written. Begin anew with `streams reset` and a new table."
+                f"the topic has lost records. Nothing was written. Begin anew with `streams reset` and a new table. Or "
+                f"continue in this table without them: {_drop(of)}, and name the sink anew (named=...)."
             )
     if len(known) > len(log.begins):
         raise LakePositionError(

@@ -96,6 +96,12 @@ def test_without_its_checkpoint_the_lag_of_a_function_is_at_most_what_its_topic_
     assert (found.lag, found.at_most) == (6, True)
 
 
+def test_what_was_handed_over_is_noted_in_the_group(kafka: SimulatedKafka) -> None:
+    kafka.groups["app"] = {PLACE: 9}
+    found = look(kafka, "s3a://elsewhere", delta=False)
+    assert (found.lag, found.at_most) == (1, False)
+
+
 def test_a_paused_sink_says_since_when(kafka: SimulatedKafka, tmp_path: Path) -> None:
     assert look(kafka, str(tmp_path), delta=True, pauses=Pauses({WHOLE: 7})).paused_since_ms == 7
     assert look(kafka, str(tmp_path), delta=True, pauses=Pauses({"other": 7})).paused_since_ms is None

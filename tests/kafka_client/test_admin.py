@@ -188,3 +188,12 @@ def test_a_client_that_replaces_another_learns_leaders_before_a_request_is_distr
     assert second is not first
     assert asked == [first, second]
     requests.close()
+
+
+def test_offsets_of_a_group_have_metadata(admin: KafkaAdmin, topic: TopicFactory) -> None:
+    name, group = topic(2), f"group-{uuid.uuid4()}"
+    admin.commit_group_offsets(group, {(name, 0): (0, "before"), (name, 1): (7, "")})
+    admin.commit_group_offsets(group, {(name, 0): (5, '{"batch": 3}')})
+    places = [(name, 0), (name, 1)]
+    assert admin.group_notes(group, places) == {(name, 0): (5, '{"batch": 3}'), (name, 1): (7, "")}
+    assert admin.group_offsets(group, places) == {(name, 0): 5, (name, 1): 7}

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams.checkpoint.log import Checkpoint
 from streams.errors import LakeConflictError, LakePositionError
 from streams.lake.commit import SinkCommit, newest
-from streams.lake.resume import SavedCommit
-from streams.source.offsets import TopicOffsets
+from streams.lake.handed_over import HandedOver, check_handed_over
+from streams.lake.resume import SavedCommit, TopicLog
+from streams.source.offsets import SourceOffsets, TopicOffsets
 from tests.lake.model import SINK, DriverDied, ModelSink, ModelTable, ModelTopic, conflict, died
 
 
@@ -125,7 +127,7 @@ def test_an_internal_topic_that_was_made_anew_is_refused(sink: ModelSink) -> Non
     sink.run()
     sink.topic = ModelTopic("topic-2")
     sink.topic.append(4)
-    with pytest.raises(LakePositionError, match="Delete the table to write all results again"):
+    with pytest.raises(LakePositionError, match="Delete the table to write to an empty one"):
         sink.run()
 
 
@@ -195,6 +197,65 @@ def test_commits_of_others_and_of_other_sinks_are_passed_over() -> None:
         mine.text(SINK),
     ]
     assert newest(texts, SINK) == mine
+
+
+LOG = TopicLog("internal", "topic-1", [0, 0], [9, 9])
+NOTE = HandedOver("internal", "topic-1", 3, (5, 6), (4, 6))
+
+
+def spark_has(logged: int, *ends: int, topic_id: str = "topic-1") -> Checkpoint:
+    """A checkpoint whose last batch is not confirmed, and ends at these offsets."""
+    end = SourceOffsets({"internal": TopicOffsets(topic_id, ends)})
+    return Checkpoint("query", logged, logged - 1, {logged: end} if ends else {})
+
+
+def test_the_note_of_a_batch_comes_back_from_the_groups_offsets() -> None:
+    found = HandedOver.of_group(NOTE.to_group(), LOG)
+    assert found is not None
+    assert (found.batch, tuple(found.end), tuple(found.done)) == (3, (5, 6), (4, 6))
+    assert HandedOver.of_group(NOTE.to_group(), replace(LOG, topic_id="topic-2")) is None
+    assert HandedOver.of_group({("internal", 0): (7, "")}, LOG) is None
+    grown = replace(LOG, begins=[0, 0, 0], ends=[9, 9, 9])
+    more = HandedOver.of_group(NOTE.to_group(), grown)
+    assert more is not None
+    assert {at for at, _ in more.calls(4, (7, 7, 7)).returned().to_group().values()} == {7}
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "note", "said"),
+    [
+        (Checkpoint(), None, "is missing, but records have been sent to it before"),
+        (Checkpoint(), NOTE, "is missing, but batch 3 was handed over last"),
+        (spark_has(2, 5, 6), NOTE, "ends with batch 2, but batch 3"),
+        (spark_has(3, 5, 7), NOTE, "has other rows for batch 3"),
+    ],
+)
+def test_a_checkpoint_that_would_give_a_number_to_other_rows_is_refused(
+    checkpoint: Checkpoint, note: HandedOver | None, said: str
+) -> None:
+    with pytest.raises(LakePositionError, match=said):
+        check_handed_over(SINK, checkpoint, note, LOG)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "note", "log"),
+    [
+        (Checkpoint(), None, replace(LOG, ends=[0, 0])),
+        (Checkpoint(), replace(NOTE, batch=-1), LOG),
+        (spark_has(7, 8, 8), None, LOG),
+        (spark_has(3, 5, 6), NOTE, LOG),
+        (spark_has(4), NOTE, LOG),
+    ],
+    ids=["first start", "ended before the first batch", "of an earlier version", "repeats", "next"],
+)
+def test_a_checkpoint_that_fits_is_continued(checkpoint: Checkpoint, note: HandedOver | None, log: TopicLog) -> None:
+    check_handed_over(SINK, checkpoint, note, log)
+
+
+def test_an_earlier_version_s_checkpoint_becomes_the_note() -> None:
+    ends = {n: SourceOffsets({"internal": TopicOffsets("topic-1", (n, n + 1))}) for n in (4, 5)}
+    note = HandedOver.of_checkpoint(Checkpoint("query", 5, 4, ends), LOG)
+    assert (note.batch, note.end, note.done) == (5, (5, 6), (4, 5))
 
 
 faults = st.sampled_from(["none", "before", "after", "conflict", "seems to fail"])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from streams import StreamsBuilder, Topology
@@ -12,8 +15,11 @@ from streams.application.check_start import check_start
 from streams.application.prepare import Application, plan_application
 from streams.application.reset import plan_reset, reset
 from streams.application.topology_manifest import write_manifest
+from streams.checkpoint.files import LocalFiles
+from streams.checkpoint.log import write_query_id
 from streams.config import StreamsConfig
 from streams.errors import TopologyMismatchError
+from streams.source.offsets import SourceOffsets, TopicOffsets
 from tests.application.cluster import Cluster
 
 TOPIC = "app-delta-orders-repartition"
@@ -79,6 +85,50 @@ def test_a_sink_with_unread_rows_cannot_leave_the_program(config: StreamsConfig,
 def test_a_sink_whose_rows_are_all_in_the_table_may_leave_the_program(config: StreamsConfig, kafka: Trimmed) -> None:
     kafka.begins[TOPIC, 0] = 1
     start(build(None), config, kafka)
+
+
+def test_what_a_function_has_got_need_not_be_read_again(config: StreamsConfig, kafka: Trimmed) -> None:
+    kafka.groups["app"] = {(TOPIC, 0): 1}
+    start(build(None), config, kafka)
+
+
+def test_before_the_note_in_kafka_the_checkpoint_says_what_a_function_has_got(
+    config: StreamsConfig, kafka: Trimmed
+) -> None:
+    folder = Path(config.checkpoint_dir) / "delta-orders"
+    write_query_id(LocalFiles(config.checkpoint_dir), "delta-orders", "query")
+    for name in ("offsets", "commits"):
+        (folder / name).mkdir()
+    end = orjson.dumps(SourceOffsets({TOPIC: TopicOffsets("id", (1,))}).to_json()).decode()
+    (folder / "offsets" / "0").write_text(f"v1\n{{}}\n{end}")
+    with pytest.raises(TopologyMismatchError):
+        start(build(None), config, kafka)
+    (folder / "commits" / "0").write_text("v1\n{}")
+    start(build(None), config, kafka)
+
+
+def test_the_rows_of_a_sink_can_be_given_up_as_the_error_advises(
+    config: StreamsConfig, kafka: Trimmed, streams: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(TopologyMismatchError) as refused:
+        start(build(None), config, kafka)
+    (advice,) = re.findall(r"`streams (reset app --drop-sink [^`]+)`", str(refused.value))
+    copy = Path(config.checkpoint_dir) / "delta-orders" / "table-commit.json"
+    copy.parent.mkdir()
+    copy.write_text("{}")
+    before = set(kafka.topics)
+    monkeypatch.setattr("streams.cli.reset.reachable", lambda config: config)
+    monkeypatch.setattr("streams.cli.reset.KafkaAdmin", lambda client: nullcontext(kafka))
+    monkeypatch.setattr("streams.cli.reset.check_topic_deletion", lambda *arguments: None)
+    options = (*advice.split(), "-b", "nowhere:1", "--base-dir", str(config.base_dir))
+    told = streams(*options, "--dry-run").output
+    assert "up to 1 offset that delta table /lake/orders does not get any more" in told
+    assert copy.exists()
+    assert streams(*options, "--yes").exit_code == 0
+    assert before - set(kafka.topics) == {TOPIC}
+    assert not copy.parent.exists()
+    start(build(None), config, kafka)
+    assert "names no such sink, but none" in streams(*options, "--yes").output
 
 
 def test_another_type_of_a_column_is_refused_and_another_column_is_not(config: StreamsConfig, kafka: Trimmed) -> None:

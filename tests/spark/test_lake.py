@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -12,8 +13,10 @@ from typing import Any
 import orjson
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from typer.testing import CliRunner
 
 from streams import JsonSerde, StreamsBuilder, Topology
+from streams.cli.main import app
 from streams.errors import ApplicationFailedError, LakePositionError, LakeSchemaError
 from streams.lake.commit import SinkCommit, SinkId
 from streams.lake.writer import WriteConflictError
@@ -77,6 +80,90 @@ def test_each_record_is_in_the_tables_once_after_faults_at_every_step(
     assert all(by_number[number] == found for number, found in handed_over), "a repeated batch has the same rows"
     assert len(handed_over) > len(by_number), "a batch was repeated"
     assert sorted(one for found in by_number.values() for one in found) == list(range(sent))
+
+
+def test_a_function_gets_no_number_again_with_other_rows_and_may_leave_the_program(harness: Harness) -> None:
+    orders = harness.topic("orders")
+    checkpoint = Path(harness.config().checkpoint_dir)
+    handed_over: list[tuple[int, list[int]]] = []
+
+    def hand_over(frame: DataFrame, batch_id: int) -> None:
+        handed_over.append((batch_id, sorted(row.id for row in frame.collect())))
+
+    def build(name: str = "archive") -> Topology:
+        builder = StreamsBuilder()
+        builder.stream(orders, value_serde=JsonSerde()).foreach_batch(hand_over, name, schema={"id": int})
+        return builder.build()
+
+    harness.send(orders, map(order, range(5)))
+    harness.run(build())
+    shutil.copytree(checkpoint / "archive", checkpoint / "copy")
+    harness.send(orders, map(order, range(5, 10)))
+    harness.run(build())
+    shutil.move(checkpoint / "archive", checkpoint / "newest")
+    with pytest.raises(LakePositionError, match="is missing, but batch 1 was handed over last"):
+        harness.run(build())
+    shutil.move(checkpoint / "copy", checkpoint / "archive")
+    with pytest.raises(LakePositionError, match="ends with batch 0, but batch 1 was handed over last"):
+        harness.run(build())
+    shutil.rmtree(checkpoint / "archive")
+    shutil.move(checkpoint / "newest", checkpoint / "archive")
+    harness.send(orders, map(order, range(10, 12)))
+    harness.run(build("renamed"))
+    assert handed_over == [(0, [0, 1, 2, 3, 4]), (1, [5, 6, 7, 8, 9]), (0, [10, 11])]
+
+
+def test_rows_that_wait_can_be_given_up_where_the_errors_advise_it(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders, table = harness.topic("orders"), harness.folder / "table"
+    checkpoint = Path(harness.config().checkpoint_dir)
+    handed_over: list[tuple[int, list[int]]] = []
+
+    def hand_over(frame: DataFrame, batch_id: int) -> None:
+        handed_over.append((batch_id, sorted(row.id for row in frame.collect())))
+
+    def build() -> Topology:
+        builder = StreamsBuilder()
+        stream = builder.stream(orders, value_serde=JsonSerde())
+        stream.group_by_key().count(named="counts").to_stream().to(counts)
+        stream.to_delta(table, schema={"id": int})
+        stream.foreach_batch(hand_over, "archive", schema={"id": int})
+        return builder.build()
+
+    def follow_advice(error: str) -> None:
+        (advice,) = re.findall(r"`streams (reset \S+ --drop-sink \S+)`", error)
+        options = ["-b", harness.servers, "--base-dir", str(harness.folder), "--yes"]
+        result = CliRunner().invoke(app, [*advice.split(), *options])
+        assert result.exit_code == 0, result.output
+
+    def dies(at: str) -> None:
+        if at == "offsets_logged":
+            raise OSError("the driver dies")
+
+    monkeypatch.setattr("streams.application.reset.RECENT_MS", 0)
+    counts = harness.topic("counts")
+    harness.send(orders, map(order, range(3)))
+    harness.run(build())
+    with monkeypatch.context() as patch:
+        patch.setattr("streams.spark.lake.runner.faults_from_environment", lambda: dies)
+        harness.send(orders, map(order, range(3, 6)))
+        with pytest.raises(ApplicationFailedError, match="the driver dies"):
+            harness.run(build())
+    shutil.rmtree(table)
+    shutil.rmtree(checkpoint / "archive")
+    with pytest.raises(LakePositionError, match="was dropped or replaced") as refused:
+        harness.run(build())
+    follow_advice(str(refused.value))
+    with pytest.raises(LakePositionError, match="is missing, but batch 0 was handed over last") as refused:
+        harness.run(build())
+    follow_advice(str(refused.value))
+    harness.send(orders, map(order, range(6, 9)))
+    harness.run(build())
+    rows = harness.spark.read.format("delta").load(str(table)).collect()
+    assert sorted(row.id for row in rows) == [6, 7, 8], "3 to 5 were given up"
+    assert handed_over == [(0, [0, 1, 2]), (0, [6, 7, 8])]
+    assert len(harness.read(counts)) == 9, "the rest of the state goes on"
 
 
 def commit(version: int, attempt: str) -> SinkCommit:

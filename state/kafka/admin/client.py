@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from state.errors import KafkaClientError, TopicMismatchError, TopicNotFoundError
-from state.kafka.admin.groups import delete_group, group_offsets
+from state.kafka.admin.groups import commit_group_offsets, delete_group, group_offsets
 from state.kafka.admin.offsets import LEADERLESS, list_offsets
 from state.kafka.admin.requests import POLL_S, AdminRequests
 from state.kafka.config import ClientConfig
@@ -210,7 +210,23 @@ class KafkaAdmin:
             group: The group's id.
             partitions: The partitions to look up; None = all partitions of all topics.
         """
+        return {place: at for place, (at, _) in group_offsets(self._requests, group, partitions).items()}
+
+    def group_notes(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, str]]:
+        """Like `group_offsets`, with the metadata that was committed with each offset."""
         return group_offsets(self._requests, group, partitions)
+
+    def commit_group_offsets(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
+        """Commit offsets of a consumer group, with metadata.
+
+        Args:
+            group: The group's id.
+            offsets: Partition -> offset and metadata.
+
+        Raises:
+            KafkaClientError: The group has members, or the broker refused.
+        """
+        commit_group_offsets(self._requests, group, offsets)
 
     def delete_group(self, group: str) -> bool:
         """Delete a consumer group with its committed offsets.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -24,36 +25,62 @@ _COORDINATOR_AWAY = {
 
 def group_offsets(
     requests: AdminRequests, group: str, partitions: Iterable[TopicPartition] | None = None
-) -> dict[TopicPartition, int]:
-    """Committed offsets of a consumer group; empty for a group that does not exist.
+) -> dict[TopicPartition, tuple[int, str]]:
+    """Committed offsets of a consumer group, and their metadata; empty for a group that does not exist.
 
     Args:
         requests: The client.
         group: The group's id.
         partitions: The partitions to look up; None = all partitions of all topics.
     """
-    # Through a consumer that never joins: the admin request for this crashes the process (segmentation fault in librdkafka
-    # 2.16) while the group's coordinator is not ready. Uncommitted, because read_committed would wait for transactions.
-    # Quiet, because a coordinator that is not ready yet is asked again and need not be logged.
-    quiet = {**QUIET, **requests.config}["log_level"]
+    if partitions is None:
+        partitions = [(name, number) for name, count in requests.partition_counts().items() for number in range(count)]
+    asked = [KafkaPartition(topic, number) for topic, number in partitions]
+    with _consumer(requests, group, f"reading the offsets of group {group!r}") as consumer:
+        found = consumer.committed(asked, requests.timeout_s) if asked else []
+    return {(each.topic, each.partition): (each.offset, each.metadata or "") for each in found if each.offset >= 0}
+
+
+def commit_group_offsets(
+    requests: AdminRequests, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]
+) -> None:
+    """Commits offsets of a consumer group that has no members, with metadata.
+
+    Args:
+        requests: The client.
+        group: The group's id.
+        offsets: Partition -> offset and metadata.
+    """
+    wanted = [KafkaPartition(*place, offset, metadata) for place, (offset, metadata) in offsets.items()]
+    what = f"committing offsets of group {group!r}"
+    with _consumer(requests, group, what) as consumer:
+        for each in consumer.commit(offsets=wanted, asynchronous=False) or ():
+            if each.error is not None:
+                raise KafkaException(each.error)
+
+
+@contextmanager
+def _consumer(requests: AdminRequests, group: str, what: str) -> Iterator[Consumer]:
+    """A consumer that never joins its group.
+
+    The admin requests for offsets crash the process (segmentation fault in librdkafka 2.16) while the group's coordinator is not
+    ready. Uncommitted, because read_committed would wait for transactions. Quiet, because a coordinator that is not ready yet
+    is asked again and need not be logged.
+    """
     properties = {
         **admin_config(requests.config),
         "group.id": group,
         "isolation.level": "read_uncommitted",
-        "log_level": quiet,
+        "enable.auto.commit": "false",
+        "log_level": {**QUIET, **requests.config}["log_level"],
     }
-    if partitions is None:
-        partitions = [(name, number) for name, count in requests.partition_counts().items() for number in range(count)]
     consumer = Consumer(properties)
     try:
-        asked = [KafkaPartition(topic, number) for topic, number in partitions]
-        found = consumer.committed(asked, requests.timeout_s) if asked else []
+        yield consumer
     except KafkaException as exception:
-        failure = failure_of(exception.args[0])
-        raise request_error(f"reading the offsets of group {group!r}", "check the brokers", failure) from exception
+        raise request_error(what, "check the brokers", failure_of(exception.args[0])) from exception
     finally:
         consumer.close()
-    return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
 
 def delete_group(requests: AdminRequests, group: str) -> bool:

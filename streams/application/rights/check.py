@@ -126,11 +126,28 @@ def check_reset_rights(
     Raises:
         AuthorizationError: Rights are missing.
     """
-    internal = Right(Resource.TOPIC, f"{application_id}-", (DELETE,), "reset", prefixed=True)
-    missing = [internal] if any(_lacking(internal, one) for one in probe.operations(topics).values()) else []
+    missing = _undeletable(application_id, topics, probe)
     if not probe.may_delete_group(application_id):
         missing.append(Right(Resource.GROUP, application_id, (DELETE,), "reset"))
     _refuse(f"a reset of {application_id!r}", missing, client, "Nothing was deleted")
+
+
+def check_topic_deletion(
+    application_id: str, topics: Collection[str], probe: ResetProbe, client: Mapping[str, str]
+) -> None:
+    """Refuses to delete internal topics that may not be deleted, before anything is deleted; arguments as for a reset.
+
+    Raises:
+        AuthorizationError: The right is missing.
+    """
+    _refuse(
+        f"a reset of {application_id!r}", _undeletable(application_id, topics, probe), client, "Nothing was deleted"
+    )
+
+
+def _undeletable(application_id: str, topics: Collection[str], probe: ResetProbe) -> list[Right]:
+    internal = Right(Resource.TOPIC, f"{application_id}-", (DELETE,), "reset", prefixed=True)
+    return [internal] if any(_lacking(internal, one) for one in probe.operations(topics).values()) else []
 
 
 def check_replay_rights(

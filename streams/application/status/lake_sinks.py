@@ -1,8 +1,8 @@
 """How far the lake sinks of an application have written: the lag of their queries behind their internal topics.
 
-A sink has no positions in the consumer group and no markers. It deletes from its internal topic what it has written, so the topic's
-beginning is a position that any host can ask for. A sink of `foreach_batch` deletes a batch only with the next one, and a broker
-may refuse to delete, so the checkpoint is read as well, where it is on this host's disk.
+A sink deletes from its internal topic what it has written, so the topic's beginning is a position that any host can ask for. A
+sink of `foreach_batch` deletes a batch only with the next one, but notes it in the consumer group. A broker may refuse to delete,
+and forgets a group's offsets after some quiet days, so the checkpoint is read as well, where it is on this host's disk.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import orjson
 from state.kafka.admin import KafkaAdmin, TopicPartition
 from streams.application.prepare import Application
 from streams.checkpoint.files import CheckpointFiles, LocalFiles, is_local
-from streams.checkpoint.log import read_checkpoint
-from streams.errors import DamagedCheckpointError
+from streams.checkpoint.log import confirmed_end
 from streams.lake.commit import TABLE_COMMIT, SinkCommit
 from streams.source.offsets import TopicOffsets
 from streams.source.pauses import NOTHING, Pauses
@@ -32,7 +31,7 @@ class SinkStatus:
         target: What it writes to.
         read: Topic and partition -> the next offset to write.
         ends: Topic and partition -> its end offset.
-        at_most: Whether the last batch may count as lag though it was handed over: only the checkpoint knows, and it is elsewhere.
+        at_most: Whether the last batch may count as lag though it was handed over: its note is gone, and the checkpoint elsewhere.
         paused_since_ms: Since when it is paused, ms since 1970; None: it is not.
     """
 
@@ -63,6 +62,7 @@ def sink_statuses(application: Application, admin: KafkaAdmin, pauses: Pauses = 
     found = admin.describe_topics(sorted(topics.values()))
     places = [(topic, number) for topic, info in found.items() for number in range(info.partitions)]
     begins, ends = admin.begin_offsets(places), admin.end_offsets(places)
+    noted = admin.group_offsets(config.application_id, places)
     files = LocalFiles(config.checkpoint_dir) if is_local(config.checkpoint_dir) else None
     statuses = []
     for sink in sinks:
@@ -71,14 +71,14 @@ def sink_statuses(application: Application, admin: KafkaAdmin, pauses: Pauses = 
         if position is not None and position.topic_id != found[topics[sink.name]].topic_id:
             position = None  # of an internal topic that a reset has deleted
         known: Sequence[int] = () if position is None else position.offsets
-        read = {at: max(begins[at], known[at[1]] if at[1] < len(known) else 0) for at in own}
+        read = {at: max(begins[at], noted.get(at, 0), known[at[1]] if at[1] < len(known) else 0) for at in own}
         statuses.append(
             SinkStatus(
                 sink.name,
                 sink.target_text,
                 read,
                 {at: ends[at] for at in own},
-                position is None and not isinstance(sink.target, DeltaTable),
+                position is None and not noted.keys() >= {*own} and not isinstance(sink.target, DeltaTable),
                 pauses.of(sink.name),
             )
         )
@@ -90,9 +90,4 @@ def _position(files: CheckpointFiles, sink: LakeSink, topic: str) -> TopicOffset
     if isinstance(sink.target, DeltaTable):
         saved = files.read(f"{sink.name}/{TABLE_COMMIT}")
         return None if saved is None else SinkCommit.from_json(orjson.loads(saved)).position
-    try:
-        checkpoint = read_checkpoint(files, sink.name)
-    except DamagedCheckpointError:
-        return None  # Spark may be writing it
-    end = checkpoint.offsets.get(checkpoint.committed)
-    return None if end is None else end.topics.get(topic)
+    return confirmed_end(files, sink.name, topic)

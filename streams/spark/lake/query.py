@@ -13,19 +13,20 @@ import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from state.kafka.admin import KafkaAdmin
-from state.kafka.patience import delete_if_possible
+from state.kafka.patience import Patience, delete_if_possible
 from streams.application.prepare import Application
 from streams.checkpoint.files import CheckpointFiles, LocalFiles
-from streams.checkpoint.log import query_id_of, read_checkpoint
-from streams.errors import LakePositionError
+from streams.checkpoint.log import logged_end, read_checkpoint
+from streams.errors import DamagedCheckpointError
 from streams.lake.commit import TABLE_COMMIT, SinkCommit, SinkId
+from streams.lake.handed_over import HandedOver, check_handed_over, refused
 from streams.lake.resume import SavedCommit, TopicLog, resume
 from streams.lake.writer import LakeWriter
 from streams.microbatch.memory import ProcessMemory
@@ -41,6 +42,7 @@ from streams.spark.stopping import StopGate, gated
 from streams.topology.graph import DeltaTable, LakeSink
 
 _QUERY = "query"
+_Answer = TypeVar("_Answer")
 
 Trigger = Mapping[str, Any]
 OnBatch = Callable[[str, int, int, int, float], object]
@@ -55,11 +57,13 @@ class _Ready:
         log: Its internal topic.
         table: The table, and its id; None: a function.
         at: The commit to continue behind.
+        note: The note of the batch that the function was called with last; None: a table.
     """
 
     log: TopicLog
     table: tuple[SparkDeltaTable, str] | None = None
     at: SinkCommit | None = None
+    note: HandedOver | None = None
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,8 @@ class LakeRun:
         if isinstance(sink.target, DeltaTable):
             query = self._delta(sink, sink.target, ready, gate)
         else:
-            query = self._function(sink, sink.target, ready.log, gate)
+            assert ready.note is not None, "see _look"
+            query = self._function(sink, sink.target, ready.log, ready.note, gate)
         self.gates[str(query.runId)] = gate
         return query
 
@@ -116,8 +121,7 @@ class LakeRun:
         with KafkaAdmin(config.client) as admin:
             log = _topic_log(admin, sink.topic.topic_name(config.application_id))
         if not isinstance(sink.target, DeltaTable):
-            self._check_checkpoint(of, log)
-            return _Ready(log)
+            return _Ready(log, note=self._check_handed_over(of, log))
         table = SparkDeltaTable(self.session, of, sink.target, sink.layout)
         # Before the table is made or gets columns: where a table is missing, the user may want to put it back.
         found = table.newest_commit() if table.exists() else None
@@ -125,14 +129,29 @@ class LakeRun:
         at = resume(of, sink.target.name, found, table.table_id(), saved, log)
         return _Ready(log, (table, table.prepare()), at)
 
-    def _check_checkpoint(self, of: SinkId, log: TopicLog) -> None:
-        if query_id_of(self._files, of.sink) is None and any(log.begins):
-            raise LakePositionError(
-                f"{of}: the checkpoint of this foreach_batch sink is missing, but batches have been handed over before and deleted "
-                f"from {log.name}. A new checkpoint would count from 0 again, and a function that skips numbers it has seen would "
-                f"lose records. Nothing was read. Put the folder {of.sink} of the checkpoint back; or begin anew with "
-                f"`streams reset`; or name the sink anew (named=...) to count from 0."
-            )
+    def _check_handed_over(self, of: SinkId, log: TopicLog) -> HandedOver:
+        """The note of the batch that a function was called with last; made now if there is none."""
+        places = [(log.name, number) for number in range(len(log.ends))]
+        note = HandedOver.of_group(self._ask(lambda admin: admin.group_notes(of.application_id, places)), log)
+        try:
+            checkpoint = read_checkpoint(self._files, of.sink, () if note is None else [note.batch])
+        except DamagedCheckpointError as error:
+            raise refused(of, f"is damaged: {error}") from error
+        check_handed_over(of, checkpoint, note, log)
+        if note is None:
+            note = HandedOver.of_checkpoint(checkpoint, log)
+            self._note(note)
+        return note
+
+    def _note(self, note: HandedOver) -> HandedOver:
+        app = self.application.config.application_id
+        self._ask(lambda admin: admin.commit_group_offsets(app, note.to_group()))
+        return note
+
+    def _ask(self, question: Callable[[KafkaAdmin], _Answer]) -> _Answer:
+        config = self.application.config
+        with KafkaAdmin(config.client) as admin:
+            return Patience(config.broker_wait_ms / 1000)(lambda: question(admin))
 
     def _delta(self, sink: LakeSink, target: DeltaTable, ready: _Ready, gate: StopGate) -> StreamingQuery:
         assert ready.table is not None, "see _look"
@@ -152,12 +171,22 @@ class LakeRun:
         return self._query(sink, spec, f"file://{batches.folder / _QUERY}", len(log.ends), gated(gate, batches.write))
 
     def _function(
-        self, sink: LakeSink, function: Callable[[Any, int], object], log: TopicLog, gate: StopGate
+        self,
+        sink: LakeSink,
+        function: Callable[[Any, int], object],
+        log: TopicLog,
+        note: HandedOver,
+        gate: StopGate,
     ) -> StreamingQuery:
         def hand_over(frame: DataFrame, batch_id: int) -> None:
+            nonlocal note
             started = time.perf_counter()
+            end = logged_end(self._files, sink.name, batch_id).topics[log.name]
+            self.faults("offsets_logged")
+            note = self._note(note.calls(batch_id, end.offsets))
             function(frame.drop("_deleted"), batch_id)
             self.faults("function_returned")
+            note = self._note(note.returned())
             self.on_batch(sink.name, batch_id, batch_id, 0, time.perf_counter() - started)
 
         spec = replace(self._source(sink.name, log.name), trimmed=frozenset({log.name}))
@@ -233,7 +262,7 @@ class _DeltaBatches:
     def write(self, frame: DataFrame, batch_id: int) -> None:
         """Writes a batch, then deletes its rows from the internal topic."""
         started = time.perf_counter()
-        end = read_checkpoint(LocalFiles(str(self.folder)), _QUERY, [batch_id]).offsets[batch_id].topics[self._topic]
+        end = logged_end(LocalFiles(str(self.folder)), _QUERY, batch_id).topics[self._topic]
         self._run.faults("offsets_logged")
         offsets = sum(end.offsets) - sum(self._writer.at.position.offsets)
         if not self._target.partition_by:
