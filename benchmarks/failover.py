@@ -18,7 +18,7 @@ import pyarrow as pa
 from state.commit.decide import TaskIdentity
 from state.commit.marker import CommitMarker
 from state.kafka.columns import RecordColumns
-from state.kafka.topics import TopicPartition
+from state.kafka.topics import TopicInfo, TopicPartition
 from state.restore.directory import StateDirectory
 from state.restore.task_stores import TaskStateManager, WorkerMemory
 from state.snapshots.settings import NO_SNAPSHOTS, SnapshotSettings
@@ -54,6 +54,9 @@ class GeneratedChangelog:
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         return dict.fromkeys(topics, "id")
+
+    def describe_topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
+        return {name: TopicInfo("id", 1) for name in names}
 
     def delete_retention_ms(self, topic: str) -> int:
         return 7 * 86_400_000

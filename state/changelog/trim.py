@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from state.changelog.topics import changelog_topic, cleanup_policy
-from state.kafka.patience import RecordDeleter, delete_if_possible
 from state.kafka.topics import TopicPartition
 from state.stores.spec import StoreSpec
 
@@ -105,8 +104,3 @@ def trim_targets(
         if needed[spec.name] > before.get(place, 0):
             targets[place] = needed[spec.name]
     return targets
-
-
-def trim(admin: RecordDeleter, targets: Mapping[TopicPartition, int]) -> bool:
-    """Deletes the records below the targets in one request and returns whether they are gone. A failure is only logged."""
-    return delete_if_possible(admin, targets)

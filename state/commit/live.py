@@ -120,6 +120,10 @@ class LiveKafka:
         """Trims logs below the given offsets."""
         self.admin.delete_records(before)
 
+    def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]:
+        """The topics that exist, asked for at each call."""
+        return self.admin.describe_topics(names)
+
     def partitions_for(self, send: Send) -> npt.NDArray[np.int32]:
         """The partition of each row: the one it names, else by Kafka's default partitioner; null keys are spread."""
         return choose_partitions(send.keys, self.partition_count(send.topic), send.partition_keys, send.partitions)

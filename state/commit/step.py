@@ -9,7 +9,8 @@
  4. The records are processed in memory.
  5. begin, outputs, changelog, marker, source offsets, commit: `transaction`. Any error fails the attempt; nothing is retried.
  6. The writes are applied to the local store together with its position, so the store can be behind Kafka, never ahead.
-    A snapshot of the store is taken then, if one is due; what goes wrong there fails nothing.
+    Changelog records that the step before no longer needed are deleted then, and a snapshot is taken if one is due; what goes
+    wrong there fails nothing.
 
 The caller then updates Spark's GroupState (7) and reports (8).
 """
@@ -153,7 +154,7 @@ class CommitStep:
                 points.reach("restore_done")
                 watch.lap("restore")
                 # Spark has confirmed the store's step and will never ask for it again.
-                self._stores.trim(store)
+                needless = self._stores.to_trim(store)
                 effects = process(store, found)
                 points.reach("process_done")
                 watch.lap("process")
@@ -166,6 +167,8 @@ class CommitStep:
                 watch.lap("commit")
                 store.apply(position, points.at("store_half_applied"))
                 points.reach("store_applied")
+                # Nothing fences a deletion, so only an attempt that has committed may ask for one.
+                self._stores.trim(store, needless)
                 self._stores.snapshot(store, points.reach)
                 watch.lap("apply")
             return StepResult(result, Decision.RUN, effects.counters, watch.seconds)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from state.errors import KafkaClientError
@@ -21,11 +21,19 @@ _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
 
 
+class _Topic(Protocol):
+    @property
+    def topic_id(self) -> str: ...
+
+
 class RecordDeleter(Protocol):
     """The part of `state.kafka.admin.KafkaAdmin` that this module needs."""
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> object:
         """Deletes the records below the given offsets."""
+
+    def describe_topics(self, names: Sequence[str]) -> Mapping[str, _Topic]:
+        """The topics that exist, as they are now."""
 
 
 class Patience:
@@ -69,10 +77,16 @@ class Patience:
 _logged: set[tuple[str, int | None]] = set()
 
 
-def delete_if_possible(admin: RecordDeleter, before: Mapping[TopicPartition, int]) -> bool:
+def delete_if_possible(admin: RecordDeleter, before: Mapping[TopicPartition, int], ids: Mapping[str, str]) -> bool:
     """Deletes records that are no longer needed. A failure does not stop anything, because the next call deletes them too.
 
-    Each topic's failure, such as a missing permission, is logged once per reason.
+    Nothing fences a deletion: a process that sleeps through a reset or a rescale would delete records of the new topic. So the
+    topics' ids are compared first. Each topic's failure, such as a missing permission, is logged once per reason.
+
+    Args:
+        admin: Deletes them.
+        before: The offsets below which records are no longer needed.
+        ids: Kafka's ids of the topics, where known.
 
     Returns:
         Whether the records are gone.
@@ -80,6 +94,9 @@ def delete_if_possible(admin: RecordDeleter, before: Mapping[TopicPartition, int
     if not before:
         return True
     try:
+        if other := _other_topics(admin, ids):
+            log.warning("nothing was deleted: %s was deleted and created again", ", ".join(other))
+            return False
         admin.delete_records(before)
     except KafkaClientError as error:
         for topic in sorted({topic for topic, _ in before}):
@@ -93,3 +110,10 @@ def delete_if_possible(admin: RecordDeleter, before: Mapping[TopicPartition, int
                 )
         return False
     return True
+
+
+def _other_topics(admin: RecordDeleter, ids: Mapping[str, str]) -> list[str]:
+    """The topics that no longer have these ids."""
+    known = {name: topic_id for name, topic_id in ids.items() if topic_id}
+    found = admin.describe_topics(sorted(known)) if known else {}
+    return [name for name, topic_id in known.items() if name not in found or found[name].topic_id != topic_id]

@@ -16,10 +16,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from state.changelog.trim import Noted, RecordDeleter, TopicPartition, due, trim, trim_notes, trim_targets
+from state.changelog.topics import changelog_topic
+from state.changelog.trim import Noted, due, trim_notes, trim_targets
 from state.commit.decide import TaskIdentity
 from state.commit.marker import CommitMarker
 from state.errors import StateCorruptedError, StateError
+from state.kafka.patience import RecordDeleter, delete_if_possible
+from state.kafka.topics import TopicPartition
 from state.restore.copies import Copies, CopySource, StateCopy
 from state.restore.directory import StateDirectory, TaskDirectory
 from state.restore.listener import RestoreListener, RestoreReport
@@ -231,14 +234,18 @@ class TaskStateManager:
             taker = SnapshotTaker(self._snapshots, self._identity, self.directory.path, self._memory.ledgers, reach)
             self.publishing = taker.take_if_due(store, self._clock_ms()) or self.publishing
 
-    def trim(self, store: TaskStore) -> None:
-        """Deletes the changelog records that no live segment has needed for the delay, up to the step that the stores hold."""
-        trimmed = self._memory.trimmed
+    def to_trim(self, store: TaskStore) -> Mapping[TopicPartition, int]:
+        """Offsets below which no live segment has needed changelog records for the delay, as of the step that the stores hold."""
         needed = due(self._notes, store.trim_offsets, self._clock_ms(), self._trim_delay_ms)
         needed = {name: offset for name, offset in needed.items() if may_trim(name, self.report)}
-        targets = trim_targets(self._specs, needed, self._identity.application_id, self._identity.task, trimmed)
-        if trim(self._source, targets):
-            trimmed.update(targets)
+        one = self._identity
+        return trim_targets(self._specs, needed, one.application_id, one.task, self._memory.trimmed)
+
+    def trim(self, store: TaskStore, targets: Mapping[TopicPartition, int]) -> None:
+        """Deletes the changelog records below the targets, if the changelogs are the topics that the stores come from."""
+        ids = {changelog_topic(self._identity.application_id, name): at.topic_id for name, at in store.origins.items()}
+        if delete_if_possible(self._source, targets, {topic: ids.get(topic, "") for topic, _ in targets}):
+            self._memory.trimmed.update(targets)
 
     def _measured(self, store: TaskStore) -> TaskSize | None:
         """The size of the stores, if this process has not measured it for a while. What goes wrong there fails no step."""

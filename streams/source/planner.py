@@ -263,7 +263,7 @@ class BatchPlanner:
             for partition, offset in enumerate(end.topics[topic].offsets)
             if offset
         }
-        delete_if_possible(self._admin, before)
+        delete_if_possible(self._admin, before, {topic: end.topics[topic].topic_id for topic, _ in before})
 
     def _describe(self) -> Mapping[str, TopicInfo]:
         return self._described(list(self._spec.starting))

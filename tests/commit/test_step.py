@@ -10,12 +10,14 @@ from state.commit.decide import Decision, TaskIdentity
 from state.commit.step import CommitStep, StepInput
 from state.errors import (
     CheckpointMismatchError,
+    FencedError,
     KafkaClientError,
     OpenTransactionError,
     RoutingMismatchError,
     StateLockedError,
     UnexpectedOffsetError,
 )
+from state.restore import task_stores
 from state.restore.task_stores import WorkerMemory
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import TaskStore
@@ -119,6 +121,24 @@ def process(store, last):
         store.store("b").put(key, b"%d" % -count, count)
         rows.append((key, b"%d" % count))
     return Effects([Send(rows)])
+
+
+def test_an_attempt_that_was_fenced_deletes_no_changelog_records(task, monkeypatch):
+    """Nothing fences a deletion: an attempt that slept for long would delete records of a changelog that was made since."""
+    monkeypatch.setattr(task_stores, "trim_targets", lambda *given: {(A, 0): 2})
+    task.step()
+    assert task.kafka.begin_offset((A, 0)) == 2
+
+    def fenced(store, last):
+        task.kafka.producer(IDENTITY.transactional_id).init_transactions()
+        return process(store, last)
+
+    task.kafka.append(A, b"k", b"1", partition=0)
+    monkeypatch.setattr(task_stores, "trim_targets", lambda *given: {(A, 0): 3})
+    step = CommitStep(IDENTITY, task.kafka, task.stores(), Points())
+    with pytest.raises(FencedError):
+        step.run(StepInput(1, "b1", {}, {("in", 0): 5}, {}, 1), task.copy, fenced)
+    assert task.kafka.begin_offset((A, 0)) == 2
 
 
 @pytest.fixture

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -17,6 +18,7 @@ from state.kafka.admin import KafkaAdmin
 from state.kafka.config import admin_config
 from state.kafka.error_mapping import failure_of
 from state.kafka.patience import Patience, delete_if_possible
+from state.kafka.topics import TopicInfo
 
 PASSING = [
     "_ALL_BROKERS_DOWN",
@@ -107,6 +109,9 @@ def test_failed_housekeeping_is_harmless_and_logged_once(caplog: pytest.LogCaptu
         name: str | None = "TOPIC_AUTHORIZATION_FAILED"
         asked = 0
 
+        def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]:
+            return {"housekeeping-of-test": TopicInfo("new", 1)}
+
         def delete_records(self, before: Mapping[tuple[str, int], int]) -> None:
             self.asked += 1
             if self.name is not None:
@@ -115,18 +120,31 @@ def test_failed_housekeeping_is_harmless_and_logged_once(caplog: pytest.LogCaptu
     deleter = Deleter()
     caplog.set_level(logging.WARNING)
     for _ in range(3):
-        assert not delete_if_possible(deleter, {("housekeeping-of-test", 0): 5})
+        assert not delete_if_possible(deleter, {("housekeeping-of-test", 0): 5}, {})
     assert len(caplog.records) == 1
     assert "TOPIC_AUTHORIZATION_FAILED" in caplog.text
     assert "ACL: Delete" in caplog.text
     deleter.name = "LEADER_NOT_AVAILABLE"
-    assert not delete_if_possible(deleter, {("housekeeping-of-test", 0): 5})
+    assert not delete_if_possible(deleter, {("housekeeping-of-test", 0): 5}, {})
     assert len(caplog.records) == 2
     deleter.name = None
-    assert delete_if_possible(deleter, {("housekeeping-of-test", 0): 5})
+    assert delete_if_possible(deleter, {("housekeeping-of-test", 0): 5}, {})
     assert deleter.asked == 5
-    assert delete_if_possible(deleter, {})
+    assert delete_if_possible(deleter, {}, {})
     assert deleter.asked == 5
+
+
+@pytest.mark.parametrize("ids", [{"t": "old"}, {"t": "new", "gone": "old"}])
+def test_records_of_another_topic_of_the_same_name_are_not_deleted(ids: Mapping[str, str]) -> None:
+    """A process that slept through a reset or a rescale wakes up, and nothing has fenced it."""
+    deleted: list[Mapping[tuple[str, int], int]] = []
+    deleter = SimpleNamespace(
+        delete_records=deleted.append, describe_topics=lambda names: {"t": TopicInfo("new", 1)} if "t" in names else {}
+    )
+    assert not delete_if_possible(deleter, {("t", 0): 5}, ids)
+    assert deleted == []
+    assert delete_if_possible(deleter, {("t", 0): 5}, {"t": "new"})
+    assert deleted == [{("t", 0): 5}]
 
 
 class Described(NamedTuple):

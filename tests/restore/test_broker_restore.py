@@ -7,9 +7,10 @@ import pytest
 from confluent_kafka import Producer
 
 from state.changelog.topics import changelog_topic, ensure_changelogs
-from state.changelog.trim import trim, trim_targets
+from state.changelog.trim import trim_targets
 from state.commit.digest import StepDigest
 from state.kafka.admin import KafkaAdmin
+from state.kafka.patience import delete_if_possible
 from state.kafka.reader import open_range_reader
 from state.kafka.transactions import wait_until_decided
 from state.restore.plan import RestoreTarget
@@ -166,7 +167,7 @@ def test_trimmed_changelogs_hold_what_live_segments_need(application, tmp_path):
         target = app.commit()
     targets = trim_targets(app.specs, app.store.trim_offsets, app.name, TASK)
     assert {topic for topic, _ in targets} == {app.topic(name) for name in ("windows", "join", "sessions")}
-    trim(app.admin, targets)
+    delete_if_possible(app.admin, targets, {})
     assert app.admin.begin_offsets(list(targets)) == targets
     restored, _ = app.restored(tmp_path, target)
     assert app.digests(restored) == app.digests(app.store)

@@ -10,7 +10,7 @@ from state.changelog.topics import (
     ensure_changelogs,
     ensure_commits,
 )
-from state.changelog.trim import trim, trim_targets
+from state.changelog.trim import trim_targets
 from state.errors import ChangelogMismatchError
 from state.kafka.admin import KafkaAdmin, TopicInfo, TopicSpec
 from state.stores.spec import StoreKind, StoreSpec
@@ -127,4 +127,3 @@ def test_trim_targets():
     assert trim_targets(specs, needed, "app", 3) == {join: 50, windows: 7}
     assert trim_targets(specs, needed, "app", 3, trimmed={join: 50, windows: 6}) == {windows: 7}
     assert trim_targets(specs, {"join": 0}, "app", 3) == {}
-    trim(None, {})

@@ -290,6 +290,14 @@ def test_repartition_topics_are_trimmed_once_confirmed(admin: FakeAdmin) -> None
     assert admin.deleted == {("b", 0): 10}
 
 
+def test_a_driver_that_slept_through_a_rescale_trims_no_new_topic(admin: FakeAdmin) -> None:
+    plan = planner(admin, trimmed=frozenset({"b"}))
+    end = plan.latest(plan.initial())
+    admin.topics["b"] = Info("another id", 1)
+    plan.confirmed(end)
+    assert admin.deleted == {}
+
+
 def test_offsets_as_spark_logs_them(admin: FakeAdmin) -> None:
     at = planner(admin).initial()
     assert SourceOffsets.from_json(at.to_json()) == at

@@ -277,7 +277,8 @@ class _DeltaBatches:
 
     def _purge(self, end: TopicOffsets) -> None:
         with KafkaAdmin(self._run.application.config.client) as admin:
-            delete_if_possible(admin, {(self._topic, p): at for p, at in enumerate(end.offsets) if at})
+            before = {(self._topic, p): at for p, at in enumerate(end.offsets) if at}
+            delete_if_possible(admin, before, {self._topic: end.topic_id})
 
 
 def _topic_log(admin: KafkaAdmin, topic: str) -> TopicLog:
