@@ -6,7 +6,9 @@ Only the owner has access. All of local state can be deleted while nothing runs:
 from __future__ import annotations
 
 import shutil
+import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,8 +36,13 @@ class TaskDirectory:
 
     @property
     def size_bytes(self) -> int:
-        """Total size of the folder's files."""
-        return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
+        """Total size of the folder's files. RocksDB deletes files at any time; a file that is gone has no size."""
+        size = 0
+        for file in self.path.rglob("*"):
+            with suppress(FileNotFoundError):
+                found = file.stat()
+                size += found.st_size if stat.S_ISREG(found.st_mode) else 0
+        return size
 
     def check_owners(self) -> None:
         """Refuses a task whose folder, or one of those down to it from the state directory, belongs to another user.

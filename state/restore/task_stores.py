@@ -44,6 +44,8 @@ from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings
 from state.tables.sizes import RangeSize
 
 _log = logging.getLogger(__name__)
+DAMAGED = "the local database was damaged"
+"""Begins the reason of a restore after damage that was noticed when the database was opened."""
 _NO_COPIES = "restore-from-changelog"
 """Name of an empty file in a task's folder: the next restore takes no copy."""
 
@@ -161,6 +163,7 @@ class TaskStateManager:
         self._replica_dir = replica_dir
         self._copies = Copies(self._copy_sources(), self.directory.path, settings)
         self._listener = listener
+        self._damage = ""
         self.report: RestoreReport | None = None
         self.publishing: Future[Snapshot | None] | None = None
         self.size: TaskSize | None = None
@@ -186,7 +189,9 @@ class TaskStateManager:
         with self._disk():
             try:
                 store = self._open(wait_s)
-            except StateCorruptedError:
+            except StateCorruptedError as error:
+                self._damage = f"{DAMAGED}: {error.detail}"
+                _log.warning("%s: %s; it is restored from its changelogs", self._identity, self._damage)
                 self.directory.wipe()
                 store = self._open(wait_s)
         try:
@@ -212,6 +217,12 @@ class TaskStateManager:
         copies = None if distrusted.exists() else self._copies
         restorer = Restorer(self._source, self._identity.application_id, self._identity.task, self._listener, copies)
         self.report = restorer.restore_to(store, target, self._clock_ms(), reach)
+        if self._damage:
+            stores = (
+                replace(one, reason=self._damage) if one.action is Action.FROM_START else one
+                for one in self.report.stores
+            )
+            self.report = replace(self.report, stores=tuple(stores))
         if copies is None:
             distrusted.unlink(missing_ok=True)
         on_disk = {spec.name for spec in self._specs if spec.persistent}

@@ -30,14 +30,24 @@ def open_when_released(location: str, lock_timeout_s: float, attempt: Callable[[
         try:
             return attempt()
         except Exception as error:
-            if not any(words in str(error) for words in _LOCKED):
-                raise named_error(location, str(error), opening=True) from error
+            text = str(error)
+            if not _in_use(location, text):
+                raise named_error(location, text, opening=True) from error
             if time.monotonic() >= deadline:
-                raise StateLockedError(location, lock_timeout_s, str(error)) from error
-        if retry_s == _FIRST_RETRY_S:
-            request_release(Path(location))
+                raise StateLockedError(location, lock_timeout_s, text) from error
+        # Each time, because a process listens only from the end of its first use on.
+        request_release(Path(location))
         time.sleep(retry_s)
         retry_s = min(2 * retry_s, _LAST_RETRY_S)
+
+
+def _in_use(location: str, text: str) -> bool:
+    """Whether another process has the database open, or has had it open during the attempt.
+
+    RocksDB renames and deletes its log files (`LOG`, `LOG.old.…`) before it takes the lock, and when it closes. So one that opens may
+    look for a log file that one that closes has just deleted. This is no damage: the state is in other files.
+    """
+    return any(words in text for words in _LOCKED) or ("No such file" in text and f"{location}/LOG" in text)
 
 
 def named_error(location: str, text: str, opening: bool = False) -> StateError:

@@ -133,6 +133,10 @@ class Supervised:
         self.current.terminate()
         return self.current.ended(STOP_S)
 
+    def logged(self, text: str) -> list[str]:
+        """The lines with a text in the output of all starts."""
+        return [line for one in self._all for line in one.log().splitlines() if text in line]
+
     def delete_state(self) -> None:
         """Deletes all local stores, as if on a new machine."""
         shutil.rmtree(self.state, ignore_errors=True)

@@ -25,6 +25,8 @@ verifier compares
 * the versions of the commit markers of each task with 1, 2, 3 and so on;
 * the local stores with the model, and byte for byte with stores that the changelogs restore.
 
+A drill that damages no local database also fails if a worker has taken one for damaged and restored it.
+
 Where a named error is what must hold, the drill also compares the ends of all logs and the group's offsets before and after.
 
 ## With an application of your own

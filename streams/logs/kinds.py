@@ -46,7 +46,7 @@ RESTORED = EventKind(
     "restored",
     logging.INFO,
     "A task has brought its stores to its last commit, by reading a changelog or taking over a copy.",
-    ("source", "stores", "records", "rows", "bytes", "seconds"),
+    ("source", "stores", "reasons", "records", "rows", "bytes", "seconds"),
 )
 ATTEMPT_FAILED = EventKind(
     "attempt_failed",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from state.commit.decide import TaskIdentity
 from state.errors import FencedError
-from state.restore.listener import RestoreReport
+from state.restore.listener import RestoreReport, StoreReport
 from state.restore.plan import Action
 from streams.logs.errors import error_fields
 from streams.logs.events import Events
@@ -51,21 +51,28 @@ def log_failed_attempt(identity: TaskIdentity, attempt: int, batch_id: int, erro
 def _restored(report: RestoreReport | None) -> Iterator[Mapping[str, Any]]:
     if report is None:
         return
-    done = {store.store: store.action.value for store in report.stores if store.action is not Action.NOTHING}
-    if not done and not report.copy:
+    restored = [store for store in report.stores if store.action is not Action.NOTHING]
+    if not restored and not report.copy:
         return
     rows, source = sum(store.rows for store in report.stores), report.copy or "changelog"
     yield _event(
         RESTORED,
         f"task {report.task} has restored {rows:,} rows from {source} ({report.records:,} changelog records) in "
-        f"{report.seconds:.1f} s",
+        f"{report.seconds:.1f} s{_why(restored)}",
         source=source,
-        stores=done,
+        stores={store.store: store.action.value for store in restored},
+        reasons={store.store: store.reason for store in restored},
         records=report.records,
         rows=rows,
         bytes=report.bytes,
         seconds=round(report.seconds, 3),
     )
+
+
+def _why(restored: Sequence[StoreReport]) -> str:
+    """Why stores were read from the start; empty if none was."""
+    reasons = dict.fromkeys(store.reason for store in restored if store.action is Action.FROM_START)
+    return f" from the start: {'; '.join(reasons)}" if reasons else ""
 
 
 def _retried(attempt: int, batch_id: int) -> Iterator[Mapping[str, Any]]:

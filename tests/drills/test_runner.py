@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 
 import pytest
 
 from state.errors import StreamsError
+from streams.broker.guard import Guard
 from streams.drills import runner
+from streams.drills.application import Supervised
 from streams.drills.conditions import Conditions
 from streams.drills.drill import Drill
 from streams.drills.failure import DrillFailed, NotPossibleHere
@@ -135,3 +137,15 @@ def test_the_page_has_outcome_proofs_and_recovery_times() -> None:
     assert "| D98 a drill (quick) | a fault | all | passed | 7.2 s |" in text
     assert "| D99 a drill | a fault | all | failed: two lines | - |" in text
     assert "* killed \\| twice\n* 2.0 s until results after: a kill" in text
+
+
+@pytest.mark.parametrize("damages", [False, True])
+def test_a_database_that_was_taken_for_damaged_fails_a_drill_that_has_damaged_none(
+    tmp_path: Path, damages: bool
+) -> None:
+    world = World(tmp_path, OwnProgram(), Conditions())
+    world.application = Supervised("", tmp_path, "", "drill", (), Guard())
+    line = "task 0 of 2 of drill/orders: the local database was damaged: CURRENT is gone; it is restored from its changelogs"
+    world.application._all.append(SimpleNamespace(log=lambda: f"before\n{line}\nafter"))  # type: ignore[arg-type]
+    world.damages_state = damages
+    assert world._restored_without_a_fault() == ([] if damages else [line])

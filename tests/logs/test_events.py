@@ -131,13 +131,16 @@ def test_a_restore_in_a_worker_is_an_event_of_the_driver(heard: Heard) -> None:
     assert event.fields == {
         "source": "changelog",
         "stores": {"counts": "from start"},
+        "reasons": {"counts": "no local state"},
         "records": 120,
         "rows": 100,
         "bytes": 5_000,
         "seconds": 1.25,
     }
     assert set(event.fields) == set(RESTORED.fields)
-    assert event.message == "task 3 has restored 100 rows from changelog (120 changelog records) in 1.2 s"
+    assert event.message == (
+        "task 3 has restored 100 rows from changelog (120 changelog records) in 1.2 s from the start: no local state"
+    )
 
 
 def test_a_restore_from_a_copy_names_the_copy(heard: Heard) -> None:

@@ -1,6 +1,7 @@
 """Opening a task's stores for a step: damage, other processes' leftovers, memory stores, folders."""
 
 import random
+from pathlib import Path
 
 import orjson
 import pytest
@@ -71,6 +72,16 @@ def test_the_size_of_the_stores_is_measured_now_and_then(life, tmp_path):
     assert second.size.stores == first.size.stores
 
 
+def test_a_file_that_compaction_deletes_meanwhile_has_no_size(life, tmp_path, monkeypatch):
+    logs, _, marker = life
+    stores = TaskStateManager(logs, IDENTITY, SPECS, tmp_path, memory=WorkerMemory())
+    present = Path.rglob
+    monkeypatch.setattr(Path, "rglob", lambda folder, name: [*present(folder, name), folder / "db" / "000131.sst"])
+    monkeypatch.setattr(Path, "is_file", lambda file: True)
+    opened(stores, marker, lambda store: None)
+    assert stores.size.disk_bytes > 0
+
+
 def test_a_size_that_cannot_be_measured_fails_no_step(life, tmp_path, monkeypatch):
     logs, _, marker = life
     stores = TaskStateManager(logs, IDENTITY, SPECS, tmp_path, memory=WorkerMemory())
@@ -84,7 +95,7 @@ def test_a_size_that_cannot_be_measured_fails_no_step(life, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("victim", ["CURRENT", "MANIFEST-*", "*.sst"])
-def test_a_damaged_store_is_wiped_and_restored(life, tmp_path, victim):
+def test_a_damaged_store_is_wiped_and_restored(life, tmp_path, victim, caplog):
     logs, _, marker = life
     stores = TaskStateManager(logs, IDENTITY, SPECS, tmp_path)
     opened(stores, marker, lambda store: None)
@@ -92,6 +103,8 @@ def test_a_damaged_store_is_wiped_and_restored(life, tmp_path, victim):
         file.write_bytes(b"rubbish")
     actions = opened(stores, marker, lambda store: store.store("table").get(b"sure") or pytest.fail("a row is missing"))
     assert set(actions.values()) == {Action.FROM_START}
+    assert all(one.reason.startswith("the local database was damaged: ") for one in stores.report.stores)
+    assert "orders: the local database was damaged" in caplog.text
 
 
 def test_a_store_of_another_format_is_wiped_and_restored(life, tmp_path):

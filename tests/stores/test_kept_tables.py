@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from state.errors import StateLockedError
+from state.errors import StateCorruptedError, StateLockedError
 from state.tables import rocks_errors
 from state.tables.kept import KeptTables
 from state.tables.open import open_table
@@ -33,6 +34,40 @@ tables.give_back(path, table)
 print("given back")
 sys.stdin.readline()
 """
+PLAYER = """
+import sys
+from pathlib import Path
+from tests.stores.test_kept_tables import Player
+
+player, end = Player(Path(sys.argv[1]), seed=2), Path(sys.argv[2])
+while not end.exists():
+    player.step()
+print(player.steps)
+"""
+
+
+class Player:
+    """One of two processes that pass a database to and fro, as workers do with tasks, but as fast as they can."""
+
+    def __init__(self, path: Path, seed: int) -> None:
+        self.path, self.random, self.tables = path, random.Random(seed), KeptTables()
+        self.steps = self.log_files_gone = 0
+        rocks_errors._FIRST_RETRY_S = rocks_errors._LAST_RETRY_S = 0.0005
+        in_use = rocks_errors._in_use
+
+        def counted(location: str, text: str) -> bool:
+            self.log_files_gone += "No such file" in text
+            return in_use(location, text)
+
+        rocks_errors._in_use = counted
+
+    def step(self) -> None:
+        table = self.tables.take(self.path, PATIENT)
+        count = int(table.get(b"count") or 0) + 1
+        rows = [(b"%06d" % self.random.randrange(10**5), self.random.randbytes(60)) for _ in range(100)]
+        table.write([(b"count", b"%d" % count), *rows])
+        self.tables.give_back(self.path, table)
+        self.steps += 1
 
 
 @pytest.fixture
@@ -107,6 +142,43 @@ def test_another_process_gets_a_database_at_the_end_of_its_use(path: Path) -> No
         open_table(path, PATIENT).close()
     finally:
         owner.end()
+
+
+def test_a_database_is_passed_to_and_fro_without_ever_looking_damaged(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_FIRST_RETRY_S", "_LAST_RETRY_S", "_in_use"):
+        monkeypatch.setattr(rocks_errors, name, getattr(rocks_errors, name))
+    player, end = Player(path, seed=1), path.with_name("end")
+    command = [sys.executable, "-c", PLAYER, str(path), str(end)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        try:
+            # As long as this process has not looked for a log file of RocksDB's that the other one had just deleted.
+            while player.log_files_gone < 2:
+                player.step()
+        finally:
+            end.touch()
+        others = int(other.communicate()[0])
+    assert others > 0
+    table = player.tables.take(path, PATIENT)
+    assert table.get(b"count") == b"%d" % (player.steps + others)
+    player.tables.close(path, table)
+
+
+def test_a_log_file_that_is_gone_is_no_damage_but_a_table_file_is() -> None:
+    def opens(missing: str) -> str:
+        left = [RuntimeError(f"IO error: No such file or directory: while unlink() file: {missing}: No such file")]
+
+        def attempt() -> str:
+            if left:
+                raise left.pop()
+            return "opened"
+
+        return rocks_errors.open_when_released("/state/LOG/db", 1, attempt)
+
+    assert opens("/state/LOG/db/LOG.old.1795559785938689") == "opened"
+    with pytest.raises(StateCorruptedError):
+        opens("/state/LOG/db/000131.sst")
 
 
 def test_a_killed_owner_leaves_nothing_in_the_way(path: Path) -> None:

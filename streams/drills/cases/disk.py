@@ -26,6 +26,7 @@ SHUTDOWN, WITHOUT_FLUSH = 0x8004587D, 2
 def failing(world: World) -> None:
     """D33: the disk with local state takes no writes, and later returns errors; each time it comes back as it was written."""
     with loop_disk(world) as (disk, image):
+        world.damages_state = True
         elsewhere = ("--set", f"state_dir={disk / 'state'}")
         world.start(*elsewhere)
         for fail, error in ((abort_writes, errno.EROFS), (fail_altogether, errno.EIO)):
@@ -137,6 +138,7 @@ def mount(*arguments: str) -> subprocess.CompletedProcess[str]:
 def full(world: World) -> None:
     """D27: the disk with local state is full for a while."""
     with small_disk(world) as disk:
+        world.damages_state = True
         elsewhere = ("--set", f"state_dir={disk / 'state'}")
         world.start(*elsewhere)
         fill(disk / "ballast")

@@ -39,6 +39,7 @@ def lost_state(world: World) -> None:
     world.require(len(happened) == len(RESTORING), f"the restore was not cut short everywhere: {happened}")
     world.saw(f"local state deleted, workers killed at {', '.join(happened)}")
     databases = world.application.databases()
+    world.damages_state = True
     world.application.delete_state()
     world.saw(f"{len(databases)} databases deleted under load")
     world.recovers("local state was deleted under load")
@@ -49,6 +50,7 @@ def damaged_state(world: World) -> None:
     world.start()
     world.stop()
     damaged = []
+    world.damages_state = True
     for database, name in zip(world.application.databases(), ("*.sst", "MANIFEST-*", "CURRENT", "*.log"), strict=False):
         files = sorted(database.glob(name)) or sorted(database.glob("MANIFEST-*"))
         file = files[-1]
