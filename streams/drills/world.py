@@ -330,5 +330,5 @@ class World:
         return [*self.load.failures, *self._restored_without_a_fault(), *self.subject.wrong(self.place, seen)]
 
     def _restored_without_a_fault(self) -> list[str]:
-        """Log lines about databases that were taken for damaged: kills leave none, nor do tasks that change from worker to worker."""
+        """Log lines about databases that were taken for damaged. Neither kills nor changes of workers damage one."""
         return [] if self.damages_state else self.application.logged(DAMAGED)

@@ -53,6 +53,7 @@ def _one_after_the_other(self: MarkerAccess, ask: Callable[[int], Any]) -> dict[
 # Threads would reach Kafka in another order each time that a history is played.
 MarkerAccess._each = _one_after_the_other  # type: ignore[method-assign]
 
+
 class Planned:
     """Plans each program once, as there are few programs and many starts."""
 
