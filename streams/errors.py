@@ -178,7 +178,7 @@ class LakePositionError(LakeError):
 
 
 class LakeSchemaError(LakeError):
-    """A table has other columns than its sink; nothing was written."""
+    """A table has other columns than its sink, or does not take a row; nothing was written."""
 
 
 class LakeConflictError(LakeError):

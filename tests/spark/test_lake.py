@@ -245,3 +245,31 @@ def test_an_upsert_takes_the_last_row_of_a_key_and_deletes(spark: SparkSession, 
     with pytest.raises(LakePositionError, match="was dropped or replaced while the application ran"):
         table.write(frame(spark, [("d", 1, 0, 10, False)]), commit(4, "mine"))
     assert not path.exists()
+
+
+CHECKED = (("a", -1, 0, 0, False), "CHECK constraint positive .* amount : -1", "DROP CONSTRAINT positive")
+NO_NULL = (
+    ("b", None, 0, 1, False),
+    "NOT NULL constraint violated for column: amount",
+    "ALTER COLUMN amount DROP NOT NULL",
+)
+SHORT = (("long", 1, 0, 2, False), 'Value "long" exceeds', "ALTER COLUMN key TYPE STRING")
+
+
+@pytest.mark.parametrize(("keys", "rules"), [((), [NO_NULL]), (("key",), [CHECKED, SHORT])], ids=["append", "upsert"])
+def test_a_row_that_breaks_a_rule_of_the_table_is_named_and_the_advice_helps(
+    spark: SparkSession, tmp_path: Path, keys: tuple[str, ...], rules: list[tuple[tuple[Any, ...], str, str]]
+) -> None:
+    path = tmp_path / "orders"
+    name = f"delta.`{path}`"
+    spark.sql(f"CREATE TABLE {name} (key VARCHAR(3), amount BIGINT NOT NULL) USING delta")
+    if CHECKED in rules:
+        spark.sql(f"ALTER TABLE {name} ADD CONSTRAINT positive CHECK (amount > 0)")
+    table = SparkDeltaTable(spark, SINK, DeltaTable(str(path), True), RowLayout((KEY, AMOUNT), keys))
+    table.prepare()
+    for version, (row, says, advice) in enumerate(rules, 1):
+        with pytest.raises(LakeSchemaError, match=rf"does not take a row of this batch: {says}.*Nothing of the batch"):
+            table.write(frame(spark, [row]), commit(version, "mine"))
+        spark.sql(f"ALTER TABLE {name} {advice}")
+        table.write(frame(spark, [row]), commit(version, "mine"))
+    assert read(spark, path) == sorted(row[:2] for row, *_ in rules)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -33,6 +34,8 @@ _LOOK_BACK = (5, 100, None)
 """How many commits of a table's history are looked at, until an own one is found; other writers' are among them. None: all."""
 _CONFLICTS = tuple(getattr(delta_exceptions, name) for name in delta_exceptions.__all__)
 """What Delta raises where another commit was faster. In Python these classes do not derive from each other."""
+_VIOLATION = re.compile(r"DeltaInvariantViolationException: \[\w+\] (.*?)(?=\n\s*at |\Z)", re.DOTALL)
+"""What Delta says of a row that breaks a rule of the table: CHECK, NOT NULL, VARCHAR(n)."""
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _APP, _VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 
@@ -101,6 +104,10 @@ class SparkDeltaTable:
                     self._append(frame, settings)
             except _CONFLICTS as error:
                 raise WriteConflictError(str(error).partition("\n")[0]) from error
+            except Exception as error:
+                if (found := _VIOLATION.search(str(error))) is None:
+                    raise
+                raise self._not_taken(" ".join(found[1].split())) from error
 
     def newest_commit(self) -> SinkCommit | None:
         """The sink's newest commit in the table's history; None: there is none."""
@@ -119,6 +126,19 @@ class SparkDeltaTable:
             self._delta(self._session).optimize().executeCompaction()
         except Exception as error:
             log.warning("%s: OPTIMIZE has failed and is left out: %s", self._of, str(error).partition("\n")[0])
+
+    def _not_taken(self, says: str) -> LakeSchemaError:
+        return LakeSchemaError(
+            f"{self._of}: the table {self._target.name} does not take a row of this batch: {says}. Nothing of the batch was "
+            f"written, and its rows wait in the sink's internal topic. Let the table take the row: ALTER TABLE {self._sql_name} "
+            f"with DROP CONSTRAINT, ALTER COLUMN ... DROP NOT NULL, or ALTER COLUMN ... TYPE STRING. Start again, correct the row "
+            f"in the table, then put the rule back. Filter such records out in front of the sink. Or give up all rows that wait: "
+            f"`streams reset {self._of.application_id} --drop-sink {self._of.sink}`."
+        )
+
+    @property
+    def _sql_name(self) -> str:
+        return f"delta.`{self._name}`" if self._target.is_path else self._name
 
     def _append(self, frame: DataFrame, settings: Mapping[str, str]) -> None:
         rows = frame.select(*map(_column, self._layout.names))
@@ -181,8 +201,7 @@ class SparkDeltaTable:
                 f"missing with to_delta(..., add_columns=True), where older rows are null there; or write a new table."
             )
         columns = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in missing)
-        name = f"delta.`{self._name}`" if self._target.is_path else self._name
-        self._session.sql(f"ALTER TABLE {name} ADD COLUMNS ({columns})")
+        self._session.sql(f"ALTER TABLE {self._sql_name} ADD COLUMNS ({columns})")
 
 
 def _column(name: str) -> Any:
