@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -15,6 +16,8 @@ from state.stores.position import StoreOrigin
 FORMAT = 1
 """Fields may be added within a format."""
 _SORTED = orjson.OPT_SORT_KEYS
+_FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +105,19 @@ class Snapshot:
         known = {each.name for each in fields(cls)}
         values = {name: value for name, value in content.items() if name in known}
         values["origins"] = {name: StoreOrigin(**origin) for name, origin in content["origins"].items()}
-        values["files"] = tuple(SnapshotFile(**file) for file in content["files"])
+        values["files"] = tuple(_checked(SnapshotFile(**file)) for file in content["files"])
         return cls(**values)
+
+
+def _checked(file: SnapshotFile) -> SnapshotFile:
+    """The file, whose names may only be names: whoever can write a manifest must not choose a path on the host that restores.
+
+    Raises:
+        SnapshotError: The manifest names a path.
+    """
+    if not _FILE_NAME.fullmatch(file.name) or not _SHA256.fullmatch(file.sha256):
+        raise SnapshotError(f"the manifest names {file.name!r} ({file.sha256!r}), which is not a file of a database")
+    return file
 
 
 def _digest(content: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from state.errors import SnapshotError, StateCorruptedError
 from state.restore.plan import Action
 from state.restore.task_stores import WorkerMemory
 from state.snapshots import taking
-from state.snapshots.manifest import Snapshot
+from state.snapshots.manifest import Snapshot, SnapshotFile
 from state.stores.position import StoreOrigin, read_meta
 from state.tables import open as opening
 from state.tables.native.library import find_library
@@ -326,6 +326,24 @@ def test_a_manifest_says_what_is_wrong_with_it():
     for data, found in ((b"", "damaged"), (b"{}", "damaged"), (b'{"format": 9, "snapshot": {}}', "format 9")):
         with pytest.raises(SnapshotError, match=found):
             Snapshot.from_bytes(data)
+
+
+@pytest.mark.parametrize("name", ["../CURRENT", "a/b", "/etc/passwd", "..", ".", "", "C:\\x", "a\0", "a\n"])
+def test_a_manifest_whose_file_is_a_path_is_refused(name):
+    content = {
+        "application_id": "app",
+        "sub_topology": "s",
+        "task": 0,
+        "tasks": 1,
+        "topology_hash": "",
+        "query_id": "q",
+    }
+    numbers = dict.fromkeys(("version", "written_ms", "taken_ms"), 1)
+    whole = Snapshot(**content, **numbers, offsets={}, origins={}, files=(SnapshotFile("CURRENT", 1, "0" * 64),))
+    assert Snapshot.from_bytes(whole.to_bytes()) == whole
+    for file in (SnapshotFile(name, 1, "0" * 64), SnapshotFile("CURRENT", 1, name)):
+        with pytest.raises(SnapshotError, match="is not a file of a database"):
+            Snapshot.from_bytes(replace(whole, files=(file,)).to_bytes())
 
 
 def test_a_task_that_had_to_read_its_whole_changelog_takes_a_snapshot_at_once(tmp_path):

@@ -47,7 +47,15 @@ def resume(
     """Resume an application, or one sub-topology or source outside Kafka, after `streams pause`."""
     from streams.application.pausing import Pausing
 
-    _show(application, Pausing(application, cluster.client()).resume(sub_topology), as_json)
+    pausing = Pausing(application, cluster.client())
+    before = pausing.pauses()
+    after = pausing.resume(sub_topology)
+    if not as_json:
+        for name in sorted(before.since_ms.keys() - after.since_ms.keys()):
+            typer.echo(f"{_named(application, name)} is resumed")
+        if before.since_ms and not after.since_ms:
+            return
+    _show(application, after, as_json)
 
 
 def _show(application: str, pauses: Pauses, as_json: bool) -> None:
@@ -56,6 +64,10 @@ def _show(application: str, pauses: Pauses, as_json: bool) -> None:
         print_json({"application_id": application, "paused_since": dict(pauses.since_ms)})
         return
     for name, since in pauses.since_ms.items():
-        typer.echo(f"{application if name == WHOLE else f'{application}: {name}'} is paused since {shown_time(since)}")
+        typer.echo(f"{_named(application, name)} is paused since {shown_time(since)}")
     if not pauses.since_ms:
         typer.echo(f"nothing of {application} is paused")
+
+
+def _named(application: str, part: str) -> str:
+    return application if part == WHOLE else f"{application}: {part}"
