@@ -2,6 +2,8 @@
 
 import pytest
 
+from streams.cli.dlq.list import _print
+
 
 @pytest.mark.parametrize(
     ("words", "says"),
@@ -25,3 +27,12 @@ def test_every_command_has_help(streams, command):
     run = streams(*command, "--help")
     assert run.exit_code == 0
     assert "Usage: streams" in run.output
+
+
+def test_a_list_shows_the_whole_message(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    message = " ".join(f"word{number}" for number in range(40))
+    row = {"topic": "dlq", "error": "ValueError", "message": message, "stage": "processing", "origin": "in-0@1"}
+    _print([{**row, "letters": 1, "replayed": 0, "last": 0, "position": "0:0"}])
+    printed = capsys.readouterr().out
+    assert all(word in printed for word in message.split())

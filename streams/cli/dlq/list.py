@@ -86,11 +86,11 @@ def _print(rows: list[dict[str, Any]]) -> None:
         return
     table = Table(box=None, header_style="bold")
     for heading in ("Topic", "Error", "Message", "Stage", "Origin"):
-        table.add_column(heading)
+        table.add_column(heading, overflow="fold")
     for heading in ("Letters", "Replayed", "Last", "Position"):
         table.add_column(heading, justify="right")
     for row in rows:
-        texts = (row["topic"], row["error"], row["message"][:60], row["stage"], row["origin"] or "-")
+        texts = (row["topic"], row["error"], row["message"], row["stage"], row["origin"] or "-")
         numbers = (f"{row['letters']:,}", f"{row['replayed']:,}", shown_time(row["last"]), row["position"])
         table.add_row(*(Text(visible(str(text))) for text in (*texts, *numbers)))
     table_console().print(table)

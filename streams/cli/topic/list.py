@@ -23,7 +23,10 @@ def list_topics(
     *,
     cluster: ClusterOptions,
 ) -> None:
-    """List a cluster's topics, with partitions, records and, for the embedded broker, their size on disk."""
+    """List a cluster's topics, with partitions, records and, for the embedded broker, their size on disk.
+
+    Records are counted by offsets, so there may be fewer: the end of each transaction and compacted records take an offset, too.
+    """
     from streams.cluster.topics import list_topics as ask
     from streams.cluster.topics import sizes_on_disk
 
@@ -51,7 +54,7 @@ def list_topics(
 
 def _table(found: list[dict[str, Any]], *, with_sizes: bool) -> Table:
     table = Table("Topic", box=None, header_style="bold")
-    for heading in ("Partitions", "Records", *(("Size",) if with_sizes else ())):
+    for heading in ("Partitions", "Records at most", *(("Size",) if with_sizes else ())):
         table.add_column(heading, justify="right")
     for topic in found:
         size = (decimal(topic["disk_bytes"]),) if with_sizes else ()
