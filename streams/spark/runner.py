@@ -17,6 +17,7 @@ from state.changelog.topics import commits_topic
 from state.errors import CheckpointMismatchError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.patience import Patience
+from state.machine_cache import kernels_compiled
 from state.secrets import mask
 from streams.application.instances import check_not_running, only_instance, shown_as_running
 from streams.application.preflight import Preflight
@@ -163,7 +164,10 @@ class StreamsApplication:
 
     def _run_on_spark(self, session: SparkSession | None, application: Application, counts: dict[str, int]) -> None:
         if session is None:
-            self.progress.say("starting Spark …")
+            first = (
+                "" if kernels_compiled() else ", and compiling kernels: half a minute at the first run on this machine"
+            )
+            self.progress.say(f"starting Spark{first} …")
         spark = session or self._start_session()
         start_workers(spark)
         try:
