@@ -10,3 +10,8 @@ from streams.operators.processor import BaseProcessor
 
 class Operator(BaseProcessor[Any, Any, OperatorContext]):
     """One of the engine's own operators, with the life cycle of a `Processor` and the wider `OperatorContext`."""
+
+    @property
+    def changes_in_place(self) -> bool:
+        """Whether functions of the user get values that a step's cache shares: one that fails may have half changed it."""
+        return False

@@ -29,6 +29,10 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
         """In `compat` mode, the least wall-clock time between two checks for closed windows, ms."""
 
     @property
+    def private_rows(self) -> bool:
+        """Whether stores with a cache give each reader a value of its own; see `Operator.changes_in_place`."""
+
+    @property
     def flushing(self) -> bool:
         """Whether the step is at its end and operators emit their pending results."""
 

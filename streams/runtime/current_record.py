@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from streams.errors import RecordError, RecordFailedError, StreamsError
 from streams.model.record import Record
 from streams.operators.columnar import ColumnarBatch
-from streams.runtime.step_context import StepContext
+from streams.runtime.step_context import ChangedInPlace, StepContext
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def each_record(batch: ColumnarBatch, run: StepContext) -> Iterator[Record]:
 def may_be_the_records_fault(error: Exception) -> bool:
     """Whether a policy for records applies to an error raised while records were processed."""
     not_the_records_fault = isinstance(error, StreamsError) and not isinstance(error, RecordError)
-    return not (not_the_records_fault or isinstance(error, RecordFailedError | MemoryError))
+    return not (not_the_records_fault or isinstance(error, RecordFailedError | MemoryError | ChangedInPlace))
 
 
 def guard(error: Exception, node: str, run: StepContext) -> None:

@@ -41,6 +41,8 @@ class NodeContext:
 
     def __init__(self, node: str, run: StepContext, punctuations: Punctuations) -> None:
         self.node = node
+        self.changes_in_place = False
+        """See `Operator`."""
         self.forwarded = 0
         self._run = run
         self._punctuations = punctuations
@@ -50,6 +52,12 @@ class NodeContext:
         self._batch_receivers: Mapping[str, BatchReceiver] = {}
         self._alternating = True
         self._forwarded: Forwarded | None = None
+
+    def guard(self, error: Exception) -> None:
+        """Apply the processing policy to an exception that the operator has raised for the current record."""
+        if self.changes_in_place and may_be_the_records_fault(error):
+            self._run.function_failed()
+        guard(error, self.node, self._run)
 
     def connect_batches(self, children: Mapping[str, BatchReceiver], alternating: bool) -> None:
         """Set the children once more, as receivers of whole batches.
@@ -111,6 +119,11 @@ class NodeContext:
     def headers(self) -> Headers:
         """See `ProcessorContext`."""
         return () if self._run.cursor is None else self._run.cursor[0].headers_of(self._run.cursor[1])
+
+    @property
+    def private_rows(self) -> bool:
+        """See `OperatorContext`."""
+        return self._run.private_rows
 
     @property
     def flushing(self) -> bool:
@@ -223,7 +236,7 @@ class NodeContext:
     def refuse(self, batch: ColumnarBatch, row: int, error: Exception) -> None:
         """See `OperatorContext`."""
         with at_record(batch, row, self._run):
-            guard(error, self.node, self._run)
+            self.guard(error)
 
     def drop_batch(self, batch: ColumnarBatch, reason: str) -> None:
         """See `OperatorContext`."""

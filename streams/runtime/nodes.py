@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from streams.model.record import Record
 from streams.operators.columnar import BatchProcessor, ColumnarBatch, OneByOne, in_order
+from streams.operators.operator import Operator
 from streams.operators.processor import AnyProcessor
 from streams.runtime.counters import ONE_BY_ONE
-from streams.runtime.current_record import at_record, each_record, guard, may_be_the_records_fault
+from streams.runtime.current_record import at_record, each_record, may_be_the_records_fault
 from streams.runtime.node_context import NodeContext
 from streams.runtime.step_context import StepContext
 
@@ -27,6 +28,7 @@ class NodeRunner:
         self.group: NodeGroup | None = None
         self._run = run
         self._process = processor.process
+        context.changes_in_place = isinstance(processor, Operator) and processor.changes_in_place
 
     def receive(self, record: Record) -> None:
         """Process one record under the processing policy."""
@@ -34,7 +36,7 @@ class NodeRunner:
         try:
             self._process(record)
         except Exception as error:
-            guard(error, self.name, self._run)
+            self.context.guard(error)
 
     def receive_batch(self, batch: ColumnarBatch) -> None:
         """Process a step's records together if the operator can; otherwise one by one."""

@@ -22,6 +22,10 @@ from streams.runtime.settings import TaskSettings
 from streams.runtime.task.collector import Collector
 
 
+class ChangedInPlace(Exception):
+    """A function has failed that may have changed a shared value before: the step must run again with private rows."""
+
+
 @dataclass(slots=True)
 class SourceRows:
     """Rows of one source partition as Python lists, for one pass over them.
@@ -86,6 +90,8 @@ class StepContext:
         settings: Policies and mode.
         task_id: For messages.
         now_ms: The step's wall clock.
+        private_rows: Stores with a cache give each reader a value of its own. A step begins without, because that costs one
+            conversion for each call of a function, and runs again with it when a function has failed (`ChangedInPlace`).
         stores: Typed stores by name.
         operator_state: Small state of nodes (`nodes`), shared state (`shared`) and state of the task (`task`).
         stream_time: Largest timestamp read so far.
@@ -104,6 +110,7 @@ class StepContext:
     settings: TaskSettings
     task_id: str
     now_ms: int
+    private_rows: bool = False
     stores: Mapping[str, Any] = field(default_factory=dict)
     operator_state: dict[str, Any] = field(default_factory=dict)
     stream_time: int = NO_TIME
@@ -118,6 +125,7 @@ class StepContext:
     handlers: ErrorHandlers = field(init=False)
     outputs: Outputs = field(init=False)
     _letters: list[tuple[int, _LetterRecord]] | None = None
+    _changed_in_place: ChangedInPlace | None = None
 
     def __post_init__(self) -> None:
         """Copies the operator state."""
@@ -131,6 +139,21 @@ class StepContext:
             key, value, timestamp, headers = self.held
             return Origin(None, -1, -1, timestamp, key, value, headers)
         return NOWHERE if self.cursor is None else self.cursor[0].origin(self.cursor[1])
+
+    def function_failed(self) -> None:
+        """Called when a function has failed that gets values of a cache.
+
+        Raises:
+            ChangedInPlace: The value may be half changed, and the step would go on with it.
+        """
+        if not self.private_rows and self.settings.processing != "fail":
+            self._changed_in_place = ChangedInPlace()
+            raise self._changed_in_place
+
+    def check_values(self) -> None:
+        """Raises the error of `function_failed` once more, which code of the user above may have caught."""
+        if self._changed_in_place is not None:
+            raise self._changed_in_place
 
     def metadata(self) -> RecordMetadata | None:
         """Source position of the current record."""

@@ -35,6 +35,9 @@ class StoreProvider(Protocol):
     def store(self, name: str) -> Any:
         """The byte store."""
 
+    def discard(self) -> None:
+        """Forgets the step's changes."""
+
     def expire(self, store: str, before_ms: int) -> None:
         """Expires rows with a time below `before_ms`."""
 

@@ -88,6 +88,7 @@ def run(
     by_key: bool = False,
     flush: str | None = None,
     optimize: bool = False,
+    **settings: Any,
 ) -> tuple[list[Any], int]:
     """Rows of topic "out" as (key or (key, start, end), value, time), and how many records were late.
 
@@ -100,12 +101,13 @@ def run(
         flush: a topic that gets records far in the future at the end, for each task, so that everything is closed; what
             becomes of them is left out.
         optimize: as the builder's.
+        **settings: Those of the driver, too.
     """
     builder = StreamsBuilder(optimize=optimize)
     build(builder)
     topology = builder.build()
     topics = {topic for source in topology.sources() for topic in source.topics}
-    with TopologyTestDriver(topology, partitions=dict.fromkeys(topics, partitions), tasks=tasks) as driver:
+    with TopologyTestDriver(topology, partitions=dict.fromkeys(topics, partitions), tasks=tasks, **settings) as driver:
         inputs = {topic: driver.create_input_topic(topic) for topic in topics}
         at = 0
         for step in feed.steps:

@@ -23,7 +23,7 @@ _LEAST = frozenset({"stream_time", "earliest", "min", "next_emit", "newest"})
 _COUNTED_AGAIN = frozenset({"records", "bytes", "advancing"})
 """`suppress` counts its buffer again where the counts are missing; `advancing` is only used within a step."""
 _OLDEST_STARTS = "oldest_start"
-_TASK_STATES = frozenset({"time", "idle", "needed", "partition_times", "punctuations"})
+_TASK_STATES = frozenset({"time", "idle", "needed", "partition_times", "punctuations", "failing"})
 
 
 @dataclass(frozen=True)

@@ -41,14 +41,14 @@ class WindowAggregateOnClose(WindowAggregate):
         if record.key is not None:
             self._emit_closed(record.timestamp, record.headers)
 
-    def _add(self, key: bytes, start: int, end: int, record: Record) -> None:
+    def _set(self, row: CachedRow, value: Any, timestamp: int, record: Record) -> None:
         assert self._open is not None, "results come on close"
-        row = self.store.entry(key, start)
-        if row.value is None:
-            self._open.add(key, start, end, record.timestamp)
-        row.value, row.timestamp = self.functions.updated(row, record)
+        is_new = row.value is None
+        row.value, row.timestamp = value, timestamp
+        if is_new:
+            self._open.add(row.key, row.start, self.windows.end_of(row.start), record.timestamp)
         if self.caching:
-            self._unwritten[(key, start)] = row
+            self._unwritten[(row.key, row.start)] = row
         else:
             self.store.write(row)
 

@@ -7,13 +7,29 @@ largest of its records, shows where the record before t is, so the records thems
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from streams.model.record import Headers, Record, ValueAndTimestamp, Window, Windowed
 from streams.model.windows import SlidingWindows
 from streams.operators.aggregate.windowed import HeldUpdate, WindowedAggregation
 from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.window import TypedTimestampedWindowStore
+
+
+class _NewContent(NamedTuple):
+    """A window that a record changes. All functions are called before the first one is written: a record may fail in one of them.
+
+    Attributes:
+        start: Its start, ms.
+        new: Its content.
+        old: Its content before, as forwarded.
+        is_new: It did not exist.
+    """
+
+    start: int
+    new: ValueAndTimestamp
+    old: Any
+    is_new: bool
 
 
 class SlidingAggregate(WindowedAggregation[SlidingWindows]):
@@ -35,6 +51,7 @@ class SlidingAggregate(WindowedAggregation[SlidingWindows]):
         """Open the stores and restore stream time."""
         super().init(ctx)
         self.store: TypedTimestampedWindowStore
+        self._planned: list[_NewContent] = []
         # Window -> its key, its value before the step, the new one with its time, headers; shared by all streams of a cogroup.
         self._updates: dict[tuple[bytes, int], tuple[Windowed, Any, ValueAndTimestamp, Headers]] = self.store.updates
 
@@ -49,12 +66,15 @@ class SlidingAggregate(WindowedAggregation[SlidingWindows]):
         close_time = self._time.observe(record.timestamp) - self.windows.grace_ms
         if record.timestamp + difference < close_time:
             self.ctx.drop(record, "late")
-        elif record.timestamp < difference:
-            self._process_early(record, close_time)
+            self._emit_closed(record.timestamp, record.headers)
             return
-        else:
-            self._process(record, close_time)
-        self._emit_closed(record.timestamp, record.headers)
+        self._planned.clear()
+        process = self._process_early if record.timestamp < difference else self._process
+        process(record, close_time)
+        for window in self._planned:
+            self._put(record, window, close_time)
+        if record.timestamp >= difference:
+            self._emit_closed(record.timestamp, record.headers)
 
     def _flush_pending(self) -> None:
         """Emit each window's last value, in order of time."""
@@ -65,11 +85,11 @@ class SlidingAggregate(WindowedAggregation[SlidingWindows]):
         )
 
     def _process(self, record: Record, close_time: int) -> None:
-        """Process a record at t >= d."""
+        """Plan what changes for a record at t >= d."""
         at, difference = record.timestamp, self.windows.difference_ms
         previous: int | None = None
         before: ValueAndTimestamp | None = None
-        around: ValueAndTimestamp | None = None
+        around: tuple[int, int] | None = None
         starts: set[int] = set()
         found = list(self.store.fetch_range(record.key, at - 2 * difference, at + 1, reverse=True))
         for start, held in found:
@@ -81,62 +101,65 @@ class SlidingAggregate(WindowedAggregation[SlidingWindows]):
                 continue
             if start + difference == at:
                 if held.timestamp >= at:
-                    self._add(record, start, held, close_time)
+                    self._add(record, start, held)
                     return
                 previous = held.timestamp
             elif around is None:
-                around = held
-            self._add(record, start, held, close_time)
-        self._add_right_of_previous(record, previous, starts, close_time)
+                around = start, held.timestamp
+            self._add(record, start, held)
+        self._add_right_of_previous(record, previous, starts)
         if at - difference not in starts:
             holds_previous = before is not None and before.timestamp >= at - difference
             base = before.value if before is not None and holds_previous else self.functions.initial()
             # The window may be the right window of the previous record, just created with the same content; it is emitted again,
             # as in Kafka Streams.
-            made = self.store.fetch(record.key, at - difference) if previous == at - difference - 1 else None
-            emitted = None if made is None else made.value
-            self._add(record, at - difference, ValueAndTimestamp(base, at), close_time, is_new=True, emitted=emitted)
-        self._add_right(record, around, starts, close_time)
+            taken = at >= close_time and at - difference >= self.store.earliest_start
+            made = [one for one in self._planned if taken and one.start == at - difference]
+            emitted = made[-1].new.value if made else None
+            self._add(record, at - difference, ValueAndTimestamp(base, at), is_new=True, emitted=emitted)
+        self._add_right(record, around, starts)
 
     def _process_early(self, record: Record, close_time: int) -> None:
-        """Process a record at t < d, whose left window is [0, d], shared by all such records."""
+        """Plan what changes for a record at t < d, whose left window is [0, d], shared by all such records."""
         at = record.timestamp
         first: ValueAndTimestamp | None = None
-        around: ValueAndTimestamp | None = None
+        around: tuple[int, int] | None = None
         starts: set[int] = set()
         for start, held in list(self.store.fetch_range(record.key, 0, at + 1)):
             starts.add(start)
             if start == 0:
                 first = held
             elif start <= at:
-                around = held
-                self._add(record, start, held, close_time)
+                around = start, held.timestamp
+                self._add(record, start, held)
         if around is None and first is not None and first.timestamp > at:
-            around = first
-        self._add_right(record, around, starts, close_time)
+            around = 0, first.timestamp
+        self._add_right(record, around, starts)
         if first is not None and first.timestamp < at:
-            self._add_right_of_previous(record, first.timestamp, starts, close_time)
-        self._add(record, 0, first or ValueAndTimestamp(self.functions.initial(), at), close_time, is_new=first is None)
+            self._add_right_of_previous(record, first.timestamp, starts)
+        self._add(record, 0, first or ValueAndTimestamp(self.functions.initial(), at), is_new=first is None)
 
-    def _add_right_of_previous(self, record: Record, previous: int | None, starts: set[int], close_time: int) -> None:
+    def _add_right_of_previous(self, record: Record, previous: int | None, starts: set[int]) -> None:
         """Create the right window of the previous record, with this record only."""
         if previous is None or previous + 1 in starts or previous + 1 + self.windows.difference_ms < record.timestamp:
             return
         empty = ValueAndTimestamp(self.functions.initial(), record.timestamp)
-        self._add(record, previous + 1, empty, close_time, is_new=True)
+        self._add(record, previous + 1, empty, is_new=True)
 
-    def _add_right(self, record: Record, around: ValueAndTimestamp | None, starts: set[int], close_time: int) -> None:
-        """Create the record's right window: the content of the newest window around the record, if it is later."""
+    def _add_right(self, record: Record, around: tuple[int, int] | None, starts: set[int]) -> None:
+        """Create the record's right window: the content of the newest window around the record (start, time), if it is later."""
         start = record.timestamp + 1
-        if start not in starts and around is not None and around.timestamp > record.timestamp:
-            self._put(record, start, around, None, close_time, is_new=True)
+        if start not in starts and around is not None and around[1] > record.timestamp:
+            # Read anew: a function may have added the record to the object that was read before.
+            content = self.store.fetch(record.key, around[0])
+            assert content is not None, "it was found"
+            self._planned.append(_NewContent(start, content, None, True))
 
     def _add(
         self,
         record: Record,
         start: int,
         held: ValueAndTimestamp,
-        close_time: int,
         *,
         is_new: bool = False,
         emitted: Any = None,
@@ -149,9 +172,10 @@ class SlidingAggregate(WindowedAggregation[SlidingWindows]):
         new = ValueAndTimestamp(value, max(held.timestamp, record.timestamp))
         # Kafka Streams reports the content from which a new window was created as its old value, although it was never emitted.
         was_forwarded = not is_new or (self.ctx.mode == "compat" and not self.caching)
-        self._put(record, start, new, held.value if was_forwarded else emitted, close_time, is_new)
+        self._planned.append(_NewContent(start, new, held.value if was_forwarded else emitted, is_new))
 
-    def _put(self, record: Record, start: int, new: ValueAndTimestamp, old: Any, close_time: int, is_new: bool) -> None:
+    def _put(self, record: Record, window: _NewContent, close_time: int) -> None:
+        start, new, old, is_new = window
         end = start + self.windows.difference_ms
         if end < close_time:
             self.ctx.drop(record, "late")

@@ -37,12 +37,17 @@ class StreamAggregate(Operator):
         self.emits_together = False
         """Whether pending updates are written and forwarded as columns; see `AggregateBatches`."""
 
+    @property
+    def changes_in_place(self) -> bool:
+        """Without a cache every call gets an aggregate of its own."""
+        return self.caching
+
     def init(self, ctx: OperatorContext) -> None:
         """Open the store."""
         super().init(ctx)
         self.store: TypedTimestampedKeyValueStore = ctx.store(self.store_name)
         if self.caching:
-            self.store.use_cache()
+            self.store.use_cache(self.ctx.private_rows)
 
     def process(self, record: Record) -> None:
         """Add one record to the aggregate of its key."""

@@ -22,6 +22,7 @@ from streams.operators.aggregate.window_pairs import WindowPairs
 from streams.operators.columnar import ColumnarBatch, Int64s
 from streams.operators.encoded_values import each_value
 from streams.operators.stores.cached_row import CachedRow
+from streams.operators.stores.codec import Codec
 from streams.operators.table.table_updates import numbered
 
 Aggregating: TypeAlias = "StreamAggregate | WindowAggregate"
@@ -81,12 +82,14 @@ class _Fold:
         """Calls the functions, and leaves the results pending."""
         for operator, batch, pairs in self._parts:
             operator.begin(batch, pairs)
-        values = [one.value for one in self._entries]
+        codec, private = self._store.codec, self._parts[0].operator.ctx.private_rows
+        values: Any = PrivateValues(self._entries, codec) if private else [one.value for one in self._entries]
         done, end_of_failed = np.ones(len(self._rows), np.bool_), -1
         begun: list[int] = []
+        groups = self._groups.of_rows
         for at, (functions, key, value, number) in enumerate(self._calls()):
             if at < end_of_failed:
-                continue  # Kafka Streams leaves the other windows of a failed record out, too
+                continue
             try:
                 before = values[number]
                 if before is None:
@@ -95,11 +98,13 @@ class _Fold:
                 else:
                     values[number] = functions.aggregator(key, value, before)
             except Exception as error:
-                end_of_failed = self._refuse(at, error)
-                done[at:end_of_failed] = False
+                self._refuse(at, error)  # raises, unless values are private
+                first, end_of_failed = self._calls_of_record(at)
+                values.restore(groups[first:at].tolist())
+                done[first:end_of_failed] = False
         self._keep(np.flatnonzero(done), values, self._times(done, np.array(begun, np.int64)))
         failed = {self._rows[at] for at in np.flatnonzero(~done).tolist()}
-        opened = [(self._rows[at], self._entries[self._groups.of_rows[at]]) for at in begun]
+        opened = [(self._rows[at], self._entries[groups[at]]) for at in begun if done[at]]
         for operator, batch, _ in self._parts:
             operator.end(batch, opened, failed)
 
@@ -125,14 +130,19 @@ class _Fold:
         calls = [zip(*_columns(one), strict=False) for one in self._parts]
         return ((*next(calls[which]), number) for which, number in zip(self._which, groups, strict=True))
 
-    def _refuse(self, at: int, error: Exception) -> int:
-        """Applies the processing policy to the record of a call; returns the number of the next record's first call."""
-        which, row = self._which[at], self._rows[at]
-        operator, batch, _ = self._parts[which]
-        operator.ctx.refuse(batch, row, error)
-        while at < len(self._rows) and (self._which[at], self._rows[at]) == (which, row):
-            at += 1
-        return at
+    def _refuse(self, at: int, error: Exception) -> None:
+        """Applies the processing policy to the record of a call."""
+        operator, batch, _ = self._parts[self._which[at]]
+        operator.ctx.refuse(batch, self._rows[at], error)
+
+    def _calls_of_record(self, at: int) -> tuple[int, int]:
+        """The first call for the record of a call, and the first one for the next record."""
+        first, end, record = at, at + 1, (self._which[at], self._rows[at])
+        while first > 0 and (self._which[first - 1], self._rows[first - 1]) == record:
+            first -= 1
+        while end < len(self._rows) and (self._which[end], self._rows[end]) == record:
+            end += 1
+        return first, end
 
     def _times(self, done: npt.NDArray[np.bool_], begun: Int64s) -> list[int]:
         """The timestamp of each group after the calls: the largest one of its records since its aggregate began.
@@ -162,6 +172,35 @@ class _Fold:
             operator, batch, _ = self._parts[self._which[at]]
             row = self._rows[at]
             operator.keep(batch.keys[row], batch.headers_of(row), entry)
+
+
+class PrivateValues:
+    """The aggregates of a fold as bytes: each call gets an object of its own, and a record that fails can be undone.
+
+    Args:
+        entries: The rows.
+        codec: That of their store.
+    """
+
+    def __init__(self, entries: Sequence[CachedRow], codec: Codec) -> None:
+        self._codec = codec
+        self._cells = [codec.value(one.value) for one in entries]
+        self._before = list(self._cells)
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def __getitem__(self, number: int) -> Any:
+        return self._codec.read_value(self._cells[number])
+
+    def __setitem__(self, number: int, value: Any) -> None:
+        cell = self._codec.value(value)
+        self._before[number], self._cells[number] = self._cells[number], cell
+
+    def restore(self, numbers: Iterable[int]) -> None:
+        """Takes the last assignment to each of these aggregates back."""
+        for number in numbers:
+            self._cells[number] = self._before[number]
 
 
 def _columns(part: _Records) -> tuple[Iterable[Any], ...]:

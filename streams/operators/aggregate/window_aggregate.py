@@ -31,12 +31,17 @@ class WindowAggregate(WindowedAggregation[Windows]):
         windows: See `WindowedAggregation`, as the others.
     """
 
+    @property
+    def changes_in_place(self) -> bool:
+        """Without a cache every call gets an aggregate of its own."""
+        return self.caching
+
     def init(self, ctx: OperatorContext) -> None:
         """Open the stores and restore stream time."""
         super().init(ctx)
         self.store: TypedTimestampedWindowStore
         if self.caching:
-            self.store.use_cache()
+            self.store.use_cache(self.ctx.private_rows)
 
     def process(self, record: Record) -> None:
         """Add one record to each of its open windows."""
@@ -45,12 +50,15 @@ class WindowAggregate(WindowedAggregation[Windows]):
             return
         close_time = self._time.observe(record.timestamp) - self.windows.grace_ms
         key = self.store.codec.key(record.key)
+        rows = []
         for start in self.windows.starts(record.timestamp):
-            end = self.windows.end_of(start)
-            if end <= close_time:
+            if self.windows.end_of(start) <= close_time:
                 self.ctx.drop(record, "late")
             else:
-                self._add(key, start, end, record)
+                rows.append(self.store.entry(key, start))
+        # Of a record that fails in one window, no window keeps anything.
+        for row, updated in [(row, self.functions.updated(row, record)) for row in rows]:
+            self._set(row, *updated, record)
 
     def pairs(self, batch: ColumnarBatch) -> WindowPairs:
         """The records of a batch with each of their open windows."""
@@ -74,9 +82,8 @@ class WindowAggregate(WindowedAggregation[Windows]):
             failed: The rows for which a function has failed.
         """
 
-    def _add(self, key: bytes, start: int, end: int, record: Record) -> None:
-        row = self.store.entry(key, start)
-        row.set(*self.functions.updated(row, record))
+    def _set(self, row: CachedRow, value: Any, timestamp: int, record: Record) -> None:
+        row.set(value, timestamp)
         if self.caching:
             self.keep(record.key, record.headers, row)
         else:

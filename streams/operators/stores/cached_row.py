@@ -2,7 +2,8 @@
 
 Timestamped stores can have a step cache: decoded values shared by several records of a step, serialised once at the
 end (Kafka Streams' record cache, bounded here by the step). Reads always see the cache; a scan writes it through first.
-Invariant: without the cache every read decodes anew, so a value modified in place by user code is never shared.
+Invariant: without the cache every read decodes anew, so a value modified in place by user code is never shared. A step in which
+a function has failed runs again with private rows, which keep that invariant with a cache, too (`StepContext.private_rows`).
 """
 
 from __future__ import annotations
@@ -49,6 +50,25 @@ class CachedRow:
     def is_no_op(self) -> bool:
         """Whether the row did not exist before this step and does not exist now, so that nothing need be forwarded."""
         return self.stored is None and self.value is None
+
+
+class PrivateRow(CachedRow):
+    """A row whose value is kept as bytes: each reader gets an object of its own, so only `set` can change the row."""
+
+    __slots__ = ("_cell", "_codec")
+
+    def __init__(self, key: bytes, start: int, stored: bytes | None, codec: Codec) -> None:
+        self._codec = codec
+        super().__init__(key, start, stored, codec)
+
+    @property  # type: ignore[override]
+    def value(self) -> Any:
+        """A new object."""
+        return self._codec.read_value(self._cell)
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self._cell = self._codec.value(value)
 
 
 class _WritesRows(Protocol):

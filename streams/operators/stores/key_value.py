@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from state.kafka.columns import BinaryColumn, binary_column
 from streams.model.record import Headers, ValueAndTimestamp
 from streams.operators.stores.byte_stores import KeyValueBytes
-from streams.operators.stores.cached_row import CachedRow
+from streams.operators.stores.cached_row import CachedRow, PrivateRow
 from streams.operators.stores.codec import Codec
 from streams.operators.stores.found_rows import TableLookup
 
@@ -64,6 +64,7 @@ class TypedTimestampedKeyValueStore:
         self._rows = rows
         self.codec = codec
         self._cache: dict[bytes, CachedRow] | None = None
+        self._row: type[CachedRow] = CachedRow
         self.pending: dict[bytes, tuple[Any, Headers, CachedRow]] = {}
         """Key, headers and row of the pending updates of an aggregation, shared by all streams of a cogroup."""
         self.watched = False
@@ -71,9 +72,10 @@ class TypedTimestampedKeyValueStore:
         self.updates: TableLookup | None = None
         """The look-up at positions within the step, for a table without a cache all of whose updates are written already."""
 
-    def use_cache(self) -> None:
-        """Share decoded values within the step from now on."""
+    def use_cache(self, private: bool) -> None:
+        """Share rows within the step from now on, and also their decoded values unless rows are private."""
         self._cache = {} if self._cache is None else self._cache
+        self._row = PrivateRow if private else CachedRow
 
     def forget_cache(self) -> None:
         """Read rows anew from now on, because all updates are written."""
@@ -86,7 +88,7 @@ class TypedTimestampedKeyValueStore:
             return CachedRow(key_bytes, -1, self._rows.get(key_bytes), self.codec)
         entry = self._cache.get(key_bytes)
         if entry is None:
-            entry = self._cache[key_bytes] = CachedRow(key_bytes, -1, self._rows.get(key_bytes), self.codec)
+            entry = self._cache[key_bytes] = self._row(key_bytes, -1, self._rows.get(key_bytes), self.codec)
         return entry
 
     def entries(self, places: Sequence[tuple[bytes, int]]) -> list[CachedRow]:
@@ -95,7 +97,7 @@ class TypedTimestampedKeyValueStore:
         new = [key for key, _ in places if key not in cache]
         found = dict(zip(new, self._rows.multi_get(new), strict=True)) if new else {}
         for key, stored in found.items():
-            cache[key] = CachedRow(key, -1, stored, self.codec)
+            cache[key] = self._row(key, -1, stored, self.codec)
         return [cache[key] for key, _ in places]
 
     def stored_column(self, keys: Sequence[bytes]) -> BinaryColumn:

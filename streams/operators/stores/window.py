@@ -11,7 +11,7 @@ from state.stores.found_rows import WindowRows
 from streams.model.record import Headers, ValueAndTimestamp, Windowed
 from streams.operators.columnar import Int64s
 from streams.operators.stores.byte_stores import WindowBytes
-from streams.operators.stores.cached_row import CachedRow
+from streams.operators.stores.cached_row import CachedRow, PrivateRow
 from streams.operators.stores.codec import Codec
 
 
@@ -62,14 +62,16 @@ class TypedTimestampedWindowStore:
         self._rows = rows
         self.codec = codec
         self._cache: dict[tuple[bytes, int], CachedRow] | None = None
+        self._row: type[CachedRow] = CachedRow
         self.pending: dict[tuple[bytes, int], tuple[Any, Headers, CachedRow]] = {}
         """As in `TimestampedKeyValueStore`."""
         self.updates: dict[tuple[bytes, int], Any] = {}
         """The pending updates of operators of sliding windows."""
 
-    def use_cache(self) -> None:
-        """Share decoded values within the step from now on."""
+    def use_cache(self, private: bool) -> None:
+        """Share rows within the step from now on, and also their decoded values unless rows are private."""
         self._cache = {} if self._cache is None else self._cache
+        self._row = PrivateRow if private else CachedRow
 
     def forget_cache(self) -> None:
         """Read rows anew from now on, because all updates are written."""
@@ -81,7 +83,7 @@ class TypedTimestampedWindowStore:
             return CachedRow(key, start, self._rows.fetch(key, start), self.codec)
         entry = self._cache.get((key, start))
         if entry is None:
-            entry = self._cache[(key, start)] = CachedRow(key, start, self._rows.fetch(key, start), self.codec)
+            entry = self._cache[(key, start)] = self._row(key, start, self._rows.fetch(key, start), self.codec)
         return entry
 
     def entries(self, places: Sequence[tuple[bytes, int]]) -> list[CachedRow]:
@@ -90,7 +92,7 @@ class TypedTimestampedWindowStore:
         new = [place for place in places if place not in cache]
         found = dict(zip(new, self._rows.multi_fetch(new), strict=True)) if new else {}
         for place, stored in found.items():
-            cache[place] = CachedRow(place[0], place[1], stored, self.codec)
+            cache[place] = self._row(place[0], place[1], stored, self.codec)
         return [cache[place] for place in places]
 
     def write(self, entry: CachedRow) -> bytes | None:

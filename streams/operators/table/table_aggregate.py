@@ -10,7 +10,7 @@ import numpy as np
 
 from streams.model.record import Change, Record, ValueAndTimestamp
 from streams.operators.aggregate.functions import Aggregator, Initializer
-from streams.operators.columnar import NULL_KEY, ColumnarBatch
+from streams.operators.columnar import NULL_KEY, ColumnarBatch, OneByOne
 from streams.operators.dropped import drop_rows
 from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
@@ -48,6 +48,11 @@ class TableAggregate(TableOperator):
         self.adder = adder
         self.subtractor = subtractor
 
+    @property
+    def changes_in_place(self) -> bool:
+        """Without a cache every call gets an aggregate of its own."""
+        return self.caching
+
     def init(self, ctx: OperatorContext) -> None:
         """Open the store."""
         super().init(ctx)
@@ -66,8 +71,11 @@ class TableAggregate(TableOperator):
         """Subtract and add in the order of the records, with one read of all groups; the table has a cache.
 
         Raises:
+            OneByOne: A function may fail after it has changed a group.
             Exception: A function of the user has failed; there has been no effect.
         """
+        if self.ctx.private_rows:
+            raise OneByOne("a function has failed")
         null_key = batch.keys.codes == NULL_KEY
         records = batch.take(np.flatnonzero(~null_key)) if null_key.any() else batch
         codec = self._store.codec

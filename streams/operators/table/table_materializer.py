@@ -49,7 +49,7 @@ class TableMaterializer:
         self._versioned: TypedVersionedStore | None = found if isinstance(found, TypedVersionedStore) else None
         self._store: TypedTimestampedKeyValueStore | None = None if self._versioned is not None else found
         if caching and self._store is not None:
-            self._store.use_cache()
+            self._store.use_cache(ctx.private_rows)
         self._pending: Pending = {}
         self._pending_together: TableUpdates | None = None
 

@@ -69,8 +69,12 @@ class TableTop(TableOperator):
             self.ctx.drop(record, "null_key")
             return
         change: Change = record.value
-        self._count(group, change.old, -1, record.timestamp)
-        self._count(group, change.new, 1, record.timestamp)
+        # Both scores before the first row changes: a record may fail for its new value alone.
+        ranked = [(self._ranked_key(group, change.old), -1), (self._ranked_key(group, change.new), 1)]
+        for key, difference in ranked:
+            if key is not None:
+                count = (self._rows.get(key) or 0) + difference
+                self._rows.put(key, count if count > 0 else None, record.timestamp)
         found = self._tops.get(record.key)
         before, timestamp = (None, -1) if found is None else found
         now = self._first(group) or None
@@ -78,14 +82,13 @@ class TableTop(TableOperator):
             time = max(timestamp, record.timestamp)
             self._table.update(Record(record.key, None, time, record.headers), now)
 
-    def _count(self, group: bytes, value: Any, difference: int, timestamp: int) -> None:
+    def _ranked_key(self, group: bytes, value: Any) -> bytes | None:
+        """Where a value is among those of its group; None for one that is not ranked."""
         score = None if value is None else self.by(value)
         if isinstance(score, bool) or not isinstance(score, int | float):
-            return
+            return None
         data = self.value_serde.serialize(self.rows_name, value)
-        key = _prefix(group) + ordered(float(score), self.largest) + (data or b"")
-        count = (self._rows.get(key) or 0) + difference
-        self._rows.put(key, count if count > 0 else None, timestamp)
+        return _prefix(group) + ordered(float(score), self.largest) + (data or b"")
 
     def _first(self, group: bytes) -> list[Any]:
         prefix = _prefix(group)

@@ -338,7 +338,7 @@ class ColumnAggregate(Operator):
         super().init(ctx)
         self.store: TypedTimestampedKeyValueStore | TypedTimestampedWindowStore = ctx.store(self.store_name)
         if self.caching:
-            self.store.use_cache()
+            self.store.use_cache(self.ctx.private_rows)
         self._time = StreamTime(ctx.state)
         self._fields = FieldAggregates(self.aggregates, self.bare)
         self._pending: Pending = {}

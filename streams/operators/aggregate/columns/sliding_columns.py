@@ -176,10 +176,10 @@ def _slide(
             state[_TOUCHED] = 0
             if time + difference < close:
                 state[_LATE] += 1
-            elif time < difference:
-                failed[row] = _take_early(row, time, close, failing[row], difference, windows, operations, live, state)
             elif failing[row]:
                 failed[row] = True
+            elif time < difference:
+                _take_early(row, time, close, difference, windows, operations, live, state)
             else:
                 _take(row, time, close, difference, windows, operations, live, state)
             state[_AT] += 1
@@ -223,9 +223,9 @@ def _take(
 
 @kernel
 def _take_early(
-    row: int, time: int, close: int, fails: bool, difference: int, windows: Any, operations: Any, live: Any, state: Any
-) -> bool:  # pragma: no cover - compiled
-    """See `SlidingAggregate._process_early`; returns whether the row fails."""
+    row: int, time: int, close: int, difference: int, windows: Any, operations: Any, live: Any, state: Any
+) -> None:  # pragma: no cover - compiled
+    """See `SlidingAggregate._process_early`."""
     starts, times = windows[_STARTS], windows[_TIMES]
     low = first_live_from(starts, live, state[_ALIVE], 1)
     high = first_live_from(starts, live, state[_ALIVE], time + 1)
@@ -233,8 +233,6 @@ def _take_early(
     first_time = times[first] if low > 0 else _NONE
     around = _NONE
     if high > low:
-        if fails:
-            return True
         around = live[high - 1]
     elif first_time > time:
         around = first
@@ -243,15 +241,12 @@ def _take_early(
         _add(live[index], row, time, close, difference, windows, operations, state)
     if right != _NONE:
         _touch(right, row, windows, state)
-    if fails:
-        return True
     if first != _NONE and first_time < time and not _has(first_time + 1, starts, live, state):
         _make(first_time + 1, _NONE, row, time, close, difference, windows, operations, live, state)
     if first != _NONE:
         _add(first, row, time, close, difference, windows, operations, state)
     else:
         _make(0, _NONE, row, time, close, difference, windows, operations, live, state)
-    return False
 
 
 @kernel
