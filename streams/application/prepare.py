@@ -269,8 +269,9 @@ def ensure_internal_topics(
         report(topic)
     for prepared in application.subs:
         specs = [node.spec for node in prepared.sub.stores.values()]
-        made = ensure_changelogs(admin, specs, app, prepared.tasks, config.replication_factor)
-        made += ensure_commits(admin, app, prepared.sub.name, prepared.tasks, config.replication_factor)
+        # The commits topic says how many tasks there are, also to a rescale after a start that ends between the two.
+        made = ensure_commits(admin, app, prepared.sub.name, prepared.tasks, config.replication_factor)
+        made += ensure_changelogs(admin, specs, app, prepared.tasks, config.replication_factor)
         for sink in prepared.sub.sinks:
             name = str(sink.topic)
             if name in application.plan.repartition_topics:

@@ -9,7 +9,8 @@ import time
 from rich.console import Console
 from rich.progress import track
 
-from tests.simulation.history import Application, play
+from tests.simulation.application import Application
+from tests.simulation.history import play
 
 
 def main(arguments: list[str]) -> int:

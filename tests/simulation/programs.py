@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,20 @@ from random import Random
 from typing import Any, NamedTuple
 
 from state.changelog.topics import changelog_topic, cleanup_policy
-from streams import JoinWindows, Materialized, Processor, Record, Retry, StreamJoined, StreamsBuilder, TimeWindows
+from streams import (
+    JoinWindows,
+    JsonSerde,
+    Materialized,
+    Processor,
+    Produced,
+    Record,
+    Retry,
+    Stores,
+    StreamJoined,
+    StreamsBuilder,
+    StringSerde,
+    TimeWindows,
+)
 from streams.config import StreamsConfig
 from streams.microbatch.job import QueryJob
 from streams.testing.simulation import SimulatedKafka
@@ -32,6 +46,7 @@ class Input(NamedTuple):
     key: str
     number: int
     timestamp: int
+    offset: int = -1
     variant: int = 0
 
     @property
@@ -40,8 +55,22 @@ class Input(NamedTuple):
         return [f"g{self.number % 3}", f"g{self.number // 2 % 3}"]
 
 
+def number_in(value: bytes | None) -> int:
+    """The number of a record, also of one that cannot be read."""
+    return int(re.findall(rb"\d+", value or b"")[-1])
+
+
 Outputs = dict[bytes, list[bytes]]
 """Key -> values, in the order of the log."""
+
+
+def never(record: Input) -> str | None:
+    """No record fails."""
+    return None
+
+
+def _json(record: Input) -> bytes:
+    return json.dumps({"groups": record.groups, "number": record.number}).encode()
 
 
 @dataclass(frozen=True)
@@ -54,8 +83,11 @@ class Program:
         build: Builds the topology; the number is the variant, another version of the program with the same structure.
         expected: The model: the expected output for given inputs.
         ordered: Whether the values of a key have only one correct order.
-        limits: Sizes of micro-batches. If time matters, one takes all existing input, so that nothing is ever late.
-        settings: The settings of the application.
+        settings: Settings of the application, and their possible values. If time matters, a micro-batch takes all existing
+            input, so that nothing is ever late.
+        encode: Makes the value of a record.
+        fails: Makes the dead letters that a record leads to, by the settings: their stages.
+        repeatable: Whether records may be processed again, in any order.
     """
 
     name: str
@@ -63,11 +95,17 @@ class Program:
     build: Callable[[StreamsBuilder, int], None]
     expected: Callable[[Sequence[Input]], Outputs]
     ordered: bool = True
-    limits: tuple[int, ...] = (1000,)
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    encode: Callable[[Input], bytes] = _json
+    fails: Callable[[Input], str | None] = never
+    repeatable: bool = False
 
     def __str__(self) -> str:
         return self.name
+
+    def draw_settings(self, random: Random) -> dict[str, Any]:
+        """Settings for one history."""
+        return {name: random.choice(values) for name, values in self.settings.items()}
 
     def draw(self, random: Random, number: int) -> Input:
         """The next record; time advances by 20 s with each, so that nothing is late and windows end soon."""
@@ -109,6 +147,44 @@ def _retry(builder: StreamsBuilder, variant: int) -> None:
     # Without a delay, a record is due in the next micro-batch.
     retry = Retry([0, 0], dead_letters="dead", keep_order=True)
     builder.stream("in").process_values(_Sometimes, named="sometimes", on_error=retry).to("out")
+
+
+def _broken(record: Input) -> bytes:
+    return b"{ %d" % record.number if record.number % 8 == 1 else _json(record)
+
+
+def _fails(record: Input) -> str | None:
+    """Where a record fails; the variant mends what the program itself does wrong."""
+    stage = {1: "deserialization", 3: "processing", 5: "processing", 7: "production"}.get(record.number % 8)
+    return None if stage == "processing" and record.variant == 1 else stage
+
+
+class _Counter(Processor):
+    """Counts records by key, and sends their numbers; some are too large to be sent."""
+
+    def __init__(self, variant: int) -> None:
+        self.variant = variant
+
+    def process(self, record: Record[str, dict[str, int]]) -> None:
+        number = record.value["number"]
+        if number % 8 == 5 and self.variant == 0:
+            raise ValueError(str(number))
+        store = self.ctx.get_state_store("numbers")
+        store.put(record.key, (store.get(record.key) or 0) + 1)
+        self.ctx.forward(record.with_value(f"{'-' * 1000 * (number % 8 == 7)}{number}"))
+
+
+def _errors(builder: StreamsBuilder, variant: int) -> None:
+    """Records fail while they are read, in the head, in a task, and while their results are sent."""
+
+    def check(value: dict[str, int]) -> dict[str, int]:
+        if value["number"] % 8 == 3 and variant == 0:
+            raise ValueError(str(value["number"]))
+        return value
+
+    builder.add_state_store(Stores.key_value_store("numbers", StringSerde(), JsonSerde()))
+    counted = builder.stream("in").map_values(check).process(lambda: _Counter(variant), "numbers")
+    counted.to("out", Produced(value_serde=StringSerde()))
 
 
 def _stages(builder: StreamsBuilder, variant: int) -> None:
@@ -163,12 +239,39 @@ def _expected_stages(inputs: Sequence[Input]) -> Outputs:
     return found
 
 
-COUNT = Program("count", ("in",), _count, _expected_counts, limits=(3, 1000))
+def _expected_numbers(inputs: Sequence[Input]) -> Outputs:
+    found: Outputs = defaultdict(list)
+    for each in inputs:
+        if _fails(each) is None:
+            found[each.key.encode()].append(b"%d" % each.number)
+    return found
+
+
+SMALL = {"max_records_per_trigger": (3, 1000)}
+COUNT = Program("count", ("in",), _count, _expected_counts, settings=SMALL, repeatable=True)
 WINDOW = Program("window", ("in",), _window, _expected_windows)
 JOIN = Program("join", ("left", "right"), _join, _expected_pairs, ordered=False)
-RETRY = Program("retry", ("in",), _retry, _expected_in_order)
-STAGES = Program("stages", ("in",), _stages, _expected_stages, limits=(3, 1000))
-PROGRAMS = {program.name: program for program in (COUNT, WINDOW, JOIN, RETRY, STAGES)}
+RETRY = Program(
+    "retry", ("in",), _retry, _expected_in_order, fails=lambda one: "retry" if one.number % 4 == 3 else None
+)
+ERRORS = Program(
+    "errors",
+    ("in",),
+    _errors,
+    _expected_numbers,
+    ordered=False,
+    settings={
+        **SMALL,
+        **dict.fromkeys(("deserialization", "processing", "production"), ("skip", "dlq")),
+        "dead_letter_topic": ("dead",),
+        "max_record_bytes": (1000,),
+    },
+    encode=_broken,
+    fails=_fails,
+    repeatable=True,
+)
+STAGES = Program("stages", ("in",), _stages, _expected_stages, settings=SMALL, repeatable=True)
+PROGRAMS = {program.name: program for program in (COUNT, WINDOW, JOIN, RETRY, STAGES, ERRORS)}
 
 
 @cache
@@ -192,9 +295,3 @@ def compact(kafka: SimulatedKafka, job: QueryJob) -> None:
         if "compact" in cleanup_policy(node.spec):
             for task in range(job.tasks):
                 kafka.log(changelog_topic(APPLICATION, node.spec.name), task).compact()
-
-
-def append(kafka: SimulatedKafka, record: Input) -> None:
-    """Writes an input record."""
-    value = json.dumps({"groups": record.groups, "number": record.number}).encode()
-    kafka.append(record.topic, record.key.encode(), value, record.timestamp, partition=record.partition)

@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from state.changelog.topics import commits_topic
 from state.commit.marker import MarkerCopy
 from state.commit.step import CommitStep
 from state.errors import StreamsError
@@ -172,13 +173,18 @@ def start_queries(
     application = plan_application(topology, config, kafka)
     check_start(application, kafka, kafka)
     counts = ensure_internal_topics(application, kafka, cluster.say)
-    decided = lambda *_: kafka.deliver()  # noqa: E731
-    firsts = Preflight(application, files, kafka, cluster.say, kafka, decided, kafka.sample).run()
+    firsts = preflight(cluster, application, files).run()
     job = partial(query_job, application, counts=counts, processes=1, readers=None, until={}, restore_reports=None)
     return [
         Query(cluster, job(prepared=one, first=firsts.get(one.sub.name)), Checkpoint(files, one.sub.name), name)
         for one in application.subs
     ]
+
+
+def preflight(cluster: Cluster, application: prepare.Application, files: CheckpointFiles) -> Preflight:
+    """The comparison of checkpoints and markers, on the simulated Kafka."""
+    kafka: Any = cluster.kafka
+    return Preflight(application, files, kafka, cluster.say, kafka, lambda *_: kafka.deliver(), kafka.sample)
 
 
 class Query:
@@ -189,11 +195,17 @@ class Query:
         job: The sub-topology's job.
         checkpoint: The checkpoint to continue from.
         run: The name of the run.
+
+    Attributes:
+        topic: The commits topic.
+        repeats: Whether it begins with the last micro-batch of an adopted checkpoint.
     """
 
     def __init__(self, cluster: Cluster, job: QueryJob, checkpoint: Checkpoint, run: str) -> None:
         self._cluster, self._run = cluster, run
         self.job, self.checkpoint = job, checkpoint
+        self.repeats = job.source.first is not None and job.source.first.end is not None
+        self.topic = commits_topic(job.settings.application_id, job.sub.name)
         clock = lambda: cluster.now_ms  # noqa: E731
         watch = PauseWatch(cluster.kafka, job.settings.application_id, job.sub.name, clock)
         self._planner = BatchPlanner(cluster.kafka, job.source, cluster.kafka.sample, None, clock, paused=watch)

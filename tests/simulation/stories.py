@@ -21,10 +21,12 @@ from state.errors import (
 from state.kafka.partitioner import partition_for_key
 from state.kafka.topics import TopicSpec
 from streams.testing.simulation import Crash, Event, Fate
+from tests.simulation.application import Application, Refused, Setup
 from tests.simulation.chaos import Odds, Quiet
 from tests.simulation.cluster import Cluster, Host
-from tests.simulation.history import Application, Refused, Setup, play
-from tests.simulation.programs import APPLICATION, COUNT, WINDOW, Input, Program, append
+from tests.simulation.commands import lose_checkpoint, move, pause
+from tests.simulation.history import play
+from tests.simulation.programs import APPLICATION, COUNT, RETRY, WINDOW, Input, Program
 from tests.simulation.verify import Red, check_invariants, markers, outputs
 
 COMMITS = commits_topic(APPLICATION, "in")
@@ -194,9 +196,9 @@ def a_task_has_no_rows_any_more() -> None:
     key = next(key for key in "abcdefgh" if _task_of(key) == 2)
     others = [next(key for key in "abcdefgh" if _task_of(key) == task) for task in (0, 1)]
     for number, name in enumerate([key, *others]):
-        append(application.cluster.kafka, Input("in", 0, name, number, 20_000))
+        application.write(Input("in", 0, name, number, 20_000))
     stops_when(application, 2, 1)
-    append(application.cluster.kafka, Input("in", 0, key, 3, 40_000))
+    application.write(Input("in", 0, key, 3, 40_000))
     application.cluster.kafka.log("in", 0).compact()
     application.work()
     if sum(len(values) for values in outputs(application.cluster.kafka).values()) != 4:
@@ -272,6 +274,35 @@ class StaleOnce(Quiet):
             return Fate.NOW
         self._told = True
         return Fate.LATE
+
+
+def positions_are_moved_within_an_adopted_micro_batch() -> None:
+    """Task 0 has committed a micro-batch, task 1 has not; the checkpoint is lost and adopted, and the positions are moved."""
+    application = started()
+    feed(application, 6)
+    stops_when(application, 0, 2)
+    lose_checkpoint(application, Random(0))
+    move(application, Random(0))
+    application.work()
+    application.verify()
+
+
+def positions_are_moved_twice() -> None:
+    """Without a start in between; a retry topic has records that were read and are not deleted yet."""
+    application = started(RETRY)
+    application.stop()
+    for _ in range(2):
+        move(application, Random(0))
+    application.work()
+    application.verify()
+
+
+def paused() -> None:
+    """The whole application is paused while input comes in."""
+    application = started()
+    feed(application, 6)
+    pause(application, Random(0))
+    application.work()
 
 
 def commits_fail() -> None:

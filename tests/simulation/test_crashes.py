@@ -4,8 +4,8 @@ import random
 
 import pytest
 
+from tests.simulation.application import Application, Setup
 from tests.simulation.chaos import CrashAt, Quiet
-from tests.simulation.history import Application, Setup
 from tests.simulation.programs import COUNT, JOIN, PROGRAMS, STAGES, WINDOW
 
 

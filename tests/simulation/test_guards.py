@@ -9,12 +9,15 @@ from state.commit import decide, guards, step, transaction
 from state.commit.decide import Decision
 from state.restore import plan, proof, restorer
 from state.stores.task_store import TaskStore
-from streams.application import preflight
+from streams.application import move_positions, preflight
+from streams.application.dead_letters.replayed import Replayed
+from streams.checkpoint import log
+from streams.source.pauses import PauseWatch
 from streams.source.planner import BatchPlanner
 from streams.testing.simulation import SimulatedTable
 from tests.simulation import stories
-from tests.simulation.history import Failed
-from tests.simulation.programs import STAGES
+from tests.simulation.application import Failed
+from tests.simulation.programs import ERRORS, STAGES
 from tests.simulation.verify import Red
 
 
@@ -103,6 +106,10 @@ def not_called_again(patch):
     patch.setattr(decide, "follows", lambda *_: False)
 
 
+def twice_as_if_nobody_had_sent_it(patch):
+    patch.setattr(Replayed, "has", lambda *_: False)
+
+
 GUARDS = [
     Guard("one producer a step", one_producer_for_all_steps, stories.unlucky("late", "crash")),
     Guard("fence before reading the marker", fence_after_reading, stories.unlucky("crash", pause=0.2)),
@@ -157,6 +164,23 @@ GUARDS = [
         stories.trimmed_windows_and_lost_disks,
     ),
     Guard("inputs are trimmed when they are consumed", trimmed_when_planned, stories.unlucky("crash", program=STAGES)),
+    Guard(
+        "an adopted micro-batch is done before positions are moved",
+        lambda patch: patch.setattr(log.Checkpoint, "repeats", False),
+        stories.positions_are_moved_within_an_adopted_micro_batch,
+    ),
+    Guard(
+        "positions in the application's own topics stay",
+        lambda patch: patch.setattr(move_positions, "_beside", lambda sub, first, checkpoint: first),
+        stories.positions_are_moved_twice,
+    ),
+    Guard("a pause holds", lambda patch: patch.setattr(PauseWatch, "__call__", lambda _: False), stories.paused),
+    Guard(
+        "dead letters are in the transaction of their step",
+        lambda patch: patch.setattr(step, "decide", lambda *_: Decision.RUN),
+        stories.unlucky("crash", "lost", program=ERRORS, count=30),
+    ),
+    Guard("a letter is sent once", twice_as_if_nobody_had_sent_it, stories.unlucky("crash", program=ERRORS, count=30)),
     Guard("a topic is known by its id", off((BatchPlanner, "_check_ids")), stories.source_is_made_anew),
 ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -15,10 +15,13 @@ from state.stores.dump import state_digest
 from state.stores.position import read_meta
 from state.stores.task_store import TaskStore
 from state.tables.memory import MemoryTable
+from streams.application.dead_letters.letters import letters_of
+from streams.application.dead_letters.replayed import read_replayed
+from streams.config import StreamsConfig
 from streams.microbatch.job import QueryJob
 from streams.testing.simulation import SimulatedKafka
 from tests.simulation.cluster import Cluster
-from tests.simulation.programs import APPLICATION, PARTITIONS, Input, Outputs, Program
+from tests.simulation.programs import APPLICATION, PARTITIONS, Input, Outputs, Program, number_in
 from tests.simulation.spark import Query
 
 read_marker = lru_cache(100)(CommitMarker.from_bytes)
@@ -51,9 +54,8 @@ def outputs(kafka: SimulatedKafka) -> Outputs:
 def check_invariants(cluster: Cluster, query: Query) -> None:
     """Versions without gaps; Spark <= Kafka <= Spark + 1; no local store ahead of Kafka."""
     job, state = query.job, query.checkpoint.state
-    topic = commits_topic(APPLICATION, job.sub.name)
     for task in range(job.tasks):
-        found = [read_marker(marker) for marker in markers(cluster.kafka, topic, task)]
+        found = [read_marker(marker) for marker in markers(cluster.kafka, query.topic, task)]
         for before, marker in pairwise(found):
             # A marker that another query has taken over has the version of the last one.
             if marker.version != before.version + (marker.query_id == before.query_id):
@@ -84,6 +86,29 @@ def check_outputs(kafka: SimulatedKafka, program: Program, inputs: Sequence[Inpu
     ends = kafka.end_offsets([(topic, p) for topic in program.inputs for p in range(PARTITIONS)])
     if any(read.get(place, 0) != end for place, end in ends.items()):
         raise Red(f"offsets of the group {read}, ends {ends}")
+
+
+def check_letters(kafka: SimulatedKafka, program: Program, config: StreamsConfig, inputs: Sequence[Input]) -> None:
+    """Every record that has failed for good is one dead letter, and every replayed letter was sent once."""
+    letters = [letter for partition in range(PARTITIONS) for letter in letters_of(kafka, ("dead", partition))]
+    replayed = read_replayed(kafka, "dead")
+    sent = [letter for letter in letters if replayed.has(letter.place[1], letter.offset)]
+    failed = [one for one in inputs if getattr(config, program.fails(one) or "", "skip") == "dlq"]
+    retried = [one.number for one in inputs if program.fails(one) == "retry"]
+    # What comes back to an operator that retries fails there again.
+    expected = Counter(map(_place, failed)) + Counter(retried)
+    expected += Counter(number_in(letter.value) for letter in sent if letter.retry_topic)
+    found = Counter(number_in(letter.value) if letter.retry_topic else letter.origin for letter in letters)
+    if found != expected:
+        raise Red(f"dead letters {found}\nexpected {expected}")
+    entries = (kafka.log(topic, n).readable() for topic in program.inputs for n in range(PARTITIONS))
+    came_back = Counter(entry.value for of in entries for entry in of if entry.span is not None)
+    if came_back != Counter(letter.value for letter in sent if not letter.retry_topic):
+        raise Red(f"replayed {came_back}, of {[letter.value for letter in sent]}")
+
+
+def _place(record: Input) -> str:
+    return f"{record.topic}-{record.partition}@{record.offset}"
 
 
 def check_end(cluster: Cluster, query: Query) -> None:

@@ -1,0 +1,308 @@
+"""An application in a simulated cluster, and the patient operator who starts it again whenever it has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+from state.changelog.topics import pauses_topic
+from state.errors import (
+    KafkaClientError,
+    OffsetsLostError,
+    OpenTransactionError,
+    StateLockedError,
+    StreamsError,
+    TopicRecreatedError,
+    UnexpectedOffsetError,
+)
+from state.kafka.topics import TopicPartition
+from streams.application import prepare
+from streams.application.dead_letters.replay import ReplayPlan
+from streams.config import StreamsConfig
+from streams.microbatch.job import QueryJob
+from streams.source.pauses import WHOLE, pauses_in
+from streams.testing.simulation import Crash
+from streams.topology.topology import Topology
+from tests.simulation.chaos import Quiet
+from tests.simulation.cluster import Chaos, Cluster
+from tests.simulation.programs import APPLICATION, PARTITIONS, Input, Program, config_of, number_in, topology_of
+from tests.simulation.spark import Files, Query, QueryFailed, start_queries
+from tests.simulation.verify import Red, check_end, check_invariants, check_letters, check_outputs
+
+PATIENCE = 20
+"""The number of restarts after which an application counts as stuck."""
+PASSING = KafkaClientError | StateLockedError | OpenTransactionError | UnexpectedOffsetError
+"""Errors that a restart may resolve,"""
+LASTING = TopicRecreatedError | OffsetsLostError
+"""except these."""
+
+
+class Failed(AssertionError):
+    """The failure of a history; `args` are the description and the application."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Refused(Red):
+    """The application refuses to continue, for the reason in `__cause__`: correct only after an operator's mistake."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How a program runs.
+
+    Attributes:
+        program: The program.
+        tasks: The number of tasks of each sub-topology.
+        settings: Settings of the application; default: the last of each of the program's.
+        hosts: The number of machines.
+        variant: The version of the program.
+    """
+
+    program: Program
+    tasks: int = 2
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    hosts: int = 2
+    variant: int = 0
+
+    @property
+    def config(self) -> StreamsConfig:
+        """The settings of the application."""
+        usual = {name: values[-1] for name, values in self.program.settings.items()}
+        return config_of(self.tasks, tuple(sorted({**usual, **self.settings}.items())))
+
+    @property
+    def topology(self) -> Topology:
+        """The program."""
+        return topology_of(self.program.name, self.variant)
+
+
+class Application:
+    """An application in a cluster, and the operator who starts it again when it has ended.
+
+    Args:
+        chaos: The source of faults.
+        setup: How the program runs.
+
+    Attributes:
+        queries: The queries of the last start.
+        files: The checkpoint folder.
+        inputs: The records to be processed so far, each as often as it is to be processed.
+        whole: Whether everything in the source topics is processed.
+        changed: Whether the program has changed since everything was processed.
+        replays: Replays of dead letters that are planned and not carried out.
+    """
+
+    def __init__(self, chaos: Chaos, setup: Setup) -> None:
+        self.cluster = Cluster(chaos, setup.hosts)
+        self.setup = setup
+        self.program = setup.program
+        self.files = Files(self.cluster)
+        self.inputs: list[Input] = []
+        self.queries: list[Query] = []
+        self._starts = 0
+        self._runs = False
+        self._refused = False
+        self.whole = self.changed = False
+        self.replays: list[ReplayPlan] = []
+        for topic in (*self.program.inputs, "out", "dead"):
+            self.cluster.kafka.create_topic(topic, PARTITIONS)
+
+    @property
+    def job(self) -> QueryJob:
+        """The job of the first sub-topology."""
+        return self.queries[0].job
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the sub-topologies."""
+        return [sub.name for sub in prepare.build_plan(self.setup.topology, APPLICATION).sub_topologies]
+
+    def paused(self) -> set[str]:
+        """What is paused, by the name under which it is."""
+        kafka, topic = self.cluster.kafka, pauses_topic(APPLICATION)
+        columns = kafka.columns(topic, 0) if topic in kafka.topics else None
+        return set(pauses_in([] if columns is None else [columns]))
+
+    def feed(self, random: Random, count: int) -> None:
+        """Writes some records into the source topics."""
+        for _ in range(count):
+            self.write(self.program.draw(random, len(self.inputs)))
+        self.cluster.say(f"{count} records come in")
+
+    def write(self, record: Input) -> None:
+        """Writes one record."""
+        self.whole = False
+        kafka = self.cluster.kafka
+        value = self.program.encode(record)
+        offset = kafka.append(record.topic, record.key.encode(), value, record.timestamp, partition=record.partition)
+        self.inputs.append(record._replace(variant=self.setup.variant, offset=offset))
+
+    def reads_again(self, read: Mapping[TopicPartition, int], to: Mapping[TopicPartition, int]) -> None:
+        """Notes that reading goes on somewhere else: what has been read behind it will be processed again."""
+        self.whole = False
+        logged = {(one.topic, one.partition, one.offset): one for one in self.inputs}
+        for (topic, partition, offset), one in sorted(logged.items()):
+            if to[topic, partition] <= offset < read.get((topic, partition), 0):
+                self.inputs.append(one._replace(variant=self.setup.variant))
+
+    def take_replayed(self) -> None:
+        """Notes the records that replays of dead letters have written into the source topics."""
+        self.cluster.kafka.deliver()
+        known = {(one.topic, one.partition, one.offset) for one in self.inputs}
+        for topic in self.program.inputs:
+            for partition in range(PARTITIONS):
+                for entry in self.cluster.kafka.log(topic, partition).readable():
+                    if (topic, partition, entry.offset) not in known:
+                        self.whole = False
+                        key, number = (entry.key or b"").decode(), number_in(entry.value)
+                        self.inputs.append(
+                            Input(topic, partition, key, number, entry.timestamp, entry.offset, self.setup.variant)
+                        )
+
+    def stop(self) -> None:
+        """Stops the driver cleanly."""
+        self._runs = False
+
+    def change(self, variant: int) -> None:
+        """Continues with another version of the program."""
+        self.stop()
+        self.cluster.say(f"variant {variant} of the program")
+        self.setup = replace(self.setup, variant=variant)
+        self.changed = True
+
+    def work(self) -> None:
+        """Runs until all input is processed, with as many starts as it takes.
+
+        Raises:
+            Refused: The application cannot continue.
+            Red: The application has violated a guarantee.
+        """
+        for _ in range(PATIENCE):
+            if self.run_once():
+                return
+        raise Red(f"still not done after {PATIENCE} starts")
+
+    def run_once(self) -> bool:
+        """One start; False if it did not come to its end."""
+        end = self.run()
+        if end is not None:
+            self._ended(end)
+        return end is None
+
+    def run(self) -> BaseException | None:
+        """Runs until all input is processed, or the driver ends; returns the reason of that end."""
+        try:
+            self._start()
+            waiting = list(self.queries)
+            paused = self.paused()
+            held = {
+                query: query.checkpoint.last("offsets") for query in waiting if paused & {WHOLE, query.job.sub.name}
+            }
+            while waiting:
+                one = waiting[self.cluster.chaos.choose(len(waiting), "which query goes on")]
+                if one.trigger():
+                    check_invariants(self.cluster, one)
+                    waiting = list(self.queries)
+                else:
+                    waiting.remove(one)
+            for query, last in held.items():
+                if query.checkpoint.last("offsets") > max(last, 0 if query.repeats else -1):
+                    raise Red(f"{query.job.sub.name} is paused, and has begun a micro-batch")
+            self.whole = self._is_whole()
+            self.changed = self.changed and not self.whole
+        except (Crash, QueryFailed) as end:
+            self.cluster.say(f"the driver ends: {end}")
+            self._runs = False
+            return end
+        return None
+
+    def _is_whole(self) -> bool:
+        kafka, ends = self.cluster.kafka, {}
+        for query in self.queries:
+            checkpoint = query.checkpoint
+            number = checkpoint.last("commits")
+            if number != checkpoint.last("offsets") or number < 0:
+                return False
+            for topic, of in checkpoint.end(number)[0].topics.items():
+                ends |= {(topic, partition): at for partition, at in enumerate(of.offsets)}
+        places = [(topic, partition) for topic in self.program.inputs for partition in range(PARTITIONS)]
+        return all(ends.get(place) == kafka.log(*place).end for place in places)
+
+    def _start(self) -> None:
+        if self._runs:
+            return
+        self._starts += 1
+        self.cluster.say(f"the driver starts ({self._starts})")
+        setup, run, self.queries = self.setup, f"run {self._starts}", []
+        try:
+            self.queries = start_queries(self.cluster, setup.topology, setup.config, self.files, run)
+        except StreamsError as error:
+            raise QueryFailed(str(error)) from error
+        self._runs = True
+
+    def _ended(self, end: BaseException) -> None:
+        cause = end.__cause__
+        lasting = isinstance(end, QueryFailed) and (isinstance(cause, LASTING) or not isinstance(cause, PASSING | None))
+        if lasting and self._refused:
+            raise Refused(f"does not mend: {cause!r}") from cause
+        # After a mismatch an operator checks, and starts once more: a broker may have answered with stale data.
+        self._refused = lasting
+        if not lasting:
+            for query in self.queries:
+                check_invariants(self.cluster, query)
+        # With the driver its executors end, at once or when they notice.
+        if self.cluster.chaos.choose(2, "executors die, or notice later") == 0 or self._starts > PATIENCE // 2:
+            self.cluster.end_zombies(kill=self.cluster.chaos.choose(2, "killed, or work to their ends") == 0)
+
+    def refuses(self, kind: type[StreamsError]) -> bool:
+        """Whether the application refuses to run, with the given error and without writing anything.
+
+        Raises:
+            Red: The error is another one, or something was written.
+        """
+        before = self.written()
+        try:
+            self.work()
+        except Refused as refused:
+            if not isinstance(refused.__cause__, kind):
+                raise
+            if self.written() != before:
+                raise Red("it refuses, but something was written") from refused
+            return True
+        return False
+
+    def rest(self) -> None:
+        """Runs all remaining attempts to their end, and delivers everything that is late."""
+        self.cluster.end_zombies(kill=False)
+        self.cluster.kafka.deliver()
+
+    def verify(self) -> None:
+        """Verifies all guarantees, once everything has come to rest.
+
+        Raises:
+            Red: A guarantee is violated.
+        """
+        self.rest()
+        self.cluster.chaos = Quiet()
+        # What was late may be the input of another sub-topology.
+        self.work()
+        self.rest()
+        check_outputs(self.cluster.kafka, self.program, self.inputs)
+        check_letters(self.cluster.kafka, self.program, self.setup.config, self.inputs)
+        for query in self.queries:
+            check_end(self.cluster, query)
+
+    def written(self) -> int:
+        """The number of records and control records in all topics except the inputs."""
+        kafka = self.cluster.kafka
+        names = kafka.topics - set(self.program.inputs)
+        return sum(
+            len(entries)
+            for name in names
+            for number in range(kafka.partition_count(name))
+            for entries in [kafka.log(name, number).readable()]
+        )

@@ -1,0 +1,214 @@
+"""What an operator does between two starts, by the engine's own commands: each is repeated until it is done or refused.
+
+A command that is refused has changed nothing that matters, so the history goes on as if it had not been given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+from typing import Any
+
+from state.changelog.topics import commits_topic, ensure_pauses, ensure_replays, pauses_topic
+from state.errors import KafkaClientError, StreamsError
+from state.kafka.topics import TopicPartition
+from state.restore.task_stores import WorkerMemory
+from streams.application.adopt import Adopter
+from streams.application.dead_letters.letters import Choice
+from streams.application.dead_letters.replay import ReplayPlan, plan_replay, replay
+from streams.application.dead_letters.replayed import replays_topic
+from streams.application.move_positions import carry_out, plan_moves
+from streams.application.positions import GivenPositions
+from streams.application.prepare import Application as Planned
+from streams.application.prepare import plan_application
+from streams.application.rescale.live import LiveRescale
+from streams.application.rescale.rescaler import Rescaler
+from streams.application.rescale.staging import NobodyListens
+from streams.application.rescale.states import UsersChoices
+from streams.application.reset_positions import Wanted, start_positions
+from streams.source.pauses import WHOLE, pause_record
+from streams.testing.simulation import Crash
+from tests.simulation.application import Application
+from tests.simulation.programs import APPLICATION, PARTITIONS, never
+from tests.simulation.spark import preflight
+from tests.simulation.verify import Red
+
+PATIENCE = 12
+CHOSEN = (None,)
+"""The keys of the dead letters that a replay is about; None: all."""
+
+
+def give(application: Application, name: str, command: Callable[[], object]) -> bool:
+    """Gives a command, again after each crash and each request that has failed.
+
+    Returns:
+        Whether it was done; else it was refused.
+    """
+    cluster = application.cluster
+    application.stop()
+    for _ in range(PATIENCE):
+        cluster.say(f"command: {name}")
+        try:
+            command()
+        except (Crash, KafkaClientError) as end:
+            cluster.say(f"the command ends: {end!r}")
+        except StreamsError as refusal:
+            cluster.say(f"refused: {refusal}")
+            return False
+        else:
+            return True
+    raise Red(f"{name}: still not done after {PATIENCE} tries")
+
+
+def _planned(application: Application) -> Planned:
+    kafka: Any = application.cluster.kafka
+    return plan_application(application.setup.topology, application.setup.config, kafka)
+
+
+def lose_checkpoint(application: Application, random: Random) -> None:
+    """Loses the checkpoints of some sub-topologies, and adopts: from the markers alone, or refused."""
+    if application.changed:
+        # An adoption repeats the last micro-batch, so it belongs to the program that began this.
+        return
+    application.whole = False
+    names = application.names
+    lost = random.sample(names, random.randrange(1, len(names) + 1))
+    files, kept = application.files, application.files.data
+    files.data = {path: data for path, data in kept.items() if path.split("/")[0] not in lost}
+    application.cluster.say(f"the checkpoints of {', '.join(lost)} are lost")
+    if not give(application, "adopt", partial(_adopt, application)):
+        files.data = kept
+
+
+def _adopt(application: Application) -> None:
+    planned = _planned(application)
+    # A partition that has no committed offset was never read: no time passes here in which Kafka could forget it.
+    topics = {topic for prepared in planned.subs for topic in prepared.sub.topics}
+    given = GivenPositions(topics=dict.fromkeys(topics, "earliest"))
+    adopter = Adopter(preflight(application.cluster, planned, application.files), given)
+    for prepared, findings in adopter.misfits():
+        adopter.adopt(prepared, findings)
+
+
+@dataclass(frozen=True)
+class SimulatedRescale(LiveRescale):
+    """A rescale on the simulated Kafka."""
+
+    @property
+    def _kafka(self) -> Any:
+        self.admin.deliver()  # type: ignore[attr-defined]
+        return self.admin
+
+
+def rescale(application: Application, random: Random) -> None:
+    """Another number of tasks; a rescale that was interrupted is finished or taken back."""
+    tasks, cluster = random.choice((1, 2, 3, 4)), application.cluster
+    for _ in range(PATIENCE):
+        if give(application, f"rescale to {tasks}", lambda: _rescaler(application, tasks).run()):
+            application.setup = replace(application.setup, tasks=tasks)
+            for host in cluster.hosts:
+                # The tasks' processes have ended with the application.
+                host.memory = WorkerMemory()
+        elif any(topic.endswith("-rescale") for topic in cluster.kafka.topics):
+            # A task has committed in the midst of it.
+            cluster.end_zombies(kill=True)
+            if random.random() < 0.5 and give(application, "abort", lambda: _rescaler(application, tasks).abort()):
+                return
+            continue
+        return
+    raise Red("a rescale does not come to its end")
+
+
+def _rescaler(application: Application, tasks: int) -> Rescaler:
+    setup, kafka = application.setup, application.cluster.kafka
+    made: Any = SimulatedRescale
+    found: Rescaler = made(setup.config, kafka, application.files, NobodyListens()).rescaler(
+        setup.topology, tasks, UsersChoices(frozenset(setup.topology.stores) & {"numbers"})
+    )
+    return found
+
+
+def move(application: Application, random: Random) -> None:
+    """`streams reset --keep-state`: to where reading goes on in any case, or where that has a model, to anywhere."""
+    kafka, program = application.cluster.kafka, application.program
+    places = [(topic, partition) for topic in program.inputs for partition in range(PARTITIONS)]
+    read = kafka.group_offsets(APPLICATION, places)
+    to = {place: read.get(place, 0) for place in places}
+    if application.whole and program.repeatable and random.random() < 0.7:
+        to = {place: random.randrange(kafka.log(*place).end + 1) for place in places}
+    if give(application, f"move positions to {to}", partial(_move, application, to)):
+        application.reads_again(read, to)
+
+
+def _move(application: Application, to: dict[TopicPartition, int]) -> None:
+    kafka: Any = application.cluster.kafka
+    start = start_positions(application.setup.config, kafka, kafka, Wanted(offsets=to))
+    tasks = {name: kafka.partition_count(commits_topic(APPLICATION, name)) for name in start}
+    for one in plan_moves(APPLICATION, kafka, application.files, tasks, start):
+        carry_out(one, application.files, application.cluster.say)
+
+
+def pause(application: Application, random: Random) -> None:
+    """Pauses the application or one of its sub-topologies; or resumes all."""
+    kafka: Any = application.cluster.kafka
+    if not give(application, "make the topic of pauses", lambda: ensure_pauses(kafka, APPLICATION)):
+        raise Red("the topic of pauses is refused")
+    paused = list(application.paused())
+    names = [WHOLE, *application.names]
+    _write_pauses(application, paused or [random.choice(names)], None if paused else application.cluster.now_ms)
+
+
+def _write_pauses(application: Application, names: Iterable[str], since_ms: int | None) -> None:
+    cluster = application.cluster
+    for name in names:
+        cluster.say(f"{name or 'all'}: {'resumed' if since_ms is None else 'paused'}")
+        cluster.kafka.append(pauses_topic(APPLICATION), *pause_record(name, since_ms), partition=0)
+    # The planner looks once a second.
+    cluster.advance(1_000)
+
+
+def replay_letters(application: Application, random: Random) -> None:
+    """`streams dlq replay` of all letters or those of a key, at once or after others have done the same."""
+    kafka: Any = application.cluster.kafka
+    choice = Choice(key=random.choice(CHOSEN))
+
+    def plan() -> None:
+        ensure_replays(kafka, replays_topic("dead"))
+        application.replays.append(plan_replay(kafka, "dead", choice))
+
+    if give(application, "plan a replay", plan) and random.random() < 0.6:
+        carry_out_replay(application, application.replays.pop(random.randrange(len(application.replays))))
+
+
+def carry_out_replay(application: Application, found: ReplayPlan) -> None:
+    """Sends what is left of a plan."""
+    kafka: Any = application.cluster.kafka
+    now_ms = application.cluster.now_ms
+    give(application, f"replay {found.letters} letters", lambda: replay(kafka, found, lambda: now_ms, together=2))
+    application.take_replayed()
+
+
+def finish(application: Application, random: Random) -> None:
+    """Resumes whatever is paused, carries out what is planned, behind replays of newer letters, and replays what is left."""
+    _write_pauses(application, list(application.paused()), None)
+    if not application.replays:
+        return
+    application.feed(random, 3)
+    application.work()
+    for _ in range(2):
+        replay_letters(application, random)
+        while application.replays:
+            carry_out_replay(application, application.replays.pop())
+        application.work()
+
+
+Command = Callable[[Application, Random], None]
+COMMANDS: tuple[Command, ...] = (lose_checkpoint, rescale, move, pause)
+
+
+def command(application: Application, random: Random) -> None:
+    """Gives some command."""
+    letters = application.program.fails is not never
+    random.choice((*COMMANDS, *([replay_letters] * 3 if letters else ())))(application, random)
