@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -17,16 +17,18 @@ from streams.application.dead_letters.topic import check_dead_letter_topic
 from streams.application.ingests import ensure_ingests, ingest_partitions
 from streams.application.topology_manifest import own_manifest
 from streams.config import StreamsConfig
+from streams.model.row_layout import ColumnRule
 from streams.runtime.globals.global_tables import global_table_settings
 from streams.runtime.settings import TaskSettings
 from streams.source.offsets import SourceOffsets
 from streams.source.partition_times import asks_for_partition_time
 from streams.source.planner import SourceSpec
 from streams.topology.check import check_explicit_names
-from streams.topology.graph import Failed, SourceNode
+from streams.topology.graph import Failed, ProcessorNode, SourceNode
 from streams.topology.patterns import has_patterns, with_matching_topics
 from streams.topology.plan import Plan, SubTopology, build_plan, internal_topics
 from streams.topology.planning.sub_topologies import check_one_name, possible_names, sub_topologies, sub_topology_name
+from streams.topology.specs.lake import ToRowsSpec
 from streams.topology.topology import Topology
 
 
@@ -51,6 +53,17 @@ class Application:
     plan: Plan
     config: StreamsConfig
     subs: tuple[PreparedSub, ...]
+
+    def with_rules(self, rules: Mapping[str, tuple[ColumnRule, ...]]) -> Application:
+        """The application that also checks rows by the rules of the tables they are for.
+
+        Args:
+            rules: Lake sink -> what its table asks of the rows.
+        """
+        sinks = self.plan.topology.lake_sinks.values()
+        by_topic = {sink.topic.topic_name(self.config.application_id): rules[sink.name] for sink in sinks}
+        subs = (replace(prepared, sub=_with_rules(prepared.sub, by_topic)) for prepared in self.subs)
+        return replace(self, subs=tuple(subs))
 
     def await_written(self, admin: KafkaAdmin, prepared: PreparedSub) -> None:
         """Waits until everything that other sub-topologies have committed for this one is readable.
@@ -179,6 +192,15 @@ class Application:
             interval_ms=config.trigger_interval_ms,
             reads_together=all(node.spec.repeatable for node in sub.processors if node.name in sub.head),
         )
+
+
+def _with_rules(sub: SubTopology, rules: Mapping[str, tuple[ColumnRule, ...]]) -> SubTopology:
+    nodes = dict(sub.nodes)
+    for name, found in [(parent, rules.get(str(sink.topic))) for sink in sub.sinks for parent in sink.parents]:
+        node = nodes[name]
+        if found and isinstance(node, ProcessorNode) and isinstance(node.spec, ToRowsSpec):
+            nodes[name] = replace(node, spec=ToRowsSpec(replace(node.spec.layout, rules=found)))
+    return replace(sub, nodes=nodes)
 
 
 def _written_ends(admin: KafkaAdmin, topics: Iterable[str]) -> Mapping[TopicPartition, int]:

@@ -363,5 +363,13 @@ DRILLS = (
         minutes=2,
         conditions=Conditions(hosts=True),
     ),
+    Drill(
+        "D41",
+        "killed around foreach_batch",
+        "SIGKILL to the driver before and after calls of a function of `foreach_batch`, and to workers; a lost checkpoint",
+        "a repeated batch has the same number and rows, and all rows come; a `LakePositionError` before anything is written",
+        lake.killed_around_a_call,
+        minutes=3,
+    ),
 )
 """The drills, in order of their numbers."""

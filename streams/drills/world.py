@@ -230,29 +230,32 @@ class World:
         before = count(busiest)
         return lambda: all(count(busiest)[partition] > number for partition, number in before.items())
 
-    def refused(self, error: str, *options: str, target: str = "") -> str:
+    def refused(self, error: str, *options: str, target: str = "", environment: Mapping[str, str] | None = None) -> str:
         """Starts a driver that must end with a named error before anything is written; returns the error's text.
 
         Args:
             error: The name of the error.
             options: Further options of `streams run`.
             target: Another program.
+            environment: Further variables.
 
         Raises:
             DrillFailed: The driver ended otherwise, or wrote something.
         """
         before = self._written()
-        said = self.ends_with(error, *options, target=target)
+        said = self.ends_with(error, *options, target=target, environment=environment)
         self.require(self._written() == before, f"{error} was raised, but something was written before")
         return said
 
-    def ends_with(self, error: str, *options: str, target: str = "") -> str:
+    def ends_with(
+        self, error: str, *options: str, target: str = "", environment: Mapping[str, str] | None = None
+    ) -> str:
         """Starts a driver that must end with a named error; returns the error's text.
 
         Raises:
             DrillFailed: The driver ended otherwise.
         """
-        driver = self.application.another(*options, target=target)
+        driver = self.application.another(*options, target=target, environment=environment)
         code = driver.ended(START_S)
         lines = [line for line in driver.log().splitlines() if error in line]
         self.require(code == 1 and bool(lines), f"expected {error}, found exit code {code}: {driver.log()[-600:]}")

@@ -62,16 +62,43 @@ class TableColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnRule:
+    """What a table asks of a column besides its type.
+
+    Attributes:
+        name: The column's name.
+        required: Whether the table refuses nulls.
+        longest: The most characters of a text; None: any number.
+    """
+
+    name: str
+    required: bool = False
+    longest: int | None = None
+
+    def check(self, cell: Cell) -> None:
+        """Raises `RowError` if the table would refuse the cell."""
+        if cell is None:
+            if self.required:
+                raise RowError(f"the column {self.name!r} of the table is NOT NULL, and the record has no value for it")
+        elif self.longest is not None and len(cell) > self.longest:
+            raise RowError(
+                f"the column {self.name!r} of the table takes {self.longest} characters, and the text has {len(cell)}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class RowLayout:
     """The columns of a sink.
 
     Attributes:
         columns: The columns, in the order of the table.
         keys: The names of the columns that make a row unique; empty: each record is a row of its own.
+        rules: What the table asks of the columns; known once an application has looked at it.
     """
 
     columns: tuple[TableColumn, ...]
     keys: tuple[str, ...] = ()
+    rules: tuple[ColumnRule, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -87,7 +114,7 @@ class RowMaker:
     """
 
     def __init__(self, layout: RowLayout) -> None:
-        self._keys = layout.keys
+        self._keys, self._rules = layout.keys, layout.rules
         self._columns = {column.name: column for column in layout.columns}
         self._cell_of = [(column.name, _cell_function(column)) for column in layout.columns]
         self._has_fields = any(column.origin is Origin.FIELD for column in layout.columns)
@@ -106,6 +133,8 @@ class RowMaker:
         if self._has_fields and record.value is not None:
             check_has_parts(record.value)
         row = {name: cell_of(record) for name, cell_of in self._cell_of}
+        for rule in self._rules:
+            rule.check(row[rule.name])
         if self._keys:
             return self._checked([row[name] for name in self._keys]), row
         key = None if self._key is None else row[self._key]

@@ -212,7 +212,7 @@ class StreamsApplication:
             if self._stop.is_set():
                 return
             ingests = self._ingest_starts(spark, application)
-            lakes = self._lake_starts(spark, application)
+            lakes, application = self._lake_starts(spark, application)
             if self.config.available_now:
                 if ingests:
                     self._await(ingests)
@@ -255,11 +255,13 @@ class StreamsApplication:
         hold = PauseHold(self._read_pauses)
         return IngestRun(spark, application, self._trigger(), self._gates, self.progress, hold).starts()
 
-    def _lake_starts(self, spark: SparkSession, application: Application) -> list[Callable[[], StreamingQuery]]:
-        """What starts the query of each lake sink."""
+    def _lake_starts(
+        self, spark: SparkSession, application: Application
+    ) -> tuple[list[Callable[[], StreamingQuery]], Application]:
+        """What starts the query of each lake sink, and the application that checks rows by the rules of their tables."""
         sinks = application.plan.topology.lake_sinks
         if not sinks:
-            return []
+            return [], application
         from streams.spark.lake.runner import lake_starts
 
         return lake_starts(spark, application, self._trigger(), self._gates, self.progress)

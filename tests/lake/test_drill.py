@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from streams.drills.delta_rows import delta_rows
-from streams.drills.program.lake import wrong_rows
+from streams.drills.program.lake import calls_of, wrong_calls, wrong_rows
 from streams.drills.reader import Read
 
 
@@ -43,6 +44,31 @@ def test_right_tables_are_right() -> None:
 )
 def test_doubled_missing_and_old_rows_are_found(each: list[dict], latest: list[dict], said: str) -> None:
     assert said in "; ".join(wrong_rows(ORDERS, each, latest))
+
+
+def called(*numbers: int) -> list[list[Any]]:
+    return [[0, number, f"orders-{number}"] for number in numbers]
+
+
+@pytest.mark.parametrize(
+    ("calls", "said"),
+    [
+        ({0: [called(0, 1), called(0, 1)], 1: [called(2)]}, ""),
+        ({0: [called(0, 1), called(0, 1, 2)]}, "batch 0 had other rows when it ran again"),
+        ({0: [called(0, 1)], 2: [called(2)]}, "the batches are 0, 2"),
+        ({0: [called(0, 1)]}, "2 rows for 3 orders; 0 doubled, 1 missing"),
+        ({0: [called(0, 1)], 1: [called(1, 2)]}, "4 rows for 3 orders; 1 doubled, 0 missing"),
+    ],
+)
+def test_calls_with_other_rows_or_numbers_are_found(calls: dict[int, list[Any]], said: str, tmp_path: Path) -> None:
+    for batch, of in calls.items():
+        (tmp_path / str(batch)).mkdir()
+        for number, rows in enumerate(of):
+            (tmp_path / str(batch) / str(number)).write_bytes(orjson.dumps(rows))
+    assert calls_of(tmp_path) == calls
+    found = wrong_calls(ORDERS, calls)
+    assert said in "; ".join(found)
+    assert bool(found) is bool(said)
 
 
 def test_rows_are_those_of_the_files_that_no_later_commit_has_removed(tmp_path: Path) -> None:

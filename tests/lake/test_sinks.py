@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, TypedDict
 
 import numpy as np
@@ -12,13 +13,15 @@ import pytest
 
 from state.kafka.columns import RecordColumns, binary_column
 from streams import JsonSerde, KStream, StreamsBuilder, TimeWindows, Topology, TopologyError
-from streams.errors import RecordFailedError
+from streams.errors import RecordFailedError, RowError
 from streams.lake.rows import PARTITION, arrow_schema, row_batch
-from streams.model.row_layout import Origin, RowLayout, TableColumn
+from streams.model.record import Record
+from streams.model.row_layout import ColumnRule, Origin, RowLayout, RowMaker, TableColumn
 from streams.model.table_columns import ScalarType
 from streams.testing import TopologyTestDriver
 from streams.topology.diff import compare
 from streams.topology.manifest import manifest
+from tests.doctor.world import World
 
 AT = datetime(1970, 1, 1, tzinfo=timezone.utc)
 MS = timedelta(milliseconds=1)
@@ -164,6 +167,34 @@ def test_append_writes_records_without_a_value_as_nulls() -> None:
     builder = StreamsBuilder()
     orders(builder).to_delta("/lake/orders", timestamp=None)
     assert rows(builder.build(), [("a", None, 1)], "/lake/orders") == [{"key": "a", "item": None, "amount": None}]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({"item": "four", "amount": 1}, "the column 'item' of the table takes 3 characters, and the text has 4"),
+        ({"item": "x"}, "the column 'amount' of the table is NOT NULL"),
+        ({"item": None, "amount": 1}, ""),
+    ],
+)
+def test_a_record_that_breaks_a_rule_of_the_table_does_not_fit(
+    value: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    builder = StreamsBuilder()
+    schema = {"item": str | None, "amount": int | None}
+    builder.stream("in", value_serde=JsonSerde()).to_delta("/lake/orders", schema=schema)
+    world = World(tmp_path, builder.build())
+    application, _ = world.plan()
+    rules = ColumnRule("item", longest=3), ColumnRule("amount", required=True)
+    (prepared,) = application.with_rules({"delta-orders": rules}).subs
+    assert prepared.sub.topology_hash == application.subs[0].sub.topology_hash
+    layout = prepared.sub.nodes["delta-orders-rows"].spec.layout  # type: ignore[union-attr]
+    record = Record("k", value, 1)
+    if said:
+        with pytest.raises(RowError, match=said):
+            RowMaker(layout).row(record)
+    else:
+        assert RowMaker(layout).row(record)[1] == {"key": "k", "timestamp": 1000, **value}
 
 
 WRONG = ("a", {"item": 1, "amount": "many"}, 7)

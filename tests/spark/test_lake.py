@@ -166,6 +166,22 @@ def test_rows_that_wait_can_be_given_up_where_the_errors_advise_it(
     assert len(harness.read(counts)) == 9, "the rest of the state goes on"
 
 
+def test_records_that_break_a_rule_of_the_table_meet_the_policy(harness: Harness) -> None:
+    orders, dead, path = harness.topic("orders"), harness.topic("dead"), harness.folder / "table"
+    harness.spark.sql(
+        f"CREATE TABLE delta.`{path}` (key STRING, timestamp TIMESTAMP, id BIGINT NOT NULL, note VARCHAR(4)) USING delta"
+    )
+    builder = StreamsBuilder()
+    schema = {"id": int | None, "note": str | None}
+    builder.stream(orders, value_serde=JsonSerde()).to_delta(path, schema=schema)
+    values = [{"id": 1, "note": "fine"}, {"note": "none"}, {"id": 3, "note": "too long"}, {"id": 4}]
+    harness.send(orders, [Sent(b"k", orjson.dumps(value), 1000) for value in values])
+    harness.run(builder.build(), processing="dlq", dead_letter_topic=dead)
+    rows = harness.spark.read.format("delta").load(str(path)).collect()
+    assert sorted(row.id for row in rows) == [1, 4]
+    assert sorted(read.value for read in harness.read(dead)) == sorted(map(orjson.dumps, values[1:3]))
+
+
 def commit(version: int, attempt: str) -> SinkCommit:
     return SinkCommit(version, TopicOffsets("topic-1", (version,)), attempt)
 

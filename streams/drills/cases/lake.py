@@ -1,13 +1,15 @@
-"""Faults of lake sinks: drivers killed between any two steps of a Delta commit."""
+"""Faults of lake sinks: drivers killed between any two steps of a Delta commit, or of a call of a function of `foreach_batch`."""
 
 from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+from streams.drills.blows import kill_worker
 from streams.drills.delta_rows import delta_rows
-from streams.drills.program.lake import EACH, FOLDER, LATEST, wrong_rows
+from streams.drills.program.lake import ARCHIVE, EACH, FOLDER, LATEST, calls_of, wrong_calls, wrong_rows
 from streams.drills.program.topology import ORDERS
 from streams.drills.reader import read_committed
 from streams.drills.world import START_S, World
@@ -18,6 +20,8 @@ CRASH = "STREAMS_LAKE_CRASH"
 """The variable of `streams/spark/lake/crash.py`."""
 KILLS = ("resumed:2", "offsets_logged:3", "table_committed:3", "purged:3", "table_committed:1")
 """Point and how often it is reached first: with two sinks, the third time is in the midst of the run."""
+CALL_KILLS = ("offsets_logged:2", "function_returned:2", "function_returned:1")
+WORKER_KILLS = 3
 TABLES_S = 120.0
 
 
@@ -36,12 +40,7 @@ def killed_around_a_delta_commit(world: World) -> None:
     world.recovers("the last kill", killed)
     world.load.paused = True
     world.at_rest()
-    wrong = differences(world, lake)
-    deadline = time.monotonic() + TABLES_S
-    while wrong and time.monotonic() < deadline:
-        time.sleep(1)
-        wrong = differences(world, lake)
-    world.require(not wrong, "; ".join(wrong))
+    _become_right(world, lambda: differences(world, lake))
     world.say(f"{counted(len(delta_rows(lake / EACH)), 'order')} in the tables, each once")
 
 
@@ -52,3 +51,43 @@ def differences(world: World, lake: Path) -> list[str]:
     except (OSError, StreamsError) as error:  # a file that a commit has just replaced
         return [str(error)]
     return wrong_rows(read_committed(world.broker.bootstrap_servers, ORDERS), each, latest)
+
+
+def killed_around_a_call(world: World) -> None:
+    """D41: driver and workers are killed around calls of a function of foreach_batch; then its checkpoint is lost."""
+    folder, checkpoint = world.folder / "calls", world.application.checkpoint / ARCHIVE
+    world.application.target = "streams.drills.program.lake:build_archive"
+    variables = {FOLDER: str(folder)}
+    for kill in CALL_KILLS:
+        world.application.start(environment={**variables, CRASH: kill})
+        code = world.application.current.ended(START_S)
+        world.require(code == -signal.SIGKILL, f"{kill}: exit code {code}: {world.application.current.last_words()}")
+        world.saw(f"driver killed at {kill}; batches so far: {len(calls_of(folder))}")
+    killed = time.monotonic()
+    world.application.start(environment=variables)
+    world.recovers("the last kill", killed)
+    for _ in range(WORKER_KILLS):
+        world.saw(kill_worker(world))
+        world.recovers("a killed worker")
+    world.stop_at_rest()
+    again = [batch for batch, of in calls_of(folder).items() if len(of) > 1]
+    world.require(bool(again), "no batch was handed over again")
+    world.saw(f"handed over again: {', '.join(f'batch {batch}' for batch in again)}")
+    lost = checkpoint.rename(world.folder / "lost")
+    world.saw(world.refused("LakePositionError", environment=variables)[:140])
+    lost.rename(checkpoint)
+    began = time.monotonic()
+    world.application.start(environment=variables)
+    world.recovers("the checkpoint was put back", began)
+    world.load.paused = True
+    world.at_rest()
+    _become_right(world, lambda: wrong_calls(read_committed(world.broker.bootstrap_servers, ORDERS), calls_of(folder)))
+    world.say(f"{len(calls_of(folder))} batches, each with one number and the same rows")
+
+
+def _become_right(world: World, wrong: Callable[[], list[str]]) -> None:
+    """Waits until nothing is wrong any more: a lake sink writes after the steps."""
+    deadline = time.monotonic() + TABLES_S
+    while (found := wrong()) and time.monotonic() < deadline:
+        time.sleep(1)
+    world.require(not found, "; ".join(found))

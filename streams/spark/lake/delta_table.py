@@ -22,7 +22,7 @@ from streams.errors import LakePositionError, LakeSchemaError
 from streams.lake.commit import SinkCommit, SinkId, newest
 from streams.lake.rows import DELETED, OFFSET, PARTITION, sql_columns
 from streams.lake.writer import WriteConflictError
-from streams.model.row_layout import RowLayout
+from streams.model.row_layout import ColumnRule, RowLayout
 from streams.model.table_columns import quoted
 from streams.spark.checkpoint_files import qualified
 from streams.spark.delta.tables import open_delta
@@ -36,6 +36,7 @@ _CONFLICTS = tuple(getattr(delta_exceptions, name) for name in delta_exceptions.
 """What Delta raises where another commit was faster. In Python these classes do not derive from each other."""
 _VIOLATION = re.compile(r"DeltaInvariantViolationException: \[\w+\] (.*?)(?=\n\s*at |\Z)", re.DOTALL)
 """What Delta says of a row that breaks a rule of the table: CHECK, NOT NULL, VARCHAR(n)."""
+_LONGEST = re.compile(r"(?:var)?char\((\d+)\)")
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _APP, _VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 
@@ -85,6 +86,16 @@ class SparkDeltaTable:
         self._check_columns(wanted)
         self._id = str(detail.id)
         return self._id
+
+    def rules(self) -> tuple[ColumnRule, ...]:
+        """What the table asks of the sink's columns besides their types, as far as it can be said of one cell."""
+        has = {field.name.lower(): field for field in self._delta(self._session).toDF().schema}
+        found = []
+        for name in self._layout.names:
+            field = has[name.lower()]
+            text = _LONGEST.fullmatch(field.metadata.get("__CHAR_VARCHAR_TYPE_STRING", ""))
+            found.append(ColumnRule(name, not field.nullable, int(text[1]) if text else None))
+        return tuple(rule for rule in found if rule != ColumnRule(rule.name))
 
     def write(self, frame: DataFrame, commit: SinkCommit) -> None:
         """Appends or merges the rows in one commit; see `streams.lake.writer.Table`."""

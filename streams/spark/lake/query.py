@@ -30,6 +30,7 @@ from streams.lake.handed_over import HandedOver, check_handed_over, refused
 from streams.lake.resume import SavedCommit, TopicLog, resume
 from streams.lake.writer import LakeWriter
 from streams.microbatch.memory import ProcessMemory
+from streams.model.row_layout import ColumnRule
 from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets
 from streams.source.planner import SourceSpec
 from streams.spark.checkpoint_files import checkpoint_files, checkpoint_of_query
@@ -43,6 +44,8 @@ from streams.topology.graph import DeltaTable, LakeSink
 
 _QUERY = "query"
 _Answer = TypeVar("_Answer")
+_COORDINATOR_S = 10.0
+"""How long the group's coordinator may be away, seconds; after that the supervisor waits and starts the query again."""
 
 Trigger = Mapping[str, Any]
 OnBatch = Callable[[str, int, int, int, float], object]
@@ -87,13 +90,17 @@ class LakeRun:
     faults: Faults = no_faults
     _ready: dict[str, _Ready] = field(default_factory=dict, init=False)
 
-    def check(self, sink: LakeSink) -> None:
+    def check(self, sink: LakeSink) -> tuple[ColumnRule, ...]:
         """Checks that a sink can continue, before anything of the application runs; the next start need not look again.
+
+        Returns:
+            What its table asks of the rows.
 
         Raises:
             LakeError: The sink cannot continue; nothing was written.
         """
-        self._ready[sink.name] = self._look(sink)
+        ready = self._ready[sink.name] = self._look(sink)
+        return ready.table[0].rules() if ready.table else ()
 
     def start(self, sink: LakeSink) -> StreamingQuery:
         """Starts a sink's query.
@@ -149,9 +156,8 @@ class LakeRun:
         return note
 
     def _ask(self, question: Callable[[KafkaAdmin], _Answer]) -> _Answer:
-        config = self.application.config
-        with KafkaAdmin(config.client) as admin:
-            return Patience(config.broker_wait_ms / 1000)(lambda: question(admin))
+        with KafkaAdmin(self.application.config.client) as admin:
+            return Patience(_COORDINATOR_S)(lambda: question(admin))
 
     def _delta(self, sink: LakeSink, target: DeltaTable, ready: _Ready, gate: StopGate) -> StreamingQuery:
         assert ready.table is not None, "see _look"

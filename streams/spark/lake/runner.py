@@ -24,8 +24,8 @@ def lake_starts(
     trigger: Mapping[str, Any],
     gates: dict[str, StopGate],
     progress: Progress,
-) -> list[Callable[[], StreamingQuery]]:
-    """What starts the query of each lake sink.
+) -> tuple[list[Callable[[], StreamingQuery]], Application]:
+    """What starts the query of each lake sink, and the application that also checks rows by the rules of their tables.
 
     Args:
         session: The Spark session.
@@ -43,11 +43,10 @@ def lake_starts(
 
     run = LakeRun(session, application, trigger, gates, batch, faults_from_environment())
     sinks = application.plan.topology.lake_sinks.values()
-    for sink in sinks:
-        run.check(sink)
+    rules = {sink.name: run.check(sink) for sink in sinks}
 
     def start(sink: LakeSink) -> StreamingQuery:
         progress.started(sink.name, 1, (sink.topic.topic_name(application.config.application_id),))
         return run.start(sink)
 
-    return [partial(start, sink) for sink in sinks]
+    return [partial(start, sink) for sink in sinks], application.with_rules(rules)
