@@ -253,7 +253,7 @@ class KTable(TableJoinMixin[K, V], LakeMixin, Generic[K, V]):
     @overload
     def group_by(
         self,
-        selector: KeyValueMapper[K, V, tuple[K2 | None, V2 | None]],
+        selector: KeyValueMapper[K, V, tuple[K2 | None, V2 | None] | None],
         grouped: Grouped[K2, V2] | NameLike = None,
         named: NameLike | Grouped[K2, V2] = None,
         **option: Unpack[GroupedKeywords[K2, V2]],
@@ -262,7 +262,7 @@ class KTable(TableJoinMixin[K, V], LakeMixin, Generic[K, V]):
     @overload
     def group_by(
         self,
-        selector: ValueMapper[V, tuple[K2 | None, V2 | None]],
+        selector: ValueMapper[V, tuple[K2 | None, V2 | None] | None],
         grouped: Grouped[K2, V2] | NameLike = None,
         named: NameLike | Grouped[K2, V2] = None,
         **option: Unpack[GroupedKeywords[K2, V2]],
@@ -277,11 +277,11 @@ class KTable(TableJoinMixin[K, V], LakeMixin, Generic[K, V]):
     ) -> KGroupedTable[Any, Any]:
         """Groups the rows by a new key: `selector(key, value)` returns the group's key and the value to aggregate.
 
-        A row whose group key or value is None belongs to no group. The table stores its rows from here on, because a row that
-        changes must first be removed from its previous group.
+        A row for which the selector returns None, or a group key or value of None, belongs to no group. The
+        table stores its rows from here on, because a row that changes must first be removed from its previous group.
 
         Args:
-            selector: `selector(key, value)` or `selector(value)` returns a pair.
+            selector: `selector(key, value)` or `selector(value)` returns a pair, or None.
             grouped: Serdes and name of the repartition topic; or just the name.
             named: Name of the operator that computes the key.
             **option: Fields of `Grouped`, passed directly.

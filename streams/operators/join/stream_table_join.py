@@ -165,8 +165,9 @@ class StreamGlobalJoin(StreamTableJoin):
 class GraceTableJoin(StreamTableJoin):
     """The same with a versioned table and grace: records wait for late updates of the table (KIP-923).
 
-    A record waits until its time <= stream time - grace (stream time of the stream's side). The record is then joined, in order of
-    timestamps, with the table as of the record's time. A record that is already older on arrival is joined at once.
+    A record waits until its time <= stream time - grace, where stream time is the largest time of the stream's records that are not
+    dropped (Kafka Streams: that reach the buffer). The record is then joined, in order of timestamps, with the table as of the
+    record's time. A record that is already older on arrival is joined at once.
     A record with a null key cannot wait: the left join joins it with None at once; in compat mode it fails, as in Kafka Streams.
 
     Args:
@@ -200,7 +201,6 @@ class GraceTableJoin(StreamTableJoin):
 
     def process(self, record: Record) -> None:
         """Buffer the record, or join it at once; then join the records that are due."""
-        time = self._time.observe(record.timestamp)
         if self._dropped(record, record.key):
             return
         if record.key is None and self.ctx.mode == "compat":
@@ -208,6 +208,7 @@ class GraceTableJoin(StreamTableJoin):
                 "a stream-table join with grace cannot hold back a record without a key: filter it out before, give it a "
                 "key, or use strict mode, which joins it with None at once"
             )
+        time = self._time.observe(record.timestamp)
         if record.key is None or record.timestamp < time - self.grace_ms:
             self._join(record, record.key)
         else:

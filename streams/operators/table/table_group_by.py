@@ -13,15 +13,16 @@ class TableGroupBy(Operator):
     """Sends each update to the groups concerned: the old value is subtracted, then the new one added.
 
     If the group stays the same, one `Change` has both values (KIP-904), so that the group is never seen without the row.
-    If the group changes, there are two records, the old group's first. A row whose group key or value is None is in no group.
+    If the group changes, there are two records, the old group's first. A row for which the selector
+    returns None, or whose group key or value is None, is in no group.
     Out-of-order updates of a versioned table are skipped (KIP-914).
 
     Args:
-        selector: `(key, value) -> (group key, value)`; not called for None.
+        selector: `(key, value) -> (group key, value)`, or None; not called for None.
         versioned: The table above is versioned.
     """
 
-    def __init__(self, selector: Callable[[Any, Any], tuple[Any, Any]], versioned: bool = False) -> None:
+    def __init__(self, selector: Callable[[Any, Any], tuple[Any, Any] | None], versioned: bool = False) -> None:
         self.selector = selector
         self.versioned = versioned
 
@@ -43,8 +44,8 @@ class TableGroupBy(Operator):
 
     def _selected(self, key: Any, value: Any) -> tuple[Any, Any]:
         """Group key and value; (None, None) if the row is in no group."""
-        group, chosen = (None, None) if value is None else self.selector(key, value)
-        return (None, None) if group is None else (group, chosen)
+        selected = None if value is None else self.selector(key, value)
+        return (None, None) if selected is None or selected[0] is None else selected
 
     def _forward(self, record: Record, key: Any, change: Change) -> None:
         self.ctx.forward(Record(key, change, record.timestamp, record.headers))

@@ -33,7 +33,7 @@ class SinkRunner:
         self._run = run
         self._topic = None if node.topic is None else str(node.topic)
         self._target: Target | None = None
-        self._drops_null_keys = node.repartitions and run.settings.mode == "compat"
+        self._drops_null_keys = node.repartitions and not node.keeps_null_keys and run.settings.mode == "compat"
 
     def receive(self, record: Record) -> None:
         """Serialise and collect one record."""

@@ -152,7 +152,8 @@ class SinkNode:
     """Writes records to a topic, or to the topic that `topic_extractor(key, value, record_context)` returns.
 
     `partitioner(topic, key, value, partitions)` returns a partition, a collection of partitions (empty: the record is dropped),
-    or None for Kafka's default partitioner. `repartitions` marks a user's `repartition`, which drops null keys in compat mode.
+    or None for Kafka's default partitioner. `repartitions` marks a user's `repartition`, which drops null keys in compat mode
+    unless it `keeps_null_keys` for a join below.
     `failed` marks a sink of records that an operator has failed on.
     """
 
@@ -164,6 +165,7 @@ class SinkNode:
     value_serde: Serde
     partitioner: Callable[[str, Any, Any, int], int | Collection[int] | None] | None = None
     repartitions: bool = False
+    keeps_null_keys: bool = False
     failed: Failed | None = None
 
     @property

@@ -166,6 +166,11 @@ class NodeSpec(ABC):
         return True
 
     @property
+    def takes_null_keys(self) -> bool:
+        """Whether the operator is a join that has results for records without a key (KIP-962)."""
+        return False
+
+    @property
     def sees_stream_time(self) -> bool:
         """Whether a user's code in the operator may read the task's stream time, or be scheduled by it."""
         return False

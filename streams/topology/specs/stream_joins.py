@@ -50,6 +50,11 @@ class StreamJoinSpec(NodeSpec):
         """Those of the join."""
         return self.join.parameters
 
+    @property
+    def takes_null_keys(self) -> bool:
+        """All but an inner join."""
+        return self.join.join_kind != "inner"
+
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the stores of both sides; the third one is missing in an inner join."""
         left, right, *buffer = stores
@@ -87,6 +92,11 @@ class StreamSelfJoinSpec(NodeSpec):
     def parameters(self) -> Parameters:
         """Those of the join."""
         return self.join.parameters
+
+    @property
+    def takes_null_keys(self) -> bool:
+        """All but an inner join."""
+        return self.join.join_kind != "inner"
 
     @property
     def batches(self) -> type[BatchProcessor] | str:
@@ -192,6 +202,11 @@ class StreamTableJoinSpec(NodeSpec):
     def kind(self) -> NodeKind:
         """Inner or left join."""
         return NodeKind.KSTREAM_LEFTJOIN if self.is_left_join else NodeKind.KSTREAM_JOIN
+
+    @property
+    def takes_null_keys(self) -> bool:
+        """A left join."""
+        return self.is_left_join
 
     @property
     def batches(self) -> type[BatchProcessor] | str:
