@@ -1,7 +1,11 @@
 """Replays of dead letters: each once, whatever is chosen, repeated or killed."""
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from state.errors import FencedError, OffsetsLostError
 from state.kafka.headers import decode_headers, encode_headers
 from streams import Retry, StreamsBuilder, StringSerde
 from streams.application.dead_letters.letters import Choice, letters_of
@@ -108,6 +112,103 @@ def test_a_plan_that_another_replay_has_overtaken_sends_only_what_is_left():
     run(kafka, Choice(error="KeyError"))
     assert replay(kafka, plan, lambda: 99_000) == 4
     assert len(sent(kafka)) == 6
+
+
+def add_letter(kafka, number, partition=0):
+    headers = error_headers("processing", ("orders", 0, number), 1, ValueError())
+    kafka.append("dlq", b"n%d" % number, b"n", 60_000, encode_headers(headers), partition)
+
+
+def test_a_plan_remembers_letters_that_another_replay_has_sent_since():
+    kafka = cluster()
+    plan = plan_replay(kafka, "dlq", Choice())
+    add_letter(kafka, 9)
+    assert run(kafka, Choice(key="n9")) == 1
+    assert replay(kafka, plan, lambda: 99_000) == 6
+    assert run(kafka) == 0
+    assert len(sent(kafka)) == 7
+
+
+class At:
+    """Does something at the n-th event with Kafka: kills the process, or lets another one act in between."""
+
+    def __init__(self, number, action):
+        self.left, self.action = number, action
+
+    def before(self, event):
+        self.after(event)
+        return Fate.NOW
+
+    def after(self, event):
+        self.left -= 1
+        if self.left == 0:
+            self.action()
+
+
+class Replays(RuleBasedStateMachine):
+    """Replays that are planned, answered late, killed, and interrupted by each other, by new letters and by purges."""
+
+    def __init__(self):
+        super().__init__()
+        self.kafka, self.plans, self.letters, self.purged = cluster(0), [], 0, set()
+
+    @rule()
+    def fail(self):
+        add_letter(self.kafka, self.letters)
+        self.letters += 1
+
+    def choice(self, newest):
+        return Choice(key=f"n{self.letters - 1}") if newest else Choice()
+
+    @rule(newest=st.booleans())
+    def plan(self, newest):
+        self.plans.append(plan_replay(self.kafka, "dlq", self.choice(newest)))
+
+    @precondition(lambda self: self.plans)
+    @rule(event=st.integers(0, 30), what=st.sampled_from(["kill", "fail", "purge", "replay"]))
+    def send(self, event, what):
+        plan = self.plans.pop(0)
+        actions = {"kill": self._kill, "fail": self.fail, "purge": self.purge, "replay": self.replay}
+        self.kafka.hook = At(event, actions[what])
+        try:
+            replay(self.kafka, plan, lambda: 99_000, together=2)
+        except Crash:
+            assert what == "kill"
+        except FencedError:
+            assert what == "replay"
+        except OffsetsLostError:
+            assert what == "purge"
+        self.kafka.hook = CrashAt()
+
+    @rule(offset=st.integers(0, 5))
+    def purge(self, offset=2):
+        plan = plan_purge(self.kafka, "dlq", Until(offsets={0: offset}))
+        for letter in letters_of(self.kafka, ("dlq", 0)):
+            if letter.offset < plan.before.get(("dlq", 0), 0):
+                self.purged.add(letter.key)
+        purge(plan, self.kafka.delete_records)
+
+    @invariant()
+    def each_letter_is_sent_once(self):
+        keys = [key for key, *_ in sent(self.kafka)]
+        assert len(keys) == len(set(keys)), keys
+
+    @rule(newest=st.booleans())
+    def replay(self, newest=False):
+        run(self.kafka, self.choice(newest))
+
+    def teardown(self):
+        run(self.kafka)
+        self.each_letter_is_sent_once()
+        assert {key for key, *_ in sent(self.kafka)} | self.purged == {b"n%d" % one for one in range(self.letters)}
+        assert run(self.kafka) == 0
+
+    def _kill(self):
+        raise Crash
+
+
+Replays.TestCase.settings = settings(max_examples=60, stateful_step_count=12, deadline=None)
+TestReplays = Replays.TestCase
 
 
 def test_letters_of_a_topic_that_was_created_again_are_new_ones():

@@ -134,16 +134,16 @@ class Choice:
         return all(true for given, true in wanted if given is not None)
 
 
-def letters_of(log: Log, place: TopicPartition, start: int | None = None, end: int | None = None) -> Iterator[Letter]:
+def letters_of(log: Log, place: TopicPartition, start: int = 0, end: int | None = None) -> Iterator[Letter]:
     """The dead letters of a partition, in order.
 
     Args:
         log: Reads them.
         place: The topic and partition.
-        start: The first offset; None: the first in the log.
+        start: The first offset; what was deleted meanwhile is left out.
         end: The first offset that is not read; None: the present end.
     """
-    first = log.begin_offset(place) if start is None else start
+    first = max(start, log.begin_offset(place))
     last = log.log_ends([place])[place][0] if end is None else end
     for columns in log.read(*place, first, last) if first < last else ():
         headers = [None] * len(columns) if columns.headers is None else columns.headers.to_pylist()

@@ -6,9 +6,9 @@ not do: a replay of some letters passes over others, and committed offsets expir
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import orjson
 
@@ -45,32 +45,34 @@ class Replayed:
         """Whether a letter has been replayed."""
         return any(first <= offset < last for first, last in self.ranges.get(partition, ()))
 
-    def record(self, partition: int, offsets: Iterable[int], also: Collection[int]) -> tuple[bytes, bytes]:
+    def record(self, partition: int, offsets: Sequence[int], also: Collection[int]) -> tuple[bytes, bytes]:
         """The key and value that remember a partition's replayed letters.
 
         Args:
             partition: The partition.
-            offsets: The offsets of all its letters, in order. Those between two of them have no letters.
+            offsets: The offsets of the letters that the caller has seen, in order: between two of them there are no letters.
+                Another replay may have sent later ones meanwhile, so what was remembered before stays.
             also: Letters that are replayed now.
         """
-        done = (one for one in offsets if one in also or self.has(partition, one))
-        ranges = list(_joined(done, list(offsets)))
+        ranges = list(_joined((*self.ranges.get(partition, ()), *((one, one + 1) for one in also)), offsets))
         return str(partition).encode(), orjson.dumps({"topic_id": self.topic_id, "ranges": ranges})
 
 
-def _joined(done: Iterable[int], offsets: list[int]) -> Iterator[tuple[int, int]]:
-    """The fewest ranges that have the letters that are done, and no others."""
-    before = {after: one for one, after in pairwise(offsets)}
+def _joined(ranges: Iterable[tuple[int, int]], offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The fewest ranges with the same letters. Two are joined only where it is known that no letter is between them."""
     first = last = None
-    for offset in done:
+    for begin, end in sorted(ranges):
         if first is None or last is None:
-            first = offset
-        elif before.get(offset) != last:
-            yield first, last + 1
-            first = offset
-        last = offset
+            first, last = begin, end
+            continue
+        following = bisect_left(offsets, last)
+        if begin <= last or (following < len(offsets) and begin <= offsets[following]):
+            last = max(last, end)
+        else:
+            yield first, last
+            first, last = begin, end
     if first is not None and last is not None:
-        yield first, last + 1
+        yield first, last
 
 
 def read_replayed(log: Log, topic: str) -> Replayed:
