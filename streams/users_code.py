@@ -56,6 +56,15 @@ def calling_line() -> str | None:
     return None
 
 
+def is_of_state(error: BaseException) -> bool:
+    """Whether an error of the operating system comes out of local state: the disk is full or cannot be written, for example."""
+    if not isinstance(error, OSError):
+        return False
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    engine = [file for file in files if not file.startswith(_PYTHON) and not _is_installed(file)]
+    return bool(engine) and engine[-1].startswith(_ENGINE[1])
+
+
 def line_of(function: object) -> str | None:
     """`file, line N` where a function of the user's begins; None if it is written in C, or the engine's own."""
     code = getattr(inspect.unwrap(cast("Any", function)), "__code__", None)

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Protocol
 
+from state.errors import StateError
 from state.tables.open import DiskTable, open_table
 from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings
 
@@ -48,12 +49,22 @@ class BufferMemory:
         self._buffers.append(buffer)
 
     def spill(self) -> None:
-        """Moves every buffer's writes to the scratch database."""
-        if self.scratch is None:
-            self._folder = Path(tempfile.mkdtemp(prefix=_SPILL_PREFIX, dir=self._directory))
-            self.scratch = open_table(self._folder / "db", self._settings)
-        for buffer in self._buffers:
-            buffer.move_to(self.scratch)
+        """Moves every buffer's writes to the scratch database.
+
+        Raises:
+            StateError: The disk does not take them.
+        """
+        try:
+            if self.scratch is None:
+                self._folder = Path(tempfile.mkdtemp(prefix=_SPILL_PREFIX, dir=self._directory))
+                self.scratch = open_table(self._folder / "db", self._settings)
+            for buffer in self._buffers:
+                buffer.move_to(self.scratch)
+        except OSError as error:
+            raise StateError(
+                f"the writes of a step do not fit into memory (spill_bytes), and cannot be moved to {self._directory}: {error}. "
+                f"Nothing of the step was written. Make room there, or give the application another state_dir"
+            ) from error
         self.used = 0
 
     def clear(self) -> None:

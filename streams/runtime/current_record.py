@@ -12,6 +12,7 @@ from streams.errors import RecordError, RecordFailedError, StreamsError
 from streams.model.record import Record
 from streams.operators.columnar import ColumnarBatch
 from streams.runtime.step_context import ChangedInPlace, StepContext
+from streams.users_code import is_of_state
 
 
 @contextmanager
@@ -42,7 +43,8 @@ def each_record(batch: ColumnarBatch, run: StepContext) -> Iterator[Record]:
 def may_be_the_records_fault(error: Exception) -> bool:
     """Whether a policy for records applies to an error raised while records were processed."""
     not_the_records_fault = isinstance(error, StreamsError) and not isinstance(error, RecordError)
-    return not (not_the_records_fault or isinstance(error, RecordFailedError | MemoryError | ChangedInPlace))
+    nobodys = isinstance(error, RecordFailedError | MemoryError | ChangedInPlace) or is_of_state(error)
+    return not (not_the_records_fault or nobodys)
 
 
 def guard(error: Exception, node: str, run: StepContext) -> None:

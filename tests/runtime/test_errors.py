@@ -1,7 +1,13 @@
 """Policies: what happens to records that cannot be handled, stage by stage."""
 
+import errno
+import tempfile
+
 import pytest
 
+from state.errors import StateError
+from state.stores import task_store
+from state.tables.buffer_memory import BufferMemory
 from streams import (
     BytesSerde,
     Consumed,
@@ -253,3 +259,48 @@ def test_the_dead_letter_of_a_waiting_record_is_that_record(kind, fails):
         assert (letter.key, letter.value, headers_of(letter)["timestamp"]) == (b"x", b'"bad"', b"1")
         assert letter.headers[0] == ("of", b"x")
         assert driver.create_output_topic("out").read_key_values_to_list() == [("y", ["good", None])]
+
+
+@pytest.mark.parametrize("settings", [{"processing": "skip"}, {"processing": "dlq", "dead_letter_topic": "dead"}])
+@pytest.mark.parametrize("together", [True, False])
+def test_a_full_disk_is_no_records_fault(settings, together, monkeypatch):
+    """A step that spills ends with the disk's error, and drops nothing; once there is room, every record counts once."""
+    room = []
+
+    def mkdtemp(*_, **__):
+        if not room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return room[0]()
+
+    def small(limit=None, *more):
+        return BufferMemory(limit and 2000, *more)
+
+    def pipe_all(driver, topic):
+        with driver.batch():
+            for number in range(50):
+                topic.pipe_input(f"key {number}", number, timestamp=number)
+
+    monkeypatch.setattr(task_store, "BufferMemory", small)
+    builder = StreamsBuilder()
+    how = Materialized("lists", caching=together)
+    builder.stream("in").group_by_key().aggregate(list, lambda value, held: [*held, value], materialized=how)
+    with TopologyTestDriver(builder.build(), rocksdb=True, **settings) as driver:
+        topic = driver.create_input_topic("in")
+        make = tempfile.mkdtemp
+        monkeypatch.setattr("state.tables.buffer_memory.tempfile.mkdtemp", mkdtemp)
+        with pytest.raises(StateError, match="No space left"):
+            pipe_all(driver, topic)
+        room.append(make)
+        driver.restart(wipe_state=False)
+        topic.pipe_input("key 0", 50, timestamp=50)
+        assert driver.dropped() == 0
+        assert driver.get_key_value_store("lists").get("key 0") == [0, 50]
+        assert driver.get_key_value_store("lists").get("key 49") == [49]
+
+
+def test_an_error_of_the_system_is_the_records_fault_where_a_function_raises_it():
+    builder = StreamsBuilder()
+    builder.stream("in").map_values(lambda value: open(value).read()).to("out")  # noqa: SIM115
+    with TopologyTestDriver(builder.build(), processing="skip") as driver:
+        driver.create_input_topic("in").pipe_input("a", "/no/such/file")
+        assert driver.counts()["skipped:processing"] == 1

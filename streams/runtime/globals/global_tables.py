@@ -19,12 +19,13 @@ from state.kafka.headers import decode_headers
 from state.stores.position import StorePosition
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import TaskStore
-from streams.errors import ConfigError, RecordError, StreamsError
+from streams.errors import ConfigError
 from streams.model.record import Record, RecordMetadata
 from streams.model.timestamps import ConsumedRecord
 from streams.operators.process.key_value_store import GlobalKeyValueStore
 from streams.operators.processor import AnyProcessor
 from streams.runtime.counters import Counters
+from streams.runtime.current_record import may_be_the_records_fault
 from streams.runtime.globals.global_context import GlobalContext
 from streams.runtime.handlers import NOWHERE, ErrorHandlers, Origin
 from streams.runtime.settings import TaskSettings
@@ -186,7 +187,7 @@ class GlobalTables:
             self._failed(table, NOWHERE, error)
 
     def _failed(self, table: GlobalTable, origin: Origin, error: Exception) -> None:
-        if isinstance(error, StreamsError) and not isinstance(error, RecordError):
+        if not may_be_the_records_fault(error):
             raise error
         self._handlers.handle("processing", table.name, origin, error)
 

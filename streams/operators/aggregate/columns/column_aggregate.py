@@ -41,6 +41,7 @@ from streams.operators.stores.codec import Codec, timestamps_of
 from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
 from streams.operators.stores.window import TypedTimestampedWindowStore
 from streams.operators.stream_time import StreamTime
+from streams.users_code import is_of_state
 
 # --- The columns that aggregates read: declared fields as they are, expressions computed.
 
@@ -194,7 +195,7 @@ def concerns_records(error: Exception) -> bool:
     """Whether an error may be caused by a record, and not by the store, Kafka or the machine."""
     if isinstance(error, StreamsError):
         return isinstance(error, RecordError)
-    return not isinstance(error, MemoryError)
+    return not isinstance(error, MemoryError) and not is_of_state(error)
 
 
 class RowKeys:
