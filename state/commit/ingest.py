@@ -84,7 +84,7 @@ def write_batch(
         producer.begin()
         count = 0
         for part in rows:
-            to = choose_partitions(part.keys, partitions)
+            to = choose_partitions(part.keys, partitions, turn=batch.batch_id + identity.task + count)
             producer.send_columns(topic, to, part.keys, part.values, part.timestamps)
             count += len(part.keys)
         marker = _marker(identity, batch, count)

@@ -124,9 +124,11 @@ class LiveKafka:
         """The topics that exist, asked for at each call."""
         return self.admin.describe_topics(names)
 
-    def partitions_for(self, send: Send) -> npt.NDArray[np.int32]:
-        """The partition of each row: the one it names, else by Kafka's default partitioner; null keys are spread."""
-        return choose_partitions(send.keys, self.partition_count(send.topic), send.partition_keys, send.partitions)
+    def partitions_for(self, send: Send, turn: int) -> npt.NDArray[np.int32]:
+        """The partition of each row: the one it names, else by Kafka's default partitioner; null keys are spread from `turn` on."""
+        return choose_partitions(
+            send.keys, self.partition_count(send.topic), send.partition_keys, send.partitions, turn
+        )
 
     def partition_count(self, topic: str) -> int:
         """Partitions of a topic.

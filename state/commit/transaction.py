@@ -204,9 +204,11 @@ class StepTransaction:
 
     def _send_outputs(self, sends: Sequence[Send]) -> int:
         """Sends all results and returns their number."""
+        # A repeated attempt has the same number, so results without keys go where they went.
+        turn = self._points.version + self._identity.task
         for send in sends:
             self._send(
-                "outputs_half_sent", send.topic, self._kafka.partitions_for(send), send.keys, send.values, send.timestamps,
+                "outputs_half_sent", send.topic, self._kafka.partitions_for(send, turn), send.keys, send.values, send.timestamps,
                 send.headers,
             )  # fmt: skip
         return sum(len(send.keys) for send in sends)

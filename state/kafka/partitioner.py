@@ -66,6 +66,7 @@ def choose_partitions(
     partitions: int,
     partition_keys: BinaryColumn | None = None,
     chosen: npt.NDArray[np.int32] | None = None,
+    turn: int = 0,
 ) -> npt.NDArray[np.int32]:
     """Partition of each record to be sent.
 
@@ -74,6 +75,7 @@ def choose_partitions(
         partitions: Number of partitions, > 0.
         partition_keys: Hashed instead of the keys, if given.
         chosen: int32[n], >= 0 where the sender has chosen the partition.
+        turn: Where records without a key begin: another number for each batch, or small batches all go to the first partitions.
 
     Returns:
         int32[n]; records without a key are spread.
@@ -81,7 +83,7 @@ def choose_partitions(
     found = partition_for_keys(keys if partition_keys is None else partition_keys, partitions)
     if chosen is not None:
         found = np.where(chosen < 0, found, chosen)
-    turns = np.arange(len(found), dtype=np.int32) % partitions
+    turns = ((turn + np.arange(len(found))) % partitions).astype(np.int32)
     return np.where(found < 0, turns, found)
 
 

@@ -285,3 +285,16 @@ def test_durations_among_the_settings_may_be_timedeltas() -> None:
     with TopologyTestDriver(builder.build(), max_future_ms=timedelta(minutes=1), future="skip") as driver:
         driver.create_input_topic("in").pipe_value_list(["now", "later"], 0, timedelta(minutes=2))
         assert driver.create_output_topic("out").read_values_to_list() == ["now"]
+
+
+def test_results_without_keys_are_spread_however_small_the_steps():
+    builder = StreamsBuilder()
+    builder.stream("in").to("out")
+    with TopologyTestDriver(builder.build(), partitions={"out": 3}) as driver:
+        topic = driver.create_input_topic("in")
+        for number in range(12):
+            if number == 5:
+                driver.crash_at("after_commit")
+            topic.pipe_input(None, number)
+        sizes = [len(driver._kafka.columns("out", partition)) for partition in range(3)]
+        assert (sizes, driver.crashes) == ([4, 4, 4], 1)

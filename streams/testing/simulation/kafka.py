@@ -118,9 +118,11 @@ class SimulatedKafka(Topics):
         """The committed records of [start, end), None if there are none; for tests, without events and errors."""
         return as_columns(topic, partition, self.log(topic, partition).readable(start, end))
 
-    def partitions_for(self, send: Send) -> npt.NDArray[np.int32]:
+    def partitions_for(self, send: Send, turn: int) -> npt.NDArray[np.int32]:
         """The partition of each row of a step's output."""
-        return choose_partitions(send.keys, self.partition_count(send.topic), send.partition_keys, send.partitions)
+        return choose_partitions(
+            send.keys, self.partition_count(send.topic), send.partition_keys, send.partitions, turn
+        )
 
     # --- admin
 
