@@ -2,6 +2,7 @@
 
 ERROR_HEADERS = "__streams.errors."
 """What the names of these headers begin with."""
+STAGE = ERROR_HEADERS + "stage"
 CUT = ERROR_HEADERS + "cut"
 """What was cut from a dead letter that Kafka would have refused."""
 ORIGIN = tuple(ERROR_HEADERS + name for name in ("topic", "partition", "offset", "timestamp"))

@@ -4,6 +4,8 @@ A key made by a function before the shuffle decides which task gets the record. 
 another key, a task that has already committed would miss the record, or a second task would process it again. The digest goes
 into the task's commit marker; an attempt that finds the step committed compares the digest with its own.
 
+A dead letter in a record's place counts with its offset and stage, because the function may fail in one attempt alone.
+
 Invariant: the same records and keys give the same digest, whatever the sizes of the pieces they are read in.
 """
 

@@ -67,3 +67,31 @@ def test_what_only_goes_to_a_topic_is_written_once(point):
     values, crashes = run(lambda stream: stream.to("out"), point)
     assert crashes == 1
     assert sorted(values) == list(range(RECORDS))
+
+
+@pytest.mark.parametrize("fails_first", [True, False])
+def test_a_function_that_fails_in_one_attempt_alone_is_found_out(fails_first):
+    """Otherwise the record would be a dead letter by the attempt of one task, and a result by that of another."""
+    attempts = []
+
+    def pipe_all(driver, topic):
+        with driver.batch():
+            for number in range(RECORDS):
+                topic.pipe_input("s2", number, timestamp=number)
+
+    def keyed(key, value):
+        if value == 0:
+            attempts.append(value)
+            if (len(attempts) == 1) == fails_first:
+                raise ConnectionError("the service that knows the key is away")
+        return f"k{value % 5}"
+
+    builder = StreamsBuilder()
+    counted(builder.stream("in").select_key(keyed))
+    with TopologyTestDriver(builder.build(), tasks=3, processing="dlq", dead_letter_topic="dead") as driver:
+        topic = driver.create_input_topic("in")
+        driver.crash_at("after_commit", task=1)
+        with pytest.raises(RoutingMismatchError):
+            pipe_all(driver, topic)
+        assert len(attempts) > 1
+        assert driver.crashes == 1

@@ -16,6 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import pyarrow as pa
+
+from streams.model.error_headers import STAGE
 from streams.model.record import Record
 from streams.runtime.dead_letters import DeadLetter
 from streams.runtime.handlers import Origin
@@ -55,6 +58,7 @@ class ReaderContext(StepContext):
         super().__post_init__()
         self.dead_letters = Rows()
         self.letter_routes: list[bytes | None] = []
+        self._letter_stages: list[bytes | None] = []
         self.sequence = task_inputs.RowNumbering()
         self.behind: Mapping[str, Sequence[TaskInputRunner]] = {}
         self.touched: set[bytes | None] = set()
@@ -68,14 +72,20 @@ class ReaderContext(StepContext):
         # A null key is routed by its source partition.
         route = None if self.letters_by_partition else letter.key
         self.letter_routes.append(route if self._resumed is None else self._resumed.route)
+        self._letter_stages.append(dict(letter.headers)[STAGE] if self._resumed is None else None)
 
-    def take_dead_letters(self) -> tuple[Rows, list[int], list[bytes | None]]:
-        """Returns the dead letters so far, their order, and the keys that route them; starts anew."""
-        rows, routes = self.dead_letters, self.letter_routes
-        self.dead_letters, self.letter_routes = Rows(), []
+    def take_dead_letters(self) -> tuple[Rows, list[int], list[bytes | None], pa.RecordBatch]:
+        """Returns the dead letters so far, their order, the keys that route them, and rows for their routing digest; starts anew.
+
+        The digest is of their offsets and stages. Letters of records that were held back have no stage: whether an answer comes
+        may differ from attempt to attempt, but not the task.
+        """
+        rows, routes, stages = self.dead_letters, self.letter_routes, self._letter_stages
+        self.dead_letters, self.letter_routes, self._letter_stages = Rows(), [], []
         order = sorted(range(len(routes)), key=lambda row: (rows.offsets[row], rows.seqs[row]))
         rows.seqs = list(range(len(routes)))
-        return rows, order, routes
+        digested = {"offset": rows.offsets, "seq": [0] * len(routes), "key": pa.array(stages, pa.binary())}
+        return rows, order, routes, pa.RecordBatch.from_pydict(digested)
 
     def hold(self, node: str, record: Record) -> Held:
         """Reserve the place of the current record, and note the tasks that it can reach."""
