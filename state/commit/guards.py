@@ -64,12 +64,8 @@ def check_nothing_written(
         CheckpointMismatchError: There is state, but no marker that says which step it belongs to.
     """
     for store, place in changelogs.items():
-        begin = kafka.begin_offset(place)
-        if begin > 0:
-            found = f"starts at offset {begin}, so records were written and trimmed"
-        elif any(len(columns) for columns in kafka.read(*place, begin, ends[place])):
-            found = f"has records in offsets [{begin}, {ends[place]})"
-        else:
+        found = traces_of(kafka, place, ends[place])
+        if found is None:
             continue
         raise mismatch(
             identity,
@@ -80,6 +76,22 @@ def check_nothing_written(
             "Run the program as it was when it wrote the state, or restore the commits topic from a backup and run "
             "`streams adopt`. If the state is to be given up, " + RESET,
         )
+
+
+def traces_of(kafka: KafkaAccess, place: TopicPartition, end: int) -> str | None:
+    """What shows that something was once committed to a partition, in words; None: nothing does.
+
+    Args:
+        kafka: Reads the partition.
+        place: The partition.
+        end: Its last stable offset.
+    """
+    begin = kafka.begin_offset(place)
+    if begin > 0:
+        return f"starts at offset {begin}, so records were written and trimmed"
+    if any(len(columns) for columns in kafka.read(*place, begin, end)):
+        return f"has records in offsets [{begin}, {end})"
+    return None
 
 
 def check_routing(identity: TaskIdentity, found: CommitMarker, routing: Routing, keyed_by: Sequence[str]) -> None:

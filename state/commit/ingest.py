@@ -1,14 +1,16 @@
 """One batch of one task of an ingest: rows from outside Kafka, written to a topic in one transaction with a marker.
 
 An ingest has a commits topic like a sub-topology: task N writes its markers to partition N. A marker says which batch of which
-query the task has written, and where that query was then (`OFFSETS`). A batch that runs again is therefore recognised by every
-task that has written its part of it. The order is that of a step (`state.commit.step`), without stores: fence, read the last
-marker, decide, send, commit.
+query the task has written, which rows these were, and where that query was then (`OFFSETS`). A batch that runs again is therefore
+recognised by every task that has written its part of it. The order is that of a step (`state.commit.step`), without stores:
+fence, read the last marker, decide, send, commit. The first batch of a run is checked for all tasks together before any of them
+writes (`check_batch`), because a batch with other rows must not be written by some of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,9 +25,14 @@ from state.commit.protocols import KafkaAccess
 from state.errors import CheckpointMismatchError
 from state.kafka.columns import BinaryColumn
 from state.kafka.partitioner import choose_partitions
+from state.kafka.topics import TopicPartition
 
 OFFSETS = "offsets"
 """The name under which a marker has the query's logged offsets, from which a lost checkpoint is made again."""
+KEYS = "keys"
+"""The name under which a marker has `IngestBatch.keys`."""
+ROWS = "rows"
+"""The name under which a marker has the hash of the task's rows (`Rows.hash`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +43,109 @@ class IngestBatch:
         batch_id: Spark's number of the batch, from 0.
         offsets: What Spark has logged for the batch; empty if that does not lead back to the same rows.
         now_ms: When the batch was made, ms since 1970.
+        digest: Digest of where the batch ends (`digest_of`): two batches with the same one end with the same row. Empty for a
+            static DataFrame, for which nothing is logged.
+        before: The digest of the batch before, behind which this one begins.
+        keys: Digest of what decides which task gets a row.
     """
 
     batch_id: int
     offsets: str
     now_ms: int
+    digest: str = ""
+    before: str = ""
+    keys: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Records to be written, column by column."""
+    """Records to be written, column by column.
+
+    Attributes:
+        keys: Their keys.
+        values: Their values.
+        timestamps: Their timestamps, ms since 1970.
+        hash: The sum of the hashes of the rows they were made of, which does not depend on the rows' order.
+    """
 
     keys: BinaryColumn
     values: BinaryColumn
     timestamps: npt.NDArray[np.int64]
+    hash: int = 0
+
+
+def digest_of(logged: str, files: Iterable[bytes] = ()) -> str:
+    """Digest of where a batch ends.
+
+    Args:
+        logged: What Spark has logged for the batch. Its first two lines, the version and the time with the settings, say nothing
+            of the rows.
+        files: The last entries of the query's own lists of files, where the logged offsets are only numbers of such entries.
+    """
+    digest = hashlib.blake2b("\n".join(logged.splitlines()[2:]).encode(), digest_size=16)
+    for entry in files:
+        digest.update(b"\0" + entry)
+    return digest.hexdigest()
+
+
+def check_batch(
+    kafka: KafkaAccess, identities: Sequence[TaskIdentity], topic: str, partitions: int, batch: IngestBatch
+) -> Mapping[int, CommitMarker]:
+    """Checks the first batch of a run against the last markers of all tasks, before any of them writes.
+
+    Args:
+        kafka: The log.
+        identities: All tasks. Older attempts of them are fenced, so that no further markers can appear.
+        topic: The topic of the rows.
+        partitions: Its number of partitions.
+        batch: The batch.
+
+    Returns:
+        The markers of the tasks that have written their part of the batch.
+
+    Raises:
+        CheckpointMismatchError: A task has last written another batch, or other rows; or no task has a marker, and there are rows.
+    """
+    found = {}
+    for identity in identities:
+        producer = guards.fenced_producer(kafka, identity.transactional_id)
+        try:
+            found[identity] = _last_marker(kafka, identity)[1]
+        finally:
+            producer.close()
+    if not any(found.values()):
+        _check_nothing_written(kafka, identities[0], [(topic, number) for number in range(partitions)])
+    written = {identity: marker for identity, marker in found.items() if is_written(identity, batch, marker) and marker}
+    if len(written) < len(identities):
+        for identity, marker in written.items():
+            noted = marker.operator_state.get(KEYS, batch.keys)
+            if noted != batch.keys:
+                raise _other_rows(identity, batch, "the source had another key, key_serde, columns or partitions then")
+    return {identity.task: marker for identity, marker in written.items()}
+
+
+def check_rows(identity: TaskIdentity, batch: IngestBatch, found: CommitMarker, records: int, rows_hash: int) -> None:
+    """Checks that the rows of a task that has written its part of a batch are still those that it has written.
+
+    Args:
+        identity: The task.
+        batch: The batch.
+        found: Its marker of the batch.
+        records: The number of the task's rows now.
+        rows_hash: The sum of their hashes.
+
+    Raises:
+        CheckpointMismatchError: They are others, so those of the other tasks may be, too.
+    """
+    if ROWS not in found.operator_state:
+        return
+    then, now = (found.counts["in"], found.operator_state[ROWS]), (records, f"{_wrapped(rows_hash):016x}")
+    if then != now:
+        raise _other_rows(
+            identity,
+            batch,
+            f"it has written {then[0]} rows with the hash {then[1]}, and now has {now[0]} with {now[1]}",
+        )
 
 
 def write_batch(
@@ -71,23 +167,19 @@ def write_batch(
     Raises:
         CheckpointMismatchError: The task has last written another batch than the one before, so rows would be missing or doubled.
     """
-    place = (commits_topic(identity.application_id, identity.sub_topology), identity.task)
     producer = guards.fenced_producer(kafka, identity.transactional_id)
     try:
-        ends = kafka.log_ends([place])
-        guards.check_decided(identity, ends)
-        end = ends[place][0]
-        last = read_last_marker(kafka, place, end=end)
-        found = last.marker if last else None
-        if is_written(identity, batch.batch_id, found):
+        place, found, end = _last_marker(kafka, identity)
+        if is_written(identity, batch, found):
             return None
         producer.begin()
-        count = 0
+        count = hashes = 0
         for part in rows:
             to = choose_partitions(part.keys, partitions, turn=batch.batch_id + identity.task + count)
             producer.send_columns(topic, to, part.keys, part.values, part.timestamps)
             count += len(part.keys)
-        marker = _marker(identity, batch, count)
+            hashes += part.hash
+        marker = _marker(identity, batch, count, hashes)
         producer.send(*place, MARKER_KEY, marker.to_bytes(), batch.now_ms)
         producer.flush()
         guards.check_delivered(identity, producer, {place: end})
@@ -97,27 +189,76 @@ def write_batch(
         producer.close()
 
 
-def is_written(identity: TaskIdentity, batch_id: int, found: CommitMarker | None) -> bool:
+def is_written(identity: TaskIdentity, batch: IngestBatch, found: CommitMarker | None) -> bool:
     """Whether a task has written its part of a batch, by its last marker.
 
     Raises:
-        CheckpointMismatchError: The marker is of another query, or of neither this batch nor the one before.
+        CheckpointMismatchError: The marker is of another query, or of neither this batch nor the one before, or of other rows.
     """
-    if found is None and batch_id == 0:
+    if found is None and batch.batch_id == 0:
         return False
-    if found is not None and found.query_id == identity.query_id and found.batch_id in (batch_id, batch_id - 1):
-        return found.batch_id == batch_id
     written = "no batch" if found is None else f"batch {found.batch_id} of query {found.query_id}"
+    if found is not None and found.query_id == identity.query_id:
+        # Markers of older versions have no digest, and those of static DataFrames have nothing to make one of.
+        logged = str(found.operator_state.get(OFFSETS, ""))
+        noted = found.batch or (digest_of(logged) if logged else "")
+        expected = {batch.batch_id: batch.digest, batch.batch_id - 1: batch.before}.get(found.batch_id)
+        if expected is not None and (not noted or not expected or noted == expected):
+            return found.batch_id == batch.batch_id
+        if expected is not None:
+            written += ", which ended elsewhere than the checkpoint says"
     raise CheckpointMismatchError(
-        f"{identity} is to write batch {batch_id} of query {identity.query_id}, but has last written {written}: the checkpoint of "
-        f"the query, or the commits topic, was lost, replaced or rolled back, and rows would be missing or doubled. Nothing was "
-        f"written. Put back the checkpoint folder {identity.sub_topology}; or delete that folder, and the next start makes it "
-        f"again from the commits topic where the source can be read again from logged offsets, as Delta tables can; or begin anew "
-        f"with `streams reset {identity.application_id}`."
+        f"{identity} is to write batch {batch.batch_id} of query {identity.query_id}, but has last written {written}: the "
+        f"checkpoint of the query, or the commits topic, was lost, replaced or rolled back, and rows would be missing or doubled. "
+        f"Nothing was written. Put back the checkpoint folder {identity.sub_topology}; or delete that folder, and the next start "
+        f"makes it again from the commits topic where the source can be read again from logged offsets, as Delta tables can; or "
+        f"begin anew with `streams reset {identity.application_id}`."
     )
 
 
-def _marker(identity: TaskIdentity, batch: IngestBatch, count: int) -> CommitMarker:
+def _other_rows(identity: TaskIdentity, batch: IngestBatch, why: str) -> CheckpointMismatchError:
+    return CheckpointMismatchError(
+        f"{identity} has written its part of batch {batch.batch_id}, and other tasks have not; but the rows of the tasks are now "
+        f"divided or made otherwise ({why}), so the others would lose or repeat rows. Nothing was written. Run the program, and "
+        f"give the source the data, as they were until this batch is finished, then make the change; or begin anew with "
+        f"`streams reset {identity.application_id}`."
+    )
+
+
+def _last_marker(kafka: KafkaAccess, identity: TaskIdentity) -> tuple[TopicPartition, CommitMarker | None, int]:
+    """The place of a fenced task's markers, its last one, and the end of the log."""
+    place = (commits_topic(identity.application_id, identity.sub_topology), identity.task)
+    ends = kafka.log_ends([place])
+    guards.check_decided(identity, ends)
+    end = ends[place][0]
+    last = read_last_marker(kafka, place, end=end)
+    return place, last.marker if last else None, end
+
+
+def _check_nothing_written(kafka: KafkaAccess, identity: TaskIdentity, places: Sequence[TopicPartition]) -> None:
+    """Checks that no rows are there where no task has a marker.
+
+    Raises:
+        CheckpointMismatchError: There are rows, or were some.
+    """
+    for place, end in kafka.end_offsets(places).items():
+        traces = guards.traces_of(kafka, place, end)
+        if traces is not None:
+            raise CheckpointMismatchError(
+                f"no task of {identity.application_id}/{identity.sub_topology} has a marker of a batch, but the topic "
+                f"{place[0]}-{place[1]} {traces}: the commits topic "
+                f"{commits_topic(identity.application_id, identity.sub_topology)} was deleted or replaced, and all rows would be "
+                f"written again. Nothing was written. Restore that topic from a backup; or begin anew with `streams reset "
+                f"{identity.application_id}`."
+            )
+
+
+def _wrapped(number: int) -> int:
+    """A sum of hashes as 64 bits without a sign."""
+    return number & 0xFFFF_FFFF_FFFF_FFFF
+
+
+def _marker(identity: TaskIdentity, batch: IngestBatch, count: int, hashes: int) -> CommitMarker:
     return CommitMarker(
         query_id=identity.query_id,
         task=identity.task,
@@ -125,11 +266,11 @@ def _marker(identity: TaskIdentity, batch: IngestBatch, count: int) -> CommitMar
         topology_hash=identity.topology_hash,
         version=batch.batch_id + 1,
         batch_id=batch.batch_id,
-        batch="",
+        batch=batch.digest,
         ranges={},
         topic_ids={},
         stream_time=-1,
-        operator_state={OFFSETS: batch.offsets},
+        operator_state={OFFSETS: batch.offsets, KEYS: batch.keys, ROWS: f"{_wrapped(hashes):016x}"},
         changelog_ends={},
         expired_before={},
         counts={"in": count, "out": count, "changelog": 0},

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 
 import orjson
 
 from state.changelog.topics import commits_topic, ensure_commits, ensure_repartition
-from state.commit.ingest import OFFSETS
+from state.commit.ingest import OFFSETS, IngestBatch, digest_of
 from state.commit.last_marker import MarkerLog, read_last_marker
 from state.commit.marker import CommitMarker
 from state.kafka.admin import KafkaAdmin
 from streams.checkpoint.files import CheckpointFiles
 from streams.checkpoint.log import query_id_of, write_query_id
+from streams.serdes.base import serde_identity
 from streams.topology.graph import Graph, InternalTopic
 from streams.topology.ingest import Ingest
 
@@ -45,6 +47,50 @@ def last_markers(log: MarkerLog, ingest: Ingest, application_id: str) -> Mapping
     topic = commits_topic(application_id, ingest.lasting_name)
     found = {task: read_last_marker(log, (topic, task)) for task in range(ingest.partitions)}
     return {task: copy.marker for task, copy in found.items() if copy is not None}
+
+
+def keys_digest(ingest: Ingest, columns: Sequence[tuple[str, str]]) -> str:
+    """Digest of what decides which task gets a row: the key; or the whole row, if it has none.
+
+    Args:
+        ingest: The source.
+        columns: The names and types of the columns of its rows.
+    """
+    deciding = [column for column in columns if not ingest.key or column[0] in ingest.key]
+    parts = (ingest.key, serde_identity(ingest.key_serde), ingest.partitions, ingest.change_feed, deciding)
+    return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
+
+
+def logged_batch(files: CheckpointFiles, folder: str, batch_id: int) -> IngestBatch:
+    """A batch as Spark has logged it. Its offsets are noted only if they alone lead back to the same rows.
+
+    The source of files, and operators with state, keep more than offsets, in folders of their own.
+
+    Args:
+        files: The application's checkpoint folder.
+        folder: The folder of the query.
+        batch_id: The batch.
+    """
+    logged, digest = _logged(files, folder, batch_id)
+    now_ms = int(orjson.loads(logged.splitlines()[1])["batchTimestampMs"])
+    alone = {"sources", "state"}.isdisjoint(files.names(folder))
+    before = _logged(files, folder, batch_id - 1)[1] if batch_id else ""
+    return IngestBatch(batch_id, logged if alone else "", now_ms, digest, before)
+
+
+def _logged(files: CheckpointFiles, folder: str, batch_id: int) -> tuple[str, str]:
+    """What Spark has logged for a batch, and its digest; both empty if there is nothing.
+
+    A source of files logs only the number of an entry of its own log, which has the names of the files.
+    """
+    logged = (files.read(f"{folder}/offsets/{batch_id}") or b"").decode()
+    entries = []
+    for source, line in enumerate(logged.splitlines()[2:]):
+        offset = orjson.loads(line) if line.startswith("{") else {}
+        if "logOffset" in offset:
+            name = f"{folder}/sources/{source}/{offset['logOffset']}"
+            entries.append(files.read(name) or files.read(f"{name}.compact") or b"")
+    return logged, digest_of(logged, entries) if logged else ""
 
 
 def remake_checkpoint(files: CheckpointFiles, ingest: Ingest, markers: Mapping[int, CommitMarker]) -> int | None:

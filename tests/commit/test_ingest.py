@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from state.changelog.topics import commits_topic
 from state.commit.decide import TaskIdentity
-from state.commit.ingest import IngestBatch, Rows, write_batch
+from state.commit.ingest import IngestBatch, Rows, check_batch, check_rows, digest_of, write_batch
 from state.errors import CheckpointMismatchError
 from state.kafka.columns import binary_column
-from streams.application.ingests import last_markers, remake_checkpoint
+from streams.application.ingests import keys_digest, last_markers, logged_batch, remake_checkpoint
 from streams.checkpoint.files import LocalFiles
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import StringSerde
@@ -34,19 +35,37 @@ def kafka() -> SimulatedKafka:
 
 def rows(*values: str) -> Rows:
     data = binary_column([value.encode() for value in values])
-    return Rows(data, data, np.arange(len(values), dtype=np.int64))
+    return Rows(data, data, np.arange(len(values), dtype=np.int64), len(values))
 
 
 def write(
-    kafka: SimulatedKafka, batch: int, *values: str, task: int = 0, query: str = "q", dies: bool = False
+    kafka: SimulatedKafka, batch: int | IngestBatch, *values: str, task: int = 0, query: str = "q", dies: bool = False
 ) -> int | None:
     def parts() -> Iterator[Rows]:
         yield rows(*values)
         if dies:
             raise DyingError
 
-    identity = TaskIdentity("app", "rows-ingest", task, 2, query, "")
-    return write_batch(kafka, identity, TOPIC, 2, IngestBatch(batch, f"v1\n{{}}\n{batch}", 7), parts())
+    made = batch if isinstance(batch, IngestBatch) else IngestBatch(batch, logged(batch), 7)
+    return write_batch(kafka, identity(task, query), TOPIC, 2, made, parts())
+
+
+def identity(task: int, query: str = "q") -> TaskIdentity:
+    return TaskIdentity("app", "rows-ingest", task, 2, query, "")
+
+
+def logged(end: object) -> str:
+    return f"v1\n{{}}\n{end}"
+
+
+def ends(batch: int, end: object, before: object = None, keys: str = "by k") -> IngestBatch:
+    """A batch with digests, as this version makes it."""
+    return IngestBatch(batch, logged(end), 7, digest_of(logged(end)), digest_of(logged(before)) if batch else "", keys)
+
+
+def check(kafka: SimulatedKafka, batch: IngestBatch, query: str = "q") -> list[int]:
+    """The tasks that have written their part of the first batch of a run."""
+    return sorted(check_batch(kafka, [identity(0, query), identity(1, query)], TOPIC, 2, batch))
 
 
 def written(kafka: SimulatedKafka) -> list[str]:
@@ -136,7 +155,94 @@ def test_no_checkpoint_is_made_of_nothing_or_of_offsets_that_do_not_lead_back(ka
     files = LocalFiles(str(tmp_path))
     assert remake_checkpoint(files, INGEST, last_markers(kafka, INGEST, "app")) is None
     for task in (0, 1):
-        identity = TaskIdentity("app", "rows-ingest", task, 2, "q", "")
-        write_batch(kafka, identity, TOPIC, 2, IngestBatch(0, "", 7), [rows("a")])
+        write(kafka, IngestBatch(0, "", 7), "a", task=task)
     assert remake_checkpoint(files, INGEST, last_markers(kafka, INGEST, "app")) is None
     assert files.names("rows-ingest") == []
+
+
+def test_a_batch_that_was_planned_again_with_another_end_is_refused_before_any_task_writes(
+    kafka: SimulatedKafka,
+) -> None:
+    write(kafka, ends(0, 2), "a", task=0)
+    write(kafka, ends(0, 2), "b", task=1)
+    write(kafka, ends(1, 4, before=2), "c", task=0)
+    assert check(kafka, ends(1, 4, before=2)) == [0]
+    other_end, other_begin = ends(1, 9, before=2), ends(1, 4, before=1)
+    with pytest.raises(
+        CheckpointMismatchError, match=r"task 0 of 2 .* has last written batch 1 .* which ended elsewhere"
+    ):
+        check(kafka, other_end)
+    with pytest.raises(
+        CheckpointMismatchError, match=r"task 1 of 2 .* has last written batch 0 .* which ended elsewhere"
+    ):
+        check(kafka, other_begin)
+    # A task itself finds it out, too: of a batch that is not the first one of a run.
+    with pytest.raises(CheckpointMismatchError, match="which ended elsewhere"):
+        write(kafka, other_end, "c", "d", task=0)
+    assert written(kafka) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("noted", [logged(2), ""], ids=["with offsets", "without offsets"])
+def test_markers_of_an_older_version_are_read(kafka: SimulatedKafka, noted: str) -> None:
+    for task in (0, 1):
+        write(kafka, IngestBatch(0, noted, 7), "a", task=task)
+    assert check(kafka, ends(0, 2)) == [0, 1]
+    assert check(kafka, ends(1, 4, before=2)) == []
+    if noted:
+        with pytest.raises(CheckpointMismatchError):
+            check(kafka, ends(0, 3))
+
+
+def test_a_half_written_batch_is_finished_only_by_the_same_keys_and_rows(kafka: SimulatedKafka) -> None:
+    write(kafka, ends(0, 2), "a", task=0)
+    with pytest.raises(CheckpointMismatchError, match="another key, key_serde, columns or partitions"):
+        check(kafka, ends(0, 2, keys="by another"))
+    found = check_batch(kafka, [identity(0), identity(1)], TOPIC, 2, ends(0, 2))[0]
+    check_rows(identity(0), ends(0, 2), found, 1, 1 + 2**64)
+    for records, hashes in ((2, 1), (1, 5)):
+        with pytest.raises(CheckpointMismatchError, match="it has written 1 rows"):
+            check_rows(identity(0), ends(0, 2), found, records, hashes)
+    # Once all have written it, nothing depends on the keys any more.
+    write(kafka, ends(0, 2), "b", task=1)
+    assert check(kafka, ends(0, 2, keys="by another")) == [0, 1]
+
+
+def test_what_decides_the_task_of_a_row_is_in_its_digest() -> None:
+    columns = [("k", "int"), ("v", "string")]
+    keyless = replace(INGEST, key=())
+    changed = [
+        replace(INGEST, key=("v",)),
+        replace(INGEST, key_serde=JsonSerde()),
+        replace(INGEST, partitions=3),
+        keyless,
+    ]
+    assert len({keys_digest(one, columns) for one in (INGEST, *changed)}) == 5
+    more = [*columns, ("w", "int")]
+    assert keys_digest(INGEST, columns) == keys_digest(INGEST, more) != keys_digest(INGEST, [("k", "bigint")])
+    assert keys_digest(keyless, columns) != keys_digest(keyless, more)
+
+
+def test_rows_without_any_marker_are_refused(kafka: SimulatedKafka) -> None:
+    batch = IngestBatch(0, "", 7)
+    assert check(kafka, batch, "static") == []
+    write(kafka, batch, "a", query="static")
+    commits = commits_topic("app", "rows-ingest")
+    kafka.delete_topic(commits)
+    kafka.create_topic(commits, 2, "compact")
+    with pytest.raises(
+        CheckpointMismatchError, match=f"{TOPIC}-. has records in offsets .* {commits} was deleted or replaced"
+    ):
+        check(kafka, batch, "static")
+    assert written(kafka) == ["a"]
+
+
+def test_the_files_of_a_batch_count_not_only_the_number_that_is_logged_for_them(tmp_path) -> None:
+    files = LocalFiles(str(tmp_path))
+    digests = []
+    for name, entry in (("0", b"a.json"), ("0", b"b.json"), ("0.compact", b"b.json")):
+        files.write("q/offsets/0", b'v1\n{"batchTimestampMs":5}\n{"logOffset":0}')
+        (tmp_path / "q/sources/0/0").unlink(missing_ok=True)
+        files.write(f"q/sources/0/{name}", entry)
+        digests.append(logged_batch(files, "q", 0).digest)
+    assert digests[0] != digests[1] == digests[2]
+    assert logged_batch(files, "q", 0) == IngestBatch(0, "", 5, digests[2])

@@ -76,7 +76,7 @@ def _no_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was ever written, and Spark's checkpoint has an id."""
     for name, found in {"LiveKafka": None, "last_markers": {}, "checkpoint_files": None, "query_id_of": "id"}.items():
         monkeypatch.setattr(query_module, name, lambda *_, found=found, **__: found)
-    monkeypatch.setattr(query_module, "_batch", lambda *_: None)
+    monkeypatch.setattr(query_module, "logged_batch", lambda *_: None)
 
 
 def run(hold: PauseHold, told: Told, available_now: bool = False) -> Run:

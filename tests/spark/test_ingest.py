@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from state.changelog.topics import commits_topic
+from state.errors import CheckpointMismatchError
+from state.kafka.admin import KafkaAdmin
 from streams import Int64Serde, StreamsBuilder, Topology
 from streams.errors import ApplicationFailedError, ConfigError
 from tests.spark.harness import Harness
 
+BERLIN = {"spark.sql.adaptive.enabled": "true", "spark.sql.session.timeZone": "Europe/Berlin"}
+"""Settings of a user's own session: adaptive execution is Spark's default."""
 SCHEMA = "carrier STRING, delay INT, at TIMESTAMP"
 
 
@@ -20,6 +27,16 @@ def flights(folder: Path, *rows: tuple[str, int, str]) -> None:
     folder.mkdir(exist_ok=True)
     lines = [json.dumps(dict(zip(("carrier", "delay", "at"), row, strict=True))) for row in rows]
     (folder / f"{len(list(folder.iterdir()))}.json").write_text("\n".join(lines))
+
+
+@pytest.fixture
+def berlin(spark: SparkSession) -> Iterator[None]:
+    before = {name: str(spark.conf.get(name)) for name in BERLIN}
+    for settings in (BERLIN, before):
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        if settings is BERLIN:
+            yield
 
 
 def topology(folder: Path, delays: str, airlines: str) -> Topology:
@@ -73,3 +90,72 @@ def test_a_column_that_is_missing_is_named_before_anything_is_written(harness: H
     builder.from_dataframe(lambda spark: spark.range(3), "numbers", key="number").to(harness.topic("out"))
     with pytest.raises(ConfigError, match="the source 'numbers' has no column 'number'; it has id"):
         harness.run(builder.build())
+
+
+def test_a_checkpoint_that_is_one_batch_behind_is_refused_until_the_right_one_is_put_back(
+    harness: Harness, berlin: None
+) -> None:
+    """In a session of the user's own, in which a batch without rows had no tasks."""
+    delays, folder = harness.topic("delays"), harness.folder / "in"
+    checkpoint = Path(harness.config().checkpoint_dir) / "flights-ingest"
+    program = topology(folder, delays, harness.topic("airlines"))
+    flights(folder, ("UA", 1, "2013-01-01T05:00:00Z"), ("DL", 2, "2013-01-01T05:00:00Z"))
+    harness.run(program)
+    flights(folder)
+    harness.run(program)
+    shutil.copytree(checkpoint, harness.folder / "yesterday")
+    flights(folder, ("UA", 3, "2013-01-01T05:00:00Z"))
+    harness.run(program)
+    assert sorted(int(record.value or b"") for record in harness.read(delays)) == [1, 2, 3]
+
+    checkpoint.rename(harness.folder / "today")
+    (harness.folder / "yesterday").rename(checkpoint)
+    flights(
+        folder, ("UA", 4, "2013-01-01T05:00:00Z"), ("DL", 5, "2013-01-01T05:00:00Z"), ("AA", 6, "2013-01-01T05:00:00Z")
+    )
+    with pytest.raises(
+        ApplicationFailedError, match=r"(?s)has last written batch 2 of query .*, which ended elsewhere"
+    ):
+        harness.run(program)
+    assert len(harness.read(delays)) == 3
+    shutil.rmtree(checkpoint)
+    (harness.folder / "today").rename(checkpoint)
+    harness.run(program)
+    assert sorted(int(record.value or b"") for record in harness.read(delays)) == [1, 2, 3, 4, 5, 6]
+
+
+def test_times_are_in_utc_in_any_session_and_lost_markers_are_refused(harness: Harness, berlin: None) -> None:
+    rows = (
+        "SELECT timestamp'2013-10-27T00:30:00Z' at, date'2013-03-31' day, timestamp_ntz'2013-03-31T02:30:00.123' local "
+        "UNION ALL SELECT timestamp'2013-10-27T01:30:00.5Z', date'2013-04-01', timestamp_ntz'2013-04-01T00:00:00'"
+    )
+    builder, topics = StreamsBuilder(), {}
+    for name, key, time in (("plain", "at", "at"), ("both", ("at", "day"), "day"), ("free", "local", "local")):
+        topics[name] = harness.topic(name, 1)
+        builder.from_dataframe(lambda spark: spark.sql(rows), name, key=key, timestamp=time, partitions=2).to(
+            topics[name]
+        )
+    builder.from_dataframe(lambda spark: spark.sql(rows).where("false"), "empty", partitions=2).to(topics["plain"])
+    program = builder.build()
+    harness.run(program)
+    found = {
+        name: sorted((record.key, record.timestamp) for record in harness.read(topic)) for name, topic in topics.items()
+    }
+    assert found == {
+        "plain": [(b"2013-10-27 00:30:00", 1382833800000), (b"2013-10-27 01:30:00.5", 1382837400500)],
+        "both": [
+            (b'{"at":"2013-10-27T00:30:00.000Z","day":"2013-03-31"}', 1364688000000),
+            (b'{"at":"2013-10-27T01:30:00.500Z","day":"2013-04-01"}', 1364774400000),
+        ],
+        "free": [(b"2013-03-31 02:30:00.123", 1364697000123), (b"2013-04-01 00:00:00", 1364774400000)],
+    }
+    assert all(b'Z","day"' in (record.value or b"") for record in harness.read(topics["plain"]))
+    # All are read, the one without rows as well.
+    assert harness.run(program).reports == []
+    with KafkaAdmin({"bootstrap.servers": harness.servers}) as admin:
+        admin.delete_topics([commits_topic(harness.application_id, "plain-ingest")])
+    with pytest.raises(
+        CheckpointMismatchError, match=r"no task of .*/plain-ingest has a marker of a batch, but the topic"
+    ):
+        harness.run(program)
+    assert len(harness.read(topics["plain"])) == 2

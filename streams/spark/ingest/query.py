@@ -8,26 +8,26 @@ While a source is paused, its batches wait before they write anything (`hold.py`
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import orjson
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from state.commit.ingest import IngestBatch
+from state.commit.decide import TaskIdentity
+from state.commit.ingest import IngestBatch, check_batch, check_rows, write_batch
 from state.commit.live import LiveKafka
-from streams.application.ingests import ingest_topic, last_markers, remake_checkpoint
+from streams.application.ingests import ingest_topic, keys_digest, last_markers, logged_batch, remake_checkpoint
 from streams.application.prepare import Application
-from streams.checkpoint.files import CheckpointFiles
 from streams.checkpoint.log import query_id_of
 from streams.errors import ConfigError
 from streams.spark.checkpoint_files import checkpoint_files, checkpoint_of_query
 from streams.spark.ingest.hold import PauseHold
 from streams.spark.ingest.rows import check_columns, records_of
-from streams.spark.ingest.writer import REPORT, WriteJob, writer_of
+from streams.spark.ingest.writer import REPORT, TALLY, WriteJob, tally, writer_of
 from streams.spark.progress import Progress
 from streams.spark.reports.batch_report import batch_report
 from streams.spark.stopping import StopGate, gated
@@ -35,8 +35,13 @@ from streams.topology.ingest import Ingest
 
 STATIC = "static"
 """The query id in the markers of a static DataFrame, which no query reads."""
-_ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
-_ROWS = "4096"
+_SETTINGS = {
+    # The engine's own rows are few and large; these are many and small.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
+    # Adaptive execution would replace the tasks of a batch without rows by none.
+    "spark.sql.adaptive.enabled": "false",
+}
+"""Settings of the session, which may be the user's own, while a batch is written."""
 
 
 @dataclass(frozen=True)
@@ -112,11 +117,15 @@ class IngestRun:
             if batch is not None:
                 self.progress.say(f"the checkpoint of '{ingest.name}' was missing: made again up to batch {batch}")
 
+        first = True
+
         def write(frame: DataFrame, batch_id: int) -> None:
+            nonlocal first
             self.hold.pass_when_resumed(ingest.name, gate)
             query_id = query_id_of(files, folder)
             assert query_id is not None, "Spark has written it before the first batch"
-            self._write(ingest, frame, query_id, _batch(files, folder, batch_id))
+            self._write(ingest, frame, query_id, logged_batch(files, folder, batch_id), first)
+            first = False
 
         gate = StopGate()
         query = (
@@ -130,19 +139,61 @@ class IngestRun:
         self.gates[query.runId] = gate
         return query
 
-    def _write(self, ingest: Ingest, frame: DataFrame, query_id: str, batch: IngestBatch) -> None:
-        """Writes a batch, and shows what its tasks report."""
-        session = frame.sparkSession
-        job = WriteJob.of(ingest, self._topic(ingest), self.application.config)
-        before = session.conf.get(_ARROW_ROWS)
-        # The engine's own rows are few and large; these are many and small.
-        session.conf.set(_ARROW_ROWS, _ROWS)
-        try:
-            records = records_of(frame, ingest, batch.now_ms)
-            reports = records.mapInArrow(writer_of(job, query_id, batch), REPORT).collect()
-        finally:
-            session.conf.set(_ARROW_ROWS, before)
-        self.progress.step(ingest.name, batch.batch_id, [_report(row, batch) for row in reports])
+    def _write(self, ingest: Ingest, frame: DataFrame, query_id: str, batch: IngestBatch, first: bool = True) -> None:
+        """Writes a batch, and shows what its tasks report.
+
+        Args:
+            ingest: The source.
+            frame: The rows of the batch.
+            query_id: The query.
+            batch: The batch.
+            first: Whether it is the first one of this run, so that any part of it may have been written before.
+
+        Raises:
+            CheckpointMismatchError: Tasks have last written another batch, or other rows.
+        """
+        config, topic, tasks = self.application.config, self._topic(ingest), ingest.partitions
+        log = LiveKafka(config.client, config.transaction_timeout_ms, config.bulk_io, (topic,), query_id)
+        batch = replace(batch, keys=keys_digest(ingest, frame.dtypes))
+        identities = [
+            TaskIdentity(config.application_id, ingest.lasting_name, task, tasks, query_id, "") for task in range(tasks)
+        ]
+        written = check_batch(log, identities, topic, tasks, batch) if first else {}
+        if len(written) == tasks:
+            reports = [(task, -1, 0.0) for task in written]
+        else:
+            with _settings(frame.sparkSession):
+                records = records_of(frame, ingest, batch.now_ms)
+                if written:
+                    counted = {row.task: row for row in records.mapInArrow(tally, TALLY).collect()}
+                    self._missing(ingest, {task: row.records for task, row in counted.items()})
+                    for task, marker in written.items():
+                        now = (counted[task].records, counted[task].hash) if task in counted else (0, 0)
+                        check_rows(identities[task], batch, marker, *now)
+                writer = writer_of(WriteJob.of(ingest, topic, config), query_id, batch)
+                reports = [tuple(row) for row in records.mapInArrow(writer, REPORT).collect()]
+            for task in self._missing(ingest, {task: records for task, records, _ in reports}):
+                found = write_batch(log, identities[task], topic, tasks, batch, ())
+                reports.append((task, -1 if found is None else found, 0.0))
+        self.progress.step(ingest.name, batch.batch_id, [_report(*row, batch) for row in reports])
+
+    def _missing(self, ingest: Ingest, records: Mapping[int, int]) -> list[int]:
+        """The tasks that Spark has not run, because there was no row at all.
+
+        Args:
+            ingest: The source.
+            records: The number of rows of each task that has run.
+
+        Raises:
+            ConfigError: There were rows, so some may have come to the wrong task.
+        """
+        missing = [task for task in range(ingest.partitions) if task not in records]
+        if missing and any(number > 0 for number in records.values()):
+            raise ConfigError(
+                f"Spark has run {len(records)} of the {ingest.partitions} tasks of the source '{ingest.name}', though there "
+                f"are rows: a setting or an extension of this session merges partitions. Switch it off for this application"
+            )
+        return missing
 
     def _tell_started(self, ingest: Ingest) -> None:
         """Shows the source. The application is ready once its first batch is written, so it is told only if one is to come."""
@@ -152,19 +203,20 @@ class IngestRun:
         return ingest_topic(ingest, self.application.config.application_id)
 
 
-def _batch(files: CheckpointFiles, folder: str, batch_id: int) -> IngestBatch:
-    """A batch as Spark has logged it. Its offsets are noted only if they alone lead back to the same rows.
+@contextmanager
+def _settings(session: SparkSession) -> Iterator[None]:
+    """Changes settings of a session for a while."""
+    before = {name: session.conf.get(name) for name in _SETTINGS}
+    for name, value in _SETTINGS.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, found in before.items():
+            session.conf.set(name, str(found))
 
-    The source of files, and operators with state, keep more than offsets, in folders of their own.
-    """
-    logged = (files.read(f"{folder}/offsets/{batch_id}") or b"").decode()
-    now_ms = int(orjson.loads(logged.splitlines()[1])["batchTimestampMs"])
-    alone = {"sources", "state"}.isdisjoint(files.names(folder))
-    return IngestBatch(batch_id, logged if alone else "", now_ms)
 
-
-def _report(row: Any, batch: IngestBatch) -> Mapping[str, Any]:
+def _report(task: int, written: int, seconds: float, batch: IngestBatch) -> Mapping[str, Any]:
     """The report of a row of `REPORT`, whose number of records is negative where the part was written before."""
-    records = max(row.records, 0)
-    seconds = {"commit": row.seconds}
-    return batch_report(batch.batch_id + 1, records, records, seconds, task=row.task, skipped=row.records < 0)
+    records = max(written, 0)
+    return batch_report(batch.batch_id + 1, records, records, {"commit": seconds}, task=task, skipped=written < 0)

@@ -24,6 +24,9 @@ from streams.topology.ingest import Ingest
 REPORT = "task INT, records BIGINT, seconds DOUBLE"
 """What each task says: its number, the number of records written (-1: it had written the batch before), and the time it took."""
 
+TALLY = "task INT, records BIGINT, hash BIGINT"
+"""What `tally` says: the task, the number of its rows, and the sum of their hashes."""
+
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
@@ -82,11 +85,26 @@ def writer_of(
     return write
 
 
+def tally(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The function for `mapInArrow` that only counts and hashes a task's rows."""
+    context = TaskContext.get()
+    assert context is not None
+    hashes = [np.asarray(part.column(3)).astype(np.int64) for part in batches]
+    total = np.array([part.sum() for part in hashes], np.int64).sum()
+    yield pa.RecordBatch.from_pydict(
+        {
+            "task": pa.array([context.partitionId()], pa.int32()),
+            "records": pa.array([sum(map(len, hashes))], pa.int64()),
+            "hash": pa.array([int(total)], pa.int64()),
+        }
+    )
+
+
 def rows_of(part: pa.RecordBatch, ingest: Ingest, topic: str) -> Rows:
     """Records as bytes, by the source's serdes.
 
     Args:
-        part: The columns `key` and `value` (text) and `timestamp`.
+        part: The columns of `records_of`.
         ingest: The source.
         topic: The topic, which serdes are told.
     """
@@ -95,6 +113,7 @@ def rows_of(part: pa.RecordBatch, ingest: Ingest, topic: str) -> Rows:
         binary_column([_key(text, ingest, topic) for text in keys]),
         binary_column([_value(text, ingest, topic) for text in values]),
         np.asarray(part.column(2)).astype(np.int64),
+        int(np.asarray(part.column(3)).astype(np.int64).sum()),
     )
 
 
