@@ -15,7 +15,7 @@ class BufferConfig(AnswersUnknownNames):
 
     Attributes:
         max_records: The most keys in the buffer; None: no bound.
-        max_bytes: The most bytes of keys and values in the buffer; None: no bound.
+        max_bytes: The most bytes in the buffer, counted as `of_max_bytes` says; None: no bound.
         emit_early: When the buffer is full: True: the oldest update is emitted early; False: the application fails, so that
             nothing is ever emitted too early; None: False for `until_window_closes`, True for `until_time_limit`.
     """
@@ -41,7 +41,12 @@ class BufferConfig(AnswersUnknownNames):
 
     @classmethod
     def of_max_bytes(cls, size: int) -> BufferConfig:
-        """A buffer of at most this many bytes of keys and values."""
+        """A buffer of at most this many bytes.
+
+        An update counts as in Kafka Streams: 28 bytes, its key, its new value, the values before the last and before the first
+        buffered update of the key (once if they are equal), names and values of headers; in `compat` mode also the name of the
+        topic that the update was read from.
+        """
         return cls(max_bytes=size)
 
     def shut_down_when_full(self) -> BufferConfig:

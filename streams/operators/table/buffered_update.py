@@ -10,18 +10,13 @@ from streams.model.record import Headers
 
 HELD = struct.Struct(">qiiii")
 NONE = -1
-# Size of a buffered update besides its key and values: its place, its context (which Kafka Streams counts too), a row.
-ROW_OVERHEAD = 100
-
-
-def size_of(row: bytes, held: bytes) -> int:
-    """The bytes that a buffered update counts for."""
-    return len(row) + len(held) + ROW_OVERHEAD
+# The timestamp, offset and partition of a record, as Kafka Streams' buffer counts them.
+_RECORD_BYTES = 8 + 8 + 4
 
 
 @dataclass(frozen=True, slots=True)
 class BufferedUpdate:
-    """An update in the buffer: `timestamp(8) ∥ four lengths(4) ∥ prior ∥ old ∥ new ∥ headers`.
+    """An update in the buffer: `timestamp(8) ∥ four lengths(4) ∥ prior ∥ old ∥ new ∥ headers ∥ topic`.
 
     Attributes:
         timestamp: Of the last update, ms.
@@ -29,6 +24,7 @@ class BufferedUpdate:
         old: The value before the last update.
         new: The value.
         headers: Of the last update.
+        topic: The topic of the last update, if its length counts for the buffer's bounds; else empty.
     """
 
     timestamp: int
@@ -36,13 +32,24 @@ class BufferedUpdate:
     old: bytes | None
     new: bytes | None
     headers: Headers
+    topic: str = ""
+
+    def bytes_in(self, row: bytes) -> int:
+        """The bytes that the update counts for at this row, its place and key, as in Kafka Streams.
+
+        Source: `InMemoryTimeOrderedKeyValueChangeBuffer`, `BufferValue` and `ProcessorRecordContext.residentMemorySizeEstimate`.
+        """
+        # One value that is both the prior and the old one counts once.
+        values = (self.prior, None if self.old == self.prior else self.old, self.new)
+        headers = sum(len(name) + len(value or b"") for name, value in self.headers)
+        return len(row) + sum(len(value or b"") for value in values) + _RECORD_BYTES + len(self.topic) + headers
 
     def write(self) -> bytes:
         """The update as bytes."""
         headers = encode_headers(self.headers) if self.headers else None
         parts = (self.prior, self.old, self.new, headers)
         lengths = (NONE if part is None else len(part) for part in parts)
-        return HELD.pack(self.timestamp, *lengths) + b"".join(part for part in parts if part is not None)
+        return HELD.pack(self.timestamp, *lengths) + b"".join(part or b"" for part in parts) + self.topic.encode()
 
     @classmethod
     def read(cls, data: bytes) -> BufferedUpdate:
@@ -54,4 +61,5 @@ class BufferedUpdate:
             parts.append(None if length == NONE else data[at : at + length])
             at += max(0, length)
         prior, old, new, headers = parts
-        return cls(timestamp, prior, old, new, tuple(decode_headers(headers)) if headers is not None else ())
+        decoded = tuple(decode_headers(headers)) if headers is not None else ()
+        return cls(timestamp, prior, old, new, decoded, data[at:].decode())

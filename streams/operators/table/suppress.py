@@ -23,14 +23,14 @@ from streams.operators.stores.expiry_index import ExpiryIndex
 from streams.operators.stores.found_rows import TableLookup
 from streams.operators.stores.key_value import TypedKeyValueStore
 from streams.operators.stream_time import NO_LIMIT, StreamTime
-from streams.operators.table.buffered_update import BufferedUpdate, size_of
+from streams.operators.table.buffered_update import BufferedUpdate
 from streams.operators.table.suppress_columns import DueUpdates, HeldUpdates, KeptUpdates
 from streams.operators.table.suppress_in_turn import UpdatesInTurn
 from streams.operators.table.value_getter import Lookup, ValueGetter
 from streams.serdes.base import Serde
 
 _TIME = struct.Struct(">q")
-_RECORDS, _BYTES = "records", "bytes"
+_RECORDS, _BYTES = "records", "buffered_bytes"  # "bytes" was a count by other rules
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class SuppressRules:
         by_window: An update's place is its window's end, and deletions are never emitted; else its timestamp.
         inclusive_end: The windows' ends are inclusive, so a window closes one millisecond later (strict mode).
         max_records: Maximum number of buffered keys; None: no bound.
-        max_bytes: Maximum number of buffered bytes; None: no bound.
+        max_bytes: Maximum number of buffered bytes, as `BufferedUpdate.bytes_in` counts; None: no bound.
         emit_early: What to do at a bound: emit the oldest, or fail.
     """
 
@@ -101,7 +101,12 @@ class Suppress(Operator):
         self._bounded = self.rules.max_records is not None or self.rules.max_bytes is not None
         later = self.rules.inclusive_end and ctx.mode == "strict"
         self._wait_ms = self.rules.wait_ms + (1 if later else 0)
-        if self._bounded and _RECORDS not in ctx.state:
+        self._counts_bytes = self.rules.max_bytes is not None
+        counts = {name for name, kept in ((_RECORDS, self._bounded), (_BYTES, self._counts_bytes)) if kept}
+        for stale in {_RECORDS, _BYTES} - counts:
+            ctx.state.pop(stale, None)
+        if counts - ctx.state.keys():
+            ctx.state.update(dict.fromkeys(counts, 0))
             self._count_again(ctx.store(self.buffer_name))
 
     def process(self, record: Record) -> None:
@@ -114,14 +119,20 @@ class Suppress(Operator):
             self._emit_due()
 
     def process_together(self, batch: ColumnarBatch) -> None:
-        """`process` for all records of a batch. At the end of a step, no update is emitted before the last one is buffered."""
+        """`process` for all records of a batch. At the end of a step, no update is emitted before the last one is buffered.
+
+        Raises:
+            OneByOne: Each update may make others due, or its bytes count.
+        """
+        if self._counts_bytes:
+            raise OneByOne
         if not self.ctx.flushing:
             self._process_in_turn(batch)
             return
         updates = KeptUpdates.of(batch, self.codec, self.rules.by_window)
         held = HeldUpdates.of(updates, self._buffer, self._places)
         self._time.observe(int(batch.timestamps.max(initial=self._time.now)))
-        self._count(*held.put(self._buffer, self._places))
+        self._count(held.put(self._buffer, self._places), 0)
         self._emits_together = True
 
     def _process_in_turn(self, batch: ColumnarBatch) -> None:
@@ -168,14 +179,15 @@ class Suppress(Operator):
         before = self._buffer.get(row)
         old = self.codec.value(change.old)
         prior = old if before is None else BufferedUpdate.read(before).prior
-        held = BufferedUpdate(record.timestamp, prior, old, self.codec.value(change.new), record.headers).write()
-        self._buffer.put(row, held, max(0, record.timestamp), is_new=before is None)
+        # Strict mode leaves the topic out: at the end of a step, a cache above passes on updates of more than one record.
+        topic = (self.ctx.topic or "") if self._counts_bytes and self.ctx.mode == "compat" else ""
+        held = BufferedUpdate(record.timestamp, prior, old, self.codec.value(change.new), record.headers, topic)
+        self._buffer.put(row, held.write(), max(0, record.timestamp), is_new=before is None)
         if before is None and self._places is not None:
             self._places.put(key, _TIME.pack(place), max(0, record.timestamp))
-        if before is None:
-            self._count(1, size_of(row, held))
-        else:
-            self._count(0, len(held) - len(before))
+        if self._bounded:
+            known = 0 if before is None else BufferedUpdate.read(before).bytes_in(row)
+            self._count(1 if before is None else 0, held.bytes_in(row) - known)
 
     def _oldest_buffered(self) -> int:
         """A lower bound of the buffered updates' times, ms: their windows' starts, or their own times."""
@@ -197,7 +209,7 @@ class Suppress(Operator):
         self._buffer.remove(row, max(0, held.timestamp))
         if self._places is not None:
             self._places.put(key_bytes, None, max(0, held.timestamp))
-        self._count(-1, -size_of(row, data))
+        self._count(-1, -held.bytes_in(row))
         if held.new is None and self.rules.by_window:
             return
         key, new = self.codec.read_key(key_bytes), self.codec.read_value(held.new)
@@ -213,7 +225,7 @@ class Suppress(Operator):
         if not due.held:
             return
         due.remove(self._buffer, self._places)
-        self._count(-len(due.held), -due.size)
+        self._count(-len(due.held), 0)
         self.ctx.forward_batch(due.results(self._seen, self.rules.by_window))
 
     @property
@@ -229,12 +241,13 @@ class Suppress(Operator):
         if self._bounded:
             state = self.ctx.state
             state[_RECORDS] = state.get(_RECORDS, 0) + records
-            state[_BYTES] = state.get(_BYTES, 0) + size
+            if self._counts_bytes:
+                state[_BYTES] = state.get(_BYTES, 0) + size
 
     def _count_again(self, buffer: TypedKeyValueStore) -> None:
-        """Counts the buffered updates where the state has no counts: before the first, and in a new task after a rescale."""
+        """Counts the buffered updates where the state has no counts: at the first start, after a rescale, with a new bound."""
         for row, held in buffer.all():
-            self._count(1, size_of(row, held))
+            self._count(1, BufferedUpdate.read(held).bytes_in(row))
 
     def _is_over(self) -> bool:
         rules, state = self.rules, self.ctx.state
@@ -243,11 +256,12 @@ class Suppress(Operator):
 
     def _make_room(self) -> None:
         if not self.rules.emit_early:
-            held, size = self.ctx.state[_RECORDS], self.ctx.state[_BYTES]
+            held, size = self.ctx.state[_RECORDS], self.ctx.state.get(_BYTES)
             raise SuppressBufferFullError(
-                f"the buffer of '{self.ctx.node}' in task {self.ctx.task_id} holds {held} updates in {size} bytes, more "
-                f"than its bounds (max_records={self.rules.max_records}, max_bytes={self.rules.max_bytes}) allow, and it "
-                f"must not emit early. Raise the bounds, or use BufferConfig.unbounded(): the buffer lies in a store"
+                f"the buffer of '{self.ctx.node}' in task {self.ctx.task_id} holds {held} updates"
+                f"{f' in {size} bytes' if self._counts_bytes else ''}, more than its bounds "
+                f"(max_records={self.rules.max_records}, max_bytes={self.rules.max_bytes}) allow, and it must not emit early. "
+                f"Raise the bounds, or use BufferConfig.unbounded(): the buffer lies in a store"
             )
         for row, held in self._buffer.up_to(None):
             self._emit(row, held)

@@ -17,7 +17,7 @@ from streams.operators.result_columns import Changes, JsonValues, packed, window
 from streams.operators.stores.codec import Codec
 from streams.operators.stores.expiry_index import ExpiryIndex
 from streams.operators.stores.key_value import TypedKeyValueStore
-from streams.operators.table.buffered_update import ROW_OVERHEAD, BufferedUpdate
+from streams.operators.table.buffered_update import BufferedUpdate
 
 _TIME = 8
 
@@ -85,14 +85,12 @@ class HeldUpdates(NamedTuple):
         rows: binary[K], their rows in the buffer.
         held: binary[K], the rows' values.
         new: bool[K] as indices, the keys that were not in the buffer.
-        growth: How many bytes the buffer has more than before.
     """
 
     updates: KeptUpdates
     rows: BinaryColumn
     held: BinaryColumn
     new: Int64s
-    growth: int
 
     @classmethod
     def of(cls, updates: KeptUpdates, buffer: ExpiryIndex, places: TypedKeyValueStore | None) -> HeldUpdates:
@@ -117,18 +115,16 @@ class HeldUpdates(NamedTuple):
             priors = pa.concat_arrays([priors, known_priors]).take(pa.array(which))
         held = _written(updates.timestamps, [priors, updates.olds, updates.news, updates.headers])
         buffer.check_all(rows, held)
-        growth = _bytes(held) - _bytes(before)
-        new = np.flatnonzero(~there)
-        return cls(updates, rows, held, new, growth + _bytes(rows.take(pa.array(new))) + ROW_OVERHEAD * len(new))
+        return cls(updates, rows, held, np.flatnonzero(~there))
 
-    def put(self, buffer: ExpiryIndex, places: TypedKeyValueStore | None) -> tuple[int, int]:
-        """Buffers the updates; returns how many rows and bytes the buffer has more than before."""
+    def put(self, buffer: ExpiryIndex, places: TypedKeyValueStore | None) -> int:
+        """Buffers the updates; returns how many rows the buffer has more than before."""
         updates, new = self.updates, pa.array(self.new)
         buffer.put_columns(self.rows, self.held, np.maximum(updates.timestamps, 0), self.rows.take(new).to_pylist())
         if places is not None and len(new):
             at = packed(updates.places[self.new])
             places.rows.put_columns(updates.keys.take(new), at, np.maximum(updates.firsts[self.new], 0))
-        return len(self.new), self.growth
+        return len(self.new)
 
 
 class DueUpdates(NamedTuple):
@@ -136,25 +132,18 @@ class DueUpdates(NamedTuple):
 
     Attributes:
         rows: binary[n], their rows in the buffer.
-        data: The rows' values.
-        held: The same, read.
+        held: The rows' values.
         codec: That of the table.
     """
 
     rows: BinaryColumn
-    data: BinaryColumn
     held: Sequence[BufferedUpdate]
     codec: Codec
 
     @classmethod
     def of(cls, rows: BinaryColumn, data: BinaryColumn, codec: Codec) -> DueUpdates:
         """The updates in some rows of the buffer."""
-        return cls(rows, data, [BufferedUpdate.read(one) for one in data.to_pylist()], codec)
-
-    @property
-    def size(self) -> int:
-        """The bytes that they count for."""
-        return _bytes(self.rows) + _bytes(self.data) + ROW_OVERHEAD * len(self.held)
+        return cls(rows, [BufferedUpdate.read(one) for one in data.to_pylist()], codec)
 
     @property
     def timestamps(self) -> Int64s:
@@ -209,7 +198,3 @@ def _written(timestamps: Int64s, parts: Sequence[BinaryColumn]) -> BinaryColumn:
 
 def _nothing() -> pa.Scalar:
     return pa.scalar(b"", pa.binary())
-
-
-def _bytes(column: BinaryColumn) -> int:
-    return pc.sum(pc.binary_length(column)).as_py() or 0

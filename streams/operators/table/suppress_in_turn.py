@@ -134,7 +134,7 @@ class UpdatesInTurn:
     def results(self, old: str | None) -> ColumnarBatch:
         """The updates that are emitted, each at the record that made it due; `old` as in `DueUpdates.results`."""
         rows = pa.array([_data(row) for _, row, _ in self._emitted], pa.binary())
-        due = DueUpdates(rows, rows, [held for _, _, held in self._emitted], self.codec).results(old, by_window=False)
+        due = DueUpdates(rows, [held for _, _, held in self._emitted], self.codec).results(old, by_window=False)
         causes = self.batch.take(np.array([at for at, _, _ in self._emitted], np.int64))
         return replace(due, order=causes.order, place=causes.place, held=causes.held)
 

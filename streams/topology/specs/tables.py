@@ -277,7 +277,9 @@ class SuppressSpec(TableSpec):
     @property
     def unless(self) -> str:
         """A full buffer emits early, after each update that does not come from a cache."""
-        bounded = self.rules.max_records is not None or self.rules.max_bytes is not None
+        if self.rules.max_bytes is not None:
+            return "one by one, since the buffer counts the bytes of each update"
+        bounded = self.rules.max_records is not None
         return "one by one if the table above has no cache, since the buffer may be full" if bounded else ""
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
