@@ -130,7 +130,7 @@ class StreamsBuilder(IngestMixin, AnswersUnknownNames):
         Args:
             topic: The topic's name.
             consumed: Serdes, timestamps and where to begin; or just the table's name.
-            materialized: Name and settings of the store; or just its name.
+            materialized: Name and settings of the store; or just its name. Its serdes read the topic if `consumed` has none.
             **option: Fields of `Consumed`, passed directly.
 
         Raises:
@@ -142,7 +142,7 @@ class StreamsBuilder(IngestMixin, AnswersUnknownNames):
         read, how = two_options("table", (Consumed, consumed), (Materialized, materialized), option)
         # As in Kafka Streams, the name is the table's; the source has the name with a suffix.
         source_name = None if read.name is None else f"{read.name}-source"
-        source = self._source((check_topic(topic),), replace(read, name=source_name))
+        source = self._source((check_topic(topic),), replace(_with_serdes_of(how, read), name=source_name))
         key_serde = graph.key_serde(source.key_serde)
         value_serde = graph.value_serde(how.value_serde, source.value_serde)
         name = read.name or f"KTABLE-SOURCE-{topic}"
@@ -182,14 +182,14 @@ class StreamsBuilder(IngestMixin, AnswersUnknownNames):
         Args:
             topic: The topic's name.
             consumed: Serdes and timestamps; or just the table's name.
-            materialized: Name and settings of the store; or just its name.
+            materialized: Name and settings of the store; or just its name. Its serdes read the topic if `consumed` has none.
             **option: Fields of `Consumed`, passed directly.
 
         Raises:
             TopologyError: The topic is already read, or `history_retention` is set.
         """
         read, how = two_options("global_table", (Consumed, consumed), (Materialized, materialized), option)
-        source = self._global_source(topic, read)
+        source = self._global_source(topic, _with_serdes_of(how, read))
         # The topic itself is the changelog.
         spec = key_value_store(how.name or f"{topic}-STATE-STORE", replace(how, logging=False, changelog_config={}))
         store = StoreNode(spec, how.key_serde or source.key_serde, how.value_serde or source.value_serde)
@@ -298,6 +298,12 @@ class StreamsBuilder(IngestMixin, AnswersUnknownNames):
             timestamp_extractor=_extractor(consumed.timestamp_extractor),
             offset_reset=consumed.reset_policy,
         )
+
+
+def _with_serdes_of(how: Materialized[Any, Any], read: Consumed[Any, Any]) -> Consumed[Any, Any]:
+    """How a table's topic is read: what names no serde there has the store's, as in Kafka Streams."""
+    keys, values = read.key_serde or how.key_serde, read.value_serde or how.value_serde
+    return replace(read, key_serde=keys, value_serde=values)
 
 
 def _extractor(given: Extractor) -> TimestampExtractor:

@@ -57,6 +57,8 @@ def two_days(record: object, partition_time: int) -> int:
         (Materialized(TEXT, LONG), Materialized(key_serde=TEXT, value_serde=LONG)),
         (Materialized("counts", DAY), Materialized(name="counts", retention=DAY)),
         (Materialized(None, TEXT, LONG, None, False), Materialized(key_serde=TEXT, value_serde=LONG, caching=False)),
+        (Materialized(None, LONG), Materialized(value_serde=LONG)),
+        (StreamJoined(None, LONG, JSON), StreamJoined(value_serde=LONG, other_value_serde=JSON)),
         (Consumed("orders", JSON, value_serde=LONG), Consumed(name="orders", key_serde=JSON, value_serde=LONG)),
         (Consumed("latest"), Consumed(offset_reset="latest")),
         (Consumed(DAY), Consumed(offset_reset=DAY)),

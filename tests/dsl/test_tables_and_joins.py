@@ -106,3 +106,31 @@ def test_to_table():
     topology = builder.build()
     assert topology.nodes["table"].stores == ("latest",)
     assert topology.stores["latest"].spec.kind is StoreKind.TIMESTAMPED_KEY_VALUE
+
+
+def test_a_table_without_serdes_of_its_own_is_read_with_those_of_its_store():
+    builder, kept = StreamsBuilder(), Materialized("s", StringSerde(), Int64Serde())
+    builder.table("in", kept)
+    builder.table("as-read", Consumed(value_serde=JsonSerde()), Materialized("t", value_serde=Int64Serde()))
+    builder.global_table("everywhere", Materialized("g", value_serde=Int64Serde()))
+    topology = builder.build()
+    read = {source.topics[0]: source.value_serde for source in topology.sources()}
+    assert read == {"in": Int64Serde(), "as-read": JsonSerde()}
+    assert topology.stores["t"].value_serde == Int64Serde()
+    assert topology.global_tables["g"].source.value_serde == Int64Serde()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda table, how: table.map_values(lambda value: value + 1, how),
+        lambda table, how: table.filter(lambda value: value > 0, how),
+        lambda table, how: table.join(table, lambda one, other: one + other, materialized=how),
+    ],
+    ids=["map_values", "filter", "join"],
+)
+def test_a_table_without_a_store_has_the_value_serde_that_was_named(make):
+    builder = StreamsBuilder()
+    make(builder.table("in"), Materialized(value_serde=Int64Serde())).to_stream().to("out")
+    (sink,) = builder.build().sinks()
+    assert sink.value_serde == Int64Serde()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -66,6 +67,7 @@ def join_tables(
     serdes = how.key_serde or key_serde, graph.value_serde(how.value_serde)
     make_store = partial(graph.materialize, merged.node, table_store(f"{base}-store", how), *serdes)
     nodes, parents = (this.node, that.node, merged.node), (left_node, right_node)
+    merged = replace(merged, value_serde=how.value_serde)
     return merged, TableNode(graph, nodes, None, make_store, parents, computed, joined=True, related=related)
 
 

@@ -59,8 +59,6 @@ def add_map_values(
     spec = TableMapValuesSpec(fn, caching=how.caching)
     derived = above.graph.serde_of_values(value_type)
     made, node = _add(spec, port, above, name, how, how.value_serde or derived, computed)
-    if node.store is None:
-        made = replace(made, value_serde=derived)
     # With a store, a row that appears and disappears within a step would be left out.
     node.forwards_all = node.store is None
     return made, node
@@ -112,6 +110,7 @@ def _add(
     graph = above.graph
     if not is_materialized(how):
         computed_port = graph.stateless(spec, port, name, new_value=value_serde is not port.value_serde)
+        computed_port = replace(computed_port, value_serde=value_serde)
         return computed_port, TableNode(graph, (computed_port.node,), None, parents=(above,), computed=computed)
     name, store = table_names(spec.kind, port.lineage, name, how, ())
     stored, store = add_stored(graph, spec, (port,), name, store, how, graph.value_serde(value_serde))

@@ -104,6 +104,9 @@ def place(kind: type, given: tuple[object, ...], settings: Mapping[str, object])
         raise no_such_attribute(kind, min(unknown))
     fields = {**defaults, **settings}
     free = [name for name in defaults if name not in settings]
+    serdes = [name for name in free if name.endswith("_serde")]
+    if len(given) == len(serdes) and all(value is None or _is_serde(value) for value in given):
+        free = serdes  # `Materialized(None, JsonSerde())`: no serde for keys, rather than no name
     for value in given:
         fitting = next((name for name in free if value is None or _TAKES[name](value)), None)
         if fitting is None:
