@@ -94,7 +94,8 @@ class ExtrasMixin(KStreamPart[K, V]):
             self._check_same_builder(other)
         ports = {this: self._port, **{name: port_of(name, other) for name, other in others.items()}}
         how = one_option("join_all", StreamJoined, joined, option)
-        return self._stream(join_all_streams(self._graph, ports, joiner, windows, how, value_serdes or {}))
+        port = join_all_streams(self._graph, ports, joiner, windows, how, value_serdes or {})
+        return self._stream(self._graph.typed(port, joiner))
 
     @overload
     def as_of_join(
@@ -178,7 +179,9 @@ class ExtrasMixin(KStreamPart[K, V]):
         """
         self._check_stream(other)
         fn, how = functions.joiner(joiner), one_option("as_of_join", StreamJoined, joined, option)
-        return self._stream(join_as_of(self._graph, self._port, other._port, fn, within, grace, left, how))
+        port = join_as_of(self._graph, self._port, other._port, fn, within, grace, left, how)
+        mine, theirs = self._port.value_serde, other._port.value_serde
+        return self._stream(self._graph.typed(port, joiner, self._port.key_serde, mine, theirs))
 
     @overload
     def deduplicate(

@@ -410,7 +410,11 @@ class JoinMixin(KStreamPart[K, V]):
             how = one_option(method, StreamJoined, given, keywords)
         else:
             how = one_option(method, Joined, given, keywords)
-        return self._stream(join_any(self._graph, kind, self._port, other, joiner, between, how, key_selector))
+        port = join_any(self._graph, kind, self._port, other, joiner, between, how, key_selector)
+        looked_up, theirs = ((None,), None) if isinstance(other, GlobalKTable) else ((), other._port.value_serde)
+        return self._stream(
+            self._graph.typed(port, joiner, self._port.key_serde, *looked_up, self._port.value_serde, theirs)
+        )
 
 
 def _is_function(given: object) -> bool:

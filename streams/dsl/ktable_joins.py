@@ -6,6 +6,7 @@ value. A row for which the joiner returns None does not exist.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast, overload
 
 from streams.dsl import functions
@@ -13,6 +14,7 @@ from streams.dsl.arguments import named_option, takes
 from streams.dsl.nodes.abstract_stream import TableBase
 from streams.dsl.nodes.foreign_key_join import join_foreign_key
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
+from streams.dsl.nodes.result_types import result_type
 from streams.dsl.nodes.table_join import join_tables
 from streams.dsl.nodes.table_node import TableNode
 from streams.dsl.options import Materialized, Named, NameLike
@@ -343,10 +345,16 @@ class TableJoinMixin(TableBase, Generic[K, V]):
                 joiner, foreign_key = _joiner_first(method, joiner, cast("functions.Function", function))
         name, how = named_option(method, Materialized, named, materialized, more=options)
         left, right = (self._port, self._node), (other._port, other._node)
+        made = result_type(joiner, self._port.key_serde, self._port.value_serde, other._port.value_serde)
+        serde = self._graph.serde_of_values(made) if how.value_serde is None else None
+        how, fn = replace(how, value_serde=how.value_serde or serde), functions.joiner(joiner)
         if foreign_key is None:
-            return self._table(*join_tables(left, right, functions.joiner(joiner), kind, name, how))
-        extractor, fn = functions.key_value(foreign_key, "foreign key"), functions.joiner(joiner)
-        return self._table(*join_foreign_key(left, right, extractor, fn, kind, name, how))
+            port, node = join_tables(left, right, fn, kind, name, how)
+        else:
+            port, node = join_foreign_key(
+                left, right, functions.key_value(foreign_key, "foreign key"), fn, kind, name, how
+            )
+        return self._table(replace(port, value_serde=port.value_serde or serde), node)
 
 
 def _joiner_first(

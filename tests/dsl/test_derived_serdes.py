@@ -18,6 +18,7 @@ from streams import (
     Grouped,
     Int32Serde,
     Int64Serde,
+    JoinWindows,
     JsonSerde,
     Materialized,
     Processor,
@@ -393,3 +394,61 @@ def test_what_a_processor_forwards_has_the_serdes_of_its_type_parameters(process
     process(builder.stream("in")).to("out")
     (sink,) = [node for node in builder.build().nodes.values() if isinstance(node, SinkNode)]
     assert (repr(sink.key_serde), repr(sink.value_serde)) == serdes
+
+
+@dataclass
+class Pair:
+    left: int
+    right: int
+
+
+def number(value: Any) -> int:
+    return value["n"] if value else 0
+
+
+def paired(left: Any, right: Any) -> Pair:
+    return Pair(number(left), number(right))
+
+
+def paired_for_all(values: Any) -> Pair:
+    return Pair(number(values["this"]), number(values["b"]))
+
+
+WITHIN = JoinWindows.of_time_difference_with_no_grace(10)
+JOINS: dict[str, Any] = {
+    "streams": lambda b, fn: b.stream("a").join(b.stream("b"), fn, WITHIN),
+    "streams, left": lambda b, fn: b.stream("a").left_join(b.stream("b"), fn, WITHIN),
+    "streams, outer": lambda b, fn: b.stream("a").outer_join(b.stream("b"), fn, WITHIN),
+    "stream and table": lambda b, fn: b.stream("a").join(b.table("b"), fn),
+    "stream and global table": lambda b, fn: b.stream("a").join(b.global_table("b"), fn, key_selector=lambda k, v: k),
+    "as of": lambda b, fn: b.stream("a").as_of_join(b.stream("b"), fn, within=10),
+    "tables": lambda b, fn: b.table("a").join(b.table("b"), fn).to_stream(),
+    "tables, outer": lambda b, fn: b.table("a").outer_join(b.table("b"), fn, Materialized("joined")).to_stream(),
+    "foreign key": lambda b, fn: b.table("a").join(b.table("b"), fn, foreign_key=lambda v: "k").to_stream(),
+    "foreign key, stored": lambda b, fn: (
+        b.table("a").left_join(b.table("b"), fn, Materialized("joined"), foreign_key=lambda v: "k").to_stream()
+    ),
+}
+
+
+@pytest.mark.parametrize("joiner", [paired, lambda left, right: Pair(number(left), right=number(right))])
+@pytest.mark.parametrize("kind", JOINS)
+def test_results_of_joiners_have_their_type(kind, joiner):
+    """A store behind the join reads objects, and a Delta sink knows the columns."""
+    builder = StreamsBuilder()
+    joined = JOINS[kind](builder, joiner)
+    joined.group_by_key().reduce(lambda one, other: other if other.right >= one.right else one).to_stream().to("out")
+    joined.to_delta("/tmp/table")
+    with TopologyTestDriver(builder.build()) as driver:
+        for number in (1, 2, 30):
+            for topic in ("b", "a"):
+                driver.create_input_topic(topic).pipe_input("k", {"n": number}, number)
+        last = driver.create_output_topic("out").read_values_to_list()[-1]
+        assert isinstance(last, Pair)
+        assert last.left == last.right >= 2
+
+
+def test_results_of_join_all_have_their_type():
+    builder = StreamsBuilder()
+    others = {name: builder.stream(name) for name in ("b", "c")}
+    builder.stream("a").join_all(others, paired_for_all, WITHIN).to_delta("/tmp/table")

@@ -7,11 +7,12 @@ operator, a changed key leaves records in the wrong task until they go through a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from state.stores.spec import StoreSpec
 from streams.dsl.nodes.derived_serdes import derived_key, derived_value, taken, without_mark
-from streams.dsl.nodes.result_types import Type
+from streams.dsl.nodes.result_types import Type, result_type
 from streams.errors import TopologyError
 from streams.model.typing import Partitioner
 from streams.serdes.base import Serde
@@ -77,6 +78,16 @@ class GraphBuilder:
     def serde_of_values(self, kind: Type) -> Serde | None:
         """The serde to use for values of a type if none is named; None: the builder's default."""
         return derived_value(kind, self.topology.default_value_serde)
+
+    def typed(self, port: Port, fn: Callable[..., object], *serdes: Serde | None) -> Port:
+        """The port of a join, whose values are the results of a joiner: they get a serde for their type if that is known.
+
+        Args:
+            port: The port.
+            fn: The joiner.
+            *serdes: See `result_type`.
+        """
+        return replace(port, value_serde=self.serde_of_values(result_type(fn, *serdes)))
 
     def source(self, source: SourceNode) -> Port:
         """Adds a source, or finds the existing one that reads the same topics in the same way.

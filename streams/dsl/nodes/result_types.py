@@ -1,12 +1,13 @@
 """Infers the type that a user's function returns, without calling the function.
 
 The type is that of the function's annotation, or, for a lambda that only reads fields of a typed value, of the fields' annotations:
-both `def customer(order: Order) -> int` and `lambda order: order.customer_id` return numbers. The type of any other lambda is
-unknown.
+both `def customer(order: Order) -> int` and `lambda order: order.customer_id` return numbers. A lambda that calls a class,
+`lambda order, customer: Joined(order.id, customer.name)`, returns that class. The type of any other lambda is unknown.
 """
 
 from __future__ import annotations
 
+import builtins
 import dis
 import functools
 import sys
@@ -41,22 +42,21 @@ _METHOD_FLAG = (3, 12)
 """From here on LOAD_ATTR also loads methods, which its lowest bit says."""
 
 
-def result_type(fn: Callable[..., Any], key: Serde[Any] | None = None, value: Serde[Any] | None = None) -> Type:
+def result_type(fn: Callable[..., Any], *serdes: Serde[Any] | None) -> Type:
     """The type that a function returns; None: unknown.
 
     Args:
-        fn: `fn(value)` or `fn(key, value)`.
-        key: The serde of the function's keys, if known.
-        value: The serde of the function's values, if known.
+        fn: `fn(value)` or `fn(key, value)`; a joiner `fn(left, right)` or `fn(key, left, right)`.
+        *serdes: The serdes of the key and of each value, None for those that are not known.
     """
     if isinstance(fn, Expression):
-        return _expression_type(fn, value)
+        return _expression_type(fn, serdes[-1] if serdes else None)
     if isinstance(fn, functools.partial):
         fn = fn.func
     if isinstance(fn, type):
         return fn
     if isinstance(fn, types.LambdaType) and fn.__name__ == "<lambda>":
-        return _lambda_type(fn, [serde_type(key), serde_type(value)])
+        return _lambda_type(fn, [serde_type(serde) for serde in serdes])
     try:
         called = fn if isinstance(fn, types.FunctionType | types.MethodType) else type(fn).__call__
         return typing.get_type_hints(called).get("return")
@@ -112,18 +112,53 @@ def _expression_type(expression: Expression, value: Serde[Any] | None) -> Type:
 def _lambda_type(fn: types.FunctionType, known: list[Type]) -> Type:
     """The type of a lambda's result, from its bytecode, which is read but never run."""
     code = fn.__code__
-    if code.co_argcount not in (1, 2) or code.co_kwonlyargcount:
+    steps = [step for step in dis.get_instructions(code) if step.opname not in _NOTHING_HAPPENS]
+    if (called := _called_class(fn)) is not None:
+        return called
+    if not 1 <= code.co_argcount <= len(known) or code.co_kwonlyargcount:
         return None
     named = dict(zip(code.co_varnames, known[-code.co_argcount :], strict=False))
     stack: list[Type] = []
-    for step in dis.get_instructions(code):
-        if step.opname in _NOTHING_HAPPENS:
-            continue
+    for step in steps:
         if step.opname == "RETURN_VALUE":
             return stack.pop()
         if not _follow(step, named, stack):
             return None
     return None
+
+
+def _called_class(fn: types.FunctionType) -> Type:
+    """The class that a lambda calls last, with whatever arguments; None if it does anything else with the result."""
+    steps = [
+        step for step in dis.get_instructions(fn) if step.opname not in ("RESUME", "NOP", "CACHE", "COPY_FREE_VARS")
+    ]
+    if len(steps) < 3 or not steps[-2].opname.startswith("CALL") or steps[-1].opname != "RETURN_VALUE":
+        return None
+    before = [*steps[:-4], *(step for step in steps[-4:-2] if step.opname not in ("KW_NAMES", "PRECALL"))]
+    load = next((step for step in before[:2] if step.opname in ("LOAD_GLOBAL", "LOAD_DEREF")), None)
+    called = None if load is None else _named_by(fn, load)
+    names_callable = load is not None and load.opname == "LOAD_GLOBAL" and (load.arg or 0) & 1
+    if not isinstance(called, type) or not (names_callable or any(step.opname == "PUSH_NULL" for step in before[:2])):
+        return None  # a method of the class is called, or a function
+    depth = 0
+    for at, step in enumerate(before):
+        if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
+            return None
+        depth += dis.stack_effect(step.opcode, step.arg)
+        if at >= 1 and depth < 2:
+            return None  # the class has been called before, and this is another call
+    return called
+
+
+def _named_by(fn: types.FunctionType, load: dis.Instruction) -> object:
+    """What a global or enclosed name stands for; None: nothing as yet."""
+    if load.opname == "LOAD_GLOBAL":
+        return fn.__globals__.get(load.argval, getattr(builtins, load.argval, None))
+    cell = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=False)).get(load.argval)
+    try:
+        return None if cell is None else cell.cell_contents
+    except ValueError:
+        return None
 
 
 def _follow(step: dis.Instruction, named: dict[str, Type], stack: list[Type]) -> bool:
