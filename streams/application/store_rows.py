@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +15,10 @@ from state.stores.task_store import TaskStore
 from streams.errors import ConfigError, SerdeError
 from streams.model.record import Windowed
 from streams.model.windows import TimeWindows
+from streams.operators.aggregate.columns.column_aggregate import ColumnAggregate
+from streams.operators.aggregate.field_aggregates import FieldAggregates
+from streams.operators.aggregate.stream_aggregate import StreamAggregate
+from streams.operators.aggregate.windowed import WindowedAggregation
 from streams.serdes.base import Serde
 from streams.topology.graph import ProcessorNode, StoreNode
 from streams.topology.plan import SubTopology
@@ -49,12 +53,16 @@ class StoreReader:
         node: The store.
         application_id: The application, for the topic name that serdes receive.
         window_ms: The size of the store's windows, if all have the same.
+        view: Computes the table's value of a stored one: built-in aggregates store what they need to go on, not their results.
     """
 
-    def __init__(self, node: StoreNode, application_id: str, window_ms: int | None) -> None:
+    def __init__(
+        self, node: StoreNode, application_id: str, window_ms: int | None, view: Callable[[Any], Any] | None = None
+    ) -> None:
         self._node = node
         self._topic = changelog_topic(application_id, node.name)
         self._window_ms = window_ms
+        self._view = view
 
     def rows(self, store: TaskStore, task: int, keys: frozenset[bytes] | None = None) -> Iterator[StoreRow]:
         """The committed rows of a task, ordered by key bytes (in windowed stores: by time segment first).
@@ -95,7 +103,10 @@ class StoreReader:
         if self._node.spec.kind.windowed and self._window_ms is not None and row.window_start is not None:
             end = row.window_start + self._window_ms
         key = self._read(self._node.key_serde, row.key)
-        return StoreRow(task, key, self._read(self._node.value_serde, row.value), row.window_start, end, row.timestamp)
+        value = self._read(self._node.value_serde, row.value)
+        if self._view is not None and value is not None:
+            value = self._view(value)
+        return StoreRow(task, key, value, row.window_start, end, row.timestamp)
 
     def _read(self, serde: Serde, data: bytes | None) -> Any:
         return serde.deserialize(self._topic, data)
@@ -107,6 +118,17 @@ def window_size_ms(sub: SubTopology, store: str) -> int | None:
     windows = [spec.windows for spec in specs if isinstance(spec, AggregationSpec)]
     sizes = {one.size_ms for one in windows if isinstance(one, TimeWindows)}
     return sizes.pop() if len(sizes) == 1 else None
+
+
+def view_of(sub: SubTopology, store: str) -> Callable[[Any], Any] | None:
+    """What computes the table's value of a value in a store; None: they are the same."""
+    specs = [node.spec for node in sub.nodes.values() if isinstance(node, ProcessorNode) and store in node.stores]
+    for operator in (spec.processor(()) for spec in specs if isinstance(spec, AggregationSpec)):
+        if isinstance(operator, ColumnAggregate) and operator.store_name == store:
+            return FieldAggregates(operator.aggregates, operator.bare).result
+        if isinstance(operator, StreamAggregate | WindowedAggregation) and operator.store_name == store:
+            return operator.functions.viewed
+    return None
 
 
 def plain(value: Any) -> Any:

@@ -20,7 +20,7 @@ from state.restore.directory import StateDirectory, TaskDirectory
 from state.stores.read_only import read_task_store
 from state.stores.task_store import TaskStore
 from streams.application.restore import restore_tasks, stateful_subs, stored_tasks
-from streams.application.store_rows import StoreReader, StoreRow, plain, window_size_ms
+from streams.application.store_rows import StoreReader, StoreRow, plain, view_of, window_size_ms
 from streams.cli.command import command
 from streams.cli.console import table_console
 from streams.cli.output import print_json_line, visible
@@ -81,7 +81,9 @@ def state(
             _print_sizes(list(_sizes(places)), as_json)
             return
         sub = places[0].sub
-        reader = StoreReader(sub.stores[store], effective.application_id, window_size_ms(sub, store))
+        reader = StoreReader(
+            sub.stores[store], effective.application_id, window_size_ms(sub, store), view_of(sub, store)
+        )
         keys = None if key is None else reader.key_bytes(key)
         if count:
             _print_count(sum(_counts(places, store, reader, keys)), as_json)

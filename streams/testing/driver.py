@@ -189,16 +189,19 @@ class TopologyTestDriver(StoreAccess):
         for query in self._queries:
             query.step(self.now_ms, every_task=True)
 
-    def restart(self, wipe_state: bool = True, topology: Topology | None = None) -> None:
+    def restart(self, wipe_state: bool | Topology = True, topology: Topology | None = None) -> None:
         """Stops the application and starts it again: stores are restored from changelogs, other state from the last markers.
 
         Args:
-            wipe_state: Whether to delete the local stores first.
+            wipe_state: Whether to delete the local stores first. A topology may be passed in its place: `restart(other)`.
             topology: The topology to continue with; default: the same.
 
         Raises:
             CheckpointMismatchError: The state was written by a topology of another structure.
         """
+        if not isinstance(wipe_state, bool):
+            check_topology(wipe_state, "restart")
+            topology, wipe_state = wipe_state, True
         if topology is not None or has_patterns(self._given):
             self._given = topology or self._given
             own = build_plan(self._topology, self._settings.application_id).repartition_topics

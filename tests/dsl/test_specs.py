@@ -9,8 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from streams import JoinWindows, Materialized, StreamsBuilder, Suppressed, TimeWindows, UnlimitedWindows
-from streams.application.store_rows import window_size_ms
+from streams import (
+    EmitStrategy,
+    JoinWindows,
+    Materialized,
+    SessionWindows,
+    StreamsBuilder,
+    Suppressed,
+    TimeWindows,
+    UnlimitedWindows,
+    agg,
+)
+from streams.application.store_rows import view_of, window_size_ms
 from streams.errors import TopologyError
 from streams.topology.node_kind import NodeKind
 from streams.topology.plan import build_plan
@@ -73,6 +83,21 @@ def test_the_size_of_windows_is_known_of_their_store():
     builder.stream("in").group_by_key().count(materialized=Materialized(name="all"))
     (sub,) = build_plan(builder.build(), "app").sub_topologies
     assert [window_size_ms(sub, store) for store in ("counts", "all")] == [10, None]
+
+
+def test_rows_of_built_in_aggregates_are_shown_as_their_results():
+    builder = StreamsBuilder()
+    group, stats = builder.stream("in").group_by_key(), {"n": agg.count(), "mean": agg.mean("x")}
+    windowed = group.windowed_by(TimeWindows.of_size_with_no_grace(10))
+    group.aggregate(**stats, materialized="plain")
+    windowed.aggregate(**stats, materialized="windows")
+    windowed.emit_strategy(EmitStrategy.on_window_close()).aggregate(**stats, materialized="closed")
+    group.windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(5)).aggregate(**stats, materialized="sessions")
+    group.aggregate(dict, lambda value, held: held, materialized="by-functions")
+    (sub,) = build_plan(builder.build(), "app").sub_topologies
+    for store in ("plain", "windows", "closed", "sessions"):
+        assert view_of(sub, store)([6, [1299, 6]]) == {"n": 6, "mean": 216.5}
+    assert view_of(sub, "by-functions")({"a": 1}) == {"a": 1}
 
 
 def test_windows_that_never_close_are_known_however_their_name_reads():

@@ -183,9 +183,13 @@ def test_internal_topics_can_be_read() -> None:
         assert driver.create_output_topic("test-counts-changelog").queue_size == 1
 
 
-def test_topics_of_another_program_are_known_after_its_start() -> None:
+@pytest.mark.parametrize("by_keyword", [True, False])
+def test_topics_of_another_program_are_known_after_its_start(by_keyword: bool) -> None:
     with TopologyTestDriver(copy()) as driver:
-        driver.restart(topology=copy(sink="other"))
+        if by_keyword:
+            driver.restart(topology=copy(sink="other"))
+        else:
+            driver.restart(copy(sink="other"))
         driver.create_input_topic("in").pipe_input("v")
         assert driver.create_output_topic("other").read_value() == "v"
 
