@@ -23,8 +23,9 @@ from streams.checkpoint.files import LocalFiles, is_local
 from streams.checkpoint.log import confirmed_end
 from streams.errors import TopologyMismatchError
 from streams.topology.change import REFUSED
-from streams.topology.diff import compare_plan
+from streams.topology.diff import compare_plan, unreadable_topics
 from streams.topology.graph import InternalTopic
+from streams.topology.manifest import plan_manifest
 from streams.topology.plan import Plan
 
 
@@ -62,6 +63,7 @@ def check_may_continue(application: Application, admin: KafkaAdmin, log: MarkerL
     kept = own_manifest(config)
     if kept is not None and _has_committed(kept, config.application_id, admin):
         check_program(application.plan, kept)
+        check_readable(application, kept, admin)
         check_all_read(application, kept, admin)
 
 
@@ -118,6 +120,22 @@ def check_program(plan: Plan, kept: Mapping[str, Any]) -> None:
         raise TopologyMismatchError(
             f"the state of {plan.application_id} was written by another topology, described in topology.json in the checkpoint's "
             f"folder: {said}. {REFUSED}. Nothing was written. `streams diff` shows all differences."
+        )
+
+
+def check_readable(application: Application, kept: Mapping[str, Any], admin: KafkaAdmin) -> None:
+    """Checks that the program can read the records that wait in its repartition topics.
+
+    Raises:
+        TopologyMismatchError: Their fields are not those that it needs.
+    """
+    app = application.config.application_id
+    changed = unreadable_topics(kept, plan_manifest(application.plan, sorted(kept["sub_topologies"])))
+    topics = {f"{app}-{name}": why for name, why in changed.items()}
+    if waiting := sorted(application.unread(admin, topics)):
+        raise TopologyMismatchError(
+            f"{waiting[0]}: the old program of {app} has written records there that this one cannot read: {topics[waiting[0]]}. "
+            f"Nothing was written. Give a new field a default, or let the old program run until its lag is 0, then start this one."
         )
 
 

@@ -15,6 +15,7 @@ from streams.cli.output import print_json
 from streams.cli.settings import AsJson, Target
 from streams.cli.target import load_topology
 from streams.errors import ConfigError
+from streams.topology.change import REFUSED
 from streams.topology.diff import Severity, TopologyChange, compare, worst
 from streams.wording import counted
 
@@ -54,9 +55,12 @@ def _print(changes: Sequence[TopologyChange], verdict: Severity) -> None:
     console = Console()
     for change in changes:
         console.print(f"[{_COLOURS[change.severity]}]{change.severity.value:>15}[/]  ", end="")
-        text = f"{change.where}: {change.what} {change.says}."
+        # What a refusal means is the same for all changes, and comes once, at the end.
+        text = f"{change.where}: {change.what} {change.says.removesuffix(f'. {REFUSED}')}."
         console.print(text, markup=False, highlight=False, soft_wrap=True)
     count = counted(len(changes), "change") if changes else "no changes"
+    if any(change.refused and not change.depends for change in changes):
+        console.print(f"{REFUSED}.", highlight=False, soft_wrap=True)
     console.print(f"{count}: {verdict.value}; {_engine(changes)}", highlight=False)
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import orjson
 import typing_extensions
 from pydantic import BaseModel, PydanticUserError, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import SchemaValidator, ValidationError, to_jsonable_python
 
 from streams.errors import TopologyError
@@ -76,6 +77,28 @@ class TypedJson:
     def explained(error: Exception) -> str:
         """Why a value has another shape."""
         return wrong_shape(error)
+
+
+def schema_of(kind: Any) -> dict[str, Any] | None:
+    """The JSON Schema of the values that are read as a type; None if functions of the type get the values first.
+
+    Raises the errors of pydantic or msgspec for a type that has none.
+    """
+    if _has_structs(kind):
+        found: dict[str, Any] = _msgspec().json.schema(kind)
+        return found
+    schema = TypeAdapter(_readable(kind)).core_schema
+    return None if _changes_input(schema) else GenerateJsonSchema().generate(_named_tuples_from_objects(schema))
+
+
+def _changes_input(schema: Any) -> bool:
+    """Whether a validator of the user's may take what the fields alone do not."""
+    if isinstance(schema, list):
+        return any(map(_changes_input, schema))
+    if not isinstance(schema, dict):
+        return False
+    early = ("function-before", "function-wrap", "function-plain")
+    return schema.get("type") in early or any(map(_changes_input, schema.values()))
 
 
 def default(value: Any) -> Any:

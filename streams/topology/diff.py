@@ -17,7 +17,7 @@ from typing import Any
 
 from streams.errors import TopologyError
 from streams.topology.change import Severity, TopologyChange, differences, refused, safe, worst, worst_first
-from streams.topology.diff_stores import changed_store, missing_store
+from streams.topology.diff_stores import changed_store, missing_store, unreadable_fields
 from streams.topology.graph import Graph
 from streams.topology.manifest import FORMAT, Manifest, plan_manifest
 from streams.topology.plan import Plan, plan_alone
@@ -169,6 +169,19 @@ def _repartition_topics(old: Mapping[str, Any], now: Manifest) -> Iterator[Topol
             said = f"asks for {after[name] or 'as many as tasks'} partitions instead of {partitions or 'as many as tasks'}, "
             said += "and the engine refuses to start if the topic that exists has another number: its keys would move. Name it anew"
             yield TopologyChange(Severity.NEEDS_MIGRATION, "topics", what, said, refused=True, depends=True)
+    for name, why in unreadable_topics(old, now).items():
+        said = f"holds records that this program cannot read ({why}), and as long as any of them is unread, the engine refuses to "
+        said += "start. Give a new field a default, or let the old program run until its lag is 0, then stop it"
+        yield TopologyChange(
+            Severity.NEEDS_MIGRATION, "topics", f"repartition topic '{name}'", said, refused=True, depends=True
+        )
+
+
+def unreadable_topics(old: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
+    """Repartition topics of both programs -> why the new one cannot read typed records of the old one."""
+    before, after = old.get("topic_fields", {}), now.get("topic_fields", {})
+    found = {name: unreadable_fields(before[name], after[name]) for name in before if name in after}
+    return {name: why for name, why in found.items() if why}
 
 
 def _global_tables(old: Mapping[str, Any], now: Manifest) -> Iterator[TopologyChange]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from streams.serdes.json_fields import unreadable
 from streams.topology.change import REFUSED, Severity, TopologyChange, differences, refused, safe
 
 _ALIKE = ("kind", "key_serde", "value_serde", "retain_duplicates")
@@ -19,6 +20,9 @@ def changed_store(where: str, name: str, old: Mapping[str, Any], new: Mapping[st
             said = f"holds bytes of another {part}: {old[part]} before, {new[part]} now. "
             said += (hint if part == "value_serde" else "") + REFUSED
             yield TopologyChange(Severity.NEEDS_MIGRATION, where, what, said, refused=True)
+    if why := unreadable_fields(old.get("fields", {}), new.get("fields", {})):
+        cure = "Give a new field a default, or convert old values with VersionedSerde"
+        yield refused(where, what, f"holds rows that this program cannot read: {why}. {cure}")
     if old["retention_ms"] != new["retention_ms"]:
         yield _retention(where, what, old["retention_ms"], new["retention_ms"])
     if old["logged"] != new["logged"]:
@@ -35,6 +39,17 @@ def changed_store(where: str, name: str, old: Mapping[str, Any], new: Mapping[st
     if old["changelog_config"] != new["changelog_config"]:
         said = f"asks for other settings of its changelog ({differences(old['changelog_config'], new['changelog_config'])}); "
         yield safe(where, what, said + "a topic that exists keeps its own")
+
+
+def unreadable_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """What of typed keys and values the new program cannot read; empty if it can, or if the old description has no fields.
+
+    Args:
+        old: The fields of the old program's `key` and `value`, where they are known.
+        new: The same of the new program.
+    """
+    found = {part: unreadable(old[part], new[part]) for part in ("key", "value") if part in old and part in new}
+    return "; ".join(f"of {part}s, {one}" for part, why in found.items() for one in why)
 
 
 def _retention(where: str, what: str, old: int | None, new: int | None) -> TopologyChange:

@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 import orjson
 
 from streams.serdes.base import serde_identity
-from streams.topology.graph import Graph, ProcessorNode, SinkNode, SourceNode, StoreNode
+from streams.serdes.json_fields import fields_of
+from streams.topology.graph import Graph, InternalTopic, ProcessorNode, SinkNode, SourceNode, StoreNode
 from streams.topology.hashing import nearest_lasting, topology_hash
 from streams.topology.plan import Plan, SubTopology, plan_alone
 from streams.topology.planning.sub_topologies import sub_topology_name
@@ -42,7 +43,8 @@ def plan_manifest(plan: Plan, known: Sequence[str] | None = None) -> Manifest:
 
     A sub-topology holds `hash` (of its structure, without the application's id), `sources` (name -> topics), `operators`
     (stateful ones: kind, stores, parameters, inputs), `stateless` (name -> kind), `sinks` (name -> topic; None:
-    chosen by the record) and `stores` (name -> kind, serdes, retention in ms, ...).
+    chosen by the record) and `stores` (name -> kind, serdes, fields of typed values, retention in ms, ...). `topic_fields` has
+    the fields of the records in repartition topics.
 
     Args:
         plan: The planned program.
@@ -55,9 +57,21 @@ def plan_manifest(plan: Plan, known: Sequence[str] | None = None) -> Manifest:
             _name(topology, sub, known): _sub_topology(topology, list(sub.nodes)) for sub in plan.sub_topologies
         },
         "repartition_topics": {str(topic): topic.partitions for topic in topology.internal_topics()},
+        **({"topic_fields": topics} if (topics := _topic_fields(topology)) else {}),
         "global_tables": {name: str(table.source.topics[0]) for name, table in topology.global_tables.items()},
         **({"lake_sinks": lakes} if (lakes := _lake_sinks(topology)) else {}),
     }
+
+
+def _topic_fields(topology: Graph) -> Manifest:
+    """The fields of the typed records that are on their way within the application."""
+    found = {
+        str(topic): _fields(source)
+        for source in topology.sources()
+        for topic in source.topics
+        if isinstance(topic, InternalTopic)
+    }
+    return {name: fields["fields"] for name, fields in found.items() if fields}
 
 
 def _lake_sinks(topology: Graph) -> Manifest:
@@ -123,4 +137,12 @@ def _store(store: StoreNode) -> Manifest:
         "persistent": spec.persistent,
         "logged": spec.logged,
         "changelog_config": dict(spec.changelog_config),
+        **_fields(store),
     }
+
+
+def _fields(rows: StoreNode | SourceNode) -> Manifest:
+    """The fields of typed keys and values, which are not part of a serde's identity."""
+    found = {"key": fields_of(rows.key_serde), "value": fields_of(rows.value_serde)}
+    known = {name: fields for name, fields in found.items() if fields is not None}
+    return {"fields": known} if known else {}

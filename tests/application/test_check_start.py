@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import orjson
 import pytest
 
 from state.errors import ChangelogMismatchError, CheckpointMismatchError
-from streams import Consumed, Materialized, Repartitioned, StreamsBuilder
+from streams import Consumed, JsonSerde, Materialized, Repartitioned, StreamsBuilder
 from streams.application.check_start import check_start
 from streams.application.dead_letters.topic import check_dead_letter_topic
 from streams.application.prepare import Application, plan_application
@@ -101,6 +102,44 @@ def test_a_program_of_another_structure_is_refused(what: str, tmp_path: Path) ->
         start(after, kafka, config)
     assert (kafka.topics, files(tmp_path)) == (topics, kept), "nothing was written"
     run(before, kafka, config)
+
+
+@dataclass
+class Order:
+    id: int
+
+
+@dataclass
+class OrderWithCurrency:
+    id: int
+    currency: str
+
+
+def test_values_that_the_program_could_not_read_are_refused_by_their_field(tmp_path: Path) -> None:
+    def table(kind: type[Any]) -> Program:
+        return lambda b: b.table("in", Consumed(value_serde=JsonSerde(kind)), Materialized("orders"))
+
+    kafka, config = cluster(), settings(tmp_path)
+    run(table(Order), kafka, config)
+    topics, kept = dict(kafka.topics), files(tmp_path)
+    with pytest.raises(TopologyMismatchError, match=r"store 'orders' holds rows .* the field 'currency' is required"):
+        start(table(OrderWithCurrency), kafka, config)
+    assert (kafka.topics, files(tmp_path)) == (topics, kept), "nothing was written"
+
+
+def test_records_of_another_type_that_still_wait_are_refused_until_they_are_read(tmp_path: Path) -> None:
+    def through(kind: type[Any]) -> Program:
+        named = Repartitioned(name="r", value_serde=JsonSerde(kind))
+        return lambda b: b.stream("in").repartition(named).to("out")
+
+    kafka, config = cluster().put("app-r-repartition", b"row"), settings(tmp_path)
+    run(through(Order), kafka, config)
+    with pytest.raises(
+        TopologyMismatchError, match=r"app-r-repartition: the old program .* field 'currency' is required"
+    ):
+        start(through(OrderWithCurrency), kafka, config)
+    kafka.groups["app"] = {("app-r-repartition", 0): 1}
+    start(through(OrderWithCurrency), kafka, config)
 
 
 def test_every_refusal_says_what_to_do(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ def test_a_renamed_store_is_reported(old: Path) -> None:
     assert "loses state  lines: store 'words' is gone" in result.output
     assert "Materialized(name='words')" in result.output
     assert result.output.strip().endswith("changes: loses state; the engine refuses to start")
+    assert result.output.count("The engine refuses to start") == 1
 
 
 def test_the_result_is_json_for_programs(old: Path) -> None:

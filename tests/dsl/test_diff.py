@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
 
+import msgspec
 import pytest
+import typing_extensions
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from streams import (
     Consumed,
@@ -214,3 +220,128 @@ def test_descriptions_know_no_application_and_are_stable():
 def test_what_is_no_description_is_refused(old):
     with pytest.raises(TopologyError, match="streams describe --format json"):
         compare(old, build(base))
+
+
+@dataclass
+class First:
+    id: int
+    at: str
+    note: str = ""
+
+
+@dataclass
+class More(First):
+    currency: str = "EUR"
+
+
+@dataclass
+class Needs:
+    id: int
+    currency: str
+    at: str
+    note: str = ""
+
+
+@dataclass
+class Other:
+    id: str
+    at: datetime
+
+
+class Filled(BaseModel):
+    id: int
+    currency: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def fill(cls, found: Any) -> Any:
+        return {"currency": "EUR", **found}
+
+
+class Row(NamedTuple):
+    id: int
+
+
+class LongerRow(NamedTuple):
+    id: int
+    more: int
+
+
+class Record(msgspec.Struct):
+    id: int
+    inner: list[Record] = msgspec.field(default_factory=list)
+
+
+class OtherRecord(msgspec.Struct):
+    id: int
+    name: str
+    inner: list[OtherRecord] = msgspec.field(default_factory=list)
+
+
+class Entry(typing_extensions.TypedDict):
+    id: int
+
+
+class LongerEntry(Entry):
+    name: str
+    maybe: typing_extensions.NotRequired[int]
+
+
+class Closed(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    id: int
+
+
+READABLE = [
+    (First, First),
+    (First, More),
+    (More, First),
+    (First, None),
+    (None, Needs),
+    (First, Filled),
+    (int, float),
+    (int | None, int),
+]
+UNREADABLE: list[tuple[Any, Any, list[str]]] = [
+    (First, Needs, ["the field 'currency' is required, and they have none"]),
+    (First, Other, ["the field 'id' was integer and is string", "the field 'at' was string and is date-time"]),
+    (list[First], list[Needs], ["the field '[].currency' is required, and they have none"]),
+    (dict[str, First], dict[str, Needs], ["the field '*.currency' is required, and they have none"]),
+    (Row, LongerRow, ["the field 'more' is required, and they have none"]),
+    (Record, OtherRecord, ["the field 'name' is required, and they have none"]),
+    (Entry, LongerEntry, ["the field 'name' is required, and they have none"]),
+    (First, Closed, ["the field 'at' is gone, and the type takes no further fields"]),
+    (Literal["a", "b"], Literal["a"], ["the value was one of ['a', 'b'] and is one of ['a']"]),
+]
+
+
+def typed(kind):
+    return lambda builder: totals(builder, value_serde=JsonSerde(kind))
+
+
+@pytest.mark.parametrize(("before", "after"), READABLE)
+def test_a_type_whose_values_can_be_read_as_another_one_is_no_change(before, after):
+    assert compare(manifest(build(typed(before))), build(typed(after))) == []
+
+
+@pytest.mark.parametrize(("before", "after", "said"), UNREADABLE)
+def test_rows_that_the_new_type_cannot_read_are_reported_with_their_field(before, after, said):
+    (change,) = compare(manifest(build(typed(before))), build(typed(after)))
+    assert (change.refused, change.what) == (True, "store 't'")
+    assert change.says.startswith("holds rows that this program cannot read: of values, ")
+    assert all(part in change.says for part in said)
+
+
+def test_records_that_wait_in_a_repartition_topic_are_compared_too():
+    def through(kind):
+        return lambda b: b.stream("in").repartition(Repartitioned(name="r", value_serde=JsonSerde(kind))).to("out")
+
+    (change,) = compare(manifest(build(through(First))), build(through(Needs)))
+    assert (change.refused, change.depends, change.what) == (True, True, "repartition topic 'r-repartition'")
+    assert "of values, the field 'currency' is required" in change.says
+
+
+def test_a_description_without_fields_is_compared_without_them():
+    old = manifest(build(typed(First)))
+    del old["sub_topologies"]["in"]["stores"]["t"]["fields"]
+    assert compare(old, build(typed(Needs))) == []
