@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from state.errors import KafkaClientError
-from state.kafka.admin import KafkaAdmin
+from state.kafka.admin import LateAdmin
 from state.kafka.config import QUIET, ClientConfig
 from streams.logs.events import Events
 from streams.logs.kinds import BROKER_AWAY, BROKER_BACK
@@ -33,6 +33,7 @@ class BrokerWatch:
         servers: The brokers' addresses, for messages.
         clock: A monotonic clock, in seconds.
         tell: Called with a sentence while the brokers do not answer, and with None once they do.
+        close: Ends the probe: called by the thread that asks, when it has asked for the last time.
 
     Attributes:
         answers: Whether the brokers answered the last request; None: none was sent since the last `doubt`.
@@ -45,7 +46,9 @@ class BrokerWatch:
         servers: str,
         clock: Callable[[], float] = time.monotonic,
         tell: Callable[[str | None], object] = lambda why: None,
+        close: Callable[[], object] = lambda: None,
     ) -> None:
+        self._close = close
         self._tell = tell
         self._probe = probe
         self._events = events
@@ -113,19 +116,20 @@ class BrokerWatch:
         self._closed.set()
 
     def _run(self) -> None:
-        while not self._closed.wait(_LOOK_S):
-            if self.due():
-                self.look()
+        try:
+            while not self._closed.wait(_LOOK_S):
+                if self.due():
+                    self.look()
+        finally:
+            self._close()
 
 
-def probe_of(config: ClientConfig, topics: Sequence[str]) -> Callable[[], object]:
-    """A probe that asks for the end offsets of topics, with a short timeout and without the client's own log lines."""
-    admin: list[KafkaAdmin] = []
+def probe_of(config: ClientConfig, topics: Sequence[str]) -> tuple[Callable[[], object], Callable[[], None]]:
+    """A probe that asks for the end offsets of topics, with a short timeout and no log lines of the client; and what ends it."""
+    admin = LateAdmin({**QUIET, **config}, _REQUEST_S)
 
     def probe() -> object:
-        if not admin:
-            admin.append(KafkaAdmin({**QUIET, **config}, timeout_s=_REQUEST_S))
-        found = admin[0].describe_topics(topics)
-        return admin[0].end_offsets([(name, p) for name, info in found.items() for p in range(info.partitions)])
+        found = admin().describe_topics(topics)
+        return admin().end_offsets([(name, p) for name, info in found.items() for p in range(info.partitions)])
 
-    return probe
+    return probe, admin.close

@@ -96,8 +96,8 @@ class StreamsApplication:
         self._dead_letters = DeadLetterEvents(self.events, config.dead_letter_topic)
         if config.logs.json:
             self.progress.metrics.listen(log_steps)
-        self._read_pauses = pauses_reader(config)
-        self._pauses = PauseEvents(config.application_id, self.events, self._read_pauses)
+        self._read_pauses, close_reader = pauses_reader(config)
+        self._pauses = PauseEvents(config.application_id, self.events, self._read_pauses, close_reader)
         self._on_running = on_running
         self._stop = threading.Event()
         self._gates: dict[str, StopGate] = {}
@@ -197,13 +197,15 @@ class StreamsApplication:
             self._first = Preflight(application, files, admin, self.progress.say).run()
         topics = sorted({topic for prepared in application.subs for topic in prepared.sub.topics})
         servers = self.config.client["bootstrap.servers"]
+        probe, close_probe = probe_of(self.config.client, topics)
         with (
             suppress(_StopRequestedError),
             BrokerWatch(
-                probe_of(self.config.client, topics),
+                probe,
                 self.events,
                 servers,
                 tell=partial(self.progress.metrics.obstacle, "broker"),
+                close=close_probe,
             ) as self._watch,
             self._pauses,
             restore_reports(spark, self.config, self.progress.metrics) as reports,

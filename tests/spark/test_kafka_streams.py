@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
+import pytest
+
+from state.kafka.admin import KafkaAdmin, LateAdmin
 from streams import BytesSerde, KafkaStreams, StreamsBuilder
+from streams.spark import broker_watch
+from streams.spark.reports import pause_events
 from tests.spark.harness import Harness, Sent
 
 WAIT_S = 120.0
@@ -36,3 +42,36 @@ def test_an_application_runs_in_the_background_until_it_is_stopped(harness: Harn
     assert [(record.key, record.value) for record in harness.read(target)] == [(b"a", b"1")]
     # The session that was given goes on.
     assert harness.spark.range(1).count() == 1
+
+
+def librdkafkas_threads() -> list[str]:
+    """The names of the threads of clients that are open in this process."""
+    names = [task.joinpath("comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+    return sorted(name for name in names if name.startswith("rdk:"))
+
+
+def test_an_application_that_has_ended_leaves_no_client_and_no_thread(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = harness.topic("in"), harness.topic("out")
+    harness.send(source, [Sent(b"a", b"1", 5)])
+    monkeypatch.setattr(pause_events, "LOOK_S", 0.01)
+    monkeypatch.setattr(broker_watch, "_LOOK_S", 0.01)
+    opened: list[KafkaAdmin] = []
+    late = LateAdmin.__call__
+    monkeypatch.setattr(LateAdmin, "__call__", lambda one: opened.append(late(one)) or opened[-1])
+    ended: list[KafkaStreams] = []
+    left = []
+    for _ in range(3):
+        builder = StreamsBuilder(default_key_serde=BytesSerde(), default_value_serde=BytesSerde())
+        builder.stream(source).to(target)
+        # Still referred to afterwards, as in a notebook: nothing is left to the collection of garbage.
+        ended.append(KafkaStreams(builder.build(), harness.config()).start(harness.spark))
+        ended[-1].await_termination()
+        for thread in threading.enumerate():
+            if thread.name in ("broker-watch", "pause-events", "streams-instance", "restore-reports"):
+                thread.join(WAIT_S)
+        left.append(librdkafkas_threads())
+    assert len(set(map(id, opened))) >= 6, "both watches have asked in each run"
+    # What the first one leaves is shared by all of this process: one admin client for a cluster.
+    assert left[1] == left[2] == left[0]

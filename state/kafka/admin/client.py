@@ -7,6 +7,7 @@ otherwise; creating a topic returns when every partition has a leader, so that t
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Mapping
 
@@ -248,3 +249,31 @@ class KafkaAdmin:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class LateAdmin:
+    """An admin client that is opened when it is first needed, for requests now and then. Thread-safe.
+
+    Args:
+        config: The user's client properties.
+        timeout_s: Seconds that one request may take.
+    """
+
+    def __init__(self, config: ClientConfig, timeout_s: float) -> None:
+        self._config, self._timeout_s = config, timeout_s
+        self._lock = threading.Lock()
+        self._admin: KafkaAdmin | None = None
+
+    def __call__(self) -> KafkaAdmin:
+        """The client."""
+        with self._lock:
+            if self._admin is None:
+                self._admin = KafkaAdmin(self._config, timeout_s=self._timeout_s)
+            return self._admin
+
+    def close(self) -> None:
+        """Closes the client, if there is one. The caller knows that nobody is asking it anything."""
+        with self._lock:
+            if self._admin is not None:
+                self._admin.close()
+            self._admin = None

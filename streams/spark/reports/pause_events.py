@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 from state.errors import StreamsError
-from state.kafka.admin import KafkaAdmin
+from state.kafka.admin import LateAdmin
 from state.kafka.config import QUIET
 from streams.config import StreamsConfig
 from streams.logs.events import Events
@@ -28,9 +28,17 @@ class PauseEvents:
         application_id: The application.
         events: Its events.
         read: Reads the pauses.
+        close: Ends `read`: called by the thread that looks, when it has looked for the last time.
     """
 
-    def __init__(self, application_id: str, events: Events, read: Callable[[], Pauses]) -> None:
+    def __init__(
+        self,
+        application_id: str,
+        events: Events,
+        read: Callable[[], Pauses],
+        close: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._close = close
         self._application_id = application_id
         self._events = events
         self._read = read
@@ -65,22 +73,25 @@ class PauseEvents:
                 self.take(self._read())
             except StreamsError as error:
                 log.debug("pauses could not be looked up: %s", error)
+        self._close()
 
     @staticmethod
     def _named(name: str) -> tuple[str, str | None]:
         return ("the application", None) if name == WHOLE else (f"the sub-topology {name}", name)
 
 
-def pauses_reader(config: StreamsConfig) -> Callable[[], Pauses]:
-    """Reads an application's pauses, with one connection for all calls, whichever thread they come from."""
-    admin: list[KafkaAdmin] = []
+def pauses_reader(config: StreamsConfig) -> tuple[Callable[[], Pauses], Callable[[], None]]:
+    """Reads an application's pauses, with one connection for all calls, whichever thread they come from; and what closes it."""
+    admin = LateAdmin({**QUIET, **config.client}, _REQUEST_S)
     lock = threading.Lock()
 
     def read() -> Pauses:
         # Readers of a topic are shared within the process, and each serves one thread at a time.
         with lock:
-            if not admin:
-                admin.append(KafkaAdmin({**QUIET, **config.client}, timeout_s=_REQUEST_S))
-            return read_pauses(LiveLog(config.client, admin[0]), config.application_id)
+            return read_pauses(LiveLog(config.client, admin()), config.application_id)
 
-    return read
+    def close() -> None:
+        with lock:
+            admin.close()
+
+    return read, close
