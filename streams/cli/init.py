@@ -32,5 +32,6 @@ def init(
     folder.mkdir(parents=True, exist_ok=True)
     for file, text in FILES.items():
         (folder / file).write_text(text.replace("APPLICATION", name), encoding="utf-8")
-    typer.echo(f"made {folder}: {', '.join(FILES)}")
-    typer.echo(f"next: cd {folder}, then pytest; its README.md says how to run it")
+    typer.echo(f"{name}: {', '.join(FILES)} written to {folder.absolute()}")
+    steps = "pytest (pip install pytest, if it is missing); README.md says how to run the application"
+    typer.echo(f"next: {steps}" if folder.samefile(".") else f"next: cd {folder}, then {steps}")

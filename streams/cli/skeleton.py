@@ -25,6 +25,12 @@ def build() -> Topology:
         .to("visits-by-minute")
     )
     return builder.build()
+
+
+if __name__ == "__main__":
+    from streams.cli.run import run_main
+
+    run_main(build, "APPLICATION")
 '''
 
 _TEST = '''\
@@ -67,7 +73,7 @@ application_id = "APPLICATION"
 _README = """\
 # APPLICATION
 
-`app.py` has the topology, `test_app.py` its test (`pytest`), `streams.toml` the settings.
+`app.py` has the topology, `test_app.py` its test (`pip install pytest`, then `pytest`), `streams.toml` the settings.
 
 Run it on this machine; only Java is needed besides:
 
@@ -82,8 +88,9 @@ streams status app.py -c streams.toml
 streams broker stop
 ```
 
-Without `--available-now` it runs until Ctrl-C. `streams check app.py` looks for what will hurt later, `streams describe app.py`
-shows the topology.
+Without `--available-now` it runs until Ctrl-C. The first run on a machine compiles for half a minute before it reads anything.
+`python app.py` and `spark-submit app.py` take the options of `streams run`, too. `streams check app.py` looks for what will
+hurt later, `streams describe app.py` shows the topology.
 """
 
 FILES: Mapping[str, str] = {"app.py": _APP, "test_app.py": _TEST, "streams.toml": _SETTINGS, "README.md": _README}

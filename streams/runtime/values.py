@@ -14,6 +14,7 @@ import io
 import pickle
 import sys
 import uuid
+from types import CodeType
 from typing import Any
 
 import cloudpickle
@@ -118,7 +119,18 @@ def _can_be_imported(kind: type) -> bool:
     return found is kind
 
 
-class _JobPickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Keeps the names of files in code that is sent by value: error messages show the user's line."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Called for all but plain values. From 3.1.3 on, cloudpickle replaces the name of a code object's file."""
+        if isinstance(obj, CodeType):
+            kind, arguments = self.dispatch_table[CodeType](obj)
+            return kind, tuple(obj.co_filename if one == "<dynamic-code>" else one for one in arguments)
+        return super().reducer_override(obj)
+
+
+class _JobPickler(_Pickler):
     """Assigns an id to each class that it writes by value."""
 
     def __init__(self, file: io.BytesIO, protocol: int) -> None:
@@ -134,7 +146,7 @@ class _JobPickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj)
 
 
-class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _ValuePickler(_Pickler):
     """Writes the id of a class that the job has brought along; other objects as cloudpickle does."""
 
     def reducer_override(self, obj: Any) -> Any:

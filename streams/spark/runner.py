@@ -15,6 +15,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from state.kafka.admin import KafkaAdmin
 from state.kafka.patience import Patience
+from state.machine_cache import kernels_compiled
 from state.secrets import mask
 from streams.application.preflight import Preflight
 from streams.application.prepare import Application, PreparedSub
@@ -158,7 +159,10 @@ class StreamsApplication:
 
     def _run_on_spark(self, session: SparkSession | None, application: Application, counts: dict[str, int]) -> None:
         if session is None:
-            self.progress.say("starting Spark …")
+            first = (
+                "" if kernels_compiled() else ", and compiling kernels: half a minute at the first run on this machine"
+            )
+            self.progress.say(f"starting Spark{first} …")
         spark = session or self._start_session()
         start_workers(spark)
         try:

@@ -37,6 +37,21 @@ def test_a_new_project_has_nothing_to_complain_of(streams) -> None:
     )
 
 
+def test_the_program_of_a_new_project_is_a_command_of_its_own(streams, tmp_path: Path) -> None:
+    streams("init", "shop")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "app.py", "--base-dir", "/dev/null/nowhere", "-b", "127.0.0.1:1"]
+    done = subprocess.run(command, cwd=tmp_path / "shop", env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+
+
+def test_a_project_in_the_present_folder_needs_no_change_of_folder(streams, tmp_path: Path) -> None:
+    made = streams("init", ".")
+    assert f"{tmp_path.name}: app.py" in made.output
+    assert "cd ." not in made.output
+    assert "next: cd shop, then pytest" in streams("init", "shop").output
+
+
 @pytest.mark.parametrize(("folder", "said"), [("shop", "shop has app.py already"), ("my shop", "cannot be one")])
 def test_a_project_that_cannot_be_created_is_refused_with_the_reason(
     streams, tmp_path: Path, folder: str, said: str

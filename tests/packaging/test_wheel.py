@@ -80,6 +80,22 @@ def test_a_topology_runs_from_the_wheel(python: Path, tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("['1', '2']\n", "")
 
 
+def test_a_packed_environment_needs_no_activation_for_its_python(python: Path, wheel: Path, tmp_path: Path) -> None:
+    """As docs/deployment.md says: by `bin/python -m streams` as it is, by `streams` once it is activated."""
+    packed, there = tmp_path / "environment.tar.gz", tmp_path / "opt"
+    environment = python.parents[1]
+    # venv-pack refuses an environment with packages elsewhere.
+    (dependencies,) = environment.rglob("dependencies.pth")
+    dependencies.rename(tmp_path / "dependencies.pth")
+    pytest.importorskip("venv_pack").pack(prefix=str(environment), output=str(packed))
+    shutil.unpack_archive(packed, there)
+    shutil.copy(tmp_path / "dependencies.pth", there / dependencies.relative_to(environment))
+    (tmp_path / "dependencies.pth").rename(dependencies)
+    said = f"streams-on-spark {wheel.name.split('-')[1]}\n"
+    assert run(tmp_path, there / "bin" / "python", "-m", "streams", "--version").stdout == said
+    assert run(tmp_path, "bash", "-c", f". {there}/bin/activate && streams --version").stdout == said
+
+
 def test_the_wheel_does_not_bring_the_examples(python: Path, tmp_path: Path) -> None:
     assert "No module named 'topologies'" in run(tmp_path, python, "-c", "import streams, topologies").stderr
 

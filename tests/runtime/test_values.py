@@ -8,12 +8,14 @@ import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
+import cloudpickle
 import pytest
 
 from streams import Materialized, RecordError, StreamsBuilder, TopologyError, ValueNotPicklableError
-from streams.runtime.values import dump_job, dump_value, load_value
+from streams.runtime.values import dump_job, dump_value, load_job, load_value
 from streams.testing import TopologyTestDriver
 
 SCRIPT = Path(__file__).with_name("own_classes.py")
@@ -111,3 +113,24 @@ class Unreadable:
 
     def __getstate__(self) -> Any:
         return {"at": 1}
+
+
+def test_code_that_is_sent_by_value_keeps_its_file_whatever_cloudpickle_does(monkeypatch):
+    """cloudpickle 3.1.3 writes `<dynamic-code>` in place of the file, which error messages name."""
+    table, at = cloudpickle.Pickler.dispatch_table, CodeType
+    kept = table[at]
+
+    def renamed(code):
+        kind, arguments = kept(code)
+        return kind, tuple("<dynamic-code>" if one == code.co_filename else one for one in arguments)
+
+    monkeypatch.setitem(table.maps[0], at, renamed)
+    namespace = {"__name__": "__main__"}
+    exec(compile("def outer(x):\n    return [(lambda: x)() for _ in 'a']\n", "/home/me/app.py", "exec"), namespace)
+    outer = namespace["outer"]
+    assert cloudpickle.loads(cloudpickle.dumps(outer)).__code__.co_filename == "<dynamic-code>"
+    back = load_job(dump_job(outer))
+    assert back(5) == [5]
+    codes = [back.__code__, *(one for one in back.__code__.co_consts if isinstance(one, CodeType))]
+    assert {code.co_filename for code in codes} == {"/home/me/app.py"}
+    assert len(codes) > 1

@@ -60,3 +60,9 @@ def test_executors_of_a_cluster_allocate_memory_as_local_processes_do() -> None:
     assert not any(
         "executorEnv" in name for name in session_settings("app", {"spark.master": "local[2]"}, "/checkpoint")
     )
+
+
+def test_javas_code_cache_has_room_for_queries_with_delta() -> None:
+    """The default of 48 MB with one compiler was full after minutes, and Java switched its compiler off."""
+    options = session_settings("app", {"spark.master": "local[2,4]"}, "/checkpoint")["spark.driver.extraJavaOptions"]
+    assert "-XX:ReservedCodeCacheSize=128m" in options.split()

@@ -7,6 +7,7 @@ import zipfile
 import pyarrow as pa
 import pytest
 
+from state import machine_cache
 from state.errors import StateError
 from state.tables.native import library
 from state.tables.native.table import NativeTable
@@ -112,3 +113,15 @@ def test_a_range_whose_rows_together_are_larger_than_the_first_buffers_is_read(t
     assert found.ranges.tolist() == [0] * 30 + [1] * 20
     assert list(zip(found.keys.to_pylist(), found.values.to_pylist(), strict=True)) == rows + rows[10:]
     table.close()
+
+
+def test_whether_kernels_were_compiled_on_this_machine_is_seen_without_numba(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine_cache, "__file__", str(tmp_path / "state" / "machine_cache.py"))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    assert not machine_cache.kernels_compiled()
+    module = tmp_path / "cache" / "tables_1a2b"
+    module.mkdir(parents=True)
+    (module / "block_kernels.sort_rows-23.py27.nbi").touch()
+    assert not machine_cache.kernels_compiled()
+    (module / f"block_kernels.sort_rows-23.py{sys.version_info.major}{sys.version_info.minor}.nbi").touch()
+    assert machine_cache.kernels_compiled()
