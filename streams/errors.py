@@ -7,6 +7,7 @@
     │   └── UnknownNameError         no such method, option or name: what it is called here, or what is most like it
     ├── TopologyMismatchError        the state was written by a program of another structure: run that one, or begin anew
     ├── ResetUnfinishedError         a reset has deleted some of the application's things, and others are still there
+    ├── AlreadyRunningError          another process runs the application: stop it first
     ├── RescaleError                 the number of tasks cannot be changed like this, or not now: nothing was replaced
     ├── RescaleUnfinishedError       a rescale was begun and has not come to its end
     ├── ConfigError                  a setting is wrong: change the configuration
@@ -48,6 +49,7 @@ from state.errors import ErrorKind, StreamsError
 from streams.users_code import calling_line
 
 __all__ = [
+    "AlreadyRunningError",
     "ApplicationFailedError",
     "CallFailedError",
     "ClusterUnreachableError",
@@ -123,6 +125,10 @@ class TopologyMismatchError(StreamsError):
 
 class ResetUnfinishedError(StreamsError):
     """A reset was begun and has not come to its end: running it again finishes it."""
+
+
+class AlreadyRunningError(StreamsError):
+    """Another process runs the application: at most one may, and its state is changed only while it is stopped."""
 
 
 class RescaleError(StreamsError):

@@ -22,7 +22,7 @@ from state.commit.last_marker import MarkerLog
 from state.commit.marker import CommitMarker
 from state.errors import MarkerFormatError
 from state.kafka.topics import TopicInfo
-from streams.application.newest_marker import newest_markers
+from streams.application.markers import newest_markers
 from streams.application.topology_manifest import described_topics
 
 COMMITS, REPARTITION = "-commits", "-repartition"

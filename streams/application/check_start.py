@@ -14,7 +14,7 @@ from state.commit.last_marker import MarkerLog
 from state.errors import ChangelogMismatchError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicPartition
-from streams.application.newest_marker import newest_markers
+from streams.application.markers import newest_markers
 from streams.application.prepare import Application
 from streams.application.rescale.notes import check_no_rescale
 from streams.application.reset_checkpoint import check_no_reset

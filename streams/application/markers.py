@@ -9,13 +9,16 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from state.changelog.topics import commits_topic
-from state.commit.last_marker import read_last_marker
+from state.commit.last_marker import MarkerLog, read_last_marker
 from state.commit.marker import MARKER_KEY, CommitMarker
 from state.commit.protocols import KafkaAccess, Producer
 from state.kafka.topics import TopicPartition
 from streams.checkpoint.compare import SubIdentity
 
 _PARALLEL = 8
+_FIRST_LOOK = 16
+_FURTHER = 32
+"""The newest marker is looked for from the end of the log: before it there may be a day of commits."""
 _Result = TypeVar("_Result")
 
 
@@ -98,3 +101,31 @@ class MarkerAccess:
         tasks: Iterable[int] = range(self._sub.tasks)
         with ThreadPoolExecutor(_PARALLEL, thread_name_prefix="markers") as pool:
             return dict(zip(tasks, pool.map(ask, tasks), strict=True))
+
+
+def newest_marker(log: MarkerLog, commits: TopicPartition) -> CommitMarker | None:
+    """The newest marker in a partition of a commits topic; None if the partition has none.
+
+    Raises:
+        MarkerFormatError: The newest record is not a marker.
+    """
+    begin, end = log.begin_offset(commits), log.end_offsets([commits])[commits]
+    back = _FIRST_LOOK
+    while begin < end:
+        start = max(begin, end - back)
+        found = read_last_marker(log, commits, start)
+        if found is not None:
+            return found.marker
+        if start == begin:
+            return None
+        # This part of the log has only control records of transactions.
+        back *= _FURTHER
+    return None
+
+
+def newest_markers(log: MarkerLog, topic: str, partitions: Iterable[int]) -> Iterator[CommitMarker]:
+    """The newest markers of the tasks that have committed anything."""
+    for partition in partitions:
+        found = newest_marker(log, (topic, partition))
+        if found is not None:
+            yield found

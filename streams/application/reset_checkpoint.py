@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from streams.application.instances import LOCK
 from streams.application.topology_manifest import FILE, local_folder
 from streams.checkpoint.files import LocalFiles
 from streams.checkpoint.log import write_first_batch, write_query_id
@@ -115,7 +116,7 @@ def delete_checkpoint(
     for name, first in start.items():
         write_query_id(files, name, str(uuid.uuid4()))
         write_first_batch(files, name, first)
-    for file in (*folder.glob(f"{Path(FILE).stem}.*.tmp"), folder / FILE, folder / NOTE):
+    for file in (*folder.glob(f"{Path(FILE).stem}.*.tmp"), folder / FILE, folder / LOCK, folder / NOTE):
         file.unlink(missing_ok=True)
     left = sorted(child.name for child in folder.iterdir() if child.name not in start)
     if not left and not start:

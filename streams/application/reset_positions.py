@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from state.commit.last_marker import MarkerLog
 from state.kafka.topics import TopicInfo, TopicPartition
 from streams.application.belongings import REPARTITION, belongings, commits_topics_of
-from streams.application.newest_marker import newest_markers
+from streams.application.markers import newest_markers
 from streams.application.topology_manifest import described_repartitions, local_folder, own_manifest
 from streams.config import StreamsConfig
 from streams.errors import ConfigError

@@ -6,10 +6,12 @@ from typing import Annotated
 
 import typer
 
+from state.changelog.topics import commits_topic
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from streams.application.adopt import Adopter, described
 from streams.application.check_start import check_start
+from streams.application.instances import while_stopped
 from streams.application.positions import GivenPositions
 from streams.application.preflight import Preflight
 from streams.application.prepare import plan_application
@@ -40,7 +42,7 @@ def adopt(
     """Create a new checkpoint from an application's commits, if its own is lost, damaged or rolled back.
 
     No record is lost or processed twice. The old checkpoint is moved aside.
-    The application must not be running.
+    Refused while the application runs.
     """
     program = TopologyTarget.parse(target)
     effective = reachable(application.load(program.application_id()))
@@ -63,5 +65,7 @@ def adopt(
             return
         if not yes:
             typer.confirm("The application must not run now. Make a new checkpoint?", abort=True)
-        for prepared, findings in misfits:
-            adopter.adopt(prepared, findings)
+        commits = [commits_topic(effective.application_id, prepared.sub.name) for prepared in planned.subs]
+        with while_stopped(effective, admin, commits):
+            for prepared, findings in misfits:
+                adopter.adopt(prepared, findings)

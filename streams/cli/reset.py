@@ -11,6 +11,8 @@ import typer
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from state.kafka.rights import RightsProbe
+from streams.application.belongings import commits_topics_of
+from streams.application.instances import while_stopped
 from streams.application.reset import ResetPlan, drop_sink, plan_drop, plan_reset
 from streams.application.reset import reset as reset_application
 from streams.application.reset_positions import start_positions
@@ -132,7 +134,8 @@ def _carry_out(
         typer.confirm("Delete all of this?", abort=True)
     client = plan.config.client
     check_reset_rights(plan.config.application_id, plan.topics.keys(), RightsProbe(client), client)
-    reset_application(plan, admin, say)
+    with while_stopped(plan.config, admin, commits_topics_of(plan.config.application_id, plan.topics)):
+        reset_application(plan, admin, say)
     return True
 
 

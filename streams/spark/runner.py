@@ -13,14 +13,19 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming import StreamingQuery
 
+from state.changelog.topics import commits_topic
+from state.errors import CheckpointMismatchError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.patience import Patience
 from state.machine_cache import kernels_compiled
 from state.secrets import mask
+from streams.application.instances import check_not_running, only_instance, shown_as_running
 from streams.application.preflight import Preflight
 from streams.application.prepare import Application, PreparedSub
 from streams.application.prepare_start import check_places, prepare_start
 from streams.application.query_job import query_job
+from streams.application.topology_manifest import local_folder
+from streams.checkpoint.files import CheckpointFiles
 from streams.config import StreamsConfig
 from streams.logs.errors import tell
 from streams.logs.events import EventListener, Events
@@ -151,7 +156,7 @@ class StreamsApplication:
                 check_delta(session)
         application, counts, pauses = prepare_start(self.topology, self.config, self._tell_created)
         self._pauses.take(pauses)
-        with stopped_by_signals(self._interrupted), self.progress:
+        with only_instance(self.config), stopped_by_signals(self._interrupted), self.progress:
             if self._stop.is_set():
                 return
             with closing(self._queries(application)) as self._planning:
@@ -197,8 +202,9 @@ class StreamsApplication:
 
     def _run_queries(self, spark: SparkSession, application: Application, counts: dict[str, int]) -> None:
         files = checkpoint_files(spark, self.config.checkpoint_dir)
+        commits = [commits_topic(self.config.application_id, prepared.sub.name) for prepared in application.subs]
         with KafkaAdmin(self.config.client) as admin:
-            self._first = Preflight(application, files, admin, self.progress.say).run()
+            self._first = self._checked(application, files, admin, commits)
         topics = sorted({topic for prepared in application.subs for topic in prepared.sub.topics})
         servers = self.config.client["bootstrap.servers"]
         probe, close_probe = probe_of(self.config.client, topics)
@@ -212,6 +218,7 @@ class StreamsApplication:
                 close=close_probe,
             ) as self._watch,
             self._pauses,
+            shown_as_running(self.config, commits),
             restore_reports(spark, self.config, self.progress.metrics) as reports,
         ):
             self._restores = None if reports is None else reports.address
@@ -227,6 +234,23 @@ class StreamsApplication:
                 return
             starts = [partial(self._start, spark, application, prepared, counts) for prepared in application.subs]
             self._await([*ingests, *starts, *lakes])
+
+    def _checked(
+        self, application: Application, files: CheckpointFiles, admin: KafkaAdmin, commits: list[str]
+    ) -> Mapping[str, FirstBatch]:
+        """Where the sub-topologies begin. Where no checkpoint matches, another process may run the application from its own."""
+        where = (
+            "Stop it first (Ctrl-C or SIGTERM). Then start with its checkpoint: this one would use "
+            f"{self.config.checkpoint_dir}"
+        )
+        is_new = not all(files.names(prepared.sub.name) for prepared in application.subs)
+        if is_new or local_folder(self.config.checkpoint_dir) is None:
+            check_not_running(self.config, admin, commits, where)
+        try:
+            return Preflight(application, files, admin, self.progress.say).run()
+        except CheckpointMismatchError:
+            check_not_running(self.config, admin, commits, where)
+            raise
 
     def _run_once(self, spark: SparkSession, application: Application, counts: dict[str, int]) -> None:
         """Processes the existing input: a later sub-topology reads what an earlier one writes, so it starts after that one.

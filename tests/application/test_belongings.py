@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streams import Grouped, Materialized, StreamsBuilder
 from streams.application.belongings import belongings
-from streams.application.newest_marker import newest_marker
+from streams.application.markers import newest_marker
 from streams.topology.manifest import manifest
 from tests.application.cluster import CONTROL, Cluster, marker
 

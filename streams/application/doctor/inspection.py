@@ -14,7 +14,7 @@ from state.commit.marker import CommitMarker
 from state.commit.protocols import KafkaAccess
 from state.errors import CheckpointMismatchError
 from state.kafka.topics import TopicPartition
-from streams.application.newest_marker import newest_marker
+from streams.application.markers import newest_marker
 from streams.application.preflight import Findings, Preflight
 from streams.application.prepare import Application, PreparedSub, plan_application
 from streams.application.transactions import TransactionsAdmin

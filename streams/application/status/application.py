@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from state.changelog.topics import commits_topic
 from state.commit.last_marker import MarkerLog
 from state.kafka.admin import KafkaAdmin, TopicPartition
-from streams.application.newest_marker import newest_markers
+from streams.application.markers import newest_markers
 from streams.application.prepare import Application
 from streams.application.status.lake_sinks import SinkStatus
 from streams.source.pauses import NOTHING, Pauses

@@ -14,6 +14,7 @@ import typer
 from state.changelog.topics import commits_topic
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
+from streams.application.instances import while_stopped
 from streams.application.move_positions import carry_out, plan_moves
 from streams.application.rescale.notes import check_no_rescale
 from streams.application.reset import positions_text, running_signs
@@ -127,8 +128,9 @@ def move_positions(
         return False
     for warning in warnings:
         raise ConfigError(f"{app} may still run: {warning}. Nothing was written. {WAIT}")
-    for move in moves:
-        carry_out(move, files, say)
+    with while_stopped(config, admin, found):
+        for move in moves:
+            carry_out(move, files, say)
     return True
 
 

@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from state.changelog.topics import commits_topic
 from state.kafka.admin import KafkaAdmin
+from streams.application.instances import while_stopped
 from streams.application.rescale.live import LiveRescale
 from streams.application.rescale.states import Handling, UsersChoices
 from streams.application.rescale.sub_rescale import SubRescale
@@ -76,7 +78,9 @@ def rescale(
             say(described(sub))
         done = False
         if rescaler.waiting and not dry_run and (yes or _asked(abort)):
-            rescaler.abort() if abort else rescaler.run()
+            commits = [commits_topic(config.application_id, sub.sub.name) for sub in rescaler.subs]
+            with while_stopped(config, admin, commits):
+                rescaler.abort() if abort else rescaler.run()
             done = True
             if not abort:
                 live.forget_local_state(tasks, say)

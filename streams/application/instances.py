@@ -1,0 +1,188 @@
+"""Which process runs an application: at most one, and others say so.
+
+Two things tell that an application runs, and both end with its process, whatever way it ends:
+
+* a lock on a file in the checkpoint's folder, for processes that share the folder;
+* a member of the application's consumer group, for all others: it takes part in the group, reads nothing and commits nothing.
+  The broker takes a member for dead after `SESSION_MS` without a sign of life.
+
+Neither protects the state, which the protocol of commits does: they only give the right advice.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+
+from state.errors import KafkaClientError
+from state.kafka.admin import KafkaAdmin
+from state.kafka.group_member import GroupMember
+from streams.application.topology_manifest import local_folder
+from streams.broker.locks import file_lock
+from streams.cluster.survey import Survey
+from streams.config import StreamsConfig
+from streams.errors import AlreadyRunningError
+
+log = logging.getLogger(__name__)
+
+LOCK = "running.lock"
+SESSION_MS = 6_000
+"""The shortest time that brokers allow by default (`group.min.session.timeout.ms`)."""
+_GONE_WITHIN_S = SESSION_MS / 1000 + 4
+_LOCK_WITHIN_S = 2.0
+"""A process that ends releases its lock at once; one that was just asked to end may take a moment."""
+_POLL_S = 0.5
+_OURS = "streams-driver"
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A process that runs an application.
+
+    Attributes:
+        host: The name of its host.
+        pid: Its process id there.
+        since: When it began, UTC.
+    """
+
+    host: str
+    pid: int
+    since: str
+
+    @classmethod
+    def this(cls) -> Instance:
+        """This process."""
+        return cls(socket.gethostname(), os.getpid(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+
+    @classmethod
+    def of(cls, text: str) -> Instance | None:
+        """The instance that is named in a client id or a lock file; None: there is none."""
+        found = re.match(rf"{_OURS}/([^/]*)/(\d+)/([^ /]*)", text)
+        return None if found is None else cls(found[1], int(found[2]), found[3])
+
+    @property
+    def client_id(self) -> str:
+        """The name under which it has joined the group."""
+        return f"{_OURS}/{self.host}/{self.pid}/{self.since}"
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}, since {self.since}"
+
+
+@contextmanager
+def only_instance(config: StreamsConfig) -> Iterator[None]:
+    """Keeps other processes from running the application on the same local checkpoint, within the block.
+
+    Raises:
+        AlreadyRunningError: Another process does.
+    """
+    folder = local_folder(config.checkpoint_dir)
+    with ExitStack() as stack:
+        if folder is not None:
+            try:
+                stack.enter_context(file_lock(folder / LOCK, _LOCK_WITHIN_S))
+            except TimeoutError as error:
+                other = Instance.of((folder / LOCK).read_text())
+                raise AlreadyRunningError(
+                    f"another instance of {config.application_id} runs on the same checkpoint, {folder}"
+                    + (f": {other}" if other else "")
+                    + ". Nothing was written. Stop it first, or let it run"
+                ) from error
+            (folder / LOCK).write_text(Instance.this().client_id)
+        yield
+
+
+@contextmanager
+def shown_as_running(config: StreamsConfig, topics: Sequence[str]) -> Iterator[None]:
+    """Lets others see, within the block, that this process runs the application.
+
+    Args:
+        config: The application's settings.
+        topics: Some topics of its own; none of them is read.
+    """
+    ended = threading.Event()
+    thread = threading.Thread(target=_take_part, args=(config, topics, ended), name="streams-instance", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _take_part(config: StreamsConfig, topics: Sequence[str], ended: threading.Event) -> None:
+    client = {**config.client, "client.id": Instance.this().client_id, "session.timeout.ms": str(SESSION_MS)}
+    client["heartbeat.interval.ms"] = str(SESSION_MS // 3)
+    try:
+        with closing(GroupMember(client, config.application_id, topics)) as member:
+            while not ended.is_set():
+                member.poll(_POLL_S)
+    except KafkaClientError as error:
+        log.info("other processes cannot see that %s runs: %s", config.application_id, error)
+
+
+def seen_as_running(application_id: str, client: Mapping[str, str]) -> Instance | None:
+    """The instance that is a member of the application's group; None if there is none, or the brokers do not say."""
+    with suppress(KafkaClientError):
+        for member in Survey(client).group_members(application_id):
+            if found := Instance.of(member):
+                return found
+    return None
+
+
+def check_not_running(
+    config: StreamsConfig,
+    admin: KafkaAdmin,
+    topics: Iterable[str],
+    advice: str = "Stop it first (Ctrl-C or SIGTERM)",
+    sleep: Callable[[float], None] = time.sleep,
+    seen: Callable[[str, Mapping[str, str]], Instance | None] = seen_as_running,
+) -> None:
+    """Refuses to change the state of an application that runs elsewhere.
+
+    A process that was killed counts as running for some seconds, so this waits for as long.
+
+    Args:
+        config: The application's settings.
+        admin: Asks Kafka.
+        topics: Its commits topics.
+        advice: What to do then.
+        sleep: Waits for a number of seconds.
+        seen: See `seen_as_running`.
+
+    Raises:
+        AlreadyRunningError: Another process runs it.
+    """
+    app, waited = config.application_id, 0.0
+    while (other := seen(app, config.client)) is not None and waited < _GONE_WITHIN_S:
+        sleep(1)
+        waited += 1
+    if other is None:
+        return
+    places = [(topic, p) for topic, info in admin.describe_topics(topics).items() for p in range(info.partitions)]
+    newest = max(admin.max_timestamps(places).values(), default=-1)
+    age = (
+        f"its last commit is {max(0, int(time.time()) - newest // 1000)} s old"
+        if newest >= 0
+        else "it has not committed"
+    )
+    raise AlreadyRunningError(f"another instance of {app} is running: {other}; {age}. Nothing was written. {advice}")
+
+
+@contextmanager
+def while_stopped(config: StreamsConfig, admin: KafkaAdmin, topics: Iterable[str]) -> Iterator[None]:
+    """For commands that change an application's state: nobody runs it, and nobody on this checkpoint starts it, within the block.
+
+    Raises:
+        AlreadyRunningError: A process runs it.
+    """
+    with only_instance(config):
+        check_not_running(config, admin, topics)
+        yield
