@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
@@ -16,6 +18,7 @@ from streams.application.rights.needed import needed_rights
 from streams.application.topology_manifest import local_folder, write_manifest
 from streams.cluster.topics import check_reachable
 from streams.config import StreamsConfig
+from streams.errors import ConfigError
 from streams.source.log import LiveLog
 from streams.source.pauses import Pauses, read_pauses
 from streams.topology.topology import Topology
@@ -25,12 +28,27 @@ def check_places(config: StreamsConfig) -> None:
     """Refuses folders that cannot work; asks no broker.
 
     Raises:
-        ConfigError: The folder of snapshots cannot be opened, or a folder belongs to somebody else.
+        ConfigError: The folder of snapshots cannot be opened, or a folder belongs to somebody else or cannot be written.
     """
     open_location(config.snapshot_dir)
-    for folder in (config.state_dir, local_folder(config.checkpoint_dir)):
+    for setting, folder in (("state_dir", config.state_dir), ("checkpoint_dir", local_folder(config.checkpoint_dir))):
         if folder is not None:
             check_owner(folder)
+            _check_writable(config, setting, folder)
+
+
+def _check_writable(config: StreamsConfig, setting: str, folder: Path) -> None:
+    """Writes a file without a name where the folder is or will be: it leaves no trace."""
+    there = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
+    try:
+        tempfile.TemporaryFile(dir=there).close()
+    except OSError as error:
+        base = config.base_dir.absolute()
+        name = f"base_dir ({base})" if base in folder.absolute().parents else setting
+        raise ConfigError(
+            f"{name}: {folder} cannot be used, because {there} refuses files: {error.strerror}. Choose another folder, or let "
+            "this user write there"
+        ) from error
 
 
 def prepare_start(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from streams.broker.errors import BrokerStartError, DataFolderError
+from streams.broker.errors import DataFolderError, PortInUseError
 from streams.broker.guard import Guard
 from streams.broker.locks import file_lock
 from streams.broker.node import DEFAULT_JVM_OPTIONS, JavaSettings, NodeFolder, reap
@@ -207,10 +207,9 @@ class EmbeddedBroker:
             try:
                 self._run(cluster)
                 return
-            except BrokerStartError as error:
+            except PortInUseError:
                 self._forget_new_cluster(cluster)
-                port_lost = "BindException" in str(error) or "Address already in use" in str(error)
-                if not port_lost or self._requested.ports is not None or attempt == _PORT_ATTEMPTS:
+                if self._requested.ports is not None or attempt == _PORT_ATTEMPTS:
                     raise
             except BaseException:
                 self._forget_new_cluster(cluster)

@@ -6,6 +6,7 @@ BrokerError
 ├── JarFetchError      the jars could not be fetched
 ├── DataFolderError    the data folder does not fit what is asked of it
 └── BrokerStartError   the broker ended, or was not ready in time (with the end of its log)
+    └── PortInUseError its port is another process's
 """
 
 from state.errors import StreamsError
@@ -33,3 +34,7 @@ class DataFolderError(BrokerError):
 
 class BrokerStartError(BrokerError):
     """The broker ended while starting, or was not ready in time."""
+
+
+class PortInUseError(BrokerStartError):
+    """Another process uses the broker's port: end it, or give another port."""

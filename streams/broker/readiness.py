@@ -1,12 +1,13 @@
 """Waits until a newly started cluster is ready: all nodes listen, and the metadata lists all of them."""
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from streams.broker.errors import BrokerStartError
+from streams.broker.errors import BrokerStartError, PortInUseError
 from streams.broker.node import NodeFolder
 from streams.broker.ports import HOST, is_listening
 from streams.broker.record import ClusterRecord
@@ -51,6 +52,11 @@ def _is_complete(admin: AdminClient, cluster: ClusterRecord) -> bool:
 def _check(cluster: ClusterRecord, folders: Sequence[NodeFolder], deadline: float) -> None:
     for node, folder in zip(cluster.nodes, folders, strict=True):
         if not node.is_running():
+            if taken := re.search(r"bind to (\S+:\d+): Address already in use", folder.log_tail()):
+                raise PortInUseError(
+                    f"{taken[1]} is already in use by another process, so Kafka node {node.node_id} cannot start there: end that "
+                    "process, or choose another port (streams broker start --port)"
+                )
             raise BrokerStartError(
                 f"Kafka node {node.node_id} ({HOST}:{node.port}) ended while it was starting. Its log:\n"
                 f"{folder.log_tail()}"

@@ -138,13 +138,25 @@ def run(
     program.share_with_workers()
     from streams.spark.delta.session import fetch_delta
     from streams.spark.session import session_ahead
+    from streams.spark.signals import stopped_by_signals
 
     delta = program.mentions_delta()
     if delta:
         fetch_delta(typer.echo)
-    # Java starts while the program is imported and its topics are looked up.
-    with session_ahead(config.application_id, config.spark, config.checkpoint_dir, delta=delta):
-        run_topology(program.load(), config)
+    # Until the application takes signals as requests to stop, they interrupt, and the command ends in the same way.
+    try:
+        # Java starts while the program is imported and its topics are looked up.
+        with (
+            stopped_by_signals(_interrupt),
+            session_ahead(config.application_id, config.spark, config.checkpoint_dir, delta=delta),
+        ):
+            run_topology(program.load(), config)
+    except KeyboardInterrupt:
+        typer.echo("stopped before it was running", err=True)
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
 
 
 def run_topology(topology: Topology, config: StreamsConfig, until_ms: int | None = None) -> None:

@@ -22,6 +22,7 @@ from state.secrets import mask
 from streams.application.life_cycle import MAY_FOLLOW, ApplicationState
 from streams.config import StreamsConfig
 from streams.config.loading import config_from
+from streams.errors import ConfigError
 from streams.logs.events import Event, EventListener
 from streams.logs.notifier import Notifier
 from streams.metrics.application import ApplicationMetrics
@@ -102,6 +103,8 @@ class KafkaStreams:
         self._state = ApplicationState.CREATED
         self._application: Running | None = None
         self._thread: threading.Thread | None = None
+        self._begun = threading.Event()
+        """Set once the application runs, or has ended before."""
         self._ended = threading.Event()
         self._error: BaseException | None = None
         self._raised = False
@@ -253,6 +256,27 @@ class KafkaStreams:
             raise self._error
         return ended
 
+    def wait_until_running(self, timeout: float | None = None) -> bool:
+        """Waits until every query that can run has been started, or the application has ended.
+
+        Args:
+            timeout: How many seconds to wait at most; None: as long as it takes.
+
+        Returns:
+            Whether the application was running by then; one that has ended without an error was, too.
+
+        Raises:
+            StreamsError: The application has ended with this error; the program's other errors are raised unchanged.
+            RuntimeError: The application was not started.
+        """
+        if self._state is ApplicationState.CREATED:
+            raise RuntimeError(f"{self} was not started: call start() first")
+        with self._stopped_by_signals():
+            wait_for(self._begun, timeout)
+        if self._ended.is_set():
+            return self._wait(0)
+        return self._begun.is_set()
+
     def run(self, spark: SparkSession | None = None) -> None:
         """Start the application and wait for it to end; see `start` and `await_termination`."""
         asked = threading.Event()
@@ -289,14 +313,21 @@ class KafkaStreams:
             value_schema: The type of the values, in the same way.
 
         Raises:
-            ConfigError: There is no such store, or the application has never run on this cluster.
+            ConfigError: There is no such store, the application has never run on this cluster, or no session runs.
             TopologyError: The application has no stores.
         """
+        from pyspark.errors import PySparkRuntimeError
         from pyspark.sql import SparkSession
 
         from streams.spark.stores.frame import store_dataframe
 
-        session = spark or SparkSession.active()
+        try:
+            session = spark or SparkSession.active()
+        except PySparkRuntimeError as error:
+            raise ConfigError(
+                f"store_dataframe({store!r}): {self} has no Spark session to read with. While it starts, call wait_until_running() "
+                "first; before a start and after the end, give a session: store_dataframe(..., spark=session)"
+            ) from error
         return store_dataframe(session, self.topology, self.config, store, key_schema, value_schema)
 
     def _stopped_by_signals(self) -> AbstractContextManager[None]:
@@ -354,6 +385,8 @@ class KafkaStreams:
         if self._state in MAY_FOLLOW[new]:
             self._changes.add(new, self._state)
             self._state = new
+            if new not in (ApplicationState.STARTING, ApplicationState.STOPPING):
+                self._begun.set()
 
     def _tell(self) -> None:
         """Calls the listener, without the lock: a listener may read the state or stop the application."""

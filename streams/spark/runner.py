@@ -39,6 +39,7 @@ from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.spark.broker_watch import BrokerWatch, probe_of
 from streams.spark.checkpoint_files import checkpoint_files
 from streams.spark.delta.session import check_delta, fetch_delta
+from streams.spark.jvm.java_output import check_java
 from streams.spark.jvm.java_process import has_gone, needs_java
 from streams.spark.jvm.planners import Planning
 from streams.spark.notebook import progress_for
@@ -137,6 +138,9 @@ class StreamsApplication:
         with serving(self.config, self.progress.metrics, self.progress.say):
             try:
                 self._run(session)
+            except KeyboardInterrupt:
+                # Before it was running, where a signal interrupts whatever the start waits for.
+                self._interrupted()
             except BaseException as error:
                 self.progress.metrics.failed(mask(str(error)))
                 self.events.emit(FAILED, f"{app} has ended with an error: {error}", error=tell(error))
@@ -150,7 +154,9 @@ class StreamsApplication:
         # Settings that cannot work are refused before anything is created in Kafka.
         spark_settings(self.config.spark, self.config.checkpoint_dir)
         check_places(self.config)
-        if session is not None:
+        if session is None:
+            check_java()
+        else:
             check_session(session, self.progress.say)
             if self.topology.needs_delta:
                 check_delta(session)
@@ -168,15 +174,16 @@ class StreamsApplication:
                 "" if kernels_compiled() else ", and compiling kernels: half a minute at the first run on this machine"
             )
             self.progress.say(f"starting Spark{first} …")
-        spark = session or self._start_session()
-        start_workers(spark)
-        try:
-            # Installed again, because pyspark replaces the handler for Ctrl-C by its own when it starts.
-            with stopped_by_signals(self._interrupted), needs_java(self._stop.is_set):
-                self._run_queries(spark, application, counts)
-        finally:
-            if session is None and not has_gone():
-                spark.stop()
+        with needs_java(self._stop.is_set):
+            spark = session or self._start_session()
+            try:
+                # Installed again, because pyspark replaces the handler for Ctrl-C by its own when it starts.
+                with stopped_by_signals(self._interrupted):
+                    start_workers(spark)
+                    self._run_queries(spark, application, counts)
+            finally:
+                if session is None and not has_gone():
+                    spark.stop()
 
     def _queries(self, application: Application) -> Planning:
         """The queries to be planned; others are those of the user, in whose session this one runs, and of ingests and lakes."""

@@ -20,9 +20,10 @@ from streams.application.instances import (
     shown_as_running,
     while_stopped,
 )
+from streams.application.prepare_start import check_places
 from streams.broker import EmbeddedBroker
 from streams.config import StreamsConfig
-from streams.errors import AlreadyRunningError
+from streams.errors import AlreadyRunningError, ConfigError
 from tests.application.cluster import Cluster
 from tests.conftest import TopicFactory
 from tests.kafka_client.rows import eventually
@@ -99,3 +100,13 @@ def test_the_group_has_a_member_while_an_instance_runs_and_tasks_commit_beside_i
             pass
     assert seen_as_running(app, config.client) is None, "it has left"
     assert admin.group_offsets(app, [(commits, 0)]) == {(commits, 0): 1}
+
+
+@pytest.mark.parametrize("there", ["file", "proc"])
+def test_a_folder_that_cannot_be_written_is_named_with_its_setting(tmp_path: Path, there: str) -> None:
+    (tmp_path / "file").touch()
+    folder = {"file": tmp_path / "file", "proc": Path("/proc/nope")}[there]
+    with pytest.raises(ConfigError, match=rf"base_dir \({folder}\): .* cannot be used"):
+        check_places(config_of(folder))
+    check_places(config_of(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()

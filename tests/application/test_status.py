@@ -59,6 +59,17 @@ def test_a_rate_needs_two_moments(seconds: int, rate: float | None) -> None:
     assert records_per_second(look(0, 40), look(seconds * 1000, 60), "visits") == rate
 
 
+@pytest.mark.parametrize(("lag", "rate"), [(60, 25.0), (0, 0.0)])
+def test_between_two_long_micro_batches_the_rate_is_that_since_the_last_one_began(lag: int, rate: float) -> None:
+    committed = (TaskStatus(0, 3, 10_000, -1, 0),)
+    place = ("visits", 0)
+    looks = [
+        Status("app", at_ms, (SubStatus("visits", 1, {place: 40}, {place: 40 + lag}, committed, last_records=100),))
+        for at_ms in (12_000, 14_000)
+    ]
+    assert records_per_second(looks[0], looks[1], "visits") == rate
+
+
 @pytest.mark.parametrize(
     ("ms", "text"), [(-5, "0 s"), (119_000, "119 s"), (120_000, "2 min"), (7_200_000, "2 h"), (86_400_000 * 3, "3 d")]
 )
@@ -145,6 +156,7 @@ class Marker:
     now_ms: int
     stream_time: int
     counts: dict[str, int]
+    ranges: dict[str, dict[str, tuple[int, int]]]
 
 
 def test_what_was_never_read_waits_from_its_first_record(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +164,9 @@ def test_what_was_never_read_waits_from_its_first_record(monkeypatch: pytest.Mon
 
     def newest_markers(log: object, topic: str, partitions: Iterable[int]) -> list[Marker]:
         asked.append((topic, list(partitions)))
-        return [Marker(1, 4, 9_000, 8_000, {"out": 3})]
+        read = {"visits": {"0": (10, 40)}}
+        # Two tasks have read the same range, and a third one has its last records from an earlier micro-batch.
+        return [Marker(n, 4, ms, 8_000, {"out": 3}, read) for n, ms in ((1, 9_000), (0, 9_000), (2, 5_000))]
 
     monkeypatch.setattr(status_module, "newest_markers", newest_markers)
     planned = Planned(Named(), (Prepared(Named(), 2),))
@@ -160,4 +174,5 @@ def test_what_was_never_read_waits_from_its_first_record(monkeypatch: pytest.Mon
     assert asked == [("app-visits-commits", [0, 1])]
     (visits,) = found.subs
     assert visits.read == {("visits", 0): 60, ("visits", 1): 10}
-    assert (visits.lag, visits.committed) == (130, (TaskStatus(1, 4, 9_000, 8_000, 3),))
+    assert (visits.lag, visits.committed[1]) == (130, TaskStatus(1, 4, 9_000, 8_000, 3))
+    assert visits.last_records == 30

@@ -100,6 +100,34 @@ def test_an_application_that_has_processed_all_stops_by_itself() -> None:
     assert made.changes[-1] == ("RUNNING", "STOPPED")
 
 
+def test_waiting_until_it_runs_says_whether_it_does() -> None:
+    made = Made()
+    with pytest.raises(RuntimeError, match="call start"):
+        made.streams.wait_until_running()
+    made.streams.start()
+    assert made.streams.wait_until_running(WAIT_S)
+    assert made.streams.state is State.RUNNING
+    made.streams.stop()
+    assert made.streams.wait_until_running(0), "it was"
+
+
+def test_waiting_until_it_runs_raises_the_error_of_a_start() -> None:
+    made = Made(error=StreamsError("the broker is gone"))
+    made.streams.start()
+    assert made.fakes[0].reached.wait(WAIT_S)
+    made.streams._ended.wait(WAIT_S)
+    with pytest.raises(StreamsError, match="the broker is gone"):
+        made.streams.wait_until_running(WAIT_S)
+
+
+def test_a_store_is_not_read_before_there_is_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)
+    monkeypatch.setattr("pyspark.SparkContext._gateway", None)
+    monkeypatch.setattr("pyspark.SparkContext._jvm", None)
+    with pytest.raises(ConfigError, match=r"wait_until_running\(\)"):
+        Made().streams.store_dataframe("counts")
+
+
 def test_waiting_with_a_timeout_says_whether_the_application_has_ended() -> None:
     streams = Made().started()
     assert not streams.await_termination(timeout=0)

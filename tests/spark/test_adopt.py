@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -17,13 +18,15 @@ from state.errors import CheckpointMismatchError
 from state.kafka.admin import KafkaAdmin
 from streams import ApplicationFailedError, Grouped, Materialized, StreamsBuilder, TimeWindows
 from streams.application.adopt import Adopter
+from streams.application.instances import seen_as_running
 from streams.application.preflight import Preflight
 from streams.application.prepare import plan_application
 from streams.checkpoint.files import CheckpointFiles, LocalFiles
+from streams.errors import AlreadyRunningError
 from streams.spark.checkpoint_files import HadoopFiles
 from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent, last_per_key
-from tests.spark.live import kafka
+from tests.spark.live import eventually, kafka, running
 from tests.spark.test_counts import increasing
 
 KEYS = [b"k%d" % number for number in range(8)]
@@ -180,5 +183,19 @@ def test_a_damaged_checkpoint(application: Application, damage: Damage, words: s
     damage(application.checkpoint / application.source)
     application.refused(words)
     assert application.adopt() == [application.source]
+    application.step()
+    application.check()
+
+
+def test_a_second_instance_elsewhere_is_told_that_the_first_runs(harness: Harness) -> None:
+    """It was told to adopt, which would have taken the application over."""
+    application = Application(harness)
+    application.step()
+    with running(harness, application.topology):
+        eventually(lambda: seen_as_running(harness.application_id, harness.config().client) is not None, "a member")
+        for other in ("elsewhere", None):
+            settings = {} if other is None else {"checkpoint_dir": str(harness.folder / other)}
+            with pytest.raises(AlreadyRunningError, match=f"process {os.getpid()} on "):
+                harness.run(application.topology, **settings)
     application.step()
     application.check()

@@ -6,6 +6,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -166,6 +167,36 @@ def test_a_killed_java_process_is_one_sentence(broker: EmbeddedBroker, prefix: s
     assert len(said.splitlines()) == 1, said
     assert "Traceback" not in app.log()
     assert "py4j" not in app.log()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("said", ["starting Spark", "batch 0"])
+def test_a_signal_to_the_whole_group_stops_like_one_to_the_process(
+    broker: EmbeddedBroker, prefix: str, start: Starter, said: str
+) -> None:
+    """So do `timeout` and systemd: Java ends with it."""
+    send_words(broker, prefix, 6, 100)
+    app = start("--continuous")
+    app.wait_until(lambda: said in app.log(), "it does not begin")
+    os.killpg(app.process.pid, signal.SIGTERM)
+    assert app.ended(STOP_S) == 0, app.log()
+    assert "stopping" in app.log()
+    assert not re.search("Traceback|Error|py4j", app.log()), app.log()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("java", ["nowhere", ""])
+def test_without_java_nothing_is_created_and_one_sentence_says_so(
+    prefix: str, start: Starter, monkeypatch, java: str
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", java and f"/{java}")
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    app = start("--available-now")
+    assert app.ended(STOP_S) == 1, app.log()
+    (line,) = app.log().splitlines()[-1:]
+    assert "Java" in line, app.log()
+    assert "created topic" not in app.log()
+    assert "Traceback" not in app.log()
 
 
 @pytest.mark.slow

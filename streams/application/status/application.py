@@ -6,11 +6,12 @@ the ends of its topics, and the last commit marker of each task. Lake sinks have
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from state.changelog.topics import commits_topic
 from state.commit.last_marker import MarkerLog
+from state.commit.marker import CommitMarker
 from state.kafka.admin import KafkaAdmin, TopicPartition
 from streams.application.markers import newest_markers
 from streams.application.prepare import Application
@@ -48,6 +49,7 @@ class SubStatus:
         ends: Topic and partition -> its end offset.
         committed: The last commits of the tasks that have committed.
         paused_since_ms: Since when it is paused, ms since 1970; None: it is not.
+        last_records: How many offsets the last micro-batch has read, for the tasks that have committed it.
     """
 
     name: str
@@ -56,6 +58,7 @@ class SubStatus:
     ends: Mapping[TopicPartition, int]
     committed: tuple[TaskStatus, ...]
     paused_since_ms: int | None = None
+    last_records: int = 0
 
     @property
     def lag(self) -> int:
@@ -128,9 +131,9 @@ def application_status(
     for topic, prepared in commits.items():
         own = [place for place in places if place[0] in prepared.sub.topics]
         tasks = found[topic].partitions if topic in found else 0
+        markers = list(newest_markers(log, topic, range(tasks)))
         committed = (
-            TaskStatus(one.task, one.version, one.now_ms, one.stream_time, one.counts.get("out", 0))
-            for one in newest_markers(log, topic, range(tasks))
+            TaskStatus(one.task, one.version, one.now_ms, one.stream_time, one.counts.get("out", 0)) for one in markers
         )
         subs.append(
             SubStatus(
@@ -140,13 +143,28 @@ def application_status(
                 {place: ends[place] for place in own},
                 tuple(sorted(committed, key=lambda one: one.task)),
                 pauses.of(prepared.sub.name),
+                _last_records(markers),
             )
         )
     return Status(app, at_ms, tuple(subs), sinks)
 
 
+def _last_records(markers: Sequence[CommitMarker]) -> int:
+    newest = max((one.now_ms for one in markers), default=0)
+    read = {
+        (topic, partition): end - start
+        for one in markers
+        if one.now_ms == newest
+        for topic, of in one.ranges.items()
+        for partition, (start, end) in of.items()
+    }
+    return sum(read.values())
+
+
 def records_per_second(before: Status, after: Status, name: str) -> float | None:
     """The speed of a sub-topology or a lake sink between two moments, in offsets per second; None if it cannot be determined.
+
+    Where a sub-topology has a lag, and no micro-batch has ended between the two, it is the speed since the last one began.
 
     Args:
         before: The earlier status.
@@ -158,4 +176,8 @@ def records_per_second(before: Status, after: Status, name: str) -> float | None
     first, last = reads
     if seconds <= 0 or first is None or last is None:
         return None
-    return sum(max(0, offset - first.get(place, offset)) for place, offset in last.items()) / seconds
+    moved = sum(max(0, offset - first.get(place, offset)) for place, offset in last.items())
+    sub = next((one for one in after.subs if one.name == name), None)
+    if moved or sub is None or not sub.lag or sub.last_commit_ms is None or sub.last_commit_ms >= after.at_ms:
+        return moved / seconds
+    return sub.last_records / ((after.at_ms - sub.last_commit_ms) / 1000)

@@ -14,12 +14,14 @@ import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import cache
 
 from py4j.java_gateway import JavaGateway
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
 from state.secrets import mask_line, redact
+from streams.broker.java import find_java
 
 _STDERR = 2
 _BLOCK = 64 * 1024
@@ -47,8 +49,20 @@ def start_java_quietly(settings: Mapping[str, str]) -> None:
     SparkContext._ensure_initialized(gateway=started_ahead(settings) or launch(settings))
 
 
+@cache
+def check_java() -> None:
+    """Looks for a Java that can run Spark, unless that is running; Spark itself would only print pages.
+
+    Raises:
+        JavaError: Java is missing, does not run, or is too old.
+    """
+    if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        find_java()
+
+
 def launch(settings: Mapping[str, str]) -> JavaGateway:
     """Starts the process, with its output filtered, and waits until it can be called."""
+    check_java()
     conf = SparkConf()
     for key, value in on_the_command_line(settings).items():
         conf.set(key, value)

@@ -15,6 +15,7 @@ from typing import Any
 
 from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
+from pyspark.errors import PySparkRuntimeError
 
 from streams.errors import ApplicationFailedError
 
@@ -28,7 +29,8 @@ def needs_java(stopping: Callable[[], bool]) -> Iterator[None]:
     """Turns every failure that is due to the end of Spark's Java process into one error.
 
     Args:
-        stopping: Whether the application is stopping anyway: Ctrl-C also ends spark-submit, which is the Java process.
+        stopping: Whether the application is stopping anyway: Ctrl-C also ends spark-submit, which is the Java process, and a
+            signal to the process group or from systemd ends every Java process.
 
     Raises:
         ApplicationFailedError: The Java process has ended.
@@ -36,7 +38,9 @@ def needs_java(stopping: Callable[[], bool]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not has_gone(_CLOSES_WITHIN_S if _is_of_the_network(error) else 0):
+        if not _did_not_start(error) and not has_gone(
+            _CLOSES_WITHIN_S if stopping() or _is_of_the_network(error) else 0
+        ):
             raise
         if stopping():
             return
@@ -73,6 +77,10 @@ def has_gone(within_s: float = 0) -> bool:
         if time.monotonic() >= deadline:
             return False
         time.sleep(_POLL_S)
+
+
+def _did_not_start(error: BaseException) -> bool:
+    return isinstance(error, PySparkRuntimeError) and error.getCondition() == "JAVA_GATEWAY_EXITED"
 
 
 def _is_of_the_network(error: BaseException | None) -> bool:
