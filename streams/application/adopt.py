@@ -27,7 +27,7 @@ from streams.checkpoint.log import FIRST_BATCH, write_query_id
 from streams.source.offsets import TopicOffsets
 
 # No topic's name, and so no sub-topology's, has this character.
-_ADOPTING = "~adopting"
+ADOPTING = "~adopting"
 
 
 class WritableMarkers(Protocol):
@@ -136,7 +136,7 @@ def take_over(
     """
     markers = access.fenced()
     check_program(sub, markers)
-    folder = sub.name + _ADOPTING
+    folder = sub.name + ADOPTING
     adoption = unfinished_plan(files, sub, markers)
     if adoption is None:
         files.delete(folder)
@@ -159,7 +159,7 @@ def take_over(
 
 def unfinished_plan(files: CheckpointFiles, sub: SubIdentity, markers: Markers) -> Adoption | None:
     """The plan of an interrupted adoption, if one exists and was made for the present markers; else None."""
-    folder = sub.name + _ADOPTING
+    folder = sub.name + ADOPTING
     data = files.read(f"{folder}/{FIRST_BATCH}")
     if data is not None:
         adoption = Adoption.from_json(orjson.loads(data))
@@ -181,7 +181,7 @@ def _check_one_query(sub: SubIdentity, markers: Markers) -> None:
         raise misfit(
             sub,
             f"its tasks have committed under different checkpoints ({', '.join(queries)}): an adoption was interrupted and the "
-            f"folder with its plan, {sub.name}{_ADOPTING}, has gone, or two applications use this application id",
+            f"folder with its plan, {sub.name}{ADOPTING}, has gone, or two applications use this application id",
             "Put that folder back below the checkpoint, and adopt again.",
         )
 

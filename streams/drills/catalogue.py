@@ -164,7 +164,7 @@ DRILLS = (
     Drill(
         "D17",
         "wrong checkpoints",
-        "a checkpoint that is rolled back, cut short or lost; then `streams adopt`",
+        "a checkpoint that is rolled back, cut short or lost; then `streams adopt`, killed within",
         "a `CheckpointMismatchError` before anything is written; the adopted one goes on",
         checkpoint.wrong_checkpoints,
         minutes=2,
@@ -369,6 +369,14 @@ DRILLS = (
         "SIGKILL to the driver before and after calls of a function of `foreach_batch`, and to workers; a lost checkpoint",
         "a repeated batch has the same number and rows, and all rows come; a `LakePositionError` before anything is written",
         lake.killed_around_a_call,
+        minutes=3,
+    ),
+    Drill(
+        "D42",
+        "killed within rescales",
+        "SIGKILL to `streams rescale`, several times, from 2 tasks to 3 and back",
+        "what was begun is continued, and the results are those without a rescale",
+        checkpoint.killed_within_rescales,
         minutes=3,
     ),
 )

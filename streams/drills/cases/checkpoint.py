@@ -5,13 +5,19 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
-from streams.drills.processes import CommandProcess
+from streams.application.adopt import ADOPTING
+from streams.checkpoint.log import FIRST_BATCH
+from streams.drills.failure import DrillFailed
+from streams.drills.processes import CommandProcess, wait_until
 from streams.drills.world import APPLICATION_ID, World
 
 MISMATCH = "CheckpointMismatchError"
 ADOPT_S = 120.0
+ADOPTIONS, RESCALES = 5, 3
+LATE_S = 1.5
 
 
 def wrong_checkpoints(world: World) -> None:
@@ -38,6 +44,7 @@ def wrong_checkpoints(world: World) -> None:
     world.saw(f"{file.name} of the offset log cut short: {world.refused(MISMATCH)[:140]}")
     put_back(world, None)
     world.saw(f"lost: {world.refused(MISMATCH)[:140]}")
+    killed_within_an_adoption(world)
     adopt(world)
     began = time.monotonic()
     world.application.start()
@@ -68,12 +75,69 @@ def last_batch(log: Path) -> int:
     return max((int(file.name) for file in log.glob("*") if file.name.isdigit()), default=-1)
 
 
-def adopt(world: World) -> None:
-    """Runs `streams adopt`."""
-    options = ["-a", APPLICATION_ID, "-b", world.servers, "--base-dir", str(world.application.base), "--yes"]
-    command = [sys.executable, "-m", "streams", "adopt", world.application.target, *options]
-    adopting = CommandProcess(command, world.folder)
-    try:
-        world.require(adopting.ended(ADOPT_S) == 0, f"streams adopt failed: {adopting.log()[-600:]}")
-    finally:
+def killed_within_an_adoption(world: World) -> None:
+    """Kills `streams adopt` once its plan is on the disk, and before a checkpoint has taken its place."""
+
+    def plans() -> list[str]:
+        return [plan.parent.name for plan in world.application.checkpoint.glob(f"*{ADOPTING}/{FIRST_BATCH}")]
+
+    def planned_or_over(adopting: CommandProcess) -> bool:
+        return bool(plans()) or not adopting.running
+
+    for _ in range(ADOPTIONS):
+        adopting = command(world, "adopt")
+        wait_until(partial(planned_or_over, adopting), ADOPT_S, "no plan of the adoption", adopting.log)
         adopting.close()
+        if left := plans():
+            world.saw(f"streams adopt was killed, and its plan was left in {left[0]}")
+            return
+        put_back(world, None)
+    raise DrillFailed(f"all of {ADOPTIONS} adoptions were over before they were killed")
+
+
+def command(world: World, name: str, *options: str) -> CommandProcess:
+    """Starts a command that changes the state of the application."""
+    common = ["-a", APPLICATION_ID, "-b", world.servers, "--base-dir", str(world.application.base), "--yes"]
+    started = [sys.executable, "-m", "streams", name, world.application.target, *common, *options]
+    return CommandProcess(started, world.folder)
+
+
+def adopt(world: World) -> None:
+    """Runs `streams adopt` to its end."""
+    to_its_end(world, command(world, "adopt"))
+
+
+def to_its_end(world: World, running: CommandProcess) -> None:
+    """Waits until a command has done what it was asked for."""
+    try:
+        world.require(running.ended(ADOPT_S) == 0, f"it failed: {running.log()[-600:]}")
+    finally:
+        running.close()
+
+
+def killed_within_rescales(world: World) -> None:
+    """D42: SIGKILL to `streams rescale`, several times, to 3 tasks and back to 2; what was begun is continued."""
+    world.start()
+    for tasks in ("3", "2"):
+        world.stop_at_rest()
+        kills = sum(killed_within_a_rescale(world, tasks) for _ in range(RESCALES))
+        world.require(kills > 0, "no rescale was killed between its beginning and its end")
+        to_its_end(world, command(world, "rescale", "--tasks", tasks))
+        began = time.monotonic()
+        world.application.start("--tasks", tasks)
+        world.recovers(f"a rescale to {tasks} tasks", began)
+
+
+def killed_within_a_rescale(world: World, tasks: str) -> bool:
+    """Kills `streams rescale` a moment after its notes appear in Kafka; whether it was neither too early nor too late."""
+
+    def notes() -> list[str]:
+        return world.internal_topics("-rescale")
+
+    rescaling = command(world, "rescale", "--tasks", tasks)
+    wait_until(lambda: bool(notes()) or not rescaling.running, ADOPT_S, "no notes of the rescale", rescaling.log)
+    time.sleep(world.drawn.uniform(0, LATE_S))
+    rescaling.close()
+    if left := notes():
+        world.saw(f"streams rescale --tasks {tasks} was killed, and {', '.join(left)} remained")
+    return bool(left)
