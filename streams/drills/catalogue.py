@@ -379,5 +379,13 @@ DRILLS = (
         checkpoint.killed_within_rescales,
         minutes=3,
     ),
+    Drill(
+        "D43",
+        "end of a producer's epochs",
+        "a task's transactional id is fenced until its epochs are used up",
+        "the broker gives the next producer another id, and steps go on",
+        drivers.exhausted_epochs,
+        minutes=2,
+    ),
 )
 """The drills, in order of their numbers."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 
+from streams.cluster.java_admin import JavaAdmin
 from streams.drills.cases.checkpoint import last_batch
 from streams.drills.cases.tasks import frozen_worker
 from streams.drills.failure import DrillFailed
@@ -15,6 +16,8 @@ SECOND_DRIVER_S = 300.0
 LATE_S = 12.0
 """Seconds in which a driver that has lost against another one notices that, in every sub-topology."""
 REFUSED = (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED)
+LAST_EPOCH = 32_766
+"""The last epoch that a coordinator gives a producer id (`TransactionMetadata.isEpochExhausted`)."""
 SUB = "orders"
 """The first sub-topology of the default program."""
 
@@ -121,3 +124,23 @@ def changed_program(world: World) -> None:
     world.saw(f"a changed program was refused: {said[:160]}")
     world.application.start()
     world.recovers("the right program was started again")
+
+
+def exhausted_epochs(world: World) -> None:
+    """D43: a task's producer comes to the end of its epochs, which are numbers of 16 bits, and gets another producer id."""
+    world.start()
+    world.application.kill_all()
+    name = f"{APPLICATION_ID}-{SUB}-0"
+    with JavaAdmin({"bootstrap.servers": world.broker.bootstrap_servers}) as admin:
+        first, epoch = admin.producer(name)
+        for _ in range(LAST_EPOCH - epoch):
+            admin.fence(name)
+        last, at_end = admin.producer(name)
+    world.require((last, at_end) == (first, LAST_EPOCH), f"producer {first} of epoch {epoch} became {last}, {at_end}")
+    killed = time.monotonic()
+    world.application.start()
+    world.recovers("a producer was at the end of its epochs", killed)
+    with JavaAdmin({"bootstrap.servers": world.broker.bootstrap_servers}) as admin:
+        now, epoch = admin.producer(name)
+    world.require(now != first, f"the producer still has the id {first}, and epoch {epoch}")
+    world.saw(f"producer {first} of {name} was at epoch {at_end}; its successor {now} has epoch {epoch}")
