@@ -14,6 +14,7 @@ from pydantic_settings import EnvSettingsSource, SettingsError
 
 from streams.config.settings import StreamsConfig
 from streams.errors import ConfigError
+from streams.spelling.settings import OF_THE_APPLICATION
 from streams.suggest import did_you_mean
 
 if sys.version_info >= (3, 11):
@@ -109,7 +110,9 @@ def _wrong(found: ErrorDetails) -> str:
     """One line about a setting that pydantic rejects."""
     name = ".".join(map(str, found["loc"])) or "settings"
     if found["type"] == "extra_forbidden":
-        return f"  {name}: there is no such setting.{did_you_mean(name, StreamsConfig.model_fields)}"
+        here = OF_THE_APPLICATION.get(name.replace(".", "_"))
+        hint = did_you_mean(name, StreamsConfig.model_fields) if here is None else f" Here {here}."
+        return f"  {name}: there is no such setting.{hint}"
     if found["type"] == "missing":
         return f"  {name}: it must be given"
     return f"  {name}: {found['msg'].removeprefix('Value error, ')}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, cast, overload
 
@@ -95,6 +95,8 @@ class StreamsBuilder(IngestMixin, AnswersUnknownNames):
         how = one_option("stream", Consumed, consumed, option)
         if isinstance(topics, re.Pattern):
             return KStream(self._graph, self._pattern_source(topics, how))
+        if not isinstance(topics, Iterable):
+            raise TopologyError(f"stream() takes a topic's name, several names or a pattern, not {topics!r}.")
         names = (topics,) if isinstance(topics, str) else tuple(topics)
         return KStream(self._graph, self._source(names, how))
 
@@ -249,6 +251,8 @@ class StreamsBuilder(IngestMixin, AnswersUnknownNames):
 
         Source: Kafka Streams' `StreamsBuilder.addGlobalStore`.
         """
+        if callable(consumed) and not callable(supplier):
+            supplier, consumed = consumed, supplier  # Java's order
         name, read = named_option("add_global_store", Consumed, named, consumed, option)
         add_global_store(self._graph, store, self._global_source(topic, read), supplier, name)
         return self

@@ -58,6 +58,11 @@ class BufferConfig(AnswersUnknownNames):
         return replace(self, emit_early=True)
 
 
+# `BufferConfig.max_records(5)` is Kafka Streams' name. The fields of an object hide these functions, which are the class's alone.
+for _bound, _of in (("max_records", BufferConfig.of_max_records), ("max_bytes", BufferConfig.of_max_bytes)):
+    setattr(BufferConfig, _bound, staticmethod(_of))
+
+
 @dataclass(frozen=True)
 class Suppressed(AnswersUnknownNames):
     """How long `KTable.suppress` waits, in the stream time of the updates. Use the class methods (KIP-328).

@@ -179,3 +179,18 @@ class VoidSerde(Serde[None]):
         """None. Raises `SerdeError` if there are bytes."""
         if data is not None:
             raise cannot_deserialize(self, topic, data, "expected none at all")
+
+
+class Serdes:
+    """Kafka Streams' names of the serdes: `Serdes.String()` is `StringSerde()`."""
+
+    String = string = StringSerde
+    Bytes = bytes = ByteArray = byte_array = ByteBuffer = byte_buffer = BytesSerde
+    Short = short = Int16Serde
+    Integer = integer = Int32Serde
+    Long = long = Int64Serde
+    Float = float = Float32Serde
+    Double = double = Float64Serde
+    UUID = uuid = UuidSerde
+    Boolean = boolean = BooleanSerde
+    Void = void = VoidSerde

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from streams.errors import UnknownNameError
-from streams.spelling.operators import CONTEXTS, OPERATORS
+from streams.spelling.operators import BUILT_IN, CALLS, CONTEXTS, OPERATORS
 from streams.spelling.package import PACKAGE
 from streams.spelling.settings import SETTINGS
 
@@ -59,9 +59,13 @@ def answer_to(error: BaseException) -> str | None:
 
     This is for objects that are used for every record, and therefore have no `__getattr__`.
     """
+    if isinstance(error, TypeError):
+        return next((instead for said, instead in CALLS.items() if str(error).endswith(said)), None)
     if not isinstance(error, AttributeError) or isinstance(error, UnknownNameError) or error.name is None:
         return None
     kind = type(error.obj)
+    if (found := BUILT_IN.get(kind.__name__, {}).get(snake_case(error.name))) is not None:
+        return found
     return answer(kind, error.name) if kind.__module__.startswith("streams.") else None
 
 

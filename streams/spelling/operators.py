@@ -210,5 +210,36 @@ OPERATORS: dict[str, dict[str, str]] = {
 }
 """Class -> name that it does not have -> what to write instead."""
 
-CONTEXTS: dict[str, dict[str, str]] = {"UserContext": _CONTEXT, "MockProcessorContext": _CONTEXT}
-"""The same for the contexts of processors, which are asked for something with every record."""
+_WINDOWED = {
+    "to_string": "here it is str(windowed)",
+    "start": "here it is windowed.window.start",
+    "end": "here it is windowed.window.end",
+}
+_WINDOW = {
+    "key": "a row of one key is (window, value)",
+    "window": "it is the window: a row of one key is (window, value)",
+}
+
+CONTEXTS: dict[str, dict[str, str]] = {
+    **dict.fromkeys(("UserContext", "MockProcessorContext"), _CONTEXT),
+    "Windowed": _WINDOWED,
+    "Window": _WINDOW,
+}
+"""The same for what is used with every record: the contexts of processors, windowed keys."""
+
+_ITERATOR = "a scan is an iterator of Python: for key, value in store.all()"
+_ROW = "a row is a tuple of Python: for key, value in store.all()"
+
+BUILT_IN: dict[str, dict[str, str]] = {
+    **dict.fromkeys(
+        ("generator", "map", "list_iterator"), dict.fromkeys(("has_next", "next", "peek_next_key", "remove"), _ITERATOR)
+    ),
+    "tuple": dict.fromkeys(("key", "value"), _ROW),
+}
+"""The same for what stores give."""
+
+CALLS = {
+    "object does not support the context manager protocol": f"{_ITERATOR}, and nothing has to be closed",
+    "object is not callable": "if that was key(), value() or window(): these are attributes, as in windowed.key",
+}
+"""End of a `TypeError`'s message -> what to write instead."""

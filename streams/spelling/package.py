@@ -7,7 +7,6 @@ _FROM_TESTING = "it is in streams.testing: from streams.testing import {0}"
 _APPLICATION = "StreamsBuilder() begins a topology"
 
 PACKAGE: dict[str, str] = {
-    "Serdes": "every serde is a class of its own, such as StringSerde(), Int64Serde() or JsonSerde()",
     "StreamsConfig": "settings go into streams.toml, the environment or `streams run --set`",
     **dict.fromkeys(("KeyValue", "KeyValuePair"), "a pair is a tuple here: (key, value)"),
     **dict.fromkeys(

@@ -5,9 +5,6 @@
 
 from __future__ import annotations
 
-_SERDES = "here it is {0}(key_serde, value_serde)"
-_NAME = "here it is {0}('name')"
-
 _LOGGING = {
     "with_caching_enabled": "caching is on unless {0}(caching=False) says otherwise",
     "with_caching_disabled": "here it is {0}(caching=False)",
@@ -34,23 +31,19 @@ _OPTIONS: dict[str, dict[str, str]] = {
     "Joined": {"with_grace_period": "here it is Joined(grace=...)"},
     "StreamJoined": {
         **_LOGGING,
-        "with_": "here it is StreamJoined(key_serde, value_serde, other_value_serde)",
         "with_this_store_supplier": "here it is StreamJoined(persistent=...), and store_name=... for the names",
         "with_other_store_supplier": "here it is StreamJoined(persistent=...), and store_name=... for the names",
         "with_dsl_store_suppliers": "here it is StreamJoined(persistent=...)",
     },
     "Branched": {
-        "with_": "here it is Branched(function=...) or Branched(consumer=...)",
         "with_function": "here it is Branched(function=...)",
         "with_consumer": "here it is Branched(consumer=...)",
     },
-    "Named": {"with_": _NAME},
 }
 
 
 def _of_option(kind: str, own: dict[str, str]) -> dict[str, str]:
-    common = {"with_": _SERDES, "as_": _NAME}
-    return {name: text.format(kind) for name, text in {**common, **own}.items()}
+    return {name: text.format(kind) for name, text in own.items()}
 
 
 _NO_GRACE = "here it is {0}, or {1} for late records"
@@ -83,7 +76,8 @@ _WINDOWS: dict[str, dict[str, str]] = {
         "grace": "here it is SlidingWindows.of_time_difference_and_grace(difference, grace)",
     },
     "JoinWindows": {
-        **dict.fromkeys(("of", "of_size", "of_time_difference"), _OF_DIFFERENCE.format("JoinWindows")),
+        **dict.fromkeys(("of_size", "of_time_difference"), _OF_DIFFERENCE.format("JoinWindows")),
+        "of": "here it is JoinWindows.of_time_difference_and_grace(difference, grace); Kafka Streams' of has 24 h of grace",
         "grace": "here it is JoinWindows.of_time_difference_and_grace(difference, grace)",
         "until": "how long records are stored follows from the windows: difference and grace",
     },
@@ -118,7 +112,19 @@ _STORES: dict[str, dict[str, str]] = {
         **{f"in_memory_{kind}": _IN_MEMORY.format(kind) for kind in _ON_DISK_ALONE},
         "lru_map": "there is no store that forgets the least used; Materialized(ttl=...) deletes rows by age",
     },
+    "StoreNode": {
+        "with_caching_enabled": "stores of processors have no cache; every write is in the store at once",
+        "with_caching_disabled": "stores of processors have no cache, so there is nothing to disable",
+        "with_logging_enabled": "logging is on; topic settings: Stores.kept(store, changelog_config={...})",
+        "with_logging_disabled": "here it is Stores.kept(store, logging=False)",
+        "build": "it is the store already: add_state_store(store)",
+    },
 }
+
+OF_THE_APPLICATION = {
+    "max_task_idle_ms": "no task waits: a micro-batch takes the records of all partitions that have some, cut at one time"
+}
+"""A setting of Kafka Streams' application -> why it is not here."""
 
 SETTINGS: dict[str, dict[str, str]] = {
     **{kind: _of_option(kind, own) for kind, own in _OPTIONS.items()},

@@ -92,6 +92,7 @@ class TopologyTestDriver(StoreAccess):
         self._kafka = SimulatedKafka(partitions, auto_create=True)
         self._given = topology
         topology = self._topology = with_matching_topics(topology, self._kafka.topics)
+        self._positions: dict[str, dict[int, int]] = {}  # by output topic and partition, what tests have read
         self._faults = Faults()
         self._output_topics = MemoryTopics(
             self._kafka.partition_count, topic_configs, self._named_topics, lambda: self.now_ms
@@ -139,11 +140,14 @@ class TopologyTestDriver(StoreAccess):
     ) -> TestOutputTopic[K, V]:
         """Returns a `TestOutputTopic`, which reads a sink's topic; serdes default to the sink's, and to bytes for dead letters.
 
+        All objects for one topic share a queue, as in Kafka Streams: what one has read is read.
+
         Raises:
             LookupError: The topology does not write the topic, and no sink chooses its topics by the record.
         """
         key, value = self._topics.output_serdes(name)
-        return TestOutputTopic(name, key_serde or key, value_serde or value, self._kafka)
+        read = self._positions.setdefault(name, {})
+        return TestOutputTopic(name, key_serde or key, value_serde or value, self._kafka, read)
 
     def table_rows(self, name: str) -> list[dict[str, Any]]:
         """Returns the rows that a lake sink has written by now: with keys the last row of each key, else a row for each record.

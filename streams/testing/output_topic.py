@@ -17,12 +17,14 @@ class TestOutputTopic(AnswersUnknownNames, Generic[K, V]):
 
     __test__ = False
 
-    def __init__(self, name: str, key_serde: Serde[K], value_serde: Serde[V], kafka: SimulatedKafka) -> None:
+    def __init__(
+        self, name: str, key_serde: Serde[K], value_serde: Serde[V], kafka: SimulatedKafka, positions: dict[int, int]
+    ) -> None:
         self.name = name
         self._key_serde = key_serde
         self._value_serde = value_serde
         self._kafka = kafka
-        self._positions: dict[int, int] = {}
+        self._positions = positions  # next offset by partition, shared by all objects for the topic
 
     def __repr__(self) -> str:
         return f"TestOutputTopic({self.name!r}, {self._key_serde!r}, {self._value_serde!r})"

@@ -13,6 +13,7 @@ from streams.errors import ConfigError
 from streams.model.windows import to_ms
 from streams.operators.operator_context import Mode
 from streams.runtime.settings import Policy, TaskSettings
+from streams.spelling.settings import OF_THE_APPLICATION
 from streams.suggest import did_you_mean
 
 _RUNTIME = {field.name: str(field.type) for field in fields(TaskSettings)}
@@ -37,7 +38,9 @@ def merged_settings(settings: Mapping[str, Any] | StreamsConfig | None, keywords
     merged = {**(settings or {}), **{name: value for name, value in keywords.items() if value is not None}}
     for name in merged:
         if name not in _RUNTIME and name not in _OF_A_START:
-            hint = did_you_mean(name.replace(".", "_"), {*_RUNTIME, *_OF_A_START})
+            known = name.replace(".", "_")
+            here = OF_THE_APPLICATION.get(known)
+            hint = did_you_mean(known, {*_RUNTIME, *_OF_A_START}) if here is None else f" Here {here}."
             raise ConfigError(f"there is no setting {name!r} of a topology.{hint}")
     return {name: _checked(name, value) for name, value in merged.items()}
 

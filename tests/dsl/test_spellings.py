@@ -33,11 +33,13 @@ from streams.spelling.answers import answer
 from streams.spelling.operators import OPERATORS
 from streams.spelling.package import PACKAGE
 from streams.spelling.settings import SETTINGS
+from streams.topology.graph import StoreNode
 
 TABLE = {**OPERATORS, **SETTINGS}
 MADE_ANEW = [(owner, name) for owner, names in TABLE.items() for name in names]
 CLASSES: dict[str, type] = {
     **{owner: getattr(streams, owner) for owner in TABLE if hasattr(streams, owner)},
+    "StoreNode": StoreNode,
     "AggregateFunctions": type(agg) if not isinstance(agg, type) else agg,
 }
 
@@ -75,6 +77,7 @@ def objects() -> dict[str, Any]:
         *(getattr(streams, name)() for name in ("Consumed", "Produced", "Grouped", "Repartitioned", "Materialized")),
         *(getattr(streams, name)() for name in ("Joined", "StreamJoined", "Branched", "UnlimitedWindows")),
         streams.Named("x"),
+        Stores.key_value_store("s", streams.StringSerde(), streams.JsonSerde()),
     ]
     return {type(one).__name__: one for one in made}
 

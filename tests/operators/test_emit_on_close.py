@@ -149,7 +149,8 @@ def test_a_full_buffer_fails_or_emits_early():
         builder.table("in", materialized=UPDATES).suppress(how, "held").to_stream().to("out")
         return builder.build()
 
-    small = BufferConfig.of_max_records(2)
+    small = BufferConfig.max_records(2)  # Kafka Streams' name
+    assert (small, small.max_records) == (BufferConfig.of_max_records(2), 2)
     with TopologyTestDriver(build(Suppressed.until_time_limit(1000, small.emit_early_when_full()))) as driver:
         topic, out = driver.create_input_topic("in"), driver.create_output_topic("out")
         for key, value, timestamp in (("c", 1, 3), ("a", 1, 5), ("c", 2, 6), ("b", 1, 4)):

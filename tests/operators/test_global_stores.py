@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams import JsonSerde, Processor, StreamsBuilder, StringSerde, TopologyError
+from streams import Consumed, JsonSerde, Processor, StreamsBuilder, StringSerde, TopologyError
 from streams.dsl.stores import Stores
 from streams.errors import RecordFailedError
 from streams.operators.table.table_transform_values import ValueTransformer
@@ -70,7 +70,7 @@ def test_every_task_reads_what_the_processor_keeps():
 def test_a_value_transformer_reads_it_too():
     builder = StreamsBuilder()
     store = Stores.timestamped_key_value_store("by-code", StringSerde(), JsonSerde())
-    builder.add_global_store(store, "airports", ByCode)
+    builder.add_global_store(store, "airports", Consumed(), ByCode)  # Java's order
     builder.table("in").transform_values(Rename, ["by-code"]).to_stream().to("out")
     with TopologyTestDriver(builder.build()) as driver:
         driver.create_input_topic("airports").pipe_input("Newark", {"code": "EWR"}, 5)

@@ -4,7 +4,19 @@ from functools import cached_property
 
 import pytest
 
-from streams import Processor, Record, StreamsBuilder, TopologyError, ValueTransformer, WrappedProcessor
+from streams import (
+    JsonSerde,
+    Processor,
+    Record,
+    Stores,
+    StreamsBuilder,
+    StringSerde,
+    TopologyError,
+    ValueTransformer,
+    Window,
+    Windowed,
+    WrappedProcessor,
+)
 from streams.testing import TopologyTestDriver
 
 
@@ -351,3 +363,43 @@ def test_a_context_knows_the_record_in_process():
     with TopologyTestDriver(builder.build()) as driver:
         driver.create_input_topic("in").pipe_input("a", 1, 7, headers=(("h", b"x"),))
         assert driver.create_output_topic("out").read_values_to_list() == [["in", ["h"], 7, 7, True]]
+
+
+class Scans(Processor):
+    """Does something to what the engine gives, as a program of Kafka Streams would."""
+
+    def __init__(self, action):
+        self.action = action
+
+    def process(self, record):
+        store = self.ctx.store("rows")
+        store.put(record.key, record.value)
+        self.action(store)
+
+
+def first_key(store):
+    for row in store.all():
+        row.key  # noqa: B018
+
+
+def closed(store):
+    with store.all():
+        pass
+
+
+@pytest.mark.parametrize(
+    ("action", "said"),
+    [
+        (lambda store: store.all().has_next(), "a scan is an iterator of Python: for key, value in store.all()"),
+        (first_key, "a row is a tuple of Python: for key, value in store.all()"),
+        (closed, "and nothing has to be closed"),
+        (lambda store: Windowed("a", Window(0, 5)).to_string(), r"here it is str\(windowed\)"),
+        (lambda store: Windowed("a", Window(0, 5)).key(), "these are attributes, as in windowed.key"),
+        (lambda store: Window(0, 5).key, r"a row of one key is \(window, value\)"),
+    ],
+)
+def test_what_is_written_as_in_kafka_streams_is_answered(action, said):
+    builder = StreamsBuilder().add_state_store(Stores.key_value_store("rows", StringSerde(), JsonSerde()))
+    builder.stream("in").process(lambda: Scans(action), "rows").to("out")
+    with TopologyTestDriver(builder.build()) as driver, pytest.raises(Exception, match=said):
+        driver.create_input_topic("in").pipe_input("a", 1)

@@ -276,6 +276,10 @@ def test_the_settings_name_the_application_and_its_tasks() -> None:
         ({"processing": "continue"}, "'processing' is 'fail' .* 'skip' .* or 'dlq' .*, not 'continue'"),
         ({"mode": "java"}, "'strict' or 'compat', not 'java'"),
         ({"xyz": 1}, "no setting 'xyz'"),
+        (
+            {"max.task.idle.ms": 5},
+            "Here no task waits: a micro-batch takes the records of all partitions that have some",
+        ),
     ],
 )
 def test_settings_that_do_not_exist_or_do_not_fit_are_refused(given: dict[str, Any], said: str) -> None:
@@ -302,3 +306,11 @@ def test_results_without_keys_are_spread_however_small_the_steps():
             topic.pipe_input(None, number)
         sizes = [len(driver._kafka.columns("out", partition)) for partition in range(3)]
         assert (sizes, driver.crashes) == ([4, 4, 4], 1)
+
+
+def test_all_objects_for_an_output_topic_share_its_queue() -> None:
+    with TopologyTestDriver(copy()) as driver:
+        driver.create_input_topic("in").pipe_value_list(["a", "b"])
+        assert driver.create_output_topic("out").read_value() == "a"
+        assert driver.create_output_topic("out").read_values_to_list() == ["b"]
+        assert driver.create_output_topic("out").is_empty

@@ -144,7 +144,10 @@ def _no_place(kind: type, value: object, named: Mapping[str, object]) -> Topolog
             f"{name} takes no store: give the store's name, as in {name}('{getattr(value, 'name', 'name')}'){how}."
         )
     if taken := [field for field in named if _TAKES[field](value)]:
-        return TopologyError(f"{name} was given more than one {' and '.join(taken)}: {described(value)} is too many.")
+        third = " The other side of the join has its own serde." if name == "Joined" and _is_serde(value) else ""
+        return TopologyError(
+            f"{name} was given more than one {' and '.join(taken)}: {described(value)} is too many.{third}"
+        )
     return TopologyError(f"{name} takes {', '.join(f'{field}=...' for field in named)}, but not {described(value)}.")
 
 
@@ -168,6 +171,17 @@ class Option(AnswersUnknownNames):
             for name, annotation in get_annotations(cls).items()
         ]
         cls.__signature__ = Signature([Parameter("given", Parameter.VAR_POSITIONAL), *fields])
+
+    @classmethod
+    def with_(cls, *given: Any, **settings: Any) -> Any:
+        """Another way to write the constructor, for those who know `Consumed.with(...)` of Kafka Streams."""
+        make: Callable[..., Any] = cls
+        return make(*given, **settings)
+
+    @classmethod
+    def as_(cls, name: str, **settings: Any) -> Any:
+        """The same with a name, `Materialized.as(...)` of Kafka Streams."""
+        return cls.with_(name, **settings)
 
     def _fill(self, given: tuple[object, ...], settings: Mapping[str, object]) -> None:
         """Sets all fields, from positional and keyword arguments."""

@@ -16,6 +16,7 @@ from streams.model.timestamps import FAIL_ON_INVALID_TIMESTAMP, TimestampExtract
 from streams.operators.processor import AnyProcessor
 from streams.operators.wrapped import ProcessorWrapper, wrapped
 from streams.serdes.base import Serde
+from streams.spelling.answers import AnswersUnknownNames
 from streams.topology.node_kind import NodeKind
 from streams.topology.pattern_name import pattern_name, pattern_text
 from streams.topology.specs.base import NodeSpec, Parameters
@@ -175,7 +176,7 @@ class SinkNode:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreNode:
+class StoreNode(AnswersUnknownNames):
     """A store and its serdes."""
 
     spec: StoreSpec
