@@ -13,6 +13,7 @@ from streams.dsl import functions
 from streams.dsl.arguments import one_option
 from streams.dsl.facade import Facade
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
+from streams.dsl.nodes.result_types import check_fields
 from streams.dsl.options import NameLike
 from streams.dsl.options.base import Option
 from streams.errors import TopologyError
@@ -128,6 +129,7 @@ class BranchedKStream(Facade, Generic[K, V]):
         Source: Kafka Streams' `BranchedKStream` (KIP-418).
         """
         how = one_option("branch", Branched, branched, option)
+        check_fields(predicate, self._port.node, self._port.value_serde)
         return self._add(functions.predicate(predicate), how, str(len(self._branches) + 1))
 
     def default_branch(

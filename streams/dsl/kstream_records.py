@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 from streams.dsl import functions
 from streams.dsl.arguments import operator_name
 from streams.dsl.kstream_base import KStreamPart
-from streams.dsl.nodes.result_types import Type, element_type, pair_types, result_type
+from streams.dsl.nodes.result_types import Type, check_fields, element_type, pair_types, result_type
 from streams.dsl.options import NameLike
 from streams.model.expressions.expression import Expression
 from streams.model.expressions.fields import ValueFields
@@ -70,6 +70,7 @@ class RecordsMixin(KStreamPart[K, V]):
 
     def _filter(self, method: str, predicate: functions.Function, named: NameLike, *, negate: bool) -> KStream[K, V]:
         expression = predicate if isinstance(predicate, Expression) else None
+        check_fields(predicate, self._port.node, self._port.value_serde)
         spec = FilterSpec(functions.predicate(predicate), negate, expression)
         return self._behind(method, spec, named)
 
@@ -243,7 +244,8 @@ class RecordsMixin(KStreamPart[K, V]):
         return self._stream(port)
 
     def _result_type(self, fn: functions.Function) -> Type:
-        """The type that a function of key and value returns, if known."""
+        """The type that a function returns, if known. Raises `TopologyError` if it reads a field that is not there."""
+        check_fields(fn, self._port.node, self._port.value_serde)
         return result_type(fn, self._port.key_serde, self._port.value_serde)
 
 

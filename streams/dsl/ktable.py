@@ -20,7 +20,7 @@ from streams.dsl.ktable_joins import TableJoinMixin
 from streams.dsl.lake.mixin import LakeMixin, Mode
 from streams.dsl.nodes.dropped import add_dropped
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
-from streams.dsl.nodes.result_types import pair_types, result_type
+from streams.dsl.nodes.result_types import check_fields, pair_types, result_type
 from streams.dsl.nodes.suppress import add_suppress
 from streams.dsl.nodes.table_node import TableNode
 from streams.dsl.nodes.table_steps import add_filter, add_map_values, add_transform_values
@@ -130,6 +130,7 @@ class KTable(TableJoinMixin[K, V], LakeMixin, Generic[K, V]):
     def _filter(
         self, method: str, predicate: functions.Function, named: object, materialized: object, *, negate: bool
     ) -> KTable[K, V]:
+        check_fields(predicate, self._port.node, self._port.value_serde)
         fn = functions.predicate(predicate)
         name, how = named_option(method, Materialized, named, materialized)
         port, node = add_filter(self._port, self._node, fn, negate, name, how)
@@ -166,6 +167,7 @@ class KTable(TableJoinMixin[K, V], LakeMixin, Generic[K, V]):
 
         Source: Kafka Streams' `KTableMapValues`.
         """
+        check_fields(mapper, self._port.node, self._port.value_serde)
         fn = functions.key_value(mapper, "value mapper")
         name, how = named_option("map_values", Materialized, named, materialized)
         value_type = result_type(mapper, self._port.key_serde, self._port.value_serde)

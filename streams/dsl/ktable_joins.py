@@ -14,7 +14,7 @@ from streams.dsl.arguments import named_option, takes
 from streams.dsl.nodes.abstract_stream import TableBase
 from streams.dsl.nodes.foreign_key_join import join_foreign_key
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
-from streams.dsl.nodes.result_types import result_type
+from streams.dsl.nodes.result_types import check_fields, result_type
 from streams.dsl.nodes.table_join import join_tables
 from streams.dsl.nodes.table_node import TableNode
 from streams.dsl.options import Materialized, Named, NameLike
@@ -345,7 +345,10 @@ class TableJoinMixin(TableBase, Generic[K, V]):
                 joiner, foreign_key = _joiner_first(method, joiner, cast("functions.Function", function))
         name, how = named_option(method, Materialized, named, materialized, more=options)
         left, right = (self._port, self._node), (other._port, other._node)
-        made = result_type(joiner, self._port.key_serde, self._port.value_serde, other._port.value_serde)
+        sides = self._port.value_serde, other._port.value_serde
+        check_fields(joiner, self._port.node, *sides)
+        check_fields(foreign_key, self._port.node, self._port.value_serde)
+        made = result_type(joiner, self._port.key_serde, *sides)
         serde = self._graph.serde_of_values(made) if how.value_serde is None else None
         how, fn = replace(how, value_serde=how.value_serde or serde), functions.joiner(joiner)
         if foreign_key is None:

@@ -29,6 +29,9 @@ from streams import (
     TimeWindows,
     TopologyError,
     TupleSerde,
+    agg,
+    col,
+    fields,
     serde_for,
 )
 from streams.serdes.base import serde_identity
@@ -452,3 +455,54 @@ def test_results_of_join_all_have_their_type():
     builder = StreamsBuilder()
     others = {name: builder.stream(name) for name in ("b", "c")}
     builder.stream("a").join_all(others, paired_for_all, WITHIN).to_delta("/tmp/table")
+
+
+@dataclass
+class Priced:
+    amount: int
+    place: Place
+    inner: Order | None = None
+
+    @property
+    def twice(self) -> int:
+        return 2 * self.amount
+
+
+MISSPELT: dict[str, Any] = {
+    "filter": lambda s, t: s.filter(col("amuont") > 1),
+    "map_values": lambda s, t: s.map_values(fields("amuont", x=col("amount"))),
+    "map_values of an expression": lambda s, t: s.map_values(col("amuont") + 1),
+    "select_key": lambda s, t: s.select_key(col("amuont")),
+    "group_by": lambda s, t: s.group_by(col("amuont")),
+    "branch": lambda s, t: s.split().branch(col("amuont") > 1),
+    "sum": lambda s, t: s.group_by_key().sum("amuont"),
+    "an aggregate of an expression": lambda s, t: s.group_by_key().aggregate(n=agg.sum(col("amuont") * 2)),
+    "in windows": lambda s, t: s.group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(5)).sum("amuont"),
+    "a table's filter": lambda s, t: t.filter(col("amuont") > 1),
+    "a table's map_values": lambda s, t: t.map_values(fields("amuont")),
+    "a joiner": lambda s, t: s.join(t, fields(left=["amuont"], right="*")),
+    "a joiner of expressions": lambda s, t: s.join(t, fields(x=col("right.amuont"), y=col("left.amount"))),
+    "a joiner of tables": lambda s, t: t.join(t.filter(lambda v: True), fields(right=["amuont"])),
+}
+
+
+@pytest.mark.parametrize("way", MISSPELT)
+@pytest.mark.parametrize("typed", [True, False])
+def test_a_field_that_a_known_type_does_not_have(way, typed):
+    """It is found while the program is built, with a suggestion and the line; without a type it may be there."""
+    builder, serde = StreamsBuilder(), JsonSerde(Priced) if typed else JsonSerde()
+    stream = builder.stream("in", Consumed(StringSerde(), serde))
+    table = builder.table("rows", Consumed(StringSerde(), serde))
+    if not typed:
+        MISSPELT[way](stream, table)
+        return
+    with pytest.raises(TopologyError, match=r"'amuont'.*Did you mean 'amount'\?.*test_derived_serdes\.py, line \d+"):
+        MISSPELT[way](stream, table)
+
+
+def test_fields_that_a_known_type_may_have():
+    builder = StreamsBuilder()
+    stream = builder.stream("in", Consumed(StringSerde(), JsonSerde(Priced)))
+    stream.filter(col("twice") > col("amount")).map_values(fields("*", x=col("place.x"), id=col("inner.id")))
+    with pytest.raises(TopologyError, match=r"'custmer'.*Order.*'customer'"):
+        stream.filter(col("inner.custmer") > 1)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streams.dsl.nodes.result_types import Type
+from streams.dsl.nodes.result_types import Type, check_path
 from streams.errors import TopologyError
 from streams.model.aggregates import Aggregate, agg
 from streams.operators.aggregate.field_aggregates import FieldAggregates
@@ -85,12 +85,16 @@ class Aggregation:
         return None if self.fields is None or self.fields.bare else self.fields.result
 
     def check_values(self, node: str, serde: Serde | None) -> None:
-        """Raises `TopologyError` if fields are read from values that are known to have none.
+        """Raises `TopologyError` if fields are read from values that are known not to have them.
 
         Args:
             node: The node that the values come from.
             serde: The serde of the values; None: unknown.
         """
+        if self.fields is not None:
+            for one in self.fields.aggregates.values():
+                for path in one.paths:
+                    check_path(one.text, path, node, serde)
         if self.projection and type(serde) in _WITHOUT_FIELDS:
             field, name = self.projection[0], type(serde).__name__
             raise TopologyError(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from state.stores.spec import StoreSpec
 from streams.dsl.nodes.derived_serdes import derived_key, derived_value, taken, without_mark
-from streams.dsl.nodes.result_types import Type, result_type
+from streams.dsl.nodes.result_types import Type, check_fields, result_type
 from streams.errors import TopologyError
 from streams.model.typing import Partitioner
 from streams.serdes.base import Serde
@@ -87,6 +87,7 @@ class GraphBuilder:
             fn: The joiner.
             *serdes: See `result_type`.
         """
+        check_fields(fn, port.node, *serdes)
         return replace(port, value_serde=self.serde_of_values(result_type(fn, *serdes)))
 
     def source(self, source: SourceNode) -> Port:

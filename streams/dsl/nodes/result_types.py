@@ -8,6 +8,7 @@ both `def customer(order: Order) -> int` and `lambda order: order.customer_id` r
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import dis
 import functools
 import sys
@@ -18,13 +19,17 @@ from typing import Any
 
 import typing_extensions
 
+from streams.errors import TopologyError
 from streams.model.expressions.expression import Col, Expression, Operation
+from streams.model.expressions.fields import ALL, JoinedFields, ValueFields
 from streams.operators.processor import Processor
 from streams.serdes.base import Serde
 from streams.serdes.by_type import plain_type
 from streams.serdes.derived import DerivedSerde
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import BooleanSerde, BytesSerde, Float64Serde, Int64Serde, StringSerde
+from streams.serdes.type_names import type_name
+from streams.suggest import did_you_mean
 
 Type: typing.TypeAlias = Any
 """A type as annotations have it; None: unknown."""
@@ -97,6 +102,69 @@ def serde_type(serde: Serde[Any] | None) -> Type:
     if isinstance(serde, DerivedSerde):
         serde = serde.inner
     return serde.kind if isinstance(serde, JsonSerde) else _TYPES.get(type(serde))
+
+
+def check_fields(reader: object, node: str, *serdes: Serde[Any] | None) -> None:
+    """Checks that what an expression, `fields(...)` or an aggregate reads exists, where the type of the values is known.
+
+    Args:
+        reader: The expression or `fields(...)`; other functions are not checked.
+        node: The node of the values, for the message.
+        *serdes: The serde of the values; those of both sides for a joiner. None: unknown.
+
+    Raises:
+        TopologyError: The type has no such field.
+    """
+    if isinstance(reader, ValueFields) and len(serdes) > 1:
+        reader = JoinedFields.of(reader)
+    if isinstance(reader, JoinedFields):
+        paths = [*(f"left.{name}" for name in reader.left), *(f"right.{name}" for name in reader.right)]
+        paths += [path for _, expression in reader.computed for path in expression.paths]
+        sides = dict(zip(("left", "right"), serdes[-2:], strict=False))
+        for path in paths:
+            side, _, field = path.partition(".")
+            check_path(f"{reader!r}", field, node, sides.get(side))
+    elif isinstance(reader, Expression | ValueFields):
+        of_fields = (
+            (path for _, one in reader.computed for path in one.paths) if isinstance(reader, ValueFields) else ()
+        )
+        for path in reader.paths if isinstance(reader, Expression) else of_fields:
+            check_path(f"{reader!r}", path, node, serdes[-1])
+
+
+def check_path(reader: str, path: str, node: str, serde: Serde[Any] | None) -> None:
+    """`check_fields` for one path; `reader` is what reads it, for the message."""
+    kind = serde_type(serde)
+    for name in path.split("."):
+        names = _field_names(kind)
+        if names is None or path == ALL or (name not in names and hasattr(kind, name)):
+            return  # of a property, nobody knows more
+        if name not in names:
+            raise TopologyError(
+                f"{reader} reads the field {name!r}, which the values of '{node}' do not have: they are of the type "
+                f"{type_name(kind)}.{did_you_mean(name, names)}"
+            )
+        kind = _field_type(kind, name)
+
+
+def _field_names(kind: Type) -> set[str] | None:
+    """All names by which fields of a type may be read; None: others may exist, too."""
+    kind = plain_type(kind) if kind is not None else None
+    if typing_extensions.is_typeddict(kind):
+        return set(typing.get_type_hints(kind))
+    if not isinstance(kind, type) or hasattr(kind, "__getattr__"):
+        return None
+    if dataclasses.is_dataclass(kind):
+        return {field.name for field in dataclasses.fields(kind)}
+    if hasattr(kind, "__struct_fields__"):
+        return {*kind.__struct_fields__, *getattr(kind, "__struct_encode_fields__", ())}
+    model = getattr(kind, "model_fields", None)  # pydantic's
+    if isinstance(model, dict) and getattr(kind, "model_config", {}).get("extra") != "allow":
+        aliases = {
+            alias for one in model.values() for alias in (one.alias, one.validation_alias, one.serialization_alias)
+        }
+        return {*model, *(alias for alias in aliases if isinstance(alias, str))}
+    return None
 
 
 def _expression_type(expression: Expression, value: Serde[Any] | None) -> Type:
