@@ -8,10 +8,12 @@ The fourth stage, timestamps too far in the future, is our own. Invariant: nothi
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from streams.errors import RecordError, RecordFailedError, RegistryError
+from streams.model.error_headers import set_apart
 from streams.model.record import Headers
 from streams.runtime.counters import Counters
 from streams.runtime.dead_letters import DeadLetter, error_headers
@@ -20,6 +22,8 @@ from streams.spelling.answers import answer_to
 from streams.users_code import users_line
 
 log = logging.getLogger(__name__)
+
+_RETRY_TOPIC = re.compile(r"-retry-\d+-repartition\Z")
 
 Stage = Literal["deserialization", "processing", "production", "future"]
 
@@ -147,7 +151,9 @@ class ErrorHandlers:
             return
         self._counters.add(f"dead_letters:{stage}")
         headers = error_headers(stage, origin[:3], origin.timestamp, error)
-        self._send(DeadLetter(origin.key, origin.value, origin.headers + headers), origin)
+        # A record from a retry topic has headers of the engine's, which its letter replaces.
+        own = origin.headers if _RETRY_TOPIC.search(origin.topic or "") else set_apart(origin.headers)
+        self._send(DeadLetter(origin.key, origin.value, own + headers), origin)
 
 
 def _one_line(error: BaseException) -> str:

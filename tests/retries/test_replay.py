@@ -7,13 +7,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from state.errors import FencedError, OffsetsLostError
 from state.kafka.headers import decode_headers, encode_headers
-from streams import Retry, StreamsBuilder, StringSerde
+from streams import Processor, Retry, StreamsBuilder, StringSerde
 from streams.application.dead_letters.letters import Choice, letters_of
 from streams.application.dead_letters.purge import Until, plan_purge, purge
 from streams.application.dead_letters.replay import plan_replay, replay
 from streams.application.dead_letters.replayed import read_replayed
 from streams.errors import ConfigError
 from streams.runtime.dead_letters import error_headers
+from streams.testing import TopologyTestDriver
 from streams.testing.simulation import Crash, Fate, SimulatedKafka
 
 
@@ -234,6 +235,31 @@ def test_letters_that_are_not_whole_or_came_of_no_record_stay():
     )
 
 
+def test_headers_of_a_record_decide_neither_where_its_letter_goes_nor_whether():
+    own = {"__streams.retry.topic": b"app-orders-commits", "__streams.errors.cut": b"value of 9 bytes", "trace": b"7"}
+    builder = StreamsBuilder(default_key_serde=StringSerde(), default_value_serde=StringSerde())
+    builder.stream("orders").map_values(int).to("out")
+    with TopologyTestDriver(builder.build(), processing="dlq", dead_letter_topic="dlq") as driver:
+        driver.create_input_topic("orders").pipe_input("k", "no number", 5, headers=own)
+        kafka = driver._kafka
+        kafka.create_topic("dlq-replays")
+        kafka.create_topic("app-orders-commits")
+        plan = plan_replay(kafka, "dlq", Choice())
+        assert (dict(plan.targets), plan.letters) == ({"orders": 1}, 1)
+        replay(kafka, plan, lambda: 9)
+        assert sent(kafka)[-1] == (b"k", b"no number", 5, tuple(own.items()))
+
+
+def test_a_letter_that_names_an_internal_topic_is_refused():
+    kafka = cluster(0)
+    kafka.create_topic("app-orders-commits")
+    error = error_headers("processing", ("orders", 0, 9), 1, ValueError())
+    headers = (*error, ("__streams.retry.topic", b"app-orders-commits"))
+    kafka.append("dlq", b"k", b"v", 1, encode_headers(headers), 0)
+    with pytest.raises(ConfigError, match="internal topic"):
+        run(kafka)
+
+
 def test_targets_that_cannot_be_are_refused_before_anything_is_sent():
     kafka = cluster()
     kafka.delete_topic("orders")
@@ -270,9 +296,6 @@ def test_records_that_an_application_needs_are_not_purged():
 
 
 def test_a_letter_of_an_operator_with_retries_comes_back_to_that_operator():
-    from streams import Processor
-    from streams.testing import TopologyTestDriver
-
     broken = [True]
 
     class Ship(Processor):
@@ -292,7 +315,8 @@ def test_a_letter_of_an_operator_with_retries_comes_back_to_that_operator():
         kafka.create_topic("dlq-replays")
         plan = plan_replay(kafka, "dlq", Choice())
         assert dict(plan.targets) == {"test-ship-retry-1-repartition": 1}
-        replay(kafka, plan, lambda: driver.now_ms)
+        # Whoever replays has a clock that is a day ahead.
+        replay(kafka, plan, lambda: driver.now_ms + 86_400_000)
         driver.advance_wall_clock_time(10)
         (record,) = driver.create_output_topic("out").read_records_to_list()
         assert (record.key, record.value, record.timestamp, record.headers) == ("k", "A", 5, (("trace", b"7"),))

@@ -1,5 +1,6 @@
 """Retries through topics: when records come back, with what, and what the others do meanwhile."""
 
+import random
 from datetime import timedelta
 from typing import ClassVar
 
@@ -159,6 +160,71 @@ def test_a_record_that_fails_after_it_has_followed_another_says_where_it_was_rea
     headers = dict(letter.headers)
     place = [headers[f"__streams.errors.{name}"] for name in ("topic", "offset", "timestamp")]
     assert (letter.value, place) == ("b", [b"orders", b"1", b"5000"])
+
+
+@pytest.mark.parametrize("keep_order", [False, True])
+def test_a_record_that_is_too_large_to_wait_becomes_a_dead_letter_and_holds_up_nobody(keep_order):
+    large = "x" * 850
+    Ship.failures, Ship.seen = {large: 9}, []
+    with TopologyTestDriver(shipping(keep_order), start_ms=100_000, max_record_bytes=1_000) as driver:
+        orders, shipped = driver.create_input_topic("orders"), driver.create_output_topic("shipped")
+        for value in (large, "b"):
+            orders.pipe_input("k", value, 5_000)
+        for _ in range(30):
+            driver.advance_wall_clock_time(1_000)
+        (letter,) = letters(driver)
+        headers = dict(letter.headers)
+        assert (letter.value, headers["__streams.errors.exception"]) == (large, b"ValueError")
+        assert headers["__streams.retry.topic"] == FIRST.encode()
+        assert shipped.read_values_to_list() == ["B"]
+
+
+class Forgetful(StringSerde):
+    """Cannot read some values in retry topics."""
+
+    def deserialize(self, topic, data, headers=()):
+        if "-retry-" in topic and data.endswith(b"~"):
+            raise ValueError(data)
+        return super().deserialize(topic, data, headers)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_key_waits_for_ever_for_records_that_are_gone(seed):
+    """Any records that wait may vanish; all others are processed once and in order, and no record goes round for ever."""
+    drawn = random.Random(seed)
+    builder = StreamsBuilder(default_key_serde=StringSerde(), default_value_serde=Forgetful())
+    retry = Retry([1_000, 10_000, 3_000], dead_letters="orders.dlq", keep_order=True)
+    builder.stream("orders").process_values(Ship, named="ship", on_error=retry).to("shipped")
+    given = [f"{number}{drawn.choice(['', '', '~', '~'])}" for number in range(12)]
+    Ship.failures = {value: drawn.choice([0, 1, 2, 9]) for value in given}
+    Ship.seen = []
+    with TopologyTestDriver(builder.build(), start_ms=100_000, deserialization="skip") as driver:
+        orders, shipped = driver.create_input_topic("orders"), driver.create_output_topic("shipped")
+        for value in given:
+            orders.pipe_input("k", value, 5_000)
+            driver.advance_wall_clock_time(drawn.choice([0, 500, 1_000, 4_000]))
+        for _ in range(150):
+            driver.advance_wall_clock_time(1_000)
+        before = driver.counts()
+        assert before["dropped:ship-retry-source:deserialization"], "some are gone"
+        found = [(letter.timestamp, letter.value) for letter in letters(driver)]
+        done = [*shipped.read_values_to_list(), *(value for _, value in found)]
+        first = list(dict.fromkeys(value for value in Ship.seen if not value.endswith("~")))
+        assert set(done) >= {value for value in given if not value.endswith("~")}
+        assert len(set(done)) == len(done)
+        assert first == [value for value in given if not value.endswith("~")], "in order"
+        driver.advance_wall_clock_time(100_000)
+        assert driver.counts() == before, "nobody waits"
+
+
+def test_headers_that_are_the_records_own_stay_through_all_attempts(start):
+    own = {"__streams.errors.exception": b"of another", "__streams.retry.topic": b"other", "__streams.own.x": b"1"}
+    driver, orders, shipped = start({"a": 2}, keep_order=True)
+    for value in ("a", "b"):
+        orders.pipe_input("k", value, 5_000, headers=own)
+    for _ in range(12):
+        driver.advance_wall_clock_time(1_000)
+    assert [record.headers for record in shipped.read_records_to_list()] == [tuple(own.items())] * 2
 
 
 def counting(**option):

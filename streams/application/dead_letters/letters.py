@@ -10,10 +10,10 @@ from typing import Any, Protocol
 from state.kafka.columns import RecordColumns
 from state.kafka.headers import decode_headers
 from state.kafka.topics import TopicPartition
-from streams.model.error_headers import CUT, ERROR_HEADERS
+from streams.model.error_headers import CUT, ERROR_HEADERS, plain_headers
 from streams.model.record import Headers
 from streams.model.timestamps import RETRIED_TIME
-from streams.operators.retry.attempts import ATTEMPT, TOPIC, plain_headers
+from streams.operators.retry.attempts import ATTEMPT, TOPIC
 
 
 class Log(Protocol):

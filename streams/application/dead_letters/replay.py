@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
 
+from state.changelog.topics import INTERNAL_ENDINGS
 from state.kafka.topics import TopicPartition
 from streams.application.dead_letters.letters import Choice, Letter, Log, letters_of, places_of
 from streams.application.dead_letters.replayed import Replayed, read_replayed, replay_id, replays_topic
@@ -25,6 +26,10 @@ TOGETHER = 500
 """The most letters in one transaction."""
 _KEPT = (RETRIED_TIME, *ORIGIN)
 """What a retry topic's record says of itself besides its own headers."""
+
+
+_NEVER = tuple(ending for ending in INTERNAL_ENDINGS if ending != "-repartition")
+"""Names of topics to which no letter can lead. Records of repartition topics can fail, and so can go back there."""
 
 
 class Kafka(Log, Protocol):
@@ -102,6 +107,11 @@ def _check_targets(log: Log, plan: ReplayPlan) -> None:
             f"{plan.topic!r} has letters for {', '.join(map(repr, gone))}, which does not exist. Nothing was sent. Create it, name "
             f"another topic with --to, or choose other letters with --from-topic"
         )
+    if forbidden := [name for name in plan.targets if name.startswith("__") or name.endswith(_NEVER)]:
+        raise ConfigError(
+            f"letters of {plan.topic!r} say that they came from {forbidden[0]!r}, an internal topic to which no record of a user "
+            f"goes: somebody else wrote them. Nothing was sent. Name another topic with --to, or choose other letters"
+        )
     if plan.topic in plan.targets:
         raise ConfigError(
             f"letters of {plan.topic!r} would be sent to that topic itself. Nothing was sent. Name another with --to"
@@ -169,7 +179,8 @@ class _Transaction:
         target, headers = self.to or letter.target, letter.own_headers
         if target == letter.retry_topic:
             headers = (*headers, *(one for one in letter.headers if one[0] in _KEPT))
-            timestamp = self.now_ms
+            # Records there wait by the clock of the application. That of whoever replays may be ahead of it by a day.
+            timestamp = max(0, min(self.now_ms, letter.timestamp))
         else:
             timestamp = max(0, letter.event_time)
         producer.send(target, None, letter.key, letter.value, timestamp, headers or None)

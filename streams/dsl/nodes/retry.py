@@ -106,5 +106,5 @@ class Retries:
         )
         topics: tuple[Topic, ...] = (self.retry.dead_letters, *self.topics)
         for sink, topic, delay_ms in zip(sinks, topics, (None, *self.retry.delays_ms), strict=True):
-            failed = Failed(delay_ms)
+            failed = Failed(delay_ms, None if delay_ms is None else self.retry.dead_letters)
             graph.topology.add(SinkNode(sink, (route,), topic, None, key_serde, value_serde, failed=failed))

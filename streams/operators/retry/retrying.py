@@ -11,8 +11,8 @@ from streams.model.record import Record
 from streams.operators.operator_context import OperatorContext
 from streams.operators.process.user_processor import UserProcessor
 from streams.operators.processor import OuterProcessor
-from streams.operators.retry.attempts import DEAD, Attempts, at, level_of, placed, plain, ticket_of
-from streams.operators.retry.waiting_line import Line, WaitingLines
+from streams.operators.retry.attempts import DEAD, Attempts, at, level_of, placed, plain, ticket_of, walk_of
+from streams.operators.retry.waiting_line import Line, WaitingLines, Walk
 
 
 class Retrying(OuterProcessor[object, object, OperatorContext]):
@@ -32,29 +32,45 @@ class Retrying(OuterProcessor[object, object, OperatorContext]):
 
     def init(self, ctx: OperatorContext) -> None:
         """Pass the processor its context."""
-        self._topics = frozenset(self._attempts.real_topics(ctx.application_id))
+        self._levels = {topic: level for level, topic in enumerate(self._attempts.real_topics(ctx.application_id), 1)}
         if self._waiting is not None:
             self._lines = WaitingLines(ctx.store(self._waiting))
         super().init(ctx)
 
     def process(self, record: Record) -> None:
         """Process a record, unless earlier ones of its key are still waiting."""
-        retried = self.ctx.topic in self._topics
+        level = self._levels.get(self.ctx.topic or "", 0)
         if self._lines is None or record.key is None:
-            if (failed := self._try(record, retried)) is not None:
+            if (failed := self._try(record, bool(level))) is not None:
                 self.ctx.divert(failed)
             return
         line = self._lines.of(record.key)
-        ticket = ticket_of(record) if retried else None
+        ticket = ticket_of(record) if level else None
         if line is None or (ticket is not None and ticket <= line.serving):
-            self._first(self._lines, line, record, retried)
-            return
-        if not retried:
+            self._first(self._lines, line, record, bool(level))
+        else:
+            self._follow(self._lines, line, record, ticket, level)
+
+    def _follow(self, lines: WaitingLines, line: Line, record: Record, ticket: int | None, level: int) -> None:
+        """Let a record wait behind its key's line; what is gone from the line is passed over."""
+        if not level:
             record = placed(record, self.ctx.record_metadata)
+        walk = Walk.behind(line, walk_of(record), level if ticket is not None else 0)
         if ticket is None:
-            ticket = self._lines.join(record.key, line, record.timestamp)
+            ticket = lines.join(record.key, line, record.timestamp)
+        else:
+            line = lines.saw(record.key, line, ticket, record.timestamp)
+            if walk.next(line, len(self._levels)) is None:
+                self.ctx.count("vanished", line.least - line.serving)
+                line = lines.skip(record.key, line, record.timestamp)
+                if line.serving == ticket:
+                    self._first(lines, line, record, True)
+                    return
+                walk = Walk.behind(line, None, level)
+        to = walk.next(line, len(self._levels))
+        assert to is not None, "a walk that has just begun has topics left"
         self.ctx.count("followed", 1)
-        self.ctx.divert(at(record, line.level, ticket))
+        self.ctx.divert(at(record, to, ticket, walk.to_header()))
 
     def _first(self, lines: WaitingLines, line: Line | None, record: Record, retried: bool) -> None:
         """Process a record for which no other one of its key has to wait."""

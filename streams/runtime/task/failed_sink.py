@@ -6,12 +6,14 @@ is in a header. So every record of a retry topic has waited equally long once it
 
 from __future__ import annotations
 
+from streams.errors import OversizedRecordError
 from streams.model.record import Headers, Record
 from streams.model.timestamps import RETRIED_TIME
 from streams.operators.columnar import ColumnarBatch
-from streams.operators.retry.attempts import RETRY
+from streams.operators.retry.attempts import RETRY, TOPIC
 from streams.runtime.current_record import each_record
-from streams.runtime.dead_letters import MESSAGE, STACK, DeadLetter, fitted
+from streams.runtime.dead_letters import MESSAGE, STACK, DeadLetter, error_headers, fitted
+from streams.runtime.outputs import Target
 from streams.runtime.task.sink import SinkRunner
 
 NOT_BEFORE = RETRY + "not_before"
@@ -35,12 +37,24 @@ class FailedSink(SinkRunner):
         value = node.value_serde.serialize(target.topic, record.value, record.headers)
         headers = (*record.headers, (RETRIED_TIME, b"%d" % record.timestamp))
         if node.failed.delay_ms is None:
-            letter = fitted(DeadLetter(key, value, headers), target.kafka_bytes)
-            self._run.collector.add(target.topic, *letter[:2], target.nearest_time(now_ms), letter.headers)
+            self._set_aside(target, DeadLetter(key, value, headers))
             return
-        headers = (*_short(headers), (NOT_BEFORE, b"%d" % (now_ms + node.failed.delay_ms)))
-        target.check(key, value, now_ms, headers)
-        self._run.collector.add(target.topic, key, value, now_ms, headers)
+        waiting = (*_short(headers), (NOT_BEFORE, b"%d" % (now_ms + node.failed.delay_ms)))
+        try:
+            target.check(key, value, now_ms, waiting)
+        except OversizedRecordError as error:
+            # What cannot wait has no more attempts; those behind it go on without it (`streams.operators.retry.waiting_line`).
+            assert node.failed.dead_letters is not None, "sinks of retry topics have one"
+            known, why = dict(headers), error_headers("production", self._run.origin()[:3], record.timestamp, error)
+            headers = (*headers, *(one for one in why if one[0] not in known), (TOPIC, target.topic.encode()))
+            self._run.counters.add(f"dead_letters:{self.name}")
+            self._set_aside(self._run.outputs.target(node.failed.dead_letters), DeadLetter(key, value, headers))
+            return
+        self._run.collector.add(target.topic, key, value, now_ms, waiting)
+
+    def _set_aside(self, target: Target, letter: DeadLetter) -> None:
+        key, value, headers = fitted(letter, target.kafka_bytes)
+        self._run.collector.add(target.topic, key, value, target.nearest_time(self._run.now_ms), headers)
 
 
 def _short(headers: Headers) -> Headers:

@@ -143,9 +143,11 @@ class Failed:
 
     Attributes:
         delay_ms: The delay of the retry topic; None: dead letters.
+        dead_letters: Of a retry topic: the topic for records that are too large to wait.
     """
 
     delay_ms: int | None = None
+    dead_letters: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
