@@ -220,8 +220,11 @@ _WINDOW = {
     "window": "it is the window: a row of one key is (window, value)",
 }
 
+_ONLY_READ = "a test only reads stores: pipe records in that give the state to begin with"
+
 CONTEXTS: dict[str, dict[str, str]] = {
     **dict.fromkeys(("UserContext", "MockProcessorContext"), _CONTEXT),
+    "DriverStore": dict.fromkeys(("put", "delete", "put_all", "put_if_absent", "remove"), _ONLY_READ),
     "Windowed": _WINDOWED,
     "Window": _WINDOW,
 }

@@ -14,9 +14,11 @@ from state.stores.spec import StoreKind
 from streams.model.conversions import TimestampLike, to_timestamp_ms
 from streams.model.record import ValueAndTimestamp, Window, Windowed
 from streams.model.typing import K, V
+from streams.operators.stores.codec import Codec
+from streams.spelling.answers import AnswersUnknownNames
 
 
-class DriverStore(Generic[K, V]):
+class DriverStore(AnswersUnknownNames, Generic[K, V]):
     """The common base of stores of all kinds.
 
     Args:
@@ -97,10 +99,19 @@ class DriverWindowStore(DriverStore[K, V]):
     @overload
     def fetch(self, key: K, time: TimestampLike, time_to: TimestampLike) -> Iterator[tuple[int, V]]: ...
 
+    @overload
     def fetch(
-        self, key: K, time: TimestampLike, time_to: TimestampLike | None = None
-    ) -> V | Iterator[tuple[int, V]] | None:
-        """With one time, the value of the window that starts then; with two, the windows that start between them."""
+        self, key: K, key_to: K, time_from: TimestampLike, time_to: TimestampLike, /
+    ) -> Iterator[tuple[K, int, V]]: ...
+
+    def fetch(self, key: K, time: Any, time_to: Any = None, last: Any = None) -> Any:
+        """With one time, the value of the window that starts then; with two, the windows that start between them.
+
+        With two keys and two times, key, start and value of the windows of the keys between the two, by start. Keys are in the
+        order of their bytes.
+        """
+        if last is not None:
+            return _between(self.fetch_all(time_to, last), self._of(key).codec, key, time)
         if time_to is not None:
             return self.fetch_range(key, time, time_to)
         found: V | None = self._value_of(self._of(key).fetch(key, to_timestamp_ms(time)))
@@ -136,9 +147,18 @@ class DriverSessionStore(DriverStore[K, V]):
         found: Iterator[tuple[Window, V]] = self._of(key).find_sessions(key, end, start)
         return found
 
-    def fetch(self, key: K) -> Iterator[tuple[Window, V]]:
-        """All sessions of a key with their values."""
-        return self.find_sessions(key)
+    @overload
+    def fetch(self, key: K) -> Iterator[tuple[Window, V]]: ...
+
+    @overload
+    def fetch(self, key: K, key_to: K) -> Iterator[tuple[Windowed[K], V]]: ...
+
+    def fetch(self, key: K, key_to: K | None = None) -> Iterator[tuple[Window, V]] | Iterator[tuple[Windowed[K], V]]:
+        """All sessions of a key with their values; with two keys, those of the keys between them, in the order of their bytes."""
+        if key_to is None:
+            return self.find_sessions(key)
+        rows = ((session.key, session, value) for session, value in self.all())
+        return ((session, value) for _, session, value in _between(rows, self._of(key).codec, key, key_to))
 
     def fetch_session(self, key: K, start: TimestampLike, end: TimestampLike) -> V | None:
         """The value of one session, or None."""
@@ -158,6 +178,12 @@ class DriverVersionedStore(DriverStore[K, V]):
         time = None if as_of is None else to_timestamp_ms(as_of)
         found: ValueAndTimestamp[V] | None = self._of(key).get(key, time)
         return found
+
+
+def _between(rows: Iterator[Any], codec: Codec, lower: Any, upper: Any) -> Iterator[Any]:
+    """The rows whose keys, their first field, have bytes from those of one key to those of another."""
+    first, last = codec.key(lower), codec.key(upper)
+    return (row for row in rows if first <= codec.key(row[0]) <= last)
 
 
 KINDS: Mapping[StoreKind, type[DriverStore[Any, Any]]] = {

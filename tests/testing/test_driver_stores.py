@@ -147,3 +147,14 @@ def test_a_store_of_another_kind_is_refused_and_its_getter_named(
 def test_a_store_that_does_not_exist_is_refused(driver: TopologyTestDriver, getter: Any) -> None:
     with pytest.raises(KeyError, match=r"no store 'count': it has .*'plain'.* Did you mean 'counts'"):
         getattr(driver, getter)("count")
+
+
+def test_windows_and_sessions_of_a_range_of_keys(driver: TopologyTestDriver) -> None:
+    windows, sessions = driver.get_window_store("windows"), driver.get_session_store("sessions")
+    assert sorted(windows.fetch("b", "d", 5, 15)) == [("b", 10, 1), ("c", 10, 1), ("d", 10, 1)]
+    assert {session.key for session, _ in sessions.fetch("e", "x")} == {"e", "f"}
+
+
+def test_a_store_that_a_test_writes_to_says_what_to_do(driver: TopologyTestDriver) -> None:
+    with pytest.raises(AttributeError, match="a test only reads stores: pipe records in"):
+        driver.get_key_value_store("counts").put("a", 1)  # type: ignore[attr-defined]
