@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,11 @@ def test_an_application_runs_in_the_background_until_it_is_stopped(harness: Harn
 
 def librdkafkas_threads() -> list[str]:
     """The names of the threads of clients that are open in this process."""
-    names = [task.joinpath("comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+    names = []
+    for task in Path("/proc/self/task").iterdir():
+        # A thread may end while it is looked at.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            names.append(task.joinpath("comm").read_text().strip())
     return sorted(name for name in names if name.startswith("rdk:"))
 
 
