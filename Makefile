@@ -60,7 +60,7 @@ test: jars lint ## Check style and types, then run all tests on a real Kafka bro
 
 .PHONY: sim
 sim: venv ## Play random histories of the commit protocol in a simulated world; SEED=n replays one with its log
-	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--count $(or $(COUNT),10000))
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--count $(or $(COUNT),20000))
 
 .PHONY: crash-sweep
 crash-sweep: jars ## Kill a worker at every pair of crash points on real Spark (takes long)

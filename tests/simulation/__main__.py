@@ -18,7 +18,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, help="play this history and print all that happens in it")
     parser.add_argument("--first", type=int, default=0, help="first seed of many")
-    parser.add_argument("--count", type=int, default=10_000, help="how many seeds")
+    parser.add_argument("--count", type=int, default=20_000, help="how many seeds")
     given = parser.parse_args(arguments)
     if given.seed is not None:
         return _replay(given.seed)

@@ -27,7 +27,7 @@ from streams.testing.simulation import Crash
 from streams.topology.topology import Topology
 from tests.simulation.chaos import Quiet
 from tests.simulation.cluster import Chaos, Cluster
-from tests.simulation.programs import APPLICATION, PARTITIONS, Input, Program, config_of, number_in, topology_of
+from tests.simulation.programs import APPLICATION, PARTITIONS, TABLE, Input, Program, config_of, number_in, topology_of
 from tests.simulation.spark import Files, Query, QueryFailed, start_queries
 from tests.simulation.verify import Red, check_end, check_invariants, check_letters, check_outputs
 
@@ -93,6 +93,7 @@ class Application:
         inputs: The records to be processed so far, each as often as it is to be processed.
         whole: Whether everything in the source topics is processed.
         changed: Whether the program has changed since everything was processed.
+        rows: The rows of the global table.
         replays: Replays of dead letters that are planned and not carried out.
     """
 
@@ -107,8 +108,9 @@ class Application:
         self._runs = False
         self._refused = False
         self.whole = self.changed = False
+        self.rows: dict[str, int | None] = {}
         self.replays: list[ReplayPlan] = []
-        for topic in (*self.program.inputs, "out", "dead"):
+        for topic in (*self.program.inputs, "out", "dead", "table"):
             self.cluster.kafka.create_topic(topic, PARTITIONS)
 
     @property
@@ -128,7 +130,11 @@ class Application:
         return set(pauses_in([] if columns is None else [columns]))
 
     def feed(self, random: Random, count: int) -> None:
-        """Writes some records into the source topics."""
+        """Writes some records into the source topics, and rows into the global table, if nothing waits for these."""
+        if self.whole and self.program is TABLE:
+            key, row = random.choice("abc"), random.choice((None, len(self.inputs)))
+            self.rows[key] = row
+            self.cluster.kafka.append("table", key.encode(), None if row is None else b"%d" % row, self.cluster.now_ms)
         for _ in range(count):
             self.write(self.program.draw(random, len(self.inputs)))
         self.cluster.say(f"{count} records come in")
@@ -137,6 +143,9 @@ class Application:
         """Writes one record."""
         self.whole = False
         kafka = self.cluster.kafka
+        if self.program.clock:
+            record = record._replace(timestamp=self.cluster.now_ms)
+        record = record._replace(row=self.rows.get(record.key))
         value = self.program.encode(record)
         offset = kafka.append(record.topic, record.key.encode(), value, record.timestamp, partition=record.partition)
         self.inputs.append(record._replace(variant=self.setup.variant, offset=offset))
@@ -288,8 +297,10 @@ class Application:
         """
         self.rest()
         self.cluster.chaos = Quiet()
-        # What was late may be the input of another sub-topology.
-        self.work()
+        # What was late may be the input of another sub-topology, and what waits for the clock comes in some ticks.
+        for _ in range(3 if "wall_clock_interval_ms" in self.program.settings else 1):
+            self.work()
+            self.cluster.advance(10 * 60_000)
         self.rest()
         check_outputs(self.cluster.kafka, self.program, self.inputs)
         check_letters(self.cluster.kafka, self.program, self.setup.config, self.inputs)

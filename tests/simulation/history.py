@@ -7,13 +7,17 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 
+import pytest
+
 from state.errors import CheckpointMismatchError
+from streams.checkpoint.log import read_checkpoint
+from streams.spark import global_tables
 from tests.simulation.application import Application, Failed, Setup
 from tests.simulation.chaos import Odds, Seeded
 from tests.simulation.commands import command, finish
-from tests.simulation.programs import PROGRAMS, Program, compact
-from tests.simulation.spark import Query
-from tests.simulation.verify import Red, markers
+from tests.simulation.programs import PARTITIONS, PROGRAMS, Program, compact
+from tests.simulation.spark import Checkpoint, Files, Query, SimulatedReader
+from tests.simulation.verify import Red, markers, read_marker
 
 
 def play_all(seeds: Iterable[int]) -> None:
@@ -57,30 +61,38 @@ def play(seed: int, odds: Odds | None = None, programs: Sequence[Program] = tupl
     application = Application(chaos, setup)
     chaos.faults = random.randrange(1, 6)
     copies: list[dict[str, bytes]] = []
-    try:
-        for _ in range(random.choice((1, 2, 2, 3))):
-            application.feed(random, random.randrange(1, 6))
-            copies.append(dict(application.files.data))
-            if random.random() < 0.8:
-                application.work()
-            else:
-                application.run_once()
-            _between(application, random)
-            if random.random() < 0.1:
-                faults, chaos.faults = chaos.faults, 0
-                _mistake(application, random.choice(copies))
-                chaos.faults = faults
-        finish(application, random)
-        application.verify()
-    except Exception as error:
-        raise Failed(f"seed {seed} ({program}): {error}\n`make sim SEED={seed}` replays it", application) from error
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(global_tables, "shared_reader", SimulatedReader)
+        patch.setattr(global_tables, "wall_clock_ms", lambda: application.cluster.now_ms)
+        try:
+            for _ in range(random.choice((1, 2, 2, 3))):
+                application.feed(random, random.randrange(1, 6))
+                copies.append(dict(application.files.data))
+                if random.random() < 0.8:
+                    application.work()
+                else:
+                    application.run_once()
+                _between(application, random)
+                if random.random() < 0.1:
+                    faults, chaos.faults = chaos.faults, 0
+                    _mistake(application, random.choice(copies))
+                    chaos.faults = faults
+            finish(application, random)
+            application.verify()
+        except Exception as error:
+            raise Failed(f"seed {seed} ({program}): {error}\n`make sim SEED={seed}` replays it", application) from error
     return application
 
 
 def _between(application: Application, random: Random) -> None:
     """Events between two runs: stops, changes and mistakes."""
     cluster = application.cluster
-    cluster.advance(random.choice((0, 1000, 1000, 4 * 24 * 3600 * 1000)))
+    days = random.choice((0, 0, 0, 0, 4, 8))
+    cluster.advance(days * 24 * 3600 * 1000 or random.choice((0, 1000)))
+    if days == 8:
+        for partition in range(PARTITIONS):
+            # Even tombstones are gone.
+            cluster.kafka.log("table", partition).compact(tombstones=True)
     if random.random() < 0.3:
         application.stop()
     if application.whole and random.random() < 0.2:
@@ -109,18 +121,17 @@ def _mistake(application: Application, copy: dict[str, bytes]) -> None:
     files, right = application.files, application.files.data
     files.data = dict(copy)
     application.cluster.say(f"a checkpoint of {len(copy)} files is put in the place of the right one")
-    behind = any(
-        _last_commit(copy, query) != _last_commit(right, query)
-        and any(markers(application.cluster.kafka, query.topic, task) for task in range(query.job.tasks))
-        for query in application.queries
-    )
+    behind = any(_is_behind(application, copy, query) for query in application.queries)
     if behind and not application.refuses(CheckpointMismatchError):
         raise Red("it has gone on with a checkpoint that is not the right one")
     files.data = right
 
 
-def _last_commit(data: Mapping[str, bytes], query: Query) -> tuple[bytes | None, int]:
-    """The query, and its last micro-batch."""
-    name = query.job.sub.name
-    commits = [int(path.rpartition("/")[2]) for path in data if path.startswith(f"{name}/commits/")]
-    return data.get(f"{name}/metadata"), max(commits, default=-1)
+def _is_behind(application: Application, copy: Mapping[str, bytes], query: Query) -> bool:
+    """Whether tasks have committed under another query than that of a checkpoint, or a micro-batch that it does not know."""
+    found = [markers(application.cluster.kafka, query.topic, task) for task in range(query.job.tasks)]
+    last = [read_marker(of[-1]) for of in found if of]
+    checkpoint = Checkpoint(Files(application.cluster, dict(copy)), query.checkpoint.name)
+    adopted = read_checkpoint(checkpoint.files, checkpoint.name).repeats
+    known = max(checkpoint.last("offsets"), 0 if adopted else -1)
+    return any(one.query_id != checkpoint.query_id or one.batch_id > known for one in last)

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from state.changelog.topics import changelog_topic, cleanup_policy
 from streams import (
+    Consumed,
+    EmitStrategy,
     JoinWindows,
     JsonSerde,
     Materialized,
@@ -48,6 +50,8 @@ class Input(NamedTuple):
     timestamp: int
     offset: int = -1
     variant: int = 0
+    row: int | None = None
+    """The row of its key in the global table."""
 
     @property
     def groups(self) -> list[str]:
@@ -88,6 +92,7 @@ class Program:
         encode: Makes the value of a record.
         fails: Makes the dead letters that a record leads to, by the settings: their stages.
         repeatable: Whether records may be processed again, in any order.
+        clock: Whether records have the time at which they are written.
     """
 
     name: str
@@ -99,6 +104,7 @@ class Program:
     encode: Callable[[Input], bytes] = _json
     fails: Callable[[Input], str | None] = never
     repeatable: bool = False
+    clock: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -196,6 +202,54 @@ def _stages(builder: StreamsBuilder, variant: int) -> None:
     stream.count(materialized=Materialized("rests", caching=False)).to_stream().to("out")
 
 
+class _Held(Processor):
+    """Holds records until the clock has moved."""
+
+    def init(self, context: Any) -> None:
+        super().init(context)
+        context.schedule(SECOND, "wall_clock", self.send_all)
+
+    def process(self, record: Record[str, dict[str, int]]) -> None:
+        self.ctx.get_state_store("numbers").put(f"{record.key}{record.value['number']}", record.key)
+
+    def send_all(self, now_ms: int) -> None:
+        store = self.ctx.get_state_store("numbers")
+        for name, key in list(store.all()):
+            self.ctx.forward(Record(key, name[1:], now_ms))
+            store.delete(name)
+
+
+def _ticks(builder: StreamsBuilder, variant: int) -> None:
+    builder.add_state_store(Stores.key_value_store("numbers", StringSerde(), StringSerde()))
+    builder.stream("in").process(_Held, "numbers").to("out", Produced(value_serde=StringSerde()))
+
+
+def _idle(builder: StreamsBuilder, variant: int) -> None:
+    windows = TimeWindows.of_size_with_no_grace(timedelta(seconds=WINDOW_S))
+    counted = builder.stream("in").group_by_key().windowed_by(windows).emit_strategy(EmitStrategy.on_window_close())
+    counted.count(materialized=Materialized("windows")).to_stream().to("out")
+
+
+def _table(builder: StreamsBuilder, variant: int) -> None:
+    table = builder.global_table("table", Consumed(StringSerde(), JsonSerde()), Materialized("rows"))
+    pair = lambda value, row: [value["number"], row]  # noqa: E731
+    builder.stream("in").left_join(table, lambda key, value: key, pair).to("out")
+
+
+def _answers(values: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Another answer in each attempt, on which nothing may depend."""
+    _asked.append(len(values))
+    return [{**value, "answer": len(_asked)} for value in values]
+
+
+_asked: list[int] = []
+
+
+def _enrich(builder: StreamsBuilder, variant: int) -> None:
+    counted = builder.stream("in").enrich(_answers, batch_size=2, named="ask").group_by_key()
+    counted.count(materialized=Materialized("counts", caching=False)).to_stream().to("out")
+
+
 def _counted(keys: Iterable[bytes]) -> Outputs:
     found: Outputs = defaultdict(list)
     for key in keys:
@@ -247,6 +301,24 @@ def _expected_numbers(inputs: Sequence[Input]) -> Outputs:
     return found
 
 
+def _expected_held(inputs: Sequence[Input]) -> Outputs:
+    found: Outputs = defaultdict(list)
+    for each in inputs:
+        found[each.key.encode()].append(b"%d" % each.number)
+    return found
+
+
+def _expected_closed(inputs: Sequence[Input]) -> Outputs:
+    return {key: counts[-1:] for key, counts in _expected_windows(inputs).items()}
+
+
+def _expected_rows(inputs: Sequence[Input]) -> Outputs:
+    found: Outputs = defaultdict(list)
+    for each in inputs:
+        found[each.key.encode()].append(b"[%d,%b]" % (each.number, b"null" if each.row is None else b"%d" % each.row))
+    return found
+
+
 SMALL = {"max_records_per_trigger": (3, 1000)}
 COUNT = Program("count", ("in",), _count, _expected_counts, settings=SMALL, repeatable=True)
 WINDOW = Program("window", ("in",), _window, _expected_windows)
@@ -271,7 +343,22 @@ ERRORS = Program(
     repeatable=True,
 )
 STAGES = Program("stages", ("in",), _stages, _expected_stages, settings=SMALL, repeatable=True)
-PROGRAMS = {program.name: program for program in (COUNT, WINDOW, JOIN, RETRY, STAGES, ERRORS)}
+TICKS = Program("ticks", ("in",), _ticks, _expected_held, ordered=False, settings={"wall_clock_interval_ms": (SECOND,)})
+IDLE = Program(
+    "idle",
+    ("in",),
+    _idle,
+    _expected_closed,
+    settings={"wall_clock_interval_ms": (SECOND,), "idle_timeout_ms": (SECOND,)},
+    clock=True,
+)
+TABLE = Program("table", ("in",), _table, _expected_rows, ordered=False, settings=SMALL)
+ENRICH = Program(
+    "enrich", ("in",), _enrich, lambda inputs: _counted(one.key.encode() for one in inputs), settings=SMALL
+)
+PROGRAMS = {
+    program.name: program for program in (COUNT, WINDOW, JOIN, RETRY, STAGES, ERRORS, TICKS, IDLE, TABLE, ENRICH)
+}
 
 
 @cache

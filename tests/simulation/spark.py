@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Any
 
 import orjson
@@ -19,6 +21,8 @@ from state.changelog.topics import commits_topic
 from state.commit.marker import MarkerCopy
 from state.commit.step import CommitStep
 from state.errors import StreamsError
+from state.kafka.columns import RecordColumns
+from state.stores.task_store import TaskStore
 from streams.application import prepare
 from streams.application.check_start import check_start
 from streams.application.markers import MarkerAccess
@@ -33,15 +37,17 @@ from streams.microbatch.partitions import BatchPartitioner, PlannedCall, Planned
 from streams.microbatch.read import call_every_task, read_range
 from streams.microbatch.rows import TaskRow
 from streams.microbatch.step import BatchContext, run_step
-from streams.source.offsets import SourceOffsets
+from streams.runtime.globals.global_tables import global_store_specs
+from streams.source.offsets import SourceOffsets, topics_from_json
 from streams.source.pauses import PauseWatch
 from streams.source.planner import BatchPlanner
-from streams.testing.simulation import SimulatedStores
+from streams.spark import global_tables as global_tables_module
+from streams.testing.simulation import SimulatedKafka, SimulatedStores
 from streams.topology.graph import Graph
 from streams.topology.plan import Plan
 from streams.topology.topology import Topology
 from tests.simulation.attempt import Attempt
-from tests.simulation.cluster import Cluster
+from tests.simulation.cluster import Cluster, Host
 
 MAX_FAILURES = 4
 """`local[N,4]`: the number of failures of a task that make the query fail."""
@@ -157,6 +163,36 @@ class Checkpoint:
         self.files.write(f"{self.name}/commits/{number}", b'v1\n{"nextBatchWatermarkMs":0}')
 
 
+class SimulatedReader:
+    """Reads a topic of a global table; the arguments are those of `shared_reader`."""
+
+    def __init__(self, client: Mapping[str, Any], topic: str, partition: int, start: int, bulk: bool) -> None:
+        self._kafka: SimulatedKafka = client["simulated"]
+        self._at = topic, partition, start
+
+    def read(self, end: int) -> Iterator[RecordColumns]:
+        """The records up to an offset."""
+        return self._kafka.read(*self._at, end)
+
+
+def global_tables(
+    cluster: Cluster, host: Host, job: QueryJob, stores: SimulatedStores, ends: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """The global tables of an attempt: the engine's own copy, in a slot of the host's disk that no other attempt has."""
+    if not job.sub.global_tables:
+        return {}
+    slots = (cluster.table(host, f"{job.sub.name}/global", slot) for slot in count())
+    table = next(one for one in slots if one.owner is None)
+    table.lock(stores)
+    try:
+        store = TaskStore(table, global_store_specs(list(job.sub.global_tables.values())))
+        copy = global_tables_module._Copy(job, store, None)
+        copy.restore_to(topics_from_json(ends), cluster.kafka, cluster.now_ms)
+        return copy.tables.stores
+    finally:
+        table.close()
+
+
 class QueryFailed(Exception):
     """The end of a driver after too many failures of a task, or of planning, with the reason in `__cause__`."""
 
@@ -175,10 +211,9 @@ def start_queries(
     counts = ensure_internal_topics(application, kafka, cluster.say)
     firsts = preflight(cluster, application, files).run()
     job = partial(query_job, application, counts=counts, processes=1, readers=None, until={}, restore_reports=None)
-    return [
-        Query(cluster, job(prepared=one, first=firsts.get(one.sub.name)), Checkpoint(files, one.sub.name), name)
-        for one in application.subs
-    ]
+    jobs = [job(prepared=one, first=firsts.get(one.sub.name)) for one in application.subs]
+    queries = [(replace(one, client={"simulated": kafka}), Checkpoint(files, one.sub.name)) for one in jobs]
+    return [Query(cluster, one, checkpoint, name) for one, checkpoint in queries]
 
 
 def preflight(cluster: Cluster, application: prepare.Application, files: CheckpointFiles) -> Preflight:
@@ -363,7 +398,9 @@ class MicroBatch:
             stores = SimulatedStores(cluster.kafka, identity, specs, table, host.memory, cluster.now_ms)
             attempt.stores = stores
             step = CommitStep(identity, cluster.kafka, stores, job.crash, host.memory.compared)
-            result, _ = run_step(job, step, context, rows, copy, lambda ends: {})
+            result, _ = run_step(
+                job, step, context, rows, copy, lambda ends: global_tables(cluster, host, job, stores, ends)
+            )
             cluster.say(f"{attempt}: {result.decision.value}, version {result.copy.marker.version}")
             return result.copy
 

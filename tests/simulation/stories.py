@@ -26,7 +26,7 @@ from tests.simulation.chaos import Odds, Quiet
 from tests.simulation.cluster import Cluster, Host
 from tests.simulation.commands import lose_checkpoint, move, pause
 from tests.simulation.history import play
-from tests.simulation.programs import APPLICATION, COUNT, RETRY, WINDOW, Input, Program
+from tests.simulation.programs import APPLICATION, COUNT, IDLE, RETRY, WINDOW, Input, Program
 from tests.simulation.verify import Red, check_invariants, markers, outputs
 
 COMMITS = commits_topic(APPLICATION, "in")
@@ -294,6 +294,18 @@ def positions_are_moved_twice() -> None:
     for _ in range(2):
         move(application, Random(0))
     application.work()
+    application.verify()
+
+
+def idle_at_times() -> None:
+    """Records come once in 50 seconds, and tasks are idle in between; a window is 60 seconds long."""
+    application = started(IDLE, tasks=1)
+    for _ in range(6):
+        for _ in range(5):
+            application.cluster.advance(10_000)
+            application.work()
+        feed(application, 2)
+        application.work()
     application.verify()
 
 

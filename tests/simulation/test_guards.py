@@ -12,12 +12,13 @@ from state.stores.task_store import TaskStore
 from streams.application import move_positions, preflight
 from streams.application.dead_letters.replayed import Replayed
 from streams.checkpoint import log
+from streams.runtime.task import task
 from streams.source.pauses import PauseWatch
 from streams.source.planner import BatchPlanner
 from streams.testing.simulation import SimulatedTable
 from tests.simulation import stories
 from tests.simulation.application import Failed
-from tests.simulation.programs import ERRORS, STAGES
+from tests.simulation.programs import ENRICH, ERRORS, STAGES, TICKS
 from tests.simulation.verify import Red
 
 
@@ -110,6 +111,11 @@ def twice_as_if_nobody_had_sent_it(patch):
     patch.setattr(Replayed, "has", lambda *_: False)
 
 
+def too_far(patch):
+    genuine = task.idle_ms
+    patch.setattr(task, "idle_ms", lambda *given: 2 * genuine(*given))
+
+
 GUARDS = [
     Guard("one producer a step", one_producer_for_all_steps, stories.unlucky("late", "crash")),
     Guard("fence before reading the marker", fence_after_reading, stories.unlucky("crash", pause=0.2)),
@@ -181,6 +187,15 @@ GUARDS = [
         stories.unlucky("crash", "lost", program=ERRORS, count=30),
     ),
     Guard("a letter is sent once", twice_as_if_nobody_had_sent_it, stories.unlucky("crash", program=ERRORS, count=30)),
+    Guard(
+        "answers from elsewhere and ticks are part of a step that is not repeated",
+        lambda patch: patch.setattr(step, "decide", lambda *_: Decision.RUN),
+        lambda: (
+            stories.unlucky("crash", program=ENRICH, count=30)(),
+            stories.unlucky("crash", program=TICKS, count=20)(),
+        ),
+    ),
+    Guard("idle time is no longer than the clock's", too_far, stories.idle_at_times),
     Guard("a topic is known by its id", off((BatchPlanner, "_check_ids")), stories.source_is_made_anew),
 ]
 
