@@ -243,7 +243,7 @@ DRILLS = (
     Drill(
         "D27",
         "disk full",
-        "a disk with local state that is full for a while",
+        "a disk with local state, where steps spill, that is full for a while",
         "a `StateError` ends the application, and nothing is lost",
         disk.full,
         needs="root, for a small file system",

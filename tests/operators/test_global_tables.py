@@ -2,6 +2,9 @@
 
 import pytest
 
+from state.errors import StateError
+from state.stores import task_store
+from state.tables.buffer_memory import BufferMemory
 from streams import BytesSerde, ConfigError, Consumed, Int64Serde, Joined, Materialized, StreamsBuilder, TopologyError
 from streams.config import StreamsConfig
 from streams.errors import RecordFailedError
@@ -72,6 +75,15 @@ def test_a_record_that_cannot_be_read_follows_the_policy():
         driver.create_input_topic("in").pipe_input("k", 1, 0)
         assert driver.create_output_topic("out").read_values_to_list() == [[1, "one"]]
         assert driver.dropped("deserialization") == 1
+
+
+def test_a_full_disk_is_no_records_fault(monkeypatch, tmp_path):
+    monkeypatch.setattr(task_store, "BufferMemory", lambda *_: BufferMemory(0, tmp_path / "not there"))
+    with TopologyTestDriver(built(), deserialization="skip", processing="skip") as driver:
+        names = driver.create_input_topic("names")
+        with pytest.raises(StateError, match="not there"):
+            names.pipe_input(1, "one", 0)
+        assert driver.dropped() == 0
 
 
 def test_it_generates_no_tasks():

@@ -19,6 +19,8 @@ from streams.drills.world import World
 ENDS_S = 180.0
 SIZE = "96m"
 IMAGE_BYTES = 96 << 20
+SPILL_BYTES = 4096
+"""So little that every step spills."""
 SHUTDOWN, WITHOUT_FLUSH = 0x8004587D, 2
 """The call FS_IOC_SHUTDOWN of Linux' file systems: everything fails from then on, and what was not on the disk yet is lost."""
 
@@ -136,10 +138,11 @@ def mount(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def full(world: World) -> None:
-    """D27: the disk with local state is full for a while."""
+    """D27: the disk with local state is full for a while, also for what steps spill: no record is at fault, so none is skipped."""
     with small_disk(world) as disk:
         world.damages_state = True
-        elsewhere = ("--set", f"state_dir={disk / 'state'}")
+        settings = {"state_dir": disk / "state", "spill_bytes": SPILL_BYTES, "processing": "skip"}
+        elsewhere = tuple(part for name, value in settings.items() for part in ("--set", f"{name}={value}"))
         world.start(*elsewhere)
         fill(disk / "ballast")
         world.saw(f"the disk of local state was filled: {shutil.disk_usage(disk).free} bytes were free")
