@@ -69,7 +69,9 @@ def start_session(
     if "spark.log.level" not in settings:
         start_java_quietly(settings)
     builder = SparkSession.builder
-    for key, value in settings.items():
+    # A process that spark-submit has started logs each of its own steps until it is given a level.
+    quiet = {"spark.log.level": "ERROR"} if "PYSPARK_GATEWAY_PORT" in os.environ else {}
+    for key, value in {**quiet, **settings}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     if settings["spark.master"].startswith("local["):

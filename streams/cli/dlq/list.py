@@ -33,7 +33,14 @@ def list_letters(
     the record that failed was read. Replayed counts the letters that `streams dlq replay` has sent.
     """
     letters = DeadLetters.of(target, topic, application)
-    rows = [row for one in letters.topics for row in _rows(letters.log(), one, choice.choice(), each)]
+    log = letters.log()
+    there = log.admin.describe_topics(letters.topics)
+    for one in letters.topics:
+        if one not in there:
+            typer.echo(
+                f"There is no topic {one} (streams topic list shows those that exist): no letters in it.", err=True
+            )
+    rows = [row for one in letters.topics if one in there for row in _rows(log, one, choice.choice(), each)]
     if as_json:
         print_json(rows)
         return

@@ -23,7 +23,6 @@ from streams.cli.output import print_json
 from streams.cli.settings import ApplicationOptions, AsJson, Target, reachable
 from streams.cli.target import TopologyTarget
 from streams.config.durations import age_in_words
-from streams.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -62,14 +61,15 @@ def snapshots(
     """
     program = TopologyTarget.parse(target)
     config = reachable(application.load(program.application_id()))
-    if not config.snapshot_dir:
-        raise ConfigError(
-            f"{config.application_id} has no snapshots: snapshot_dir is not set (--set snapshot_dir=DIR, or in the TOML file)"
-        )
-    tasks = stored_tasks(program.load(), config)
-    found = list(_snapshots(tasks, config.snapshot_dir, verify))
+    found = []
+    if config.snapshot_dir:
+        found = list(_snapshots(stored_tasks(program.load(), config), config.snapshot_dir, verify))
     if as_json:
         print_json([asdict(one) for one in found])
+    elif not config.snapshot_dir:
+        typer.echo(
+            f"{config.application_id} takes no snapshots: snapshot_dir is not set (--set snapshot_dir=DIR, or in the TOML file)."
+        )
     else:
         _print(found, config.snapshot_dir)
     if any(one.fault for one in found):
