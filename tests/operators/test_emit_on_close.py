@@ -11,6 +11,7 @@ from streams import (
     StreamsBuilder,
     Suppressed,
     TimeWindows,
+    Topology,
     TopologyError,
 )
 from streams.operators.stores.key_value import TypedKeyValueStore
@@ -186,3 +187,19 @@ def test_a_versioned_table_cannot_be_suppressed() -> None:
     versioned = StreamsBuilder().table("versioned", materialized=Materialized(history_retention=1000))
     with pytest.raises(TopologyError, match="versioned table, which cannot be suppressed"):
         versioned.suppress(Suppressed.until_time_limit(1))
+
+
+def test_a_bound_of_another_kind_counts_what_is_already_held() -> None:
+    def build(bounds: BufferConfig) -> Topology:
+        builder = StreamsBuilder()
+        table = builder.table("in", materialized=Materialized(name="rows"))
+        table.suppress(Suppressed.until_time_limit(1000, bounds), "held").to_stream().to("out")
+        return builder.build()
+
+    with TopologyTestDriver(build(BufferConfig.of_max_records(9))) as driver:
+        topic, out = driver.create_input_topic("in"), driver.create_output_topic("out")
+        topic.pipe_key_value_list([("a", 1), ("b", 1)], 1)
+        driver.restart(topology=build(BufferConfig.of_max_bytes(89)))
+        assert out.is_empty
+        topic.pipe_input("c", 1, 1)  # each update has 8 + 20 bytes, and 2 of key and value
+        assert out.read_key_values_to_list() == [("a", 1)]
