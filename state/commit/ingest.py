@@ -21,7 +21,7 @@ from state.commit import guards
 from state.commit.decide import TaskIdentity
 from state.commit.last_marker import read_last_marker
 from state.commit.marker import MARKER_KEY, CommitMarker
-from state.commit.protocols import KafkaAccess
+from state.commit.protocols import KafkaAccess, Send
 from state.errors import CheckpointMismatchError
 from state.kafka.columns import BinaryColumn
 from state.kafka.partitioner import choose_partitions
@@ -66,12 +66,16 @@ class Rows:
         values: Their values.
         timestamps: Their timestamps, ms since 1970.
         hash: The sum of the hashes of the rows they were made of, which does not depend on the rows' order.
+        count: The number of these rows, with those that the policy left out; None: all are records.
+        letters: Dead letters of these rows.
     """
 
     keys: BinaryColumn
     values: BinaryColumn
     timestamps: npt.NDArray[np.int64]
     hash: int = 0
+    count: int | None = None
+    letters: Send | None = None
 
 
 def digest_of(logged: str, files: Iterable[bytes] = ()) -> str:
@@ -162,7 +166,7 @@ def write_batch(
         rows: The task's rows; not read if they are written already.
 
     Returns:
-        The number of records written; None: the task had written its part before.
+        The number of rows; None: the task had written its part before.
 
     Raises:
         CheckpointMismatchError: The task has last written another batch than the one before, so rows would be missing or doubled.
@@ -173,13 +177,18 @@ def write_batch(
         if is_written(identity, batch, found):
             return None
         producer.begin()
-        count = hashes = 0
+        count = left_out = hashes = 0
         for part in rows:
-            to = choose_partitions(part.keys, partitions, turn=batch.batch_id + identity.task + count)
+            turn = batch.batch_id + identity.task + count
+            to = choose_partitions(part.keys, partitions, turn=turn)
             producer.send_columns(topic, to, part.keys, part.values, part.timestamps)
-            count += len(part.keys)
+            if (sent := part.letters) is not None:
+                to = kafka.partitions_for(sent, turn)
+                producer.send_columns(sent.topic, to, sent.keys, sent.values, sent.timestamps, sent.headers)
+            count += len(part.keys) if part.count is None else part.count
+            left_out += 0 if part.count is None else part.count - len(part.keys)
             hashes += part.hash
-        marker = _marker(identity, batch, count, hashes)
+        marker = _marker(identity, batch, count, left_out, hashes)
         producer.send(*place, MARKER_KEY, marker.to_bytes(), batch.now_ms)
         producer.flush()
         guards.check_delivered(identity, producer, {place: end})
@@ -258,7 +267,7 @@ def _wrapped(number: int) -> int:
     return number & 0xFFFF_FFFF_FFFF_FFFF
 
 
-def _marker(identity: TaskIdentity, batch: IngestBatch, count: int, hashes: int) -> CommitMarker:
+def _marker(identity: TaskIdentity, batch: IngestBatch, count: int, left_out: int, hashes: int) -> CommitMarker:
     return CommitMarker(
         query_id=identity.query_id,
         task=identity.task,
@@ -273,7 +282,7 @@ def _marker(identity: TaskIdentity, batch: IngestBatch, count: int, hashes: int)
         operator_state={OFFSETS: batch.offsets, KEYS: batch.keys, ROWS: f"{_wrapped(hashes):016x}"},
         changelog_ends={},
         expired_before={},
-        counts={"in": count, "out": count, "changelog": 0},
+        counts={"in": count, "out": count - left_out, "changelog": 0},
         changelog_hash="",
         now_ms=batch.now_ms,
         application_id=identity.application_id,

@@ -61,6 +61,9 @@ class Origin(NamedTuple):
 NOWHERE = Origin(None, -1, -1, -1, None, None, ())
 """The origin of a failure without a source record, about whose result nothing is known."""
 
+OUTSIDE = -2
+"""The partition of the origin of a row from outside Kafka, with the row's text as key and value."""
+
 
 def record_failed(stage: Stage, node: str, task_id: str, origin: Origin, error: BaseException) -> RecordFailedError:
     """The error that stops the step because the policy of the stage is `fail`."""
@@ -81,7 +84,9 @@ def record_failed(stage: Stage, node: str, task_id: str, origin: Origin, error: 
 
 def description(stage: Stage, node: str, task_id: str, origin: Origin, error: BaseException) -> str:
     """Which record failed, where, and why, in one line."""
-    if origin.topic is None:
+    if origin.partition == OUTSIDE:
+        where = f"a row of a source outside Kafka, key {_short(origin.key)},"
+    elif origin.topic is None:
         what = "a result emitted at the end of the step" if origin.value is None else "a record that was held back"
         where = f"{what}, key {_short(origin.key)},"
     else:

@@ -140,11 +140,14 @@ class Outputs:
     Args:
         topics: Provides the limits.
         settings: Bounds of sizes.
+
+    Attributes:
+        settings: The same.
     """
 
     def __init__(self, topics: OutputTopics, settings: TaskSettings) -> None:
         self._topics = topics
-        self._settings = settings
+        self.settings = settings
         self._targets: dict[str, Target] = {}
 
     def target(self, topic: str) -> Target:
@@ -179,7 +182,7 @@ class Outputs:
     def room_for_state(self, topic: str) -> int:
         """The largest record that a changelog accepts, bytes. An invisible topic is left to the commit to report."""
         limits = self._topics.limits(topic) or UNLIMITED
-        return min(self._settings.max_message_bytes, limits.max_bytes)
+        return min(self.settings.max_message_bytes, limits.max_bytes)
 
     def _look_up(self, topic: str) -> Target | None:
         limits = self._topics.limits(topic)
@@ -188,7 +191,7 @@ class Outputs:
         now_ms = 0
         if limits.before_max_ms != NO_LIMIT or limits.after_max_ms != NO_LIMIT:
             now_ms = self._topics.now_ms()
-        target = self._targets[topic] = Target(topic, limits, self._settings, now_ms)
+        target = self._targets[topic] = Target(topic, limits, self.settings, now_ms)
         return target
 
 

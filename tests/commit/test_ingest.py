@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from state.changelog.topics import commits_topic
@@ -15,8 +16,13 @@ from state.errors import CheckpointMismatchError
 from state.kafka.columns import binary_column
 from streams.application.ingests import keys_digest, last_markers, logged_batch, remake_checkpoint
 from streams.checkpoint.files import LocalFiles
+from streams.errors import RecordFailedError, RegistryError
+from streams.runtime.outputs import Outputs, UnlimitedTopics
+from streams.runtime.settings import Policy, TaskSettings
+from streams.runtime.task.collector import SendBatch
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import StringSerde
+from streams.spark.ingest.writer import RowRecords
 from streams.testing.simulation.kafka import SimulatedKafka
 from streams.topology.ingest import Ingest
 
@@ -246,3 +252,61 @@ def test_the_files_of_a_batch_count_not_only_the_number_that_is_logged_for_them(
         digests.append(logged_batch(files, "q", 0).digest)
     assert digests[0] != digests[1] == digests[2]
     assert logged_batch(files, "q", 0) == IngestBatch(0, "", 5, digests[2])
+
+
+def test_dead_letters_are_in_the_transaction_of_the_rows(kafka: SimulatedKafka) -> None:
+    kafka.create_topic("dead", 1, "delete")
+    letter = binary_column([b"bad"])
+    part = replace(rows("a"), count=2, letters=SendBatch("dead", letter, letter, np.zeros(1, np.int64)))
+    assert write_batch(kafka, identity(0), TOPIC, 2, ends(0, 2), [part]) == 2
+    letters = kafka.columns("dead", 0)
+    assert letters is not None
+    assert letters.values.to_pylist() == [b"bad"]
+    assert written(kafka) == ["a"]
+    marker = check_batch(kafka, [identity(0), identity(1)], TOPIC, 2, ends(0, 2))[0]
+    assert marker.counts == {"in": 2, "out": 1, "changelog": 0}
+
+
+def test_a_row_that_cannot_be_written_meets_the_policy_and_old_times_become_1970(caplog) -> None:
+    rows = [("k", "{}", -1), ("k", "x" * 2_000, 5), (None, "[1]", 7)]
+    keys, values, times = zip(*rows, strict=True)
+    arrays = [pa.array(keys), pa.array(values), pa.array(times), pa.array([1, 2, 3])]
+    part = pa.RecordBatch.from_arrays(arrays, ["key", "value", "timestamp", "hash"])
+
+    def made(policy: Policy) -> RowRecords:
+        settings = TaskSettings("app", production=policy, dead_letter_topic="dead", max_record_bytes=1_000)
+        return RowRecords(INGEST, Outputs(UnlimitedTopics(), settings), TOPIC, 0, 7)
+
+    with pytest.raises(
+        RecordFailedError, match=r"(?s)a row of a source outside Kafka, key b'k', .*'rows'.* has 2.* bytes"
+    ):
+        made("fail").of(part)
+    for policy in ("skip", "dlq"):
+        records = made(policy)
+        found = records.of(part)
+        assert (found.values.to_pylist(), found.timestamps.tolist(), found.hash, found.count) == (
+            [b"{}", b"[1]"],
+            [0, 7],
+            6,
+            3,
+        )
+        counted = {"skip": "skipped", "dlq": "dead_letters"}[policy]
+        assert records.counters == {"early:rows": 1, "dropped:rows:production": 1, f"{counted}:production": 1}
+        letters = [] if found.letters is None else found.letters.values.to_pylist()
+        assert letters == ([b"x" * 2_000] if policy == "dlq" else [])
+    assert "have times before 1970" in caplog.text
+
+
+def test_an_error_that_is_not_of_the_row_stops_the_task_whatever_the_policy() -> None:
+    class Away:
+        def serialize(self, topic: str, value: object, headers: object = None) -> bytes:
+            raise RegistryError("away")
+
+        def deserialize(self, topic: str, data: bytes | None, headers: object = None) -> object:
+            return data
+
+    settings = TaskSettings("app", production="skip")
+    records = RowRecords(replace(INGEST, value_serde=Away()), Outputs(UnlimitedTopics(), settings), TOPIC, 0, 7)
+    arrays = [pa.array(["k"]), pa.array(["{}"]), pa.array([5]), pa.array([1])]
+    with pytest.raises(RegistryError):
+        records.of(pa.RecordBatch.from_arrays(arrays, ["key", "value", "timestamp", "hash"]))

@@ -159,3 +159,22 @@ def test_times_are_in_utc_in_any_session_and_lost_markers_are_refused(harness: H
     ):
         harness.run(program)
     assert len(harness.read(topics["plain"])) == 2
+
+
+def test_rows_that_cannot_be_written_do_not_stop_a_source(harness: Harness) -> None:
+    delays, dead, folder = harness.topic("delays", 1), harness.topic("dead", 1), harness.folder / "in"
+    program = topology(folder, delays, harness.topic("airlines"))
+    flights(folder, ("UA", 1, "1900-01-01T00:00:00Z"), ("L" * 1_100_000, 2, "2013-01-01T05:00:00Z"))
+    with pytest.raises(
+        ApplicationFailedError, match=r"a row of a source outside Kafka, key b'LLL.*set the policy 'production'"
+    ):
+        harness.run(program)
+    # The tasks without such a row have written their part; the batch is finished by another policy.
+    progress = harness.run(program, production="dlq", dead_letter_topic=dead)
+    flights(folder, ("UA", 3, "1969-12-31T23:59:59Z"))
+    reports = [*progress.reports, *harness.run(program).reports]
+    assert sum(report["counters"].get("dead_letters:production", 0) for report in reports) == 1
+    assert any(report["counters"].get("early:flights") for report in reports)
+    assert [(record.value, record.timestamp) for record in harness.read(delays)] == [(b"1", 0), (b"3", 0)]
+    (letter,) = harness.read(dead)
+    assert dict(letter.headers)["__streams.errors.exception"] == b"OversizedRecordError"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import orjson
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -160,7 +161,7 @@ class IngestRun:
         ]
         written = check_batch(log, identities, topic, tasks, batch) if first else {}
         if len(written) == tasks:
-            reports = [(task, -1, 0.0) for task in written]
+            reports = [(task, -1, 0.0, "{}") for task in written]
         else:
             with _settings(frame.sparkSession):
                 records = records_of(frame, ingest, batch.now_ms)
@@ -170,11 +171,13 @@ class IngestRun:
                     for task, marker in written.items():
                         now = (counted[task].records, counted[task].hash) if task in counted else (0, 0)
                         check_rows(identities[task], batch, marker, *now)
-                writer = writer_of(WriteJob.of(ingest, topic, config), query_id, batch)
+                writer = writer_of(
+                    WriteJob.of(ingest, topic, config, self.application.task_settings({})), query_id, batch
+                )
                 reports = [tuple(row) for row in records.mapInArrow(writer, REPORT).collect()]
-            for task in self._missing(ingest, {task: records for task, records, _ in reports}):
+            for task in self._missing(ingest, {task: records for task, records, *_ in reports}):
                 found = write_batch(log, identities[task], topic, tasks, batch, ())
-                reports.append((task, -1 if found is None else found, 0.0))
+                reports.append((task, -1 if found is None else found, 0.0, "{}"))
         self.progress.step(ingest.name, batch.batch_id, [_report(*row, batch) for row in reports])
 
     def _missing(self, ingest: Ingest, records: Mapping[int, int]) -> list[int]:
@@ -216,7 +219,16 @@ def _settings(session: SparkSession) -> Iterator[None]:
             session.conf.set(name, str(found))
 
 
-def _report(task: int, written: int, seconds: float, batch: IngestBatch) -> Mapping[str, Any]:
-    """The report of a row of `REPORT`, whose number of records is negative where the part was written before."""
-    records = max(written, 0)
-    return batch_report(batch.batch_id + 1, records, records, {"commit": seconds}, task=task, skipped=written < 0)
+def _report(task: int, rows: int, seconds: float, counters: str, batch: IngestBatch) -> Mapping[str, Any]:
+    """The report of a row of `REPORT`, whose number of rows is negative where the part was written before."""
+    found: dict[str, int] = orjson.loads(counters)
+    left_out = sum(count for name, count in found.items() if name.startswith("dropped:"))
+    return batch_report(
+        batch.batch_id + 1,
+        max(rows, 0),
+        max(rows, 0) - left_out,
+        {"commit": seconds},
+        task=task,
+        skipped=rows < 0,
+        counters=found,
+    )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,14 +16,26 @@ from pyspark import TaskContext
 from state.commit.decide import TaskIdentity
 from state.commit.ingest import IngestBatch, Rows, write_batch
 from state.commit.live import LiveKafka
-from state.kafka.columns import binary_column
+from state.kafka.columns import BinaryColumn, binary_column
+from state.kafka.headers import encode_headers
 from streams.config import StreamsConfig
+from streams.runtime.counters import Counters
+from streams.runtime.current_record import may_be_the_records_fault
+from streams.runtime.dead_letters import DeadLetter, fitted
+from streams.runtime.handlers import OUTSIDE, ErrorHandlers, Origin
+from streams.runtime.outputs import Outputs, Target
+from streams.runtime.settings import TaskSettings
+from streams.runtime.task.collector import SendBatch
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import StringSerde
 from streams.topology.ingest import Ingest
 
-REPORT = "task INT, records BIGINT, seconds DOUBLE"
-"""What each task says: its number, the number of records written (-1: it had written the batch before), and the time it took."""
+log = logging.getLogger(__name__)
+
+REPORT = "task INT, rows BIGINT, seconds DOUBLE, counters STRING"
+"""What each task says: its number, the number of its rows (-1: it had written the batch before), the time it took, and its counters
+as JSON.
+"""
 
 TALLY = "task INT, records BIGINT, hash BIGINT"
 """What `tally` says: the task, the number of its rows, and the sum of their hashes."""
@@ -38,6 +51,7 @@ class WriteJob:
         topic: The internal topic.
         client: librdkafka's properties.
         transaction_timeout_ms: Transaction timeout of the producers.
+        settings: The policies, and the bounds of sizes.
         bulk: Whether librdkafka's C API is used.
     """
 
@@ -46,14 +60,21 @@ class WriteJob:
     topic: str
     client: dict[str, str] = field(repr=False)
     transaction_timeout_ms: int
+    settings: TaskSettings
     bulk: bool
 
     @classmethod
-    def of(cls, ingest: Ingest, topic: str, config: StreamsConfig) -> WriteJob:
+    def of(cls, ingest: Ingest, topic: str, config: StreamsConfig, settings: TaskSettings) -> WriteJob:
         """The job of a source, without the function that makes its DataFrame, which runs on the driver alone."""
         lean = Ingest(ingest.name, ingest.partitions, _no_frame, ingest.key, ingest.key_serde, ingest.value_serde)
         return cls(
-            lean, config.application_id, topic, dict(config.client), config.transaction_timeout_ms, config.bulk_io
+            lean,
+            config.application_id,
+            topic,
+            dict(config.client),
+            config.transaction_timeout_ms,
+            settings,
+            config.bulk_io,
         )
 
 
@@ -68,8 +89,15 @@ def writer_of(
         started, task = time.perf_counter(), context.partitionId()
         ingest = job.ingest
         identity = TaskIdentity(job.application_id, ingest.lasting_name, task, ingest.partitions, query_id, "")
-        kafka = LiveKafka(job.client, job.transaction_timeout_ms, job.bulk, (job.topic,), query_id)
-        rows = (rows_of(part, ingest, job.topic) for part in batches if part.num_rows)
+        kafka = LiveKafka(
+            job.client,
+            job.transaction_timeout_ms,
+            job.bulk,
+            tuple(filter(None, (job.topic, job.settings.dead_letter_topic))),
+            query_id,
+        )
+        made = RowRecords(ingest, Outputs(kafka.topics, job.settings), job.topic, task, batch.now_ms)
+        rows = (made.of(part) for part in batches if part.num_rows)
         written = write_batch(kafka, identity, job.topic, ingest.partitions, batch, rows)
         # Spark's side of the process waits until all that it has sent was taken.
         for _ in batches:
@@ -77,8 +105,9 @@ def writer_of(
         yield pa.RecordBatch.from_pydict(
             {
                 "task": pa.array([task], pa.int32()),
-                "records": pa.array([-1 if written is None else written], pa.int64()),
+                "rows": pa.array([-1 if written is None else written], pa.int64()),
                 "seconds": pa.array([time.perf_counter() - started], pa.float64()),
+                "counters": pa.array([orjson.dumps(made.counters).decode()]),
             }
         )
 
@@ -100,21 +129,96 @@ def tally(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     )
 
 
-def rows_of(part: pa.RecordBatch, ingest: Ingest, topic: str) -> Rows:
-    """Records as bytes, by the source's serdes.
+class RowRecords:
+    """Makes records of a task's rows, by the source's serdes.
+
+    As at a sink, a time before 1970 becomes 1970, and a row that cannot be serialised, or that Kafka would refuse, meets the policy
+    `production`: one such row would otherwise stop the source for ever.
 
     Args:
-        part: The columns of `records_of`.
         ingest: The source.
-        topic: The topic, which serdes are told.
+        outputs: The limits of topics, and the policies.
+        topic: The internal topic.
+        task: The task.
+        now_ms: The time of the batch.
+
+    Attributes:
+        counters: What was left out or changed.
     """
-    keys, values = part.column(0).to_pylist(), part.column(1).to_pylist()
-    return Rows(
-        binary_column([_key(text, ingest, topic) for text in keys]),
-        binary_column([_value(text, ingest, topic) for text in values]),
-        np.asarray(part.column(2)).astype(np.int64),
-        int(np.asarray(part.column(3)).astype(np.int64).sum()),
-    )
+
+    def __init__(self, ingest: Ingest, outputs: Outputs, topic: str, task: int, now_ms: int) -> None:
+        self.counters = Counters()
+        self._ingest, self._topic, self._outputs = ingest, topic, outputs
+        self._now_ms = now_ms
+        self._letters: list[DeadLetter] = []
+        self._errors = ErrorHandlers(outputs.settings, self.counters, f"{ingest.lasting_name}/{task}", self._set_aside)
+
+    def of(self, part: pa.RecordBatch) -> Rows:
+        """Records as bytes.
+
+        Args:
+            part: The columns of `records_of`.
+
+        Raises:
+            RecordFailedError: A row cannot be written, and the policy is `fail`.
+        """
+        target = self._outputs.target(self._topic)
+        keys, values = part.column(0).to_pylist(), part.column(1).to_pylist()
+        given, hashes = (np.asarray(part.column(number)).astype(np.int64) for number in (2, 3))
+        times = np.maximum(given, 0)
+        if early := int(np.count_nonzero(given < 0)):
+            if f"early:{self._ingest.name}" not in self.counters:
+                log.warning(
+                    "rows of the source %r have times before 1970: 1970-01-01 is written instead", self._ingest.name
+                )
+            self.counters.add(f"early:{self._ingest.name}", early)
+        try:
+            columns = self._columns(keys, values)
+            target.check_all(*columns, times, None)
+            return Rows(*columns, times, int(hashes.sum()), len(keys))
+        except Exception as error:
+            if not may_be_the_records_fault(error):
+                raise
+        fit = [row for row in range(len(keys)) if self._fits(target, keys[row], values[row], int(times[row]))]
+        columns = self._columns([keys[row] for row in fit], [values[row] for row in fit])
+        return Rows(*columns, times[fit], int(hashes.sum()), len(keys), self._take_letters())
+
+    def _columns(self, keys: Sequence[str | None], values: Sequence[str | None]) -> tuple[BinaryColumn, BinaryColumn]:
+        return (
+            binary_column([_key(text, self._ingest, self._topic) for text in keys]),
+            binary_column([_value(text, self._ingest, self._topic) for text in values]),
+        )
+
+    def _fits(self, target: Target, key: str | None, value: str | None, time_ms: int) -> bool:
+        """Whether a row can be written; otherwise it meets the policy."""
+        try:
+            target.check(_key(key, self._ingest, self._topic), _value(value, self._ingest, self._topic), time_ms, ())
+        except Exception as error:
+            if not may_be_the_records_fault(error):
+                raise
+            as_text = (None if one is None else one.encode() for one in (key, value))
+            origin = Origin(None, OUTSIDE, -1, time_ms, next(as_text), next(as_text), ())
+            self._errors.handle("production", self._ingest.name, origin, error)
+            return False
+        return True
+
+    def _set_aside(self, letter: DeadLetter, _: Origin) -> None:
+        self._letters.append(fitted(letter, self._dead_letter_target().kafka_bytes))
+
+    def _take_letters(self) -> SendBatch | None:
+        letters, self._letters = self._letters, []
+        if not letters:
+            return None
+        target = self._dead_letter_target()
+        keys, values, headers = zip(*letters, strict=True)
+        times = np.full(len(letters), target.nearest_time(self._now_ms), np.int64)
+        encoded = binary_column([encode_headers(one) for one in headers])
+        return SendBatch(target.topic, binary_column(keys), binary_column(values), times, None, None, encoded)
+
+    def _dead_letter_target(self) -> Target:
+        topic = self._outputs.settings.dead_letter_topic
+        assert topic is not None, "the settings have a topic for the policy 'dlq'"
+        return self._outputs.target(topic)
 
 
 def _key(text: str | None, ingest: Ingest, topic: str) -> bytes | None:

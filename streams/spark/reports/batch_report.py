@@ -14,6 +14,7 @@ def batch_report(
     *,
     task: int = 0,
     skipped: bool = False,
+    counters: Mapping[str, int] | None = None,
 ) -> Mapping[str, Any]:
     """A task's part of a batch as the report of a step that keeps no state; see `streams.spark.task_function`.
 
@@ -24,13 +25,14 @@ def batch_report(
         seconds: How long it took, by stage.
         task: The task; a query without tasks is shown as one task.
         skipped: The part was committed already.
+        counters: What the task has counted besides (`streams.runtime.counters`).
     """
     return {
         "task": task,
         "version": version,
         "decision": "skip" if skipped else "run",
         "counts": {"in": records_in, "out": records_out, "changelog": 0},
-        "counters": {},
+        "counters": dict(counters or {}),
         "stream_time": -1,
         "seconds": seconds,
         "total_s": sum(seconds.values()),
