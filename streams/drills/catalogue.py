@@ -387,5 +387,13 @@ DRILLS = (
         drivers.exhausted_epochs,
         minutes=2,
     ),
+    Drill(
+        "D44",
+        "killed within an ingest",
+        "SIGKILL to all while one task of a source outside Kafka has written its batch; then a checkpoint one batch behind",
+        "a `CheckpointMismatchError`; with the right checkpoint put back, each row is written once",
+        lake.killed_within_an_ingest,
+        minutes=2,
+    ),
 )
 """The drills, in order of their numbers."""

@@ -1,19 +1,27 @@
-"""Faults of lake sinks: drivers killed between any two steps of a Delta commit, or of a call of a function of `foreach_batch`."""
+"""Faults of lakes: drivers killed within a Delta commit, a call of a function of `foreach_batch`, or a batch of an ingest."""
 
 from __future__ import annotations
 
+import shutil
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import orjson
+
+from state.changelog.topics import commits_topic
+from state.kafka.topics import TopicSpec
 from streams.drills.blows import kill_worker
 from streams.drills.delta_rows import delta_rows
+from streams.drills.program.ingest import FOLDER as FILES
+from streams.drills.program.ingest import HELD, HOLD, OUT, PARTITIONS, ROWS, add_rows
 from streams.drills.program.lake import ARCHIVE, EACH, FOLDER, LATEST, calls_of, wrong_calls, wrong_rows
 from streams.drills.program.topology import ORDERS
 from streams.drills.reader import read_committed
-from streams.drills.world import START_S, World
+from streams.drills.world import APPLICATION_ID, START_S, World
 from streams.errors import StreamsError
+from streams.topology.ingest import INGEST
 from streams.wording import counted
 
 CRASH = "STREAMS_LAKE_CRASH"
@@ -83,6 +91,58 @@ def killed_around_a_call(world: World) -> None:
     world.at_rest()
     _become_right(world, lambda: wrong_calls(read_committed(world.broker.bootstrap_servers, ORDERS), calls_of(folder)))
     world.say(f"{len(calls_of(folder))} batches, each with one number and the same rows")
+
+
+def killed_within_an_ingest(world: World) -> None:
+    """D44: driver and workers are killed while one task of an ingest has written a batch; the checkpoint is one batch behind."""
+    folder = world.folder / "ingest"
+    add_rows(folder, *range(20))
+    with world.admin() as admin:
+        admin.create_topics([TopicSpec(OUT, PARTITIONS, {"retention.ms": "-1"}, 1)])
+    world.application.target = "streams.drills.program.ingest:build"
+    variables = {FILES: str(folder)}
+    world.start(environment=variables)
+    world.wait_for(lambda: _ingested(world) == [*range(20)], "the first rows")
+    world.stop_at_rest()
+    checkpoint, older = world.application.checkpoint / f"{ROWS}{INGEST}", world.folder / "older"
+    shutil.copytree(checkpoint, older)
+
+    (folder / HOLD).touch()
+    add_rows(folder, HELD, *range(20, 40))
+    before = _markers(world)
+    world.application.start(environment=variables)
+    world.wait_for(lambda: _markers(world) != before, "a task has written its part of the batch")
+    world.application.kill_all()
+    grown = [task for task, end in _markers(world).items() if end > before[task]]
+    world.require(len(grown) == 1, f"the tasks {grown} have written the batch, not one of them")
+    world.saw(f"driver and workers killed: task {grown[0]} of {PARTITIONS} has written its part of a batch")
+    right = world.folder / "right"
+    checkpoint.rename(right)
+    older.rename(checkpoint)
+    add_rows(folder, *range(40, 60))
+    (folder / HOLD).unlink()
+    world.saw(f"one batch behind: {world.ends_with('CheckpointMismatchError', environment=variables)[:160]}")
+    world.require(_ingested(world) != [HELD, *range(60)], "the rows were written though the checkpoint was behind")
+    shutil.rmtree(checkpoint)
+    right.rename(checkpoint)
+    began = time.monotonic()
+    world.application.start(environment=variables)
+    world.recovers("the checkpoint was put back", began)
+    world.wait_for(lambda: len(_ingested(world)) >= 61, "all rows")
+    world.require(_ingested(world) == [HELD, *range(60)], f"not each row once: {_ingested(world)}")
+    world.say("61 rows were written, each once")
+
+
+def _ingested(world: World) -> list[int]:
+    """The numbers of the rows that came through."""
+    return sorted(orjson.loads(one.value or b"{}")["n"] for one in read_committed(world.broker.bootstrap_servers, OUT))
+
+
+def _markers(world: World) -> dict[int, int]:
+    """The committed ends of the partitions with the tasks' markers."""
+    topic = commits_topic(APPLICATION_ID, f"{ROWS}{INGEST}")
+    with world.admin() as admin:
+        return {task: end for (_, task), end in admin.end_offsets([(topic, n) for n in range(PARTITIONS)]).items()}
 
 
 def _become_right(world: World, wrong: Callable[[], list[str]]) -> None:
