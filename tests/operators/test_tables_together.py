@@ -252,6 +252,7 @@ class Context:
     """What a table needs of `OperatorContext`."""
 
     has_children = True
+    private_rows = False
 
     def __init__(self, rows: TypedTimestampedKeyValueStore) -> None:
         self.rows = rows
