@@ -1,17 +1,25 @@
 """Replays of dead letters: each once, whatever is chosen, repeated or killed."""
 
+import signal
+import subprocess
+import sys
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from state.changelog.topics import ensure_replays
+from state.commit.live import LiveKafka
 from state.errors import FencedError, OffsetsLostError
+from state.kafka.admin import KafkaAdmin
 from state.kafka.headers import decode_headers, encode_headers
+from state.kafka.producer import TransactionalProducer
 from streams import Processor, Retry, StreamsBuilder, StringSerde
 from streams.application.dead_letters.letters import Choice, letters_of
 from streams.application.dead_letters.purge import Until, plan_purge, purge
 from streams.application.dead_letters.replay import plan_replay, replay
-from streams.application.dead_letters.replayed import read_replayed
+from streams.application.dead_letters.replayed import read_replayed, replays_topic
 from streams.errors import ConfigError
 from streams.runtime.dead_letters import error_headers
 from streams.testing import TopologyTestDriver
@@ -320,3 +328,54 @@ def test_a_letter_of_an_operator_with_retries_comes_back_to_that_operator():
         driver.advance_wall_clock_time(10)
         (record,) = driver.create_output_topic("out").read_records_to_list()
         assert (record.key, record.value, record.timestamp, record.headers) == ("k", "A", 5, (("trace", b"7"),))
+
+
+DYING = """
+import os, signal, sys
+from state.commit.live import LiveKafka
+from state.kafka.producer import TransactionalProducer
+from streams.application.dead_letters.letters import Choice
+from streams.application.dead_letters.replay import plan_replay, replay
+
+servers, dead, moment = sys.argv[1:]
+commit, calls = TransactionalProducer.commit, []
+
+def dying(producer):
+    calls.append(producer)
+    if len(calls) == 2 and moment == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    commit(producer)
+    if len(calls) == 2 and moment == "after":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+TransactionalProducer.commit = dying
+kafka = LiveKafka({"bootstrap.servers": servers}, 5_000)
+replay(kafka, plan_replay(kafka, dead, Choice()), lambda: 9, together=2)
+"""
+
+
+@pytest.mark.kafka
+def test_on_a_broker_replays_that_are_killed_and_two_at_once_send_each_letter_once(broker, topic):
+    client = {"bootstrap.servers": broker.bootstrap_servers}
+    orders, dead = topic(name="orders"), topic(name="dead")
+    with KafkaAdmin(client) as admin:
+        ensure_replays(admin, replays_topic(dead), 1)
+    kafka = LiveKafka(client, 60_000)
+    with TransactionalProducer(client, f"letters-of-{dead}") as producer:
+        producer.init_transactions()
+        producer.begin()
+        for number in range(16):
+            headers = error_headers("processing", (orders, 0, number), 1, ValueError())
+            producer.send(dead, 0, b"%d" % number, b"v", 1, headers)
+        producer.flush()
+        producer.commit()
+
+    def start(moment):
+        return subprocess.Popen([sys.executable, "-c", DYING, broker.bootstrap_servers, dead, moment])
+
+    for moment in ("before", "after"):
+        assert start(moment).wait() == -signal.SIGKILL, "the replay was killed at its second transaction"
+    both = [start("never") for _ in range(2)]
+    assert 0 in [one.wait() for one in both], "the later one ends the earlier one"
+    replay(kafka, plan_replay(kafka, dead, Choice()), lambda: 9)
+    assert sorted(int(one.key) for one in letters_of(kafka, (orders, 0))) == list(range(16))
