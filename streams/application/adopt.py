@@ -16,15 +16,20 @@ import orjson
 
 from state.commit.marker import CommitMarker
 from state.errors import CheckpointMismatchError, FencedError, TopicNotFoundError, TopicRecreatedError
+from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicInfo
 from streams.application.positions import GivenPositions, reading_positions
 from streams.application.preflight import Findings, Preflight
-from streams.application.prepare import PreparedSub
+from streams.application.prepare import Application, PreparedSub
 from streams.checkpoint.adoption import Adoption, done_ranges, plan_adoption
 from streams.checkpoint.compare import Markers, SubIdentity, check_program, misfit
 from streams.checkpoint.files import CheckpointFiles, move_aside
-from streams.checkpoint.log import FIRST_BATCH, write_query_id
+from streams.checkpoint.log import FIRST_BATCH, query_id_of, write_query_id
+from streams.lake.commit import SinkId
+from streams.lake.handed_over import HandedOver
+from streams.lake.resume import topic_log
 from streams.source.offsets import TopicOffsets
+from streams.topology.graph import DeltaTable
 
 # No topic's name, and so no sub-topology's, has this character.
 ADOPTING = "~adopting"
@@ -213,3 +218,17 @@ def described(adoption: Adoption, tasks: int) -> Mapping[str, str]:
         "have not, and run it again": f"tasks {again}" if again else "none",
         "reading then goes on at": ", ".join(at),
     }
+
+
+def lost_sinks(application: Application, files: CheckpointFiles, admin: KafkaAdmin) -> dict[str, HandedOver]:
+    """The sinks of foreach_batch whose checkpoint is missing -> the note of the last batch that the function was called with."""
+    app = application.config.application_id
+    topics = {sink.topic.topic_name(app): sink for sink in application.plan.topology.lake_sinks.values()}
+    found = {}
+    for topic in admin.describe_topics(topics):
+        sink = topics[topic]
+        if not isinstance(sink.target, DeltaTable) and query_id_of(files, sink.name) is None:
+            note = HandedOver.of_admin(admin, SinkId(app, sink.name), topic_log(admin, topic))
+            if note is not None and note.batch >= 0:
+                found[sink.name] = note
+    return found

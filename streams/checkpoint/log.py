@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
@@ -109,6 +110,16 @@ def logged_end(files: CheckpointFiles, sub: str, batch: int) -> SourceOffsets:
         DamagedCheckpointError: Its file is missing or truncated.
     """
     return _offsets(files, f"{sub}/offsets/{batch}")
+
+
+def logged_settings(files: CheckpointFiles, sub: str, batch: int) -> Mapping[str, Any]:
+    """What Spark has logged of a micro-batch besides its end: its time, and settings with which it must run again.
+
+    Raises:
+        DamagedCheckpointError: Its file is missing or truncated.
+    """
+    found: Mapping[str, Any] = orjson.loads(_lines(files, f"{sub}/offsets/{batch}", 3)[1])
+    return found
 
 
 def confirmed_end(files: CheckpointFiles, sub: str, topic: str) -> TopicOffsets | None:

@@ -9,7 +9,7 @@ import typer
 from state.changelog.topics import commits_topic
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
-from streams.application.adopt import Adopter, described
+from streams.application.adopt import Adopter, described, lost_sinks
 from streams.application.check_start import check_start
 from streams.application.instances import while_stopped
 from streams.application.positions import GivenPositions
@@ -19,6 +19,7 @@ from streams.cli.command import command
 from streams.cli.operations.checkpoints import open_checkpoint
 from streams.cli.settings import ApplicationOptions, Target, reachable
 from streams.cli.target import TopologyTarget
+from streams.lake.handed_over import write_checkpoint
 
 Positions = Annotated[
     list[str] | None,
@@ -41,8 +42,8 @@ def adopt(
 ) -> None:
     """Create a new checkpoint from an application's commits, if its own is lost, damaged or rolled back.
 
-    No record is lost or processed twice. The old checkpoint is moved aside.
-    Refused while the application runs.
+    No record is lost or processed twice. The old checkpoint is moved aside. That of a foreach_batch sink is made again if it is
+    missing. Refused while the application runs.
     """
     program = TopologyTarget.parse(target)
     effective = reachable(application.load(program.application_id()))
@@ -53,14 +54,18 @@ def adopt(
         log = LiveKafka(effective.client, effective.transaction_timeout_ms, bulk=effective.bulk_io)
         check_start(planned, admin, log)
         adopter = Adopter(Preflight(planned, files, admin, typer.echo), given)
-        misfits = adopter.misfits()
-        if not misfits:
+        misfits, sinks = adopter.misfits(), lost_sinks(planned, files, admin)
+        if not misfits and not sinks:
             typer.echo(f"The checkpoint {effective.checkpoint_dir} fits: there is nothing to do.")
             return
         for prepared, findings in misfits:
             typer.echo(findings.wrong)
             for what, which in described(adopter.plan(prepared, findings), prepared.tasks).items():
                 typer.echo(f"  {what}: {which}")
+        for name, note in sinks.items():
+            typer.echo(
+                f"{name}: its checkpoint is missing; a new one continues behind batch {note.batch}, or repeats it"
+            )
         if dry_run:
             return
         if not yes:
@@ -69,3 +74,5 @@ def adopt(
         with while_stopped(effective, admin, commits):
             for prepared, findings in misfits:
                 adopter.adopt(prepared, findings)
+            for name, note in sinks.items():
+                write_checkpoint(files, name, note)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from state.kafka.admin import KafkaAdmin
 from streams.errors import LakePositionError
 from streams.lake.commit import SinkCommit, SinkId
 from streams.source.offsets import TopicOffsets
@@ -29,6 +30,14 @@ class TopicLog:
     topic_id: str
     begins: Sequence[int]
     ends: Sequence[int]
+
+
+def topic_log(admin: KafkaAdmin, topic: str) -> TopicLog:
+    """An internal topic as it is now."""
+    info = admin.describe_topics([topic])[topic]
+    places = [(topic, partition) for partition in range(info.partitions)]
+    begins, ends = admin.begin_offsets(places), admin.end_offsets(places)
+    return TopicLog(topic, info.topic_id, [begins[at] for at in places], [ends[at] for at in places])
 
 
 @dataclass(frozen=True, slots=True)

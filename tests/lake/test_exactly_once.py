@@ -200,7 +200,7 @@ def test_commits_of_others_and_of_other_sinks_are_passed_over() -> None:
 
 
 LOG = TopicLog("internal", "topic-1", [0, 0], [9, 9])
-NOTE = HandedOver("internal", "topic-1", 3, (5, 6), (4, 6))
+NOTE = HandedOver("internal", "topic-1", 3, (5, 6), (4, 6), {"conf": {"a": "b"}})
 
 
 def spark_has(logged: int, *ends: int, topic_id: str = "topic-1") -> Checkpoint:
@@ -212,13 +212,13 @@ def spark_has(logged: int, *ends: int, topic_id: str = "topic-1") -> Checkpoint:
 def test_the_note_of_a_batch_comes_back_from_the_groups_offsets() -> None:
     found = HandedOver.of_group(NOTE.to_group(), LOG)
     assert found is not None
-    assert (found.batch, tuple(found.end), tuple(found.done)) == (3, (5, 6), (4, 6))
+    assert found == replace(NOTE, end=[5, 6], done=[4, 6])
     assert HandedOver.of_group(NOTE.to_group(), replace(LOG, topic_id="topic-2")) is None
     assert HandedOver.of_group({("internal", 0): (7, "")}, LOG) is None
     grown = replace(LOG, begins=[0, 0, 0], ends=[9, 9, 9])
     more = HandedOver.of_group(NOTE.to_group(), grown)
     assert more is not None
-    assert {at for at, _ in more.calls(4, (7, 7, 7)).returned().to_group().values()} == {7}
+    assert {at for at, _ in more.calls(4, (7, 7, 7), {}).returned().to_group().values()} == {7}
 
 
 @pytest.mark.parametrize(

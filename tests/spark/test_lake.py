@@ -15,10 +15,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner
 
+from state.kafka.admin import KafkaAdmin
 from streams import JsonSerde, StreamsBuilder, Topology
+from streams.application.adopt import lost_sinks
+from streams.application.prepare import plan_application
+from streams.checkpoint.files import LocalFiles
 from streams.cli.main import app
 from streams.errors import ApplicationFailedError, LakePositionError, LakeSchemaError
 from streams.lake.commit import SinkCommit, SinkId
+from streams.lake.handed_over import write_checkpoint
 from streams.lake.writer import WriteConflictError
 from streams.model.row_layout import Origin, RowLayout, TableColumn
 from streams.model.table_columns import ScalarType
@@ -89,6 +94,15 @@ def test_a_function_gets_no_number_again_with_other_rows_and_may_leave_the_progr
 
     def hand_over(frame: DataFrame, batch_id: int) -> None:
         handed_over.append((batch_id, sorted(row.id for row in frame.collect())))
+        if handed_over.count(handed_over[-1]) == 1 and batch_id == 2:
+            raise OSError("the archive is away")
+
+    def adopt() -> None:
+        shutil.rmtree(checkpoint / "archive")
+        files = LocalFiles(str(checkpoint))
+        with KafkaAdmin(harness.config().client) as admin:
+            lost = lost_sinks(plan_application(build(), harness.config(), admin), files, admin)
+        write_checkpoint(files, "archive", lost["archive"])
 
     def build(name: str = "archive") -> Topology:
         builder = StreamsBuilder()
@@ -100,17 +114,29 @@ def test_a_function_gets_no_number_again_with_other_rows_and_may_leave_the_progr
     shutil.copytree(checkpoint / "archive", checkpoint / "copy")
     harness.send(orders, map(order, range(5, 10)))
     harness.run(build())
-    shutil.move(checkpoint / "archive", checkpoint / "newest")
+    shutil.rmtree(checkpoint / "archive")
     with pytest.raises(LakePositionError, match="is missing, but batch 1 was handed over last"):
         harness.run(build())
     shutil.move(checkpoint / "copy", checkpoint / "archive")
     with pytest.raises(LakePositionError, match="ends with batch 0, but batch 1 was handed over last"):
         harness.run(build())
-    shutil.rmtree(checkpoint / "archive")
-    shutil.move(checkpoint / "newest", checkpoint / "archive")
+    adopt()
     harness.send(orders, map(order, range(10, 12)))
+    with pytest.raises(ApplicationFailedError, match="the archive is away"):
+        harness.run(build())
+    adopt()
+    harness.send(orders, [order(12)])
+    harness.run(build())
+    harness.send(orders, [order(13)])
     harness.run(build("renamed"))
-    assert handed_over == [(0, [0, 1, 2, 3, 4]), (1, [5, 6, 7, 8, 9]), (0, [10, 11])]
+    assert handed_over == [
+        (0, [0, 1, 2, 3, 4]),
+        (1, [5, 6, 7, 8, 9]),
+        (2, [10, 11]),
+        (2, [10, 11]),
+        (3, [12]),
+        (0, [13]),
+    ]
 
 
 def test_rows_that_wait_can_be_given_up_where_the_errors_advise_it(

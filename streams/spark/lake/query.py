@@ -23,11 +23,11 @@ from state.kafka.admin import KafkaAdmin
 from state.kafka.patience import Patience, delete_if_possible
 from streams.application.prepare import Application
 from streams.checkpoint.files import CheckpointFiles, LocalFiles
-from streams.checkpoint.log import logged_end, read_checkpoint
+from streams.checkpoint.log import logged_end, logged_settings, read_checkpoint
 from streams.errors import DamagedCheckpointError
 from streams.lake.commit import TABLE_COMMIT, SinkCommit, SinkId
 from streams.lake.handed_over import HandedOver, check_handed_over, refused
-from streams.lake.resume import SavedCommit, TopicLog, resume
+from streams.lake.resume import SavedCommit, TopicLog, resume, topic_log
 from streams.lake.writer import LakeWriter
 from streams.microbatch.memory import ProcessMemory
 from streams.model.row_layout import ColumnRule
@@ -126,7 +126,7 @@ class LakeRun:
         config = self.application.config
         of = SinkId(config.application_id, sink.name)
         with KafkaAdmin(config.client) as admin:
-            log = _topic_log(admin, sink.topic.topic_name(config.application_id))
+            log = topic_log(admin, sink.topic.topic_name(config.application_id))
         if not isinstance(sink.target, DeltaTable):
             return _Ready(log, note=self._check_handed_over(of, log))
         table = SparkDeltaTable(self.session, of, sink.target, sink.layout)
@@ -138,16 +138,16 @@ class LakeRun:
 
     def _check_handed_over(self, of: SinkId, log: TopicLog) -> HandedOver:
         """The note of the batch that a function was called with last; made now if there is none."""
-        places = [(log.name, number) for number in range(len(log.ends))]
-        note = HandedOver.of_group(self._ask(lambda admin: admin.group_notes(of.application_id, places)), log)
+        note = self._ask(lambda admin: HandedOver.of_admin(admin, of, log))
         try:
             checkpoint = read_checkpoint(self._files, of.sink, () if note is None else [note.batch])
         except DamagedCheckpointError as error:
             raise refused(of, f"is damaged: {error}") from error
         check_handed_over(of, checkpoint, note, log)
         if note is None:
-            note = HandedOver.of_checkpoint(checkpoint, log)
-            self._note(note)
+            logged = checkpoint.logged
+            settings = logged_settings(self._files, of.sink, logged) if logged >= 0 else {}
+            note = self._note(replace(HandedOver.of_checkpoint(checkpoint, log), settings=settings))
         return note
 
     def _note(self, note: HandedOver) -> HandedOver:
@@ -189,7 +189,8 @@ class LakeRun:
             started = time.perf_counter()
             end = logged_end(self._files, sink.name, batch_id).topics[log.name]
             self.faults("offsets_logged")
-            note = self._note(note.calls(batch_id, end.offsets))
+            settings = logged_settings(self._files, sink.name, batch_id)
+            note = self._note(note.calls(batch_id, end.offsets, settings))
             function(frame.drop("_deleted"), batch_id)
             self.faults("function_returned")
             note = self._note(note.returned())
@@ -285,13 +286,6 @@ class _DeltaBatches:
         with KafkaAdmin(self._run.application.config.client) as admin:
             before = {(self._topic, p): at for p, at in enumerate(end.offsets) if at}
             delete_if_possible(admin, before, {self._topic: end.topic_id})
-
-
-def _topic_log(admin: KafkaAdmin, topic: str) -> TopicLog:
-    info = admin.describe_topics([topic])[topic]
-    places = [(topic, partition) for partition in range(info.partitions)]
-    begins, ends = admin.begin_offsets(places), admin.end_offsets(places)
-    return TopicLog(topic, info.topic_id, [begins[at] for at in places], [ends[at] for at in places])
 
 
 def _saved(data: bytes | None, of: SinkId) -> SavedCommit | None:
