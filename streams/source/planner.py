@@ -259,7 +259,7 @@ class BatchPlanner:
         """Deletes the records of repartition topics before `end`, up to which Spark has confirmed all micro-batches."""
         before = {
             (topic, partition): offset
-            for topic in self._spec.trimmed & end.topics.keys()
+            for topic in sorted(self._spec.trimmed & end.topics.keys())
             for partition, offset in enumerate(end.topics[topic].offsets)
             if offset
         }
