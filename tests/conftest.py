@@ -6,6 +6,7 @@ fixtures, so that `pytest -m "not kafka"` needs no Java.
 
 import itertools
 import re
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
@@ -89,6 +90,14 @@ def _no_secrets_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """A secret that one test notes is masked in that test only."""
     monkeypatch.setattr(secrets, "_known", set())
     monkeypatch.setattr(secrets, "_pattern", [])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_readers_of_other_files() -> Iterator[None]:
+    """Steps that run in the tests' own process leave readers open for the next step, as in a worker: five threads each."""
+    yield
+    if (readers := sys.modules.get("state.kafka.reader")) is not None:
+        readers.close_shared_readers()
 
 
 class TopicFactory(Protocol):
