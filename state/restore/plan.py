@@ -54,6 +54,10 @@ class RestoreTarget:
     changelog_ids: Mapping[str, str] = field(default_factory=dict)
 
 
+CLOCKS_DIFFER_MS = 3_600_000
+"""How far the clocks of two hosts may differ, or one clock be set back, without a restore."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogRange:
     """The range of a changelog partition: [begin, end).
@@ -76,8 +80,13 @@ class LogRange:
         return self.delete_retention_ms // 2
 
     def outlives(self, offset: int, as_of_ms: int, now_ms: int) -> bool:
-        """Whether tombstones behind an offset may be gone for rows that were complete up to it at a time; 0: unknown."""
-        return offset < self.end and 0 < as_of_ms < now_ms - self.max_age_ms
+        """Whether tombstones behind an offset may be gone for rows that were complete up to it at a time; 0: unknown.
+
+        A time in the future tells no age: one of the two clocks was wrong.
+        """
+        if offset >= self.end or as_of_ms <= 0:
+            return False
+        return not now_ms - self.max_age_ms <= as_of_ms <= now_ms + CLOCKS_DIFFER_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +188,9 @@ def distrust(
     elif offset < log.begin:
         why = f"local state is at offset {offset}, the changelog starts at {log.begin}"
     elif compacted and log.outlives(offset, origin.as_of_ms, now_ms):
-        why = f"local state is {(now_ms - origin.as_of_ms) // 1000} s old: tombstones may be gone"
+        seconds = (now_ms - origin.as_of_ms) // 1000
+        age = f"{seconds} s old" if seconds >= 0 else f"{-seconds} s newer than the clock of this host"
+        why = f"local state is {age}: tombstones may be gone"
     return why
 
 

@@ -48,6 +48,7 @@ def test_up_to_date_reads_nothing():
         ({"log": LogRange(95, 101, "id")}, "starts at 95"),
         ({"origin": StoreOrigin("query", "id", NOW - MAX_AGE_MS - 1)}, "tombstones may be gone"),
         ({"origin": StoreOrigin("query", "id", NOW - 1001), "log": LogRange(0, 101, "id", 2000)}, "1 s old"),
+        ({"origin": StoreOrigin("query", "id", NOW + 86_400_000)}, "86400 s newer than the clock of this host"),
     ],
 )
 def test_distrusted_stores_are_restored_from_the_start(change, reason):
