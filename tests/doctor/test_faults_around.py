@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from state.commit.marker import MARKER_KEY
+from streams import JsonSerde, StreamsBuilder, agg, col, fields
+from streams.application.doctor.fields import FEWEST
 from streams.application.doctor.findings import Finding, Severity
 from streams.cluster.survey import Replicas
 from tests.doctor.world import NOW_MS, World, only
@@ -150,3 +152,19 @@ def test_a_state_folder_of_another_user(world: World, monkeypatch: pytest.Monkey
     found = world.findings()["disk"][0]
     assert "this is user 12345" in found.says
     assert found.command == f"chown -R 12345 {world.config.state_dir}"
+
+
+@pytest.mark.parametrize("objects", [FEWEST, FEWEST - 1])
+def test_a_field_that_no_record_has(tmp_path: Path, objects: int) -> None:
+    builder = StreamsBuilder()
+    orders = builder.stream("in", value_serde=JsonSerde())
+    orders.filter(col("amuont") > 0).select_key(col("id.nr")).map_values(fields(n=col("amount") * 2)).to("out")
+    orders.group_by_key().aggregate(total=agg.sum("amount"), most=agg.max("amunt"))
+    world = World(tmp_path, builder.build())
+    for value in [b'{"amount":1,"id":{"nr":1}}'] * objects + [b"no JSON"]:
+        world.kafka.append("in", b"k", value, NOW_MS, partition=0)
+    found = world.findings().get("fields", [])
+    assert [one.severity for one in found] == [Severity.NOTE] * (2 if objects == FEWEST else 0)
+    for one, name in zip(found, ("amuont", "amunt"), strict=False):
+        assert f"reads the field '{name}', which none of the last {objects} objects has" in one.says
+        assert "Did you mean 'amount'?" in one.says

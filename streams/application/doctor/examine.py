@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from state.errors import KafkaClientError, StreamsError
-from streams.application.doctor import cluster, commits, local, program, reading, snapshots, topics, writers
+from streams.application.doctor import cluster, commits, fields, local, program, reading, snapshots, topics, writers
 from streams.application.doctor.findings import CheckResult, Finding, Severity
 from streams.application.doctor.inspection import Inspection
 
@@ -40,6 +40,7 @@ CHECKS = (
     Check("pauses", "nothing is paused", program.pauses),
     Check("internal topics", "all have the right partitions and settings", topics.internal_topics),
     Check("output topics", "all exist", topics.outputs),
+    Check("fields", "those that are read by name exist in the newest records", fields.fields),
     Check("left-over topics", "there are none", topics.left_over),
     Check("replicas", "every topic can be written, and outlives a broker", cluster.replicas),
     Check("checkpoint", "it fits the commit markers of all tasks", commits.checkpoint),
