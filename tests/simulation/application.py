@@ -130,14 +130,23 @@ class Application:
         return set(pauses_in([] if columns is None else [columns]))
 
     def feed(self, random: Random, count: int) -> None:
-        """Writes some records into the source topics, and rows into the global table, if nothing waits for these."""
-        if self.whole and self.program is TABLE:
-            key, row = random.choice("abc"), random.choice((None, len(self.inputs)))
-            self.rows[key] = row
-            self.cluster.kafka.append("table", key.encode(), None if row is None else b"%d" % row, self.cluster.now_ms)
+        """Writes some records into the source topics, and rows into the global table."""
+        self.write_rows(random, 1)
         for _ in range(count):
             self.write(self.program.draw(random, len(self.inputs)))
         self.cluster.say(f"{count} records come in")
+
+    def write_rows(self, random: Random, count: int) -> None:
+        """Writes or deletes rows of the global table, if no record waits for the rows as they were."""
+        if self.program is not TABLE or (self.inputs and not self.whole):
+            return
+        for _ in range(count):
+            self.write_row(random.choice("abc"), random.choice((None, len(self.inputs))))
+
+    def write_row(self, key: str, row: int | None) -> None:
+        """Writes or deletes a row of the global table."""
+        self.rows[key] = row
+        self.cluster.kafka.append("table", key.encode(), None if row is None else b"%d" % row, self.cluster.now_ms)
 
     def write(self, record: Input) -> None:
         """Writes one record."""

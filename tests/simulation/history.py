@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from random import Random
 
 import pytest
@@ -15,7 +16,7 @@ from streams.spark import global_tables
 from tests.simulation.application import Application, Failed, Setup
 from tests.simulation.chaos import Odds, Seeded
 from tests.simulation.commands import command, finish
-from tests.simulation.programs import PARTITIONS, PROGRAMS, RETRY, STAGES, Program, compact
+from tests.simulation.programs import PROGRAMS, RETRY, STAGES, Program, clean_table, compact
 from tests.simulation.spark import Checkpoint, Files, Query, SimulatedReader
 from tests.simulation.verify import Red, markers, read_marker
 
@@ -62,9 +63,7 @@ def play(seed: int, odds: Odds | None = None, programs: Sequence[Program] = tupl
     application = Application(chaos, setup)
     chaos.faults = random.randrange(1, 6)
     copies: list[dict[str, bytes]] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(global_tables, "shared_reader", SimulatedReader)
-        patch.setattr(global_tables, "wall_clock_ms", lambda: application.cluster.now_ms)
+    with tables_are_read(application):
         try:
             for _ in range(random.choice((1, 2, 2, 3))):
                 application.feed(random, random.randrange(1, 6))
@@ -85,15 +84,23 @@ def play(seed: int, odds: Odds | None = None, programs: Sequence[Program] = tupl
     return application
 
 
+@contextmanager
+def tables_are_read(application: Application) -> Iterator[None]:
+    """Global tables are read from the application's Kafka, by its clock."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(global_tables, "shared_reader", SimulatedReader)
+        patch.setattr(global_tables, "wall_clock_ms", lambda: application.cluster.now_ms)
+        yield
+
+
 def _between(application: Application, random: Random) -> None:
     """Events between two runs: stops, changes and mistakes."""
     cluster = application.cluster
     days = random.choice((0, 0, 0, 0, 4, 8))
+    application.write_rows(random, 3)
     cluster.advance(days * 24 * 3600 * 1000 or random.choice((0, 1000)))
     if days == 8:
-        for partition in range(PARTITIONS):
-            # Even tombstones are gone.
-            cluster.kafka.log("table", partition).compact(tombstones=True)
+        clean_table(cluster.kafka)
     if random.random() < 0.3:
         application.stop()
     if application.whole and random.random() < 0.2:

@@ -382,3 +382,9 @@ def compact(kafka: SimulatedKafka, job: QueryJob) -> None:
         if "compact" in cleanup_policy(node.spec):
             for task in range(job.tasks):
                 kafka.log(changelog_topic(APPLICATION, node.spec.name), task).compact()
+
+
+def clean_table(kafka: SimulatedKafka) -> None:
+    """Compacts the global table after so long that even tombstones are gone."""
+    for partition in range(PARTITIONS):
+        kafka.log("table", partition).compact(tombstones=True)

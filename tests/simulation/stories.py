@@ -25,8 +25,8 @@ from tests.simulation.application import Application, Refused, Setup
 from tests.simulation.chaos import Odds, Quiet
 from tests.simulation.cluster import Cluster, Host
 from tests.simulation.commands import lose_checkpoint, move, pause
-from tests.simulation.history import play
-from tests.simulation.programs import APPLICATION, COUNT, IDLE, RETRY, WINDOW, Input, Program
+from tests.simulation.history import play, tables_are_read
+from tests.simulation.programs import APPLICATION, COUNT, IDLE, RETRY, TABLE, WINDOW, Input, Program, clean_table
 from tests.simulation.verify import Red, check_invariants, markers, outputs
 
 COMMITS = commits_topic(APPLICATION, "in")
@@ -295,6 +295,21 @@ def positions_are_moved_twice() -> None:
         move(application, Random(0))
     application.work()
     application.verify()
+
+
+def a_row_is_deleted_while_nobody_reads() -> None:
+    """A row of a global table is deleted while the application is stopped, for so long that its tombstone is gone, too."""
+    application = Application(Quiet(), Setup(TABLE, hosts=1))
+    with tables_are_read(application):
+        for row in (1, None):
+            application.write_row("a", row)
+            application.write_row("b", 2)
+            application.cluster.advance(8 * 24 * 3600 * 1000)
+            clean_table(application.cluster.kafka)
+            write(application, 0, len(application.inputs))
+            application.work()
+            application.stop()
+        application.verify()
 
 
 def idle_at_times() -> None:

@@ -15,6 +15,7 @@ from streams.checkpoint import log
 from streams.runtime.task import task
 from streams.source.pauses import PauseWatch
 from streams.source.planner import BatchPlanner
+from streams.spark import global_tables
 from streams.testing.simulation import SimulatedTable
 from tests.simulation import stories
 from tests.simulation.application import Failed
@@ -196,6 +197,11 @@ GUARDS = [
         ),
     ),
     Guard("idle time is no longer than the clock's", too_far, stories.idle_at_times),
+    Guard(
+        "a global table that was away for long is read again",
+        lambda patch: patch.setattr(global_tables._Copy, "_lacks_records", lambda *_: False),
+        stories.a_row_is_deleted_while_nobody_reads,
+    ),
     Guard("a topic is known by its id", off((BatchPlanner, "_check_ids")), stories.source_is_made_anew),
 ]
 
