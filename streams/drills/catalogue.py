@@ -395,5 +395,13 @@ DRILLS = (
         lake.killed_within_an_ingest,
         minutes=2,
     ),
+    Drill(
+        "D45",
+        "away from a global table",
+        "rows of a global table change under kills; then compaction deletes tombstones while the application is down",
+        "a copy that may have missed deletions is read again: no result has a deleted row",
+        state.away_from_a_global_table,
+        minutes=2.5,
+    ),
 )
 """The drills, in order of their numbers."""

@@ -6,7 +6,9 @@ import random
 from collections import Counter
 
 from streams.drills.program.model import Event, differences, expected, out_of_order, result
+from streams.drills.program.rows import wrong_joins
 from streams.drills.program.topology import CLOSED, GRACE_MS, INPUTS, KEYS, ORDERS, OUTPUTS, PARTITIONS, TOTALS, build
+from streams.drills.reader import Read
 from streams.testing import TopologyTestDriver
 
 
@@ -49,3 +51,15 @@ def test_lost_and_duplicate_results_are_reported() -> None:
     ]
     assert out_of_order(TOTALS, [("a", 1), ("b", 1), ("a", 3)]) == ["totals: a has 3 after 1"]
     assert result(CLOSED, b"key-1", b'{"start":10,"count":2}') == ("key-1", 10, 2)
+
+
+def test_a_row_that_a_key_no_longer_has_is_reported() -> None:
+    def joined(*rows: bytes) -> list[Read]:
+        return [Read(0, at, at, b"a", b'{"id":"orders-%d","row":%s}' % (at, row)) for at, row in enumerate(rows)]
+
+    history = {"a": [None, 1, None, 2]}
+    assert wrong_joins(history, joined(b"1", b"1", b"2")) == []
+    assert wrong_joins(history, joined(b"1", b"null", b"1", b"3")) == [
+        "orders-2 of a has the row 1, not one of [None, 2]",
+        "orders-3 of a has the row 3, not one of [None, 2]",
+    ]

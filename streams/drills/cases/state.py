@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterable
+
+import orjson
 
 from state.changelog.topics import changelog_topic
 from state.commit.crash_points import SNAPSHOT_POINTS
+from state.stores.dump import dump
+from state.stores.read_only import read_task_store
+from streams.drills.blows import kill_worker
 from streams.drills.cases.failover import files_of
 from streams.drills.cases.tasks import RESTORING, frozen_worker
-from streams.drills.program.topology import ORDERS, TOTALS
-from streams.drills.reader import read_aborted, read_committed
+from streams.drills.processes import wait_until
+from streams.drills.program.rows import JOINED, ROWS, build, wrong_joins
+from streams.drills.program.subject import OwnProgram
+from streams.drills.program.topology import KEYS, ORDERS, PARTITIONS, TOTALS
+from streams.drills.reader import Read, read_aborted, read_committed
 from streams.drills.world import APPLICATION_ID, World
+from streams.runtime.globals.global_tables import global_store_specs
+from streams.topology.plan import build_plan
 
 TOTALS_LOG = changelog_topic(APPLICATION_ID, "totals")
 MISSED = 200
@@ -25,6 +36,10 @@ COMPACT_NOW = {
     "min.cleanable.dirty.ratio": "0.01",
     "max.compaction.lag.ms": "1000",
 }
+
+WORKER_KILLS = 3
+COMPACTED_S = 120.0
+EVERY_KEY = [f"key-{number}" for number in range(KEYS)]
 
 
 def lost_state(world: World) -> None:
@@ -167,3 +182,127 @@ def old_times(world: World) -> None:
     killed = time.monotonic()
     world.application.start()
     world.recovers("state of old records was restored", killed)
+
+
+def away_from_a_global_table(world: World) -> None:
+    """D45: rows of a global table change under kills; then compaction deletes tombstones while the application is down."""
+    rows = RowsOfATable(world)
+    world.topics.create(JOINED, PARTITIONS, {"retention.ms": "-1"})
+    world.subject = OwnProgram("streams.drills.program.rows:build", build=build)
+    world.application.target = world.subject.target
+    world.start()
+    for _ in range(WORKER_KILLS):
+        rows.change()
+        world.saw(kill_worker(world))
+        world.recovers("a killed worker")
+    rows.change()
+    world.application.kill_all()
+    world.application.start()
+    world.recovers("driver and workers were killed")
+    # At rest, so that no step that was begun sees the table as it was.
+    world.load.paused = True
+    world.at_rest()
+    world.application.kill_all()
+
+    deleted = sorted(rows.present())[::2]
+    rows.write(dict.fromkeys(deleted))
+    stale = rows.in_copies()
+    world.require(bool(deleted) and stale >= {*deleted}, f"of the deleted {deleted}, the copies have only {stale}")
+    world.topics.alter(ROWS, {**COMPACT_NOW, "delete.retention.ms": "1000"})
+    rows.roll_until_forgotten(deleted)
+    begin = world.topics.begin(ROWS)
+    world.require(begin == 0, f"the log begins at {begin}, so a copy knows without its age that it lacks records")
+    world.saw(
+        f"{len(deleted)} rows deleted while copies had them; no trace of them is left in the log, which begins at 0"
+    )
+    seen = _joined(world)
+    before = {(one.partition, one.offset) for one in seen}
+    wrong = wrong_joins(rows.history, seen)
+
+    rows.forget()
+    world.load.paused = False
+    killed = time.monotonic()
+    world.application.start()
+    world.recovers("tombstones were missed", killed)
+    world.saw(kill_worker(world))
+    world.recovers("a killed worker")
+    world.load.paused = True
+    world.at_rest()
+    after = [one for one in _joined(world) if (one.partition, one.offset) not in before]
+    of_deleted = [one for one in after if (one.key or b"").decode() in deleted]
+    wrong += wrong_joins(rows.history, after)
+    sent = sorted(_id(one) for one in read_committed(world.broker.bootstrap_servers, ORDERS))
+    if sorted(_id(one) for one in [*seen, *after]) != sent:
+        wrong.append(f"{len(seen) + len(after)} results for {len(sent)} orders")
+    world.require(bool(of_deleted), "no order of a deleted row came after the restart")
+    world.require(not wrong, "; ".join(wrong[:5]))
+    world.saw(
+        f"copies were read again: {len(of_deleted)} orders of deleted rows came after the restart, none with a row"
+    )
+
+
+class RowsOfATable:
+    """The rows of the global table of D45, and what they have been."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._number = 0
+        self.history: dict[str, list[int | None]] = {key: [None] for key in EVERY_KEY}
+        world.topics.create(ROWS, 1, {"cleanup.policy": "compact"})
+        self.write({key: self._next() for key in EVERY_KEY})
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number
+
+    def write(self, rows: dict[str, int | None]) -> None:
+        """Writes rows; None deletes one."""
+        now = int(time.time() * 1000)
+        values = {key: None if row is None else orjson.dumps({"n": row}) for key, row in rows.items()}
+        for key, row in rows.items():
+            self.history[key].append(row)
+        self._world.topics.write(ROWS, *[(key.encode(), value, now) for key, value in values.items()])
+
+    def change(self) -> None:
+        """Deletes a third of the rows, and changes the others or puts them back."""
+        gone = self._world.drawn.sample(EVERY_KEY, KEYS // 3)
+        self.write({key: None if key in gone else self._next() for key in EVERY_KEY})
+
+    def present(self) -> set[str]:
+        """The keys that have a row now."""
+        return {key for key, of in self.history.items() if of[-1] is not None}
+
+    def forget(self) -> None:
+        """Leaves only the present in the history: nothing older may be seen any more."""
+        self.history = {key: of[-1:] for key, of in self.history.items()}
+
+    def in_copies(self) -> set[str]:
+        """The keys with rows in a copy on this disk; the application must be stopped."""
+        sub = build_plan(build(), APPLICATION_ID).sub_topologies[0]
+        specs = global_store_specs(list(sub.global_tables.values()))
+        folder = self._world.application.state / APPLICATION_ID / sub.name / "global"
+        found = set()
+        for database in folder.glob("*/*/db"):
+            with read_task_store(database.parent, specs) as store:
+                found |= {row.key.decode() for row in dump(store, specs[-1].name)}
+        return found
+
+    def roll_until_forgotten(self, keys: Iterable[str]) -> None:
+        """Writes the same rows until compaction has left neither a row nor a tombstone of these keys."""
+        kept = {key: self.history[key][-1] for key in self.present()}
+        gone = {key.encode() for key in keys}
+
+        def forgotten() -> bool:
+            time.sleep(LOOK_S)
+            self.write(kept)
+            return not any(one.key in gone for one in read_committed(self._world.broker.bootstrap_servers, ROWS))
+
+        wait_until(forgotten, COMPACTED_S, "the tombstones are gone")
+
+
+def _joined(world: World) -> list[Read]:
+    return read_committed(world.broker.bootstrap_servers, JOINED)
+
+
+def _id(one: Read) -> str:
+    return str(orjson.loads(one.value or b"{}")["id"])

@@ -7,19 +7,27 @@ from dataclasses import dataclass
 
 from streams.config import StreamsConfig
 from streams.drills.program.load import Load
-from streams.drills.program.topology import INPUTS, OUTPUTS, PARTITIONS
+from streams.drills.program.topology import INPUTS, OUTPUTS, PARTITIONS, build
 from streams.drills.program.verify import wanted_results, wrong_outputs, wrong_state
 from streams.drills.reader import Follower, Read
 from streams.drills.subject import Place
 from streams.drills.verify import wrong_commits
+from streams.topology.topology import Topology
 
 
 @dataclass
 class OwnProgram:
-    """The program of `topology.py` with a continuous flow of input."""
+    """The program of `topology.py`, or one that contains it, with a continuous flow of input.
+
+    Attributes:
+        target: The program, as `streams run` takes it.
+        options: Options of `streams run` that it needs.
+        build: Makes its topology; its stores are verified with it.
+    """
 
     target: str = "streams.drills.program.topology:build"
     options: Sequence[str] = ("--max-records-per-trigger", "2000")
+    build: Callable[[], Topology] = build
 
     @property
     def inputs(self) -> Mapping[str, int]:
@@ -50,5 +58,5 @@ class OwnProgram:
         return [
             *wrong_outputs(servers, wanted, seen),
             *wrong_commits(servers, place.application_id),
-            *wrong_state(config, place.folder / "restored", wanted),
+            *wrong_state(self.build(), config, place.folder / "restored", wanted),
         ]

@@ -12,9 +12,10 @@ import orjson
 from streams.application.restore import stored_tasks
 from streams.config import StreamsConfig
 from streams.drills.program.model import Event, Results, differences, expected, out_of_order, result
-from streams.drills.program.topology import INPUTS, OUTPUTS, REGIONS, TOTALS, build
+from streams.drills.program.topology import INPUTS, OUTPUTS, REGIONS, TOTALS
 from streams.drills.reader import Read, read_committed
 from streams.drills.verify import store_rows, wrong_restore
+from streams.topology.topology import Topology
 
 _DAY_MS = 86_400_000
 
@@ -55,9 +56,9 @@ def wrong_outputs(servers: str, wanted: Results, seen: Mapping[str, Sequence[Rea
     return [*differences(wanted, found), *said]
 
 
-def wrong_state(config: StreamsConfig, into: Path, wanted: Results) -> list[str]:
+def wrong_state(program: Topology, config: StreamsConfig, into: Path, wanted: Results) -> list[str]:
     """Differences between the local stores, the stores restored from the changelogs, and the model."""
-    tasks = stored_tasks(build(), config)
+    tasks = stored_tasks(program, config)
     said = wrong_restore(tasks, config, into)
     for store, topic in (("totals", TOTALS), ("regions", REGIONS)):
         counts = Counter(key for key, _ in wanted[topic])
