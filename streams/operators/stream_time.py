@@ -3,11 +3,12 @@
 Each operator has its own (like `observedStreamTime` in Kafka Streams' processors), stored in its state, so that a restart does
 not change which records are late. Idle time (`idle_timeout_ms`, `Processor.advance`) never advances it beyond the records held
 back by operators above, which would otherwise be late when emitted. Invariants: an operator that has seen no record has no
-stream time, and idle time does not set one; stream time never goes back.
+stream time, and idle time sets one only from the `IDLE_FROM` of a rescale; stream time never goes back.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from streams.model.times import MAX_TIME, NO_TIME
@@ -15,7 +16,17 @@ from streams.model.times import MAX_TIME, NO_TIME
 NO_LIMIT: Final = MAX_TIME
 """The limit of `Processor.advance` where nothing is held back."""
 
-_TIME, _ASKED = "stream_time", "advancing"
+STREAM_TIME: Final = "stream_time"
+"""The name of stream time in an operator's, or a task's, state."""
+IDLE_FROM: Final = "idle_from"
+"""Another name there: the least time of the tasks whose rows a rescale has merged, if some of them had none. Records are not late
+by it, because they would not have been there; idle time begins at it, so that the rows of the others do not wait for a record."""
+_ASKED = "advancing"
+
+
+def idle_from(state: Mapping[str, Any], time: int) -> int:
+    """The time that idle time moves on, ms: stream time, or before the first record `IDLE_FROM`; `NO_TIME` without either."""
+    return time if time != NO_TIME else int(state.get(IDLE_FROM, NO_TIME))
 
 
 class StreamTime:
@@ -33,14 +44,14 @@ class StreamTime:
     @property
     def now(self) -> int:
         """The stream time, ms; `NO_TIME` before the first record."""
-        time: int = self._state.get(_TIME, NO_TIME)
+        time: int = self._state.get(STREAM_TIME, NO_TIME)
         return time
 
     def observe(self, timestamp: int) -> int:
         """Stream time after a record, ms."""
-        time: int = self._state.get(_TIME, NO_TIME)
+        time: int = self._state.get(STREAM_TIME, NO_TIME)
         if timestamp > time:
-            self._state[_TIME] = time = timestamp
+            self._state[STREAM_TIME] = time = timestamp
         return time
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
@@ -50,7 +61,7 @@ class StreamTime:
             elapsed_ms: How much wall-clock time has passed, ms.
             limit: See `Processor.advance`.
         """
-        time = self.now
+        time = idle_from(self._state, self.now)
         return time if time == NO_TIME else self.observe(min(time + elapsed_ms, limit))
 
 
@@ -75,10 +86,10 @@ class SharedStreamTime(StreamTime):
             limit: The limit of the calling side, see `Processor.advance`.
 
         Returns:
-            The least limit of all sides for the last side that calls; None for the others, and before the first record.
+            The least limit of all sides for the last side that calls; None for the others, and while there is no time to move on.
         """
         limits: list[int] = [*self._state.pop(_ASKED, []), limit]
         if len(limits) < self._sides:
             self._state[_ASKED] = limits
             return None
-        return None if self.now == NO_TIME else min(limits)
+        return None if idle_from(self._state, self.now) == NO_TIME else min(limits)

@@ -264,6 +264,32 @@ def test_a_task_that_never_saw_a_record_has_nothing_to_close():
         assert rows(driver) == [("a", 120, 120)]
 
 
+@pytest.mark.parametrize("name", sorted(KINDS.keys() - {"stream-time punctuation"}))
+def test_a_new_task_that_takes_over_from_tasks_without_records_closes_what_it_has(name):
+    build, key, value, time, after = KINDS[name]
+    with start(build, tasks=3, idle_timeout_ms=50) as driver:
+        driver.create_input_topic("in").pipe_input("a", "x", 0)
+        driver.advance_wall_clock_time(10)
+        driver.rescale(2)
+        driver.advance_wall_clock_time(0)  # the first step after it
+        driver.rescale(3)
+        driver.advance_wall_clock_time(0)
+        driver.advance_wall_clock_time(after - 1)
+        assert rows(driver) == []
+        driver.advance_wall_clock_time(1)
+        assert rows(driver) == [(key, value, time)]
+
+
+def test_until_then_no_record_is_late_in_it():
+    with start(final(TUMBLING), tasks=3, idle_timeout_ms=50) as driver:
+        topic = driver.create_input_topic("in")
+        topic.pipe_input("a", "x", 1000)
+        driver.rescale(2)
+        for key in "abcdef":
+            topic.pipe_input(key, "x", 10)
+        assert driver.dropped("late") == 0
+
+
 def test_time_in_which_the_application_does_not_run_is_no_idleness():
     with start(final(TUMBLING), idle_timeout_ms=50) as driver:
         topic = driver.create_input_topic("in")

@@ -29,8 +29,13 @@ def test_times_are_the_earliest_so_that_no_record_is_late_that_would_not_have_be
     assert merged(nodes(stream_time=70), nodes(stream_time=50)) == nodes(stream_time=50)
 
 
-def test_a_task_that_has_seen_no_record_leaves_the_time_open():
-    assert merged(nodes(stream_time=70), {}) == {}
+def test_a_task_that_has_seen_no_record_leaves_the_time_open_and_idle_time_begins_at_the_smallest_of_the_others():
+    assert merged(nodes(stream_time=70), {}, nodes(stream_time=50)) == nodes(idle_from=50)
+    assert merged(nodes(idle_from=50), nodes(stream_time=40, idle_from=20)) == nodes(idle_from=40)
+    assert merged(nodes(stream_time=40, idle_from=20)) == nodes(stream_time=40)
+    task = [{"task": {"time": {"stream_time": time}}} for time in (70, -1)]
+    assert merged(*task) == {"task": {"time": {"idle_from": 70}}}
+    assert merged({"task": {"time": {"stream_time": -1}}}, {}) == {}
 
 
 def test_bounds_of_rows_stay_bounds_and_numbers_are_not_used_twice():

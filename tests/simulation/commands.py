@@ -110,10 +110,6 @@ class SimulatedRescale(LiveRescale):
 def rescale(application: Application, random: Random) -> None:
     """Another number of tasks; a rescale that was interrupted is finished or taken back."""
     tasks, cluster = random.choice((1, 2, 3, 4)), application.cluster
-    if application.program.clock:
-        # From several tasks a new one takes the smallest time; if one of them had no records, that is none, and idle time
-        # moves none on.
-        tasks = min(4, 2 * application.setup.tasks) if application.setup.tasks != 3 else 3
     for _ in range(PATIENCE):
         if give(application, f"rescale to {tasks}", lambda: _rescaler(application, tasks).run()):
             application.setup = replace(application.setup, tasks=tasks)

@@ -2,7 +2,8 @@
 
 Stores are divided by key, but what operators keep in `ctx.state` is of a task as a whole. A new task takes over keys of one or
 several old tasks, and each kind of state has its rule: times are the smallest, so that no record is late that would not have
-been; numbers that must not be used twice, and upper bounds, are the largest; the rest is counted or noted again.
+been (if one of them has none, the time is open, and idle time begins at the smallest of the others: `IDLE_FROM`); numbers that
+must not be used twice, and upper bounds, are the largest; the rest is counted or noted again.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from typing import Any, Literal
 
 from streams.errors import RescaleError
 from streams.model.times import NO_TIME
+from streams.operators.stream_time import IDLE_FROM, STREAM_TIME, idle_from
 
 State = Mapping[str, Any]
 Handling = Literal["copy", "drop"]
 
-_LEAST = frozenset({"stream_time", "earliest", "min", "next_emit", "newest"})
+_LEAST = frozenset({"earliest", "min", "next_emit", "newest"})
 """Times, and lower bounds of times. One that a task does not have yet is unknown for the new task, too."""
 _COUNTED_AGAIN = frozenset({"records", "bytes", "advancing"})
 """`suppress` counts its buffer again where the counts are missing; `advancing` is only used within a step."""
@@ -81,8 +83,8 @@ def least(values: Iterable[int | None]) -> int:
 
 def _own_state(name: str, parts: Sequence[State]) -> dict[str, Any]:
     """The state of one of the engine's operators."""
-    merged: dict[str, Any] = {}
-    for key in sorted({key for part in parts for key in part}):
+    merged = _times(parts)
+    for key in sorted({key for part in parts for key in part} - {STREAM_TIME, IDLE_FROM}):
         values = [part.get(key) for part in parts]
         known = [value for value in values if value is not None]
         if key in _COUNTED_AGAIN:
@@ -103,6 +105,13 @@ def _own_state(name: str, parts: Sequence[State]) -> dict[str, Any]:
                 f"the operator {name!r} keeps {key!r} in its state, for which this version has no rule: report this"
             )
     return merged
+
+
+def _times(parts: Sequence[State]) -> dict[str, Any]:
+    """The stream time of an operator or a task, if all have one; else where idle time begins, if any has one."""
+    seen = [part.get(STREAM_TIME, NO_TIME) for part in parts]
+    known = [time for part, own in zip(parts, seen, strict=True) if (time := idle_from(part, own)) != NO_TIME]
+    return {IDLE_FROM if NO_TIME in seen else STREAM_TIME: min(known)} if known else {}
 
 
 def _users_state(name: str, parts: Sequence[State], choices: UsersChoices) -> dict[str, Any]:
@@ -129,9 +138,8 @@ def _task_state(parts: Sequence[State], task: int, tasks: int) -> dict[str, Any]
     if unknown:
         raise RescaleError(f"tasks keep {', '.join(sorted(unknown))}, for which this version has no rule: report this")
     merged: dict[str, Any] = {}
-    time = least(part.get("time", {}).get("stream_time") for part in parts)
-    if time != NO_TIME:
-        merged["time"] = {"stream_time": time}
+    if time := _times([part.get("time", {}) for part in parts]):
+        merged["time"] = time
     punctuations = _punctuations([part.get("punctuations", {}) for part in parts])
     if punctuations:
         merged["punctuations"] = punctuations

@@ -16,6 +16,7 @@ from state.changelog.topics import commits_topic
 from state.kafka.headers import decode_headers
 from streams.model.times import NO_TIME
 from streams.operators.punctuation import PunctuationType
+from streams.operators.stream_time import STREAM_TIME, idle_from
 from streams.runtime.dead_letters import DeadLetter
 from streams.runtime.handlers import NOWHERE
 from streams.runtime.operator_state import check_operator_state
@@ -135,7 +136,7 @@ class StreamTask:
         run.operator_state.get("task", {}).pop(_FAILING, None)
         app, room = self._settings.application_id, run.outputs.room_for_state
         run.stores = {**self._global_stores, **typed_stores(self._sub, self._stores, app, room)}
-        run.stream_time = run.state("task", "time").get("stream_time", NO_TIME)
+        run.stream_time = run.state("task", "time").get(STREAM_TIME, NO_TIME)
         graph = TaskGraph(self._sub, run)
         try:
             records_in = self._run(graph, run, batches, halfway or (lambda: None))
@@ -145,7 +146,7 @@ class StreamTask:
             graph.close()
         if failing > 1:
             run.state("task", _FAILING)["steps"] = failing - 1
-        run.state("task", "time")["stream_time"] = run.stream_time
+        run.state("task", "time")[STREAM_TIME] = run.stream_time
         for store, stream_time in run.store_times.items():
             retention_ms = self._sub.stores[store].spec.retention_ms
             if retention_ms is not None and stream_time > retention_ms:
@@ -181,11 +182,11 @@ class StreamTask:
         if timeout_ms is None or self._sub.reads_internal:
             return 0
         idle = idle_ms(run.state("task", "idle"), timeout_ms, run.now_ms, start, busy)
-        return 0 if run.stream_time == NO_TIME else idle
+        return 0 if idle_from(run.state("task", "time"), run.stream_time) == NO_TIME else idle
 
     def _end(self, graph: TaskGraph, run: StepContext, idle: int) -> None:
         if idle:
-            run.stream_time += idle
+            run.stream_time = idle_from(run.state("task", "time"), run.stream_time) + idle
             graph.punctuate(PunctuationType.STREAM_TIME, run.stream_time)
         graph.punctuate(PunctuationType.WALL_CLOCK_TIME, run.now_ms)
         graph.flush(idle)
