@@ -56,8 +56,7 @@ class BufferMemory:
         """
         try:
             if self.scratch is None:
-                self._folder = Path(tempfile.mkdtemp(prefix=_SPILL_PREFIX, dir=self._directory))
-                self.scratch = open_table(self._folder / "db", self._settings)
+                self.scratch = self._open_scratch()
             for buffer in self._buffers:
                 buffer.move_to(self.scratch)
         except OSError as error:
@@ -66,6 +65,10 @@ class BufferMemory:
                 f"Nothing of the step was written. Make room there, or give the application another state_dir"
             ) from error
         self.used = 0
+
+    def _open_scratch(self) -> DiskTable:
+        self._folder = Path(tempfile.mkdtemp(prefix=_SPILL_PREFIX, dir=self._directory))
+        return open_table(self._folder / "db", self._settings)
 
     def clear(self) -> None:
         """Deletes the scratch database. The buffers must be empty or about to be emptied."""

@@ -7,6 +7,7 @@ or through rocksdict) takes these operations from `RowByRow`, whose results defi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Protocol
 
 import numpy as np
@@ -27,7 +28,7 @@ class _Rows(Protocol):
 
 
 class RowByRow:
-    """`get_columns`, `scan_ranges`, `write_columns` and `write_sorted` of `OrderedTable`, made of the operations on single rows."""
+    """The operations of `OrderedTable` and `DiskTable` on columns, made of those on single rows."""
 
     def get_columns(self: _Rows, keys: pa.BinaryArray) -> pa.BinaryArray:
         """See `OrderedTable`."""
@@ -36,6 +37,16 @@ class RowByRow:
     def scan_ranges(self: _Rows, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> RangeRows:
         """See `OrderedTable`."""
         return scan_each(self.scan, lowers, uppers)
+
+    def scan_part(self: _Rows, lower: bytes, upper: bytes, rows: int, size: int) -> Columns:
+        """See `DiskTable`."""
+        found: list[Row] = []
+        for row in islice(self.scan(lower, upper), rows):
+            found.append(row)
+            size -= len(row[1])
+            if size <= 0:
+                break
+        return columns_of(found)
 
     def write_columns(
         self: _Rows,

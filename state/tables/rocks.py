@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import pyarrow as pa
 import rocksdict
 
 from state.errors import StateError
-from state.tables.columns import RowByRow, columns_of, rows_of
+from state.tables.columns import RowByRow, rows_of
 from state.tables.private_folder import make_private
 from state.tables.rocks_errors import closed_during_scan, closed_error, named_error, open_when_released
 from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings, database_options, write_options
@@ -89,16 +88,6 @@ class RocksTable(RowByRow):
         scan = _Scan(self, cursor, lower, upper, reverse)
         self._scans.add(scan)
         return scan
-
-    def scan_part(self, lower: bytes, upper: bytes, rows: int, size: int) -> Columns:
-        """See `DiskTable`."""
-        found: list[Row] = []
-        for row in islice(self.scan(lower, upper), rows):
-            found.append(row)
-            size -= len(row[1])
-            if size <= 0:
-                break
-        return columns_of(found)
 
     def write(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -53,6 +55,7 @@ BEFORE = {
     "begins": ("crash", "fail"),
     "ends": ("crash", "fail", "stale"),
     "delete": ("crash", "fail"),
+    "spill": ("crash", "fail"),
 }
 """The faults that are possible just before an event; at all other events (disks, Spark's logs) only a crash."""
 AFTER = {
@@ -144,6 +147,8 @@ class Seeded:
         return kind
 
 
-def _error(event: Event) -> KafkaClientError:
+def _error(event: Event) -> Exception:
+    if event.kind == "spill":
+        return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     kind = ProduceError if event.kind in ("init", "send", "offsets", "commit") else KafkaClientError
     return kind("simulated", ClientFailure(7, "REQUEST_TIMED_OUT", "simulated", retriable=True))

@@ -20,6 +20,9 @@ from tests.simulation.programs import PROGRAMS, RETRY, STAGES, Program, clean_ta
 from tests.simulation.spark import Checkpoint, Files, Query, SimulatedReader
 from tests.simulation.verify import Red, markers, read_marker
 
+SPILL_BYTES = (0, 0, 1, 300)
+"""The bound of the write buffers: the engine's own, one that each write exceeds, and one that takes some writes."""
+
 
 def play_all(seeds: Iterable[int]) -> None:
     """Plays many histories.
@@ -59,7 +62,8 @@ def play(seed: int, odds: Odds | None = None, programs: Sequence[Program] = tupl
     random = chaos.random
     # These two take twice the time of the others.
     program = random.choices(programs, [1 if one in (STAGES, RETRY) else 2 for one in programs])[0]
-    setup = Setup(program, random.choice((2, 2, 3)), program.draw_settings(random), random.choice((1, 2)))
+    settings = program.draw_settings(random) | {"spill_bytes": random.choice(SPILL_BYTES)}
+    setup = Setup(program, random.choice((2, 2, 3)), settings, random.choice((1, 2)))
     application = Application(chaos, setup)
     chaos.faults = random.randrange(1, 6)
     copies: list[dict[str, bytes]] = []

@@ -395,7 +395,8 @@ class MicroBatch:
 
         def work(attempt: Attempt) -> MarkerCopy:
             table = cluster.table(host, job.sub.name, task)
-            stores = SimulatedStores(cluster.kafka, identity, specs, table, host.memory, cluster.now_ms)
+            now_ms, spill_bytes = cluster.now_ms, job.spill_bytes
+            stores = SimulatedStores(cluster.kafka, identity, specs, table, host.memory, now_ms, spill_bytes)
             attempt.stores = stores
             step = CommitStep(identity, cluster.kafka, stores, job.crash, host.memory.compared)
             result, _ = run_step(

@@ -9,6 +9,7 @@ from state.commit import decide, guards, step, transaction
 from state.commit.decide import Decision
 from state.restore import plan, proof, restorer
 from state.stores.task_store import TaskStore
+from state.tables.buffer import WriteBuffer
 from streams.application import move_positions, preflight
 from streams.application.dead_letters.replayed import Replayed
 from streams.checkpoint import log
@@ -64,6 +65,27 @@ def store_before_commit(patch):
         return result, position
 
     patch.setattr(transaction.StepTransaction, "write", apply_first)
+
+
+def spilled_writes_are_in_the_table(patch):
+    move_to = WriteBuffer.move_to
+
+    def move_into_both(self, scratch):
+        for key, value in list(self.changes(self._prefix, self._end) or ()):
+            self._table.write([(key, value)])
+        move_to(self, scratch)
+
+    patch.setattr(WriteBuffer, "move_to", move_into_both)
+
+
+def writes_after_a_spill_are_forgotten(patch):
+    parts = WriteBuffer._spilled_parts
+
+    def parts_of_scratch(self):
+        self._forget()
+        yield from parts(self)
+
+    patch.setattr(WriteBuffer, "_spilled_parts", parts_of_scratch)
 
 
 def trimmed_when_planned(patch):
@@ -160,6 +182,16 @@ GUARDS = [
         stories.changelog_is_made_anew,
     ),
     Guard("the disk follows the commit", store_before_commit, stories.commits_fail),
+    Guard(
+        "writes that have spilled wait for the commit, too",
+        spilled_writes_are_in_the_table,
+        stories.unlucky("crash", count=20),
+    ),
+    Guard(
+        "what is written after a spill belongs to the step",
+        writes_after_a_spill_are_forgotten,
+        stories.unlucky(count=20),
+    ),
     Guard(
         "a write to the disk is atomic",
         lambda patch: patch.setattr(SimulatedTable, "atomic", False),

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
 
 from state.errors import StateLockedError
+from state.tables.buffer_memory import BufferMemory
 from state.tables.memory import MemoryTable
+from state.tables.open import DiskTable
 from state.tables.table import KeyRange, RowChange
 from streams.testing.simulation.events import Event, Hook, NothingHappens
 
@@ -18,6 +23,7 @@ class SimulatedTable(MemoryTable):
         location: The name of the disk.
 
     Attributes:
+        hook: See above.
         atomic: False: a crash during a write leaves part of it, so that a test can show why writes must be atomic.
         owner: The process that has the table open.
     """
@@ -28,7 +34,7 @@ class SimulatedTable(MemoryTable):
         super().__init__()
         self.location = location
         self.owner: object = None
-        self._hook: Hook = hook or NothingHappens()
+        self.hook: Hook = hook or NothingHappens()
         self._unflushed: list[RowChange] = []
 
     def lock(self, owner: object) -> None:
@@ -60,7 +66,7 @@ class SimulatedTable(MemoryTable):
     ) -> None:
         """See `OrderedTable`."""
         written = Event("write", self.location)
-        self._hook.before(written)
+        self.hook.before(written)
         doomed = [row for lower, upper in delete_ranges for row in self.scan(lower, upper)]
         changes = list(changes)
         self._unflushed += [*doomed, *((key, self.get(key)) for key, _ in changes)]
@@ -72,12 +78,37 @@ class SimulatedTable(MemoryTable):
         if halfway is not None:
             halfway()
         flushed = Event("flush", self.location)
-        self._hook.before(flushed)
+        self.hook.before(flushed)
         self._unflushed = []
-        self._hook.after(flushed)
+        self.hook.after(flushed)
 
     def _write_torn(self, changes: list[RowChange]) -> None:
         for change in changes:
             super().write([change])
             self._unflushed = []
-            self._hook.after(Event("write", self.location, "in part"))
+            self.hook.after(Event("write", self.location, "in part"))
+
+
+class SimulatedMemory(BufferMemory):
+    """The memory of a task's write buffers, with a scratch database that a crash loses.
+
+    Args:
+        limit: Bound in bytes.
+        table: The task's table.
+    """
+
+    def __init__(self, limit: int, table: SimulatedTable) -> None:
+        super().__init__()
+        self.limit = limit
+        self._table = table
+
+    def _open_scratch(self) -> DiskTable:
+        self._table.hook.before(Event("spill", self._table.location))
+        scratch: Any = _Scratch()
+        return scratch  # type: ignore[no-any-return]
+
+
+class _Scratch(MemoryTable):
+    def write_unsafe(self, keys: pa.BinaryArray, values: pa.BinaryArray) -> None:
+        """See `DiskTable`."""
+        self.write_columns(keys, values)

@@ -9,9 +9,10 @@ from state.commit.decide import TaskIdentity
 from state.restore.task_stores import StoreSource, TaskStateManager, WorkerMemory
 from state.stores.spec import StoreSpec
 from state.stores.task_store import TaskStore
+from state.tables.buffer_memory import DEFAULT_SPILL_BYTES
 from state.tables.memory import MemoryTable
 from state.tables.rocks_options import RocksSettings
-from streams.testing.simulation.disk import SimulatedTable
+from streams.testing.simulation.disk import SimulatedMemory, SimulatedTable
 
 
 class SimulatedStores(TaskStateManager):
@@ -24,6 +25,7 @@ class SimulatedStores(TaskStateManager):
         table: The task's table on a disk.
         memory: The state that the worker process has from step to step.
         now_ms: The current time.
+        spill_bytes: Bound of a step's write buffer.
     """
 
     def __init__(
@@ -34,12 +36,14 @@ class SimulatedStores(TaskStateManager):
         table: SimulatedTable,
         memory: WorkerMemory,
         now_ms: int = 0,
+        spill_bytes: int = DEFAULT_SPILL_BYTES,
     ) -> None:
         super().__init__(
             source,
             identity,
             specs,
             table.location,
+            spill_bytes,
             memory=memory,
             clock_ms=lambda: now_ms,
             open_store=self._open_table,
@@ -50,9 +54,9 @@ class SimulatedStores(TaskStateManager):
         self,
         _folder: Path,
         specs: Sequence[StoreSpec],
-        _spill_bytes: int,
+        spill_bytes: int,
         _settings: RocksSettings,
         volatile: MemoryTable | None,
     ) -> TaskStore:
         self._table.lock(self)
-        return TaskStore(self._table, specs, volatile)
+        return TaskStore(self._table, specs, volatile, SimulatedMemory(spill_bytes, self._table))
