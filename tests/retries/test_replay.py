@@ -22,6 +22,7 @@ from streams.application.dead_letters.replay import plan_replay, replay
 from streams.application.dead_letters.replayed import read_replayed, replays_topic
 from streams.errors import ConfigError
 from streams.runtime.dead_letters import error_headers
+from streams.runtime.handlers import OUTSIDE
 from streams.testing import TopologyTestDriver
 from streams.testing.simulation import Crash, Fate, SimulatedKafka
 
@@ -185,8 +186,6 @@ class Replays(RuleBasedStateMachine):
             assert what == "kill"
         except FencedError:
             assert what == "replay"
-        except OffsetsLostError:
-            assert what == "purge"
         self.kafka.hook = CrashAt()
 
     @rule(offset=st.integers(0, 5))
@@ -220,6 +219,86 @@ Replays.TestCase.settings = settings(max_examples=60, stateful_step_count=12, de
 TestReplays = Replays.TestCase
 
 
+class Waits:
+    """A cluster where whoever asks for the end of a log while a transaction is open waits too long."""
+
+    def __init__(self, kafka):
+        self._kafka = kafka
+
+    def __getattr__(self, name):
+        return getattr(self._kafka, name)
+
+    def log_ends(self, places):
+        found = self._kafka.log_ends(places)
+        assert all(stable == end for stable, end in found.values()), found
+        return found
+
+
+def test_no_command_waits_for_the_transaction_of_a_replay_that_was_killed():
+    quiet = CrashAt()
+    run(cluster(hook=quiet))
+    in_transaction = 0
+    for number in range(1, quiet.events + 1):
+        kafka = cluster(hook=CrashAt(number))
+        with pytest.raises(Crash):
+            run(kafka)
+        kafka.hook = CrashAt()
+        (ends,) = kafka.log_ends([("dlq-replays", 0)]).values()
+        in_transaction += ends[0] < ends[1]
+        assert plan_replay(Waits(kafka), "dlq", Choice()).letters <= 6
+        plan_purge(Waits(kafka), "dlq", Until(replayed=True))
+        assert run(Waits(kafka)) <= 6
+        assert len(sent(kafka)) == 6
+    assert in_transaction > 2
+
+
+def create_again(kafka):
+    kafka.delete_topic("dlq")
+    kafka.create_topic("dlq", 2)
+    for number in range(9):
+        add_letter(kafka, number, number % 2)
+
+
+def test_of_a_topic_that_is_created_again_while_the_command_asks_nothing_is_sent():
+    kafka = cluster()
+    plan = plan_replay(kafka, "dlq", Choice())
+    create_again(kafka)
+    with pytest.raises(ConfigError, match="'dlq' was deleted and created again"):
+        replay(kafka, plan, lambda: 99_000)
+    assert sent(kafka) == []
+    assert run(kafka) == 9
+
+
+def test_of_a_topic_that_is_created_again_during_a_replay_nothing_is_sent():
+    quiet = CrashAt()
+    run(cluster(hook=quiet))
+    refused = 0
+    for number in range(1, quiet.events + 1):
+        kafka = cluster()
+        plan = plan_replay(kafka, "dlq", Choice())
+        kafka.hook = At(number, lambda kafka=kafka: create_again(kafka))
+        try:
+            replay(kafka, plan, lambda: 99_000, together=2)
+        except (ConfigError, OffsetsLostError):
+            refused += 1
+        assert not [key for key, *_ in sent(kafka) if key.startswith(b"n")]
+    assert refused > 9
+
+
+def test_a_purge_during_a_replay_takes_away_letters_and_the_replay_sends_the_others():
+    quiet = CrashAt()
+    run(cluster(hook=quiet))
+    counts = set()
+    for number in range(1, quiet.events + 1):
+        kafka = cluster()
+        plan = plan_replay(kafka, "dlq", Choice())
+        kafka.hook = At(number, lambda kafka=kafka: kafka.delete_records({("dlq", 0): 2, ("dlq", 1): 1}))
+        replay(kafka, plan, lambda: 99_000, together=2)
+        counts.add(len(sent(kafka)))
+        assert {b"k3", b"k4", b"k5"} <= {key for key, *_ in sent(kafka)}
+    assert counts >= {3, 5}
+
+
 def test_letters_of_a_topic_that_was_created_again_are_new_ones():
     kafka = cluster()
     run(kafka)
@@ -236,11 +315,15 @@ def test_letters_that_are_not_whole_or_came_of_no_record_stay():
     kafka.append("dlq", b"a", b"v", 1, encode_headers((*whole, ("__streams.errors.cut", b"value of 9 bytes"))), 0)
     kafka.append("dlq", b"b", b"v", 1, encode_headers((*whole, ("__streams.errors.cut", b"stacktrace of 9 bytes"))), 0)
     kafka.append("dlq", b"c", None, 1, encode_headers(error_headers("processing", (None, -1, -1), 1, ValueError())), 0)
+    row = error_headers("production", (None, OUTSIDE, -1), 1, ValueError())
+    kafka.append("dlq", b"d", b'{"v": 1}', 1, encode_headers(row), 0)
     plan = plan_replay(kafka, "dlq", Choice())
-    assert (plan.letters, dict(plan.left_out)) == (
-        1,
-        {"parts of the record were cut off": 1, "it came of no single record": 1},
-    )
+    cut, none, outside = plan.left_out
+    assert (plan.letters, set(plan.left_out.values())) == (1, {1})
+    assert (cut, none) == ("parts of the record were cut off", "it came of no single record")
+    assert outside.startswith("a row from outside Kafka that never became a record: correct it where it came from")
+    assert [letter.origin for letter in letters_of(kafka, ("dlq", 0))][2:] == ["", "a row from outside Kafka"]
+    assert plan_replay(kafka, "dlq", Choice(), to="orders").targets == {"orders": 3}
 
 
 def test_headers_of_a_record_decide_neither_where_its_letter_goes_nor_whether():

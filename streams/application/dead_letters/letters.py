@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
+from state.errors import OffsetsLostError
 from state.kafka.columns import RecordColumns
 from state.kafka.headers import decode_headers
-from state.kafka.topics import TopicPartition
+from state.kafka.topics import TopicInfo, TopicPartition
 from streams.model.error_headers import CUT, ERROR_HEADERS, plain_headers
 from streams.model.record import Headers
 from streams.model.timestamps import RETRIED_TIME
 from streams.operators.retry.attempts import ATTEMPT, TOPIC
+from streams.runtime.handlers import OUTSIDE
 
 
 class Log(Protocol):
@@ -25,8 +27,11 @@ class Log(Protocol):
     def begin_offset(self, partition: TopicPartition) -> int:
         """First offset still in the log."""
 
-    def topic_ids(self, topics: Sequence[str]) -> Mapping[str, str]:
-        """Kafka's ids of those topics that exist."""
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Last stable offset of each log at present, whatever transactions are open."""
+
+    def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]:
+        """The topics that exist, asked for at each call."""
 
     def partition_count(self, topic: str) -> int:
         """Partitions of a topic."""
@@ -67,7 +72,13 @@ class Letter:
     def origin(self) -> str:
         """The position of the record that failed: `orders-0@17`; empty if there was no single one."""
         topic = self.error("topic")
-        return f"{topic}-{self.error('partition')}@{self.error('offset')}" if topic else ""
+        where = f"{topic}-{self.error('partition')}@{self.error('offset')}" if topic else ""
+        return "a row from outside Kafka" if self._is_row else where
+
+    @property
+    def _is_row(self) -> bool:
+        """Whether an ingest could not make a record of a row: the letter has the row's text as key and value."""
+        return self.error("partition") == str(OUTSIDE)
 
     @property
     def attempts(self) -> int:
@@ -94,6 +105,18 @@ class Letter:
         """Which parts of the record are missing, because the letter was too large with them; empty: none."""
         parts = (part for part in self._said.get(CUT, "").split(", ") if part)
         return ", ".join(part for part in parts if part.split()[0] in ("key", "value", "headers"))
+
+    @property
+    def left_out(self) -> str:
+        """Why a replay that is given no topic sends the record nowhere; empty: it sends it to `target`."""
+        if self.cut:
+            return "parts of the record were cut off"
+        if self._is_row:
+            return (
+                "a row from outside Kafka that never became a record: correct it where it came from, or send its text to a topic "
+                "with --to"
+            )
+        return "" if self.target else "it came of no single record"
 
     @property
     def own_headers(self) -> Headers:
@@ -145,16 +168,29 @@ def letters_of(log: Log, place: TopicPartition, start: int = 0, end: int | None 
     """
     first = max(start, log.begin_offset(place))
     last = log.log_ends([place])[place][0] if end is None else end
-    for columns in log.read(*place, first, last) if first < last else ():
-        headers = [None] * len(columns) if columns.headers is None else columns.headers.to_pylist()
-        rows = (
-            columns.offsets.tolist(),
-            columns.timestamps.tolist(),
-            columns.keys.to_pylist(),
-            columns.values.to_pylist(),
-        )
-        for offset, timestamp, key, value, cell in zip(*rows, headers, strict=True):
-            yield Letter(place, offset, timestamp, key, value, tuple(decode_headers(cell)))
+    while first < last:
+        try:
+            for columns in log.read(*place, first, last):
+                yield from _letters(place, columns)
+                first = int(columns.offsets[-1]) + 1
+            return
+        except OffsetsLostError as lost:
+            if lost.earliest <= first:
+                raise
+            # A purge is under way.
+            first = lost.earliest
+
+
+def _letters(place: TopicPartition, columns: RecordColumns) -> Iterator[Letter]:
+    headers = [None] * len(columns) if columns.headers is None else columns.headers.to_pylist()
+    rows = (
+        columns.offsets.tolist(),
+        columns.timestamps.tolist(),
+        columns.keys.to_pylist(),
+        columns.values.to_pylist(),
+    )
+    for offset, timestamp, key, value, cell in zip(*rows, headers, strict=True):
+        yield Letter(place, offset, timestamp, key, value, tuple(decode_headers(cell)))
 
 
 def places_of(log: Log, topic: str) -> list[TopicPartition]:

@@ -45,6 +45,7 @@ class ReplayPlan:
 
     Attributes:
         topic: The topic of dead letters.
+        topic_id: Its id: the offsets of one that was deleted and created again are of other letters.
         offsets: Partition -> the offsets of all its letters.
         chosen: Partition -> the offsets of the letters to send.
         targets: Target -> the number of letters for it.
@@ -53,6 +54,7 @@ class ReplayPlan:
     """
 
     topic: str
+    topic_id: str = ""
     offsets: dict[int, list[int]] = field(default_factory=dict)
     chosen: dict[int, list[int]] = field(default_factory=dict)
     targets: Counter[str] = field(default_factory=Counter)
@@ -78,21 +80,18 @@ def plan_replay(log: Log, topic: str, choice: Choice, to: str | None = None) -> 
         TopicNotFoundError: The topic does not exist.
         ConfigError: A target does not exist, or is the topic of dead letters itself.
     """
-    plan, places = ReplayPlan(topic), places_of(log, topic)
-    replayed = read_replayed(log, topic)
+    places, replayed = places_of(log, topic), read_replayed(log, topic)
+    plan = ReplayPlan(topic, replayed.topic_id)
     for place in places:
         offsets, chosen = plan.offsets.setdefault(place[1], []), plan.chosen.setdefault(place[1], [])
         for letter in letters_of(log, place):
             offsets.append(letter.offset)
             if not choice.has(letter):
                 continue
-            target = to or letter.target
             if replayed.has(place[1], letter.offset):
                 plan.done += 1
-            elif letter.cut:
-                plan.left_out["parts of the record were cut off"] += 1
-            elif target is None:
-                plan.left_out["it came of no single record"] += 1
+            elif (target := to or letter.target) is None or letter.cut:
+                plan.left_out[letter.left_out] += 1
             else:
                 chosen.append(letter.offset)
                 plan.targets[target] += 1
@@ -101,7 +100,7 @@ def plan_replay(log: Log, topic: str, choice: Choice, to: str | None = None) -> 
 
 
 def _check_targets(log: Log, plan: ReplayPlan) -> None:
-    gone = sorted(plan.targets.keys() - log.topic_ids(sorted(plan.targets)).keys())
+    gone = sorted(plan.targets.keys() - log.describe_topics(sorted(plan.targets)).keys())
     if gone:
         raise ConfigError(
             f"{plan.topic!r} has letters for {', '.join(map(repr, gone))}, which does not exist. Nothing was sent. Create it, name "
@@ -129,6 +128,9 @@ def replay(
         now_ms: The clock, by which records wait in retry topics.
         to: As for the plan.
         together: The most letters in one transaction.
+
+    Raises:
+        ConfigError: The topic of the plan was deleted and created again.
     """
     sent = 0
     for partition, offsets in plan.chosen.items():
@@ -153,10 +155,13 @@ class _Transaction:
         try:
             producer.init_transactions()
             # Only now can no other replay commit anything more.
-            replayed = read_replayed(self.kafka, self.plan.topic)
+            replayed = read_replayed(self.kafka, self.plan.topic, fenced=True)
+            self._check_same(replayed.topic_id)
             letters = list(self._left(offsets, replayed))
             if not letters:
                 return 0
+            now = self.kafka.describe_topics([self.plan.topic]).get(self.plan.topic)
+            self._check_same(None if now is None else now.topic_id)
             producer.begin()
             for letter in letters:
                 self._send(producer, letter)
@@ -168,6 +173,13 @@ class _Transaction:
         finally:
             producer.close()
         return len(letters)
+
+    def _check_same(self, topic_id: str | None) -> None:
+        if topic_id != self.plan.topic_id:
+            raise ConfigError(
+                f"{self.plan.topic!r} was deleted and created again after the replay was planned, so its letters are others. None "
+                f"of these was sent. Run `streams dlq replay` again, and it shows which there are now"
+            )
 
     def _left(self, offsets: Sequence[int], replayed: Replayed) -> Iterator[Letter]:
         wanted = {offset for offset in offsets if not replayed.has(self.place[1], offset)}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from state.errors import TopicNotFoundError
 from state.kafka.topics import TopicPartition
 from streams.application.dead_letters.letters import Log
 
@@ -75,15 +76,28 @@ def _joined(ranges: Iterable[tuple[int, int]], offsets: Sequence[int]) -> Iterat
         yield first, last
 
 
-def read_replayed(log: Log, topic: str) -> Replayed:
-    """The letters of a topic that have been replayed so far."""
-    ids = log.topic_ids([topic, replays_topic(topic)])
-    found = Replayed(ids[topic])
-    if replays_topic(topic) not in ids:
+def read_replayed(log: Log, topic: str, fenced: bool = False) -> Replayed:
+    """The letters of a topic that have been replayed so far.
+
+    Args:
+        log: Reads them.
+        topic: The topic of dead letters.
+        fenced: No other replay can commit any more, so all that were committed are read. Otherwise nothing waits for a
+            transaction that is open: that of a replay that was killed stays so until the next replay, or Kafka, ends it.
+
+    Raises:
+        TopicNotFoundError: The topic does not exist.
+    """
+    there = log.describe_topics([topic, replays_topic(topic)])
+    if topic not in there:
+        raise TopicNotFoundError(topic)
+    found = Replayed(there[topic].topic_id)
+    if replays_topic(topic) not in there:
         return found
     place: TopicPartition = (replays_topic(topic), 0)
     ranges: dict[int, Ranges] = {}
-    first, last = log.begin_offset(place), log.log_ends([place])[place][0]
+    first = log.begin_offset(place)
+    last = log.log_ends([place])[place][0] if fenced else log.end_offsets([place])[place]
     for columns in log.read(*place, first, last) if first < last else ():
         for key, value in zip(columns.keys.to_pylist(), columns.values.to_pylist(), strict=True):
             said = orjson.loads(value)

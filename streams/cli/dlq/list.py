@@ -59,7 +59,7 @@ def _rows(log: LiveKafka, topic: str, choice: Choice, each: bool) -> list[dict[s
         for letter in letters_of(log, place):
             if not choice.has(letter):
                 continue
-            kind = (letter.error("exception"), letter.error("topic"), letter.error("stage"))
+            kind = (letter.error("exception"), letter.error("topic") or letter.origin, letter.error("stage"))
             row = rows.setdefault((place, letter.offset) if each else kind, _row(letter))
             row["letters"] += 1
             row["replayed"] += replayed.has(place[1], letter.offset)

@@ -74,6 +74,7 @@ def as_dict(letter: Letter, replayed: bool) -> dict[str, Any]:
         "missing": letter.cut,
         "replayed": replayed,
         "replay_goes_to": letter.target,
+        "left_out": letter.left_out,
         "headers": [[name, _text(value)] for name, value in letter.own_headers],
         "stacktrace": letter.error("stacktrace"),
     }
