@@ -17,7 +17,7 @@ import orjson
 from state.commit.marker import CommitMarker
 from state.errors import CheckpointMismatchError, FencedError, TopicNotFoundError, TopicRecreatedError
 from state.kafka.admin import KafkaAdmin
-from state.kafka.topics import TopicInfo
+from state.kafka.topics import TopicInfo, TopicPartition
 from streams.application.positions import GivenPositions, reading_positions
 from streams.application.preflight import Findings, Preflight
 from streams.application.prepare import Application, PreparedSub
@@ -83,7 +83,14 @@ class Adopter:
         known = {place: start for place, (start, _) in done_ranges(sub, markers).items()}
         places = [(name, number) for name, info in sorted(topics.items()) for number in range(info.partitions)]
         positions = reading_positions(admin, sub.application_id, places, known, findings.checkpoint, self.given)
-        return plan_adoption(sub, markers, ids, positions, global_topics, str(uuid.uuid4()))
+        confirmed = self._is_confirmed(prepared, known)
+        return plan_adoption(sub, markers, ids, positions, global_topics, str(uuid.uuid4()), confirmed)
+
+    def _is_confirmed(self, prepared: PreparedSub, starts: Mapping[TopicPartition, int]) -> bool:
+        """Whether records of the last micro-batch are deleted from repartition topics, which only happens once it is confirmed."""
+        trimmed = self.preflight.application.source_spec(prepared.sub).trimmed
+        begins = self.preflight.admin.begin_offsets([place for place in starts if place[0] in trimmed])
+        return any(begin > starts[place] for place, begin in begins.items())
 
     def _topics(self, prepared: PreparedSub, markers: Markers) -> tuple[dict[str, TopicInfo], dict[str, TopicOffsets]]:
         """The topics that a sub-topology reads, and the end positions of its global tables' topics.
@@ -214,8 +221,8 @@ def described(adoption: Adoption, tasks: int) -> Mapping[str, str]:
     again = ", ".join(str(task) for task in range(tasks) if task not in adoption.done)
     at = [f"{topic}-{number}: {offset}" for topic, of in end.topics.items() for number, offset in enumerate(of.offsets)]
     return {
-        "have committed the last micro-batch": f"tasks {done}",
-        "have not, and run it again": f"tasks {again}" if again else "none",
+        "have committed the last micro-batch": f"tasks {done}" if done else "all tasks that it had records for",
+        "have not, and run it again": f"tasks {again}" if done and again else "none",
         "reading then goes on at": ", ".join(at),
     }
 

@@ -5,6 +5,9 @@ by repeating N as its micro-batch 0, over exactly the same ranges: tasks that ha
 and skip it; the others get a marker of micro-batch -1, and run it. Records that N did not read for a task that has committed it
 stay unread: micro-batch 1 begins there.
 
+If N is complete, nothing is repeated, and the new query begins where N ended: its records may be deleted already, and a changed
+program may route them otherwise.
+
 Everything is written down as one plan before the first marker is replaced, so that an interrupted adoption can be continued.
 """
 
@@ -31,7 +34,7 @@ class Adoption:
         query_id: The query id of the new checkpoint.
         first: Where the new query's first micro-batch begins and ends.
         versions: Task -> the version of its last marker, which stays; without tasks that have never committed.
-        done: The tasks that have already committed that micro-batch; none if it is empty.
+        done: The tasks that have already committed that micro-batch; none if it is empty, because nothing is repeated.
     """
 
     query_id: str
@@ -115,6 +118,7 @@ def plan_adoption(
     positions: Mapping[TopicPartition, int],
     global_topics: Mapping[str, TopicOffsets],
     query_id: str,
+    confirmed: bool = False,
 ) -> Adoption:
     """Plans the new checkpoint of a sub-topology.
 
@@ -125,6 +129,7 @@ def plan_adoption(
         positions: The next offset of each of their partitions, unless the last micro-batch has read it.
         global_topics: The present ends of the global tables' topics.
         query_id: The id for the new query.
+        confirmed: Whether Spark has confirmed the last micro-batch, so that the tasks that have not committed it had no records.
 
     Raises:
         CheckpointMismatchError: The markers contradict each other.
@@ -133,16 +138,16 @@ def plan_adoption(
     starts = {place: ranges.get(place, (at, at))[0] for place, at in positions.items()}
     ends = {place: ranges.get(place, (at, at))[1] for place, at in positions.items()}
     found = {task: marker for task, marker in markers.items() if marker is not None}
+    versions = {task: marker.version for task, marker in found.items()}
+    done = frozenset(task for task, marker in found.items() if marker.batch_id == batch != NEVER)
+    if confirmed or done == markers.keys():
+        at = SourceOffsets(_topics(topic_ids, ends))
+        return Adoption(query_id, FirstBatch(at, at), versions, frozenset())
     # The same clock as before: timestamps too far ahead must be rejected again, so that tasks get the same rows.
     now_ms = max(marker.now_ms for marker in found.values() if marker.batch_id == batch)
     end = SourceOffsets(_topics(topic_ids, ends), global_topics=global_topics, now_ms=now_ms)
     first = FirstBatch(SourceOffsets(_topics(topic_ids, starts)), end)
-    return Adoption(
-        query_id,
-        first,
-        {task: marker.version for task, marker in found.items()},
-        frozenset(task for task, marker in found.items() if marker.batch_id == batch != NEVER),
-    )
+    return Adoption(query_id, first, versions, done)
 
 
 def _topics(topic_ids: Mapping[str, str], at: Mapping[TopicPartition, int]) -> dict[str, TopicOffsets]:

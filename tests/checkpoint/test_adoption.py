@@ -50,6 +50,21 @@ def test_the_last_micro_batch_is_repeated_over_the_same_ranges() -> None:
     assert Adoption.from_json(adoption.to_json()) == adoption
 
 
+@pytest.mark.parametrize("confirmed", [False, True])
+def test_a_complete_micro_batch_is_not_repeated(confirmed: bool) -> None:
+    """Its records may be deleted already, and a changed program may route them otherwise."""
+    markers = half_committed()
+    if not confirmed:
+        markers[1] = Made(Path(), ENDS, 2).marker(1, 2, version=2)
+    adoption = plan_adoption(SUB, markers, {"in": "id"}, {("in", 0): 9, ("in", 1): 3}, {}, "new", confirmed)
+    assert (adoption.first.start, adoption.first.end) == (at(9, 8), at(9, 8))
+    digest = batch_digest(at(9, 8), at(12, 8))
+    for old in filter(None, markers.values()):
+        new = adoption.marker(old)
+        assert (new.version, new.ranges) == (old.version, {})
+        assert decide(SUB.task(old.task, "new"), 0, digest, None, new) is Decision.RUN
+
+
 def test_records_that_the_last_micro_batch_has_read_for_no_task_stay_unread() -> None:
     """Task 1 had records of partition 1 only: none of it is committed, so it is read with the next micro-batch."""
     first = half_committed()[0]

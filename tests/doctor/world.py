@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from state.commit.marker import CommitMarker
+from state.commit.step import CommitStep
+from state.errors import KafkaClientError
 from state.kafka.topics import TopicPartition, TopicSpec
 from state.restore.rebuild import TaskPlace, rebuild_task
 from streams import Materialized, StreamsBuilder
@@ -24,7 +28,7 @@ from streams.testing.simulation import SimulatedKafka
 from streams.topology.topology import Topology
 from tests.simulation.chaos import Quiet
 from tests.simulation.cluster import Cluster
-from tests.simulation.spark import Checkpoint, Query, start_queries
+from tests.simulation.spark import Checkpoint, Query, QueryFailed, start_queries
 
 APP, NOW_MS = "app", 1_700_000_000_000
 HANGING = 999
@@ -147,6 +151,20 @@ class World:
         while driver.trigger():
             pass
         return self
+
+    def run_half(self, *keys: str) -> None:
+        """Feeds records, of which task 0 commits its part, while task 1 fails."""
+
+        def half(step: CommitStep, *given: Any) -> Any:
+            if step.identity.task == 1:
+                raise KafkaClientError("task 1 dies")
+            return run(step, *given)
+
+        run = CommitStep.run
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(CommitStep, "run", half)
+            with pytest.raises(QueryFailed, match="task 1 dies"):
+                self.run(*keys)
 
     def restore(self) -> None:
         """Local state of all tasks on this disk."""

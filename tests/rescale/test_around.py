@@ -73,12 +73,21 @@ def test_a_checkpoint_that_is_lost_after_a_rescale_is_adopted(world: World, task
 
 
 def test_an_adopted_application_finishes_the_repeated_micro_batch_first(world: World) -> None:
+    world.run_half("a", "d")
     shutil.rmtree(Path(world.config.checkpoint_dir) / "in")
     adopt(world)
     topics = sorted(world.kafka.topics)
     with pytest.raises(RescaleError, match="Start the application with tasks=2 until it has finished this micro-batch"):
         rescale(world, 3)
     assert sorted(world.kafka.topics) == topics, "nothing was begun"
+
+
+def test_after_a_complete_micro_batch_an_adopted_application_is_rescaled_at_once(world: World) -> None:
+    shutil.rmtree(Path(world.config.checkpoint_dir) / "in")
+    adopt(world)
+    rescale(world, 3)
+    assert world.plan()[1].tasks == 3
+    assert world.findings() == {}
 
 
 def test_positions_that_were_moved_stay_where_they_are(world: World) -> None:
