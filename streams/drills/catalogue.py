@@ -403,5 +403,14 @@ DRILLS = (
         state.away_from_a_global_table,
         minutes=2.5,
     ),
+    Drill(
+        "D46",
+        "adoption after a Delta commit",
+        "SIGKILL to the driver after a commit of a Delta table; all checkpoints are deleted; `streams adopt`",
+        "each order is in the tables once",
+        lake.adopted_after_a_delta_commit,
+        minutes=2.5,
+        conditions=Conditions(options=("--set", "spark.driver.memory=1g")),
+    ),
 )
 """The drills, in order of their numbers."""

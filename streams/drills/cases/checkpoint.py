@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 from streams.application.adopt import ADOPTING
 from streams.checkpoint.log import FIRST_BATCH
 from streams.drills.failure import DrillFailed
-from streams.drills.processes import CommandProcess, wait_until
+from streams.drills.processes import CommandProcess, own_environment, wait_until
 from streams.drills.world import APPLICATION_ID, World
 
 MISMATCH = "CheckpointMismatchError"
@@ -95,16 +96,16 @@ def killed_within_an_adoption(world: World) -> None:
     raise DrillFailed(f"all of {ADOPTIONS} adoptions were over before they were killed")
 
 
-def command(world: World, name: str, *options: str) -> CommandProcess:
-    """Starts a command that changes the state of the application."""
+def command(world: World, name: str, *options: str, environment: Mapping[str, str] | None = None) -> CommandProcess:
+    """Starts a command that changes the state of the application; `environment`: further variables."""
     common = ["-a", APPLICATION_ID, "-b", world.servers, "--base-dir", str(world.application.base), "--yes"]
     started = [sys.executable, "-m", "streams", name, world.application.target, *common, *options]
-    return CommandProcess(started, world.folder)
+    return CommandProcess(started, world.folder, {**own_environment(), **(environment or {})})
 
 
-def adopt(world: World) -> None:
+def adopt(world: World, environment: Mapping[str, str] | None = None) -> None:
     """Runs `streams adopt` to its end."""
-    to_its_end(world, command(world, "adopt"))
+    to_its_end(world, command(world, "adopt", environment=environment))
 
 
 def to_its_end(world: World, running: CommandProcess) -> None:

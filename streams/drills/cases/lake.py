@@ -13,6 +13,7 @@ import orjson
 from state.changelog.topics import commits_topic
 from state.kafka.topics import TopicSpec
 from streams.drills.blows import kill_worker
+from streams.drills.cases.checkpoint import adopt, put_back
 from streams.drills.delta_rows import delta_rows
 from streams.drills.program.ingest import FOLDER as FILES
 from streams.drills.program.ingest import HELD, HOLD, OUT, PARTITIONS, ROWS, add_rows
@@ -28,6 +29,7 @@ CRASH = "STREAMS_LAKE_CRASH"
 """The variable of `streams/spark/lake/crash.py`."""
 KILLS = ("resumed:2", "offsets_logged:3", "table_committed:3", "purged:3", "table_committed:1")
 """Point and how often it is reached first: with two sinks, the third time is in the midst of the run."""
+ADOPTED_AFTER = "table_committed:4"
 CALL_KILLS = ("offsets_logged:2", "function_returned:2", "function_returned:1")
 WORKER_KILLS = 3
 TABLES_S = 120.0
@@ -46,6 +48,28 @@ def killed_around_a_delta_commit(world: World) -> None:
     killed = time.monotonic()
     world.application.start(environment=variables)
     world.recovers("the last kill", killed)
+    world.load.paused = True
+    world.at_rest()
+    _become_right(world, lambda: differences(world, lake))
+    world.say(f"{counted(len(delta_rows(lake / EACH)), 'order')} in the tables, each once")
+
+
+def adopted_after_a_delta_commit(world: World) -> None:
+    """D46: the driver is killed after a Delta commit, and the checkpoints of all queries are lost; then `streams adopt`."""
+    lake = world.folder / "lake"
+    world.application.target = "streams.drills.program.lake:build"
+    variables = {FOLDER: str(lake)}
+    world.application.start(environment={**variables, CRASH: ADOPTED_AFTER})
+    code = world.application.current.ended(START_S)
+    world.require(code == -signal.SIGKILL, f"exit code {code}: {world.application.current.last_words()}")
+    rows = len(delta_rows(lake / EACH))
+    world.require(rows > 0, "nothing was in the table yet")
+    put_back(world, None)
+    world.saw(f"driver killed at {ADOPTED_AFTER} and all checkpoints deleted; {counted(rows, 'row')} so far")
+    adopt(world, variables)
+    began = time.monotonic()
+    world.application.start(environment=variables)
+    world.recovers("a new checkpoint was adopted", began)
     world.load.paused = True
     world.at_rest()
     _become_right(world, lambda: differences(world, lake))
