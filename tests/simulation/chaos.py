@@ -56,6 +56,7 @@ BEFORE = {
     "ends": ("crash", "fail", "stale"),
     "delete": ("crash", "fail"),
     "spill": ("crash", "fail"),
+    "store": ("crash", "fail"),
 }
 """The faults that are possible just before an event; at all other events (disks, Spark's logs) only a crash."""
 AFTER = {
@@ -148,7 +149,7 @@ class Seeded:
 
 
 def _error(event: Event) -> Exception:
-    if event.kind == "spill":
+    if event.kind in ("spill", "store"):
         return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     kind = ProduceError if event.kind in ("init", "send", "offsets", "commit") else KafkaClientError
     return kind("simulated", ClientFailure(7, "REQUEST_TIMED_OUT", "simulated", retriable=True))

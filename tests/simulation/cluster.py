@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from state.restore.task_stores import WorkerMemory
 from streams.testing.simulation import Crash, Event, Fate, SimulatedKafka, SimulatedStores, SimulatedTable
@@ -46,17 +46,20 @@ class Cluster:
         zombies: Attempts that still exist although the driver no longer waits for them.
         trace: The log of events, for people.
         events: The number of events so far.
+        snapshots: Snapshots and replicas, if there are some (`tests.simulation.snapshots`).
     """
 
     def __init__(self, chaos: Chaos, hosts: int = 2) -> None:
         self.chaos = chaos
         self.kafka = SimulatedKafka(hook=self)
         self.hosts = [Host(f"host{number}") for number in range(hosts)]
-        self.now_ms = 0
+        # The time 0 is that of state whose age is not known.
+        self.now_ms = self.kafka.now_ms = 1
         self.attempt: Attempt | None = None
         self.zombies: list[Attempt] = []
         self.trace: list[Callable[[], str]] = []
         self.events = 0
+        self.snapshots: Any = None
 
     def before(self, event: Event) -> Fate:
         """See `Hook`; a dead process causes no further events."""
@@ -93,6 +96,14 @@ class Cluster:
         if key not in host.disks:
             host.disks[key] = SimulatedTable(self, f"{host.name}/{sub}/{task}")
         return host.disks[key]
+
+    def lose_disk(self, host: Host) -> None:
+        """Loses a host's local state, if no process has it open; replicas are on another disk."""
+        self.say(f"{host.name} loses its disk")
+        if all(table.owner is None for table in host.disks.values()):
+            host.disks = {key: table for key, table in host.disks.items() if key[0].endswith("/replica")}
+            if self.snapshots is not None:
+                self.snapshots.lose(host)
 
     def kill(self, attempt: Attempt) -> None:
         """Kills the process of an attempt: unflushed data is lost, and data in Kafka remains."""

@@ -33,7 +33,7 @@ from streams.testing.simulation import Crash
 from tests.simulation.application import Application
 from tests.simulation.programs import APPLICATION, PARTITIONS, never
 from tests.simulation.spark import preflight
-from tests.simulation.verify import Red
+from tests.simulation.verify import Red, markers
 
 PATIENCE = 12
 CHOSEN = (None, None, *"abc")
@@ -75,8 +75,10 @@ def lose_checkpoint(application: Application, random: Random) -> None:
     application.whole = False
     kafka = application.cluster.kafka
     commits = [commits_topic(APPLICATION, name) for name in application.names]
-    if not all(topic in kafka.topics and kafka.was_produced_to(topic) for topic in commits):
-        # There is nothing to adopt yet, so whoever commits later would belong to a checkpoint that is lost.
+    places = [(topic, task) for topic in commits for task in range(application.setup.tasks)]
+    if not all(topic in kafka.topics and markers(kafka, topic, task) for topic, task in places):
+        # A task has no marker that could be adopted, so an old attempt that fences and commits later belongs to a checkpoint that
+        # is lost, which the next start refuses.
         application.rest()
     names = application.names
     lost = random.sample(names, random.randrange(1, len(names) + 1))
@@ -193,6 +195,15 @@ def carry_out_replay(application: Application, found: ReplayPlan) -> None:
     now_ms = application.cluster.now_ms
     give(application, f"replay {found.letters} letters", lambda: replay(kafka, found, lambda: now_ms, together=2))
     application.take_replayed()
+
+
+def replicate(application: Application, random: Random) -> None:
+    """`streams replica` on one of the hosts."""
+    cluster = application.cluster
+    host = random.choice(cluster.hosts)
+    for job in [query.job for query in application.queries]:
+        for task in range(job.tasks):
+            give(application, f"replica on {host.name}", partial(cluster.snapshots.replicate, host, job, task))
 
 
 def finish(application: Application, random: Random) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from random import Random
 
 import pytest
@@ -13,9 +13,10 @@ import pytest
 from state.errors import CheckpointMismatchError
 from streams.checkpoint.log import read_checkpoint
 from streams.spark import global_tables
+from tests.simulation import snapshots
 from tests.simulation.application import Application, Failed, Setup
 from tests.simulation.chaos import Odds, Seeded
-from tests.simulation.commands import command, finish
+from tests.simulation.commands import command, finish, replicate
 from tests.simulation.programs import PROGRAMS, RETRY, STAGES, Program, clean_table, compact
 from tests.simulation.spark import Checkpoint, Files, Query, SimulatedReader
 from tests.simulation.verify import Red, markers, read_marker
@@ -47,13 +48,19 @@ def play_all(seeds: Iterable[int]) -> None:
         gc.unfreeze()
 
 
-def play(seed: int, odds: Odds | None = None, programs: Sequence[Program] = tuple(PROGRAMS.values())) -> Application:
+def play(
+    seed: int,
+    odds: Odds | None = None,
+    programs: Sequence[Program] = tuple(PROGRAMS.values()),
+    with_snapshots: float = 0.1,
+) -> Application:
     """Plays the history of a seed.
 
     Args:
         seed: The seed, which determines the history.
         odds: The probabilities of faults.
         programs: The programs, of which one runs.
+        with_snapshots: The probability of snapshots and replicas.
 
     Raises:
         Failed: The history has failed.
@@ -63,11 +70,14 @@ def play(seed: int, odds: Odds | None = None, programs: Sequence[Program] = tupl
     # These two take twice the time of the others.
     program = random.choices(programs, [1 if one in (STAGES, RETRY) else 2 for one in programs])[0]
     settings = program.draw_settings(random) | {"spill_bytes": random.choice(SPILL_BYTES)}
+    kept = random.random() < with_snapshots
+    if kept:
+        settings |= snapshots.SETTINGS
     setup = Setup(program, random.choice((2, 2, 3)), settings, random.choice((1, 2)))
     application = Application(chaos, setup)
     chaos.faults = random.randrange(1, 6)
     copies: list[dict[str, bytes]] = []
-    with tables_are_read(application):
+    with tables_are_read(application), snapshots.kept(application.cluster) if kept else nullcontext():
         try:
             for _ in range(random.choice((1, 2, 2, 3))):
                 application.feed(random, random.randrange(1, 6))
@@ -111,15 +121,17 @@ def _between(application: Application, random: Random) -> None:
         application.change(1 - application.setup.variant)
     if random.random() < 0.2:
         cluster.kafka.deliver()
-    if random.random() < 0.15:
-        host = random.choice(cluster.hosts)
-        cluster.say(f"{host.name} loses its disk")
-        if all(table.owner is None for table in host.disks.values()):
-            host.disks.clear()
+    if cluster.snapshots is not None:
+        if random.random() < 0.5:
+            replicate(application, random)
+        if random.random() < 0.2:
+            cluster.snapshots.location.damage(random)
+    if random.random() < (0.15 if cluster.snapshots is None else 0.6):
+        cluster.lose_disk(random.choice(cluster.hosts))
     if random.random() < 0.2:
         cluster.say("changelogs are compacted")
         for query in application.queries:
-            compact(cluster.kafka, query.job)
+            compact(cluster.kafka, query.job, tombstones=days == 8)
     # Right after a driver has died, the operator has more to do.
     while random.random() < (0.35 if application.whole else 0.7):
         command(application, random)

@@ -376,12 +376,12 @@ def config_of(tasks: int, settings: tuple[tuple[str, Any], ...]) -> StreamsConfi
     return StreamsConfig(application_id=APPLICATION, bootstrap_servers="simulated:1", tasks=tasks, **given)
 
 
-def compact(kafka: SimulatedKafka, job: QueryJob) -> None:
-    """Compacts the compacted changelogs, as the broker's cleaner would."""
+def compact(kafka: SimulatedKafka, job: QueryJob, tombstones: bool = False) -> None:
+    """Compacts the compacted changelogs, as the broker's cleaner would; after long enough even tombstones are gone."""
     for node in job.sub.stores.values():
         if "compact" in cleanup_policy(node.spec):
             for task in range(job.tasks):
-                kafka.log(changelog_topic(APPLICATION, node.spec.name), task).compact()
+                kafka.log(changelog_topic(APPLICATION, node.spec.name), task).compact(tombstones)
 
 
 def clean_table(kafka: SimulatedKafka) -> None:

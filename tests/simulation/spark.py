@@ -395,14 +395,20 @@ class MicroBatch:
 
         def work(attempt: Attempt) -> MarkerCopy:
             table = cluster.table(host, job.sub.name, task)
-            now_ms, spill_bytes = cluster.now_ms, job.spill_bytes
-            stores = SimulatedStores(cluster.kafka, identity, specs, table, host.memory, now_ms, spill_bytes)
+            given = cluster.kafka, identity, specs, table, host.memory, cluster.now_ms, job.spill_bytes
+            if cluster.snapshots is None:
+                stores = SimulatedStores(*given)
+            else:
+                stores = cluster.snapshots.stores(host, *given, snapshots=job.snapshots)
             attempt.stores = stores
             step = CommitStep(identity, cluster.kafka, stores, job.crash, host.memory.compared)
             result, _ = run_step(
                 job, step, context, rows, copy, lambda ends: global_tables(cluster, host, job, stores, ends)
             )
-            cluster.say(f"{attempt}: {result.decision.value}, version {result.copy.marker.version}")
+            copied = stores.report.copy if stores.report else ""
+            cluster.say(
+                f"{attempt}: {result.decision.value}, version {result.copy.marker.version}, from {copied or '-'}"
+            )
             return result.copy
 
         attempt = Attempt(name, task, work, may_pause=cluster.chaos.choose(2, "steady, or may stand still") == 1)

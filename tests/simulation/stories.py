@@ -24,9 +24,22 @@ from streams.testing.simulation import Crash, Event, Fate
 from tests.simulation.application import Application, Refused, Setup
 from tests.simulation.chaos import Odds, Quiet
 from tests.simulation.cluster import Cluster, Host
-from tests.simulation.commands import lose_checkpoint, move, pause
+from tests.simulation.commands import lose_checkpoint, move, pause, replicate
 from tests.simulation.history import play, tables_are_read
-from tests.simulation.programs import APPLICATION, COUNT, IDLE, RETRY, TABLE, WINDOW, Input, Program, clean_table
+from tests.simulation.programs import (
+    APPLICATION,
+    COUNT,
+    IDLE,
+    RETRY,
+    TABLE,
+    TICKS,
+    WINDOW,
+    Input,
+    Program,
+    clean_table,
+    compact,
+)
+from tests.simulation.snapshots import SETTINGS, kept
 from tests.simulation.verify import Red, check_invariants, markers, outputs
 
 COMMITS = commits_topic(APPLICATION, "in")
@@ -81,13 +94,15 @@ def must_refuse(application: Application, kind: type[StreamsError]) -> None:
         application.verify()
 
 
-def unlucky(*kinds: str, pause: float = 0.0, count: int = 60, program: Program = COUNT) -> Callable[[], None]:
+def unlucky(
+    *kinds: str, pause: float = 0.0, count: int = 60, program: Program = COUNT, with_snapshots: float = 0
+) -> Callable[[], None]:
     """Random histories with only some kinds of faults, but many of them."""
     odds = Odds(strike=0.1, pause=pause, kinds=frozenset(kinds))
 
     def story() -> None:
         for seed in range(count):
-            play(seed, odds, [program])
+            play(seed, odds, [program], with_snapshots)
 
     return story
 
@@ -309,6 +324,26 @@ def a_row_is_deleted_while_nobody_reads() -> None:
             write(application, 0, len(application.inputs))
             application.work()
             application.stop()
+        application.verify()
+
+
+def a_replica_is_old() -> None:
+    """A replica has rows that are deleted later, for so long ago that the tombstones are gone, and the task's disk is lost."""
+    application = Application(Quiet(), Setup(TICKS, tasks=1, settings=SETTINGS, hosts=1))
+    cluster = application.cluster
+    with kept(cluster):
+        feed(application, 3)
+        application.work()
+        replicate(application, Random(0))
+        # The rows are sent and deleted.
+        cluster.advance(10_000)
+        application.work()
+        application.stop()
+        cluster.advance(8 * 24 * 3600 * 1000)
+        compact(cluster.kafka, application.job, tombstones=True)
+        cluster.hosts[0].disks.pop((application.job.sub.name, 0))
+        feed(application, 1)
+        application.work()
         application.verify()
 
 

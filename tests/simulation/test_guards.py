@@ -8,6 +8,7 @@ import pytest
 from state.commit import decide, guards, step, transaction
 from state.commit.decide import Decision
 from state.restore import plan, proof, restorer
+from state.snapshots.task_snapshots import TaskSnapshots
 from state.stores.task_store import TaskStore
 from state.tables.buffer import WriteBuffer
 from streams.application import move_positions, preflight
@@ -86,6 +87,14 @@ def writes_after_a_spill_are_forgotten(patch):
         yield from parts(self)
 
     patch.setattr(WriteBuffer, "_spilled_parts", parts_of_scratch)
+
+
+def files_are_not_verified(patch):
+    def fetch(self, snapshot, into):
+        for file in snapshot.files:
+            self._location.get(self._file(file.sha256), into / file.name)
+
+    patch.setattr(TaskSnapshots, "fetch", fetch)
 
 
 def trimmed_when_planned(patch):
@@ -233,6 +242,12 @@ GUARDS = [
         "a global table that was away for long is read again",
         lambda patch: patch.setattr(global_tables._Copy, "_lacks_records", lambda *_: False),
         stories.a_row_is_deleted_while_nobody_reads,
+    ),
+    Guard("a snapshot is verified", files_are_not_verified, stories.unlucky(pause=0.05, count=30, with_snapshots=1)),
+    Guard(
+        "a copy that may have missed deletions is not used",
+        lambda patch: patch.setattr(plan.LogRange, "outlives", lambda *_: False),
+        stories.a_replica_is_old,
     ),
     Guard("a topic is known by its id", off((BatchPlanner, "_check_ids")), stories.source_is_made_anew),
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from state.commit.decide import TaskIdentity
 from state.restore.task_stores import StoreSource, TaskStateManager, WorkerMemory
@@ -26,6 +27,8 @@ class SimulatedStores(TaskStateManager):
         memory: The state that the worker process has from step to step.
         now_ms: The current time.
         spill_bytes: Bound of a step's write buffer.
+        state_dir: A folder for what is beside the table, if there are snapshots; default: there are none.
+        options: Snapshots and replicas, see `TaskStateManager`.
     """
 
     def __init__(
@@ -37,16 +40,19 @@ class SimulatedStores(TaskStateManager):
         memory: WorkerMemory,
         now_ms: int = 0,
         spill_bytes: int = DEFAULT_SPILL_BYTES,
+        state_dir: Path | None = None,
+        **options: Any,
     ) -> None:
         super().__init__(
             source,
             identity,
             specs,
-            table.location,
+            state_dir or table.location,
             spill_bytes,
             memory=memory,
             clock_ms=lambda: now_ms,
             open_store=self._open_table,
+            **options,
         )
         self._table = table
 
