@@ -33,7 +33,7 @@ from streams.testing.simulation import Crash
 from tests.simulation.application import Application
 from tests.simulation.programs import APPLICATION, PARTITIONS, never
 from tests.simulation.spark import preflight
-from tests.simulation.verify import Red, markers
+from tests.simulation.verify import Red, markers, read_marker
 
 PATIENCE = 12
 CHOSEN = (None, None, *"abc")
@@ -69,12 +69,12 @@ def _planned(application: Application) -> Planned:
 
 def lose_checkpoint(application: Application, random: Random) -> None:
     """Loses the checkpoints of some sub-topologies, and adopts: from the markers alone, or refused."""
-    if application.changed:
+    kafka = application.cluster.kafka
+    commits = [commits_topic(APPLICATION, name) for name in application.names]
+    if application.changed and not all(_is_finished(kafka, topic) for topic in commits):
         # An adoption repeats the last micro-batch, so it belongs to the program that began this.
         return
     application.whole = False
-    kafka = application.cluster.kafka
-    commits = [commits_topic(APPLICATION, name) for name in application.names]
     places = [(topic, task) for topic in commits for task in range(application.setup.tasks)]
     if not all(topic in kafka.topics and markers(kafka, topic, task) for topic, task in places):
         # A task has no marker that could be adopted, so an old attempt that fences and commits later belongs to a checkpoint that
@@ -87,6 +87,13 @@ def lose_checkpoint(application: Application, random: Random) -> None:
     application.cluster.say(f"the checkpoints of {', '.join(lost)} are lost")
     if not give(application, "adopt", partial(_adopt, application)):
         files.data = kept
+
+
+def _is_finished(kafka: Any, topic: str) -> bool:
+    """Whether all tasks have committed the last micro-batch."""
+    tasks = range(kafka.partition_count(topic)) if topic in kafka.topics else []
+    found = [markers(kafka, topic, task) for task in tasks]
+    return all(found) and len({read_marker(of[-1]).batch_id for of in found}) == 1
 
 
 def _adopt(application: Application) -> None:

@@ -302,6 +302,20 @@ def positions_are_moved_within_an_adopted_micro_batch() -> None:
     application.verify()
 
 
+def keys_change_before_an_adopted_checkpoint_is_used(whole: bool = True) -> Application:
+    """Both tasks have committed the last micro-batch, or one has; the checkpoint is lost and adopted; another program starts."""
+    application = started()
+    feed(application, 6)
+    if whole:
+        application.work()
+    else:
+        stops_when(application, 0, 2)
+    application.stop()
+    lose_checkpoint(application, Random(0))
+    application.change(1)
+    return application
+
+
 def positions_are_moved_twice() -> None:
     """Without a start in between; a retry topic has records that were read and are not deleted yet."""
     application = started(RETRY)

@@ -271,3 +271,14 @@ def test_a_lost_checkpoint():
 
 def test_a_record_with_a_made_key_that_compaction_has_cleaned():
     stories.a_record_with_a_made_key_is_cleaned()
+
+
+def test_a_micro_batch_that_all_tasks_have_committed_is_not_compared_with_a_later_program():
+    application = stories.keys_change_before_an_adopted_checkpoint_is_used()
+    stories.feed(application, 6)
+    application.work()
+    application.verify()
+
+
+def test_a_micro_batch_that_a_task_has_yet_to_run_is_compared():
+    assert stories.refuses_a_task(stories.keys_change_before_an_adopted_checkpoint_is_used(whole=False))
