@@ -47,4 +47,4 @@ def test_every_row_shows_something_or_says_why_not():
     for row in shown:
         if row in ROWS:
             assert "::test_" in row or re.search(r"`[a-z_]+/[a-z_0-9]+`", row.split(" | ")[2]), row
-    assert sum(row.startswith("| ") for row in missing) <= 6  # five rows and their heading
+    assert sum(row.startswith("| ") for row in missing) <= 8  # seven rows and their heading

@@ -7,11 +7,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from state.commit.ingest import Rows
 from streams import BytesSerde, Int64Serde, JsonSerde, StreamsBuilder, StringSerde
 from streams.application.ingests import ingest_partitions
 from streams.dsl.sources.dataframes import DeltaRead
 from streams.errors import TopologyError
-from streams.spark.ingest.writer import rows_of
+from streams.runtime.outputs import Outputs, UnlimitedTopics
+from streams.runtime.settings import TaskSettings
+from streams.spark.ingest.writer import RowRecords
 from streams.testing import TopologyTestDriver
 from streams.topology.ingest import Ingest
 from streams.topology.plan import build_plan
@@ -115,13 +118,18 @@ def test_a_source_that_cannot_be_is_refused(add: Any, told: str) -> None:
 )
 def test_keys_are_written_by_the_source_s_serde(key: Any, key_serde: Any, text: str | None, data: bytes | None) -> None:
     ingest = Ingest("n", 1, lambda spark: None, key, key_serde, JsonSerde())
-    part = pa.RecordBatch.from_pydict({"key": pa.array([text], pa.string()), "value": ['{"id":7}'], "timestamp": [3]})
-    rows = rows_of(part, ingest, "topic")
+    rows = written(ingest, text, '{"id":7}')
     assert (rows.keys.to_pylist(), rows.values.to_pylist(), list(rows.timestamps)) == ([data], [b'{"id":7}'], [3])
 
 
 def test_deleted_rows_are_tombstones_whatever_the_serde() -> None:
     for serde in (JsonSerde(), BytesSerde()):
         ingest = Ingest("n", 1, lambda spark: None, ("id",), StringSerde(), serde)
-        part = pa.RecordBatch.from_pydict({"key": ["7"], "value": pa.array([None], pa.string()), "timestamp": [3]})
-        assert rows_of(part, ingest, "topic").values.to_pylist() == [None]
+        assert written(ingest, "7", None).values.to_pylist() == [None]
+
+
+def written(ingest: Ingest, key: str | None, value: str | None) -> Rows:
+    """A row as the record that is written."""
+    texts = {"key": pa.array([key], pa.string()), "value": pa.array([value], pa.string())}
+    part = pa.RecordBatch.from_pydict({**texts, "timestamp": [3], "hash": [1]})
+    return RowRecords(ingest, Outputs(UnlimitedTopics(), TaskSettings("app")), "topic", 0, 0).of(part)
