@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from state.errors import KafkaClientError
-from state.kafka.native.librdkafka import Interceptor, Library, compiled
+from state.kafka.native.interceptor import Interceptor, compiled
+from state.kafka.native.librdkafka import Library
 from state.numba_kernels import as_pointer, carray
 
 _NAME = b"streams acknowledged"

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from state.errors import KafkaClientError
-from state.kafka.native.librdkafka import Interceptor, Library, compiled
+from state.kafka.native.interceptor import Interceptor, compiled
+from state.kafka.native.librdkafka import Library
 from state.numba_kernels import as_pointer, call, carray
 
 MARK = -0x5A0F_C3E1_9B77_D264

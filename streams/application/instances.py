@@ -3,8 +3,9 @@
 Two things tell that an application runs, and both end with its process, whatever way it ends:
 
 * a lock on a file in the checkpoint's folder, for processes that share the folder;
-* a member of the application's consumer group, for all others: it takes part in the group, reads nothing and commits nothing.
-  The broker takes a member for dead after `SESSION_MS` without a sign of life.
+* a member of the consumer group `<application id>-running`, for all others: it takes part in the group, reads nothing and commits
+  nothing. The broker takes a member for dead after `SESSION_MS` without a sign of life. The group of the offsets stays without
+  members, because brokers refuse offsets from outside of a group that has some.
 
 Neither protects the state, which the protocol of commits does: they only give the right advice.
 """
@@ -33,6 +34,8 @@ from streams.errors import AlreadyRunningError
 log = logging.getLogger(__name__)
 
 LOCK = "running.lock"
+_GROUP = "-running"
+"""What the name of the group ends in."""
 SESSION_MS = 6_000
 """The shortest time that brokers allow by default (`group.min.session.timeout.ms`)."""
 _GONE_WITHIN_S = SESSION_MS / 1000 + 4
@@ -121,7 +124,7 @@ def _take_part(config: StreamsConfig, topics: Sequence[str], ended: threading.Ev
     client = {**config.client, "client.id": Instance.this().client_id, "session.timeout.ms": str(SESSION_MS)}
     client["heartbeat.interval.ms"] = str(SESSION_MS // 3)
     try:
-        with closing(GroupMember(client, config.application_id, topics)) as member:
+        with closing(GroupMember(client, config.application_id + _GROUP, topics)) as member:
             while not ended.is_set():
                 member.poll(_POLL_S)
     except KafkaClientError as error:
@@ -129,9 +132,9 @@ def _take_part(config: StreamsConfig, topics: Sequence[str], ended: threading.Ev
 
 
 def seen_as_running(application_id: str, client: Mapping[str, str]) -> Instance | None:
-    """The instance that is a member of the application's group; None if there is none, or the brokers do not say."""
+    """The instance that is a member of the group; None if there is none, or the brokers do not say."""
     with suppress(KafkaClientError):
-        for member in Survey(client).group_members(application_id):
+        for member in Survey(client).group_members(application_id + _GROUP):
             if found := Instance.of(member):
                 return found
     return None

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkRuntimeError
 
 from streams import ConfigError, KafkaStreams, StreamsBuilder, StreamsError, Topology, TopologyError
 from streams.config import StreamsConfig
@@ -121,9 +122,10 @@ def test_waiting_until_it_runs_raises_the_error_of_a_start() -> None:
 
 
 def test_a_store_is_not_read_before_there_is_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)
-    monkeypatch.setattr("pyspark.SparkContext._gateway", None)
-    monkeypatch.setattr("pyspark.SparkContext._jvm", None)
+    def none_active(kind: type) -> None:
+        raise PySparkRuntimeError(errorClass="NO_ACTIVE_OR_DEFAULT_SESSION", messageParameters={})
+
+    monkeypatch.setattr("pyspark.sql.SparkSession.active", classmethod(none_active))
     with pytest.raises(ConfigError, match=r"wait_until_running\(\)"):
         Made().streams.store_dataframe("counts")
 

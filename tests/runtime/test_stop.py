@@ -15,7 +15,9 @@ from streams.spark.runner import StreamsApplication
 def test_no_further_query_starts_once_it_is_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     builder = StreamsBuilder()
     builder.stream("in").to("out")
-    running = StreamsApplication(builder.build(), StreamsConfig(application_id="app", available_now=True))
+    running = StreamsApplication(
+        builder.build(), StreamsConfig(application_id="app", bootstrap_servers="nowhere:1", available_now=True)
+    )
     started: list[Any] = []
 
     def await_one(starts: Any) -> None:

@@ -8,7 +8,6 @@ from state.errors import OffsetsLostError, TopicRecreatedError
 from state.kafka.topics import TopicPartition
 from streams.application.doctor.findings import Finding, Place, Severity
 from streams.application.doctor.inspection import Inspection, SubLook
-from streams.application.instances import Instance
 from streams.config.durations import age_in_words
 from streams.wording import counted
 
@@ -113,7 +112,7 @@ def _endangered(inspection: Inspection, look: SubLook, place: TopicPartition, at
 
 def group(inspection: Inspection) -> Iterator[Finding]:
     """Compares the consumer group's offsets with the markers, which were committed together with them."""
-    members = [one for one in inspection.survey.group_members(inspection.app) if Instance.of(one) is None]
+    members = inspection.survey.group_members(inspection.app)
     if members:
         yield Finding(
             Severity.WARNING,
