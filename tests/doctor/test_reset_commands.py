@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,7 +64,7 @@ def test_it_is_refused_while_the_application_may_run(
     for more in ((), ("--keep-state",)):
         refused = run(streams, "--by-duration", "2h", "--execute", *more)
         assert refused.exit_code == 1
-        assert "app may still run: the last commit is 7 s old" in refused.output
+        assert re.search("app may still run: the last commit is [67] s old", refused.output), refused.output
     assert world.kafka.topics == before
 
 

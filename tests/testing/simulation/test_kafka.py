@@ -208,7 +208,7 @@ def test_times_as_the_planner_asks_for_them(kafka):
 def test_what_is_not_flushed_dies_with_the_process():
     table = SimulatedTable()
     table.write([(b"a", b"1"), (b"b", b"1")])
-    table._hook = At("flush", fail(Crash("flush")))
+    table.hook = At("flush", fail(Crash("flush")))
     with pytest.raises(Crash):
         table.write([(b"a", b"2"), (b"c", b"2")], [(b"b", b"c")])
     table.crash()
@@ -218,7 +218,7 @@ def test_what_is_not_flushed_dies_with_the_process():
 def test_a_torn_write_if_writes_were_not_atomic():
     table = SimulatedTable()
     table.atomic = False
-    table._hook = At("write", after=fail(Crash("write")))
+    table.hook = At("write", after=fail(Crash("write")))
     with pytest.raises(Crash):
         table.write([(b"a", b"1"), (b"b", b"1")])
     table.crash()
