@@ -41,9 +41,7 @@ def killed_around_a_delta_commit(world: World) -> None:
     world.application.target = "streams.drills.program.lake:build"
     variables = {FOLDER: str(lake)}
     for kill in KILLS:
-        world.application.start(environment={**variables, CRASH: kill})
-        code = world.application.current.ended(START_S)
-        world.require(code == -signal.SIGKILL, f"{kill}: exit code {code}: {world.application.current.last_words()}")
+        _start_to_be_killed(world, kill, variables)
         world.saw(f"driver killed at {kill}; {counted(len(delta_rows(lake / EACH)), 'row')} so far")
     killed = time.monotonic()
     world.application.start(environment=variables)
@@ -59,9 +57,7 @@ def adopted_after_a_delta_commit(world: World) -> None:
     lake = world.folder / "lake"
     world.application.target = "streams.drills.program.lake:build"
     variables = {FOLDER: str(lake)}
-    world.application.start(environment={**variables, CRASH: ADOPTED_AFTER})
-    code = world.application.current.ended(START_S)
-    world.require(code == -signal.SIGKILL, f"exit code {code}: {world.application.current.last_words()}")
+    _start_to_be_killed(world, ADOPTED_AFTER, variables)
     rows = len(delta_rows(lake / EACH))
     world.require(rows > 0, "nothing was in the table yet")
     put_back(world, None)
@@ -74,6 +70,13 @@ def adopted_after_a_delta_commit(world: World) -> None:
     world.at_rest()
     _become_right(world, lambda: differences(world, lake))
     world.say(f"{counted(len(delta_rows(lake / EACH)), 'order')} in the tables, each once")
+
+
+def _start_to_be_killed(world: World, point: str, variables: dict[str, str]) -> None:
+    """Starts a driver that kills itself at a point, and waits for that."""
+    world.application.start(environment={**variables, CRASH: point})
+    code = world.application.current.ended(START_S)
+    world.require(code == -signal.SIGKILL, f"{point}: exit code {code}: {world.application.current.last_words()}")
 
 
 def differences(world: World, lake: Path) -> list[str]:
@@ -91,9 +94,7 @@ def killed_around_a_call(world: World) -> None:
     world.application.target = "streams.drills.program.lake:build_archive"
     variables = {FOLDER: str(folder)}
     for kill in CALL_KILLS:
-        world.application.start(environment={**variables, CRASH: kill})
-        code = world.application.current.ended(START_S)
-        world.require(code == -signal.SIGKILL, f"{kill}: exit code {code}: {world.application.current.last_words()}")
+        _start_to_be_killed(world, kill, variables)
         world.saw(f"driver killed at {kill}; batches so far: {len(calls_of(folder))}")
     killed = time.monotonic()
     world.application.start(environment=variables)
