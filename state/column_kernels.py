@@ -44,7 +44,6 @@ class ColumnBuffers:
 
     @property
     def capacity(self) -> int:
-        """Maximum number of bytes."""
         return len(self._data)
 
     def enlarge(self, slots: int, capacity: int) -> None:
@@ -120,7 +119,6 @@ def cell(columns: Any, which: int, row: int, out: Any) -> None:
 
 @kernel
 def byte_at(address: int) -> int:
-    """One byte of memory."""
     byte: int = carray(as_pointer(address), 1, np.uint8)[0]
     return byte
 

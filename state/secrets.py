@@ -51,14 +51,7 @@ def is_secret(name: str) -> bool:
 
 
 def redact(config: Mapping[str, object]) -> dict[str, object]:
-    """Copies properties with secret values masked, fit for logs and terminals.
-
-    Args:
-        config: Properties by name.
-
-    Returns:
-        The same names in the same order; secret values replaced by `MASK`, and passwords inside addresses as well.
-    """
+    """Copies properties with secret values masked, fit for logs and terminals."""
     return {name: MASK if is_secret(name) else _shown(value) for name, value in config.items()}
 
 
@@ -68,11 +61,7 @@ def redact_identity(settings: Mapping[str, object]) -> dict[str, object]:
 
 
 def remember(config: Mapping[str, object]) -> None:
-    """Notes the secret values of properties, so that `mask` finds them in any text of this process.
-
-    Args:
-        config: Properties by name; those whose names say that they are no secrets are looked through for addresses only.
-    """
+    """Notes the secret values of properties, so that `mask` finds them in any text of this process."""
     found = {value for value in secret_values(config) if len(value) >= SHORTEST}
     if not found <= _known:
         _known.update(found)

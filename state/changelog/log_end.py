@@ -13,12 +13,6 @@ NO_CHANGELOG = (
 def check_end(store: str, end: int, version: int, promised: int) -> None:
     """Checks that a changelog still has all that a step wrote.
 
-    Args:
-        store: The store.
-        end: Where its changelog partition ends.
-        version: Number of the step.
-        promised: Where the partition ended after that step, according to its commit marker.
-
     Raises:
         RestoreError: Records are missing.
     """

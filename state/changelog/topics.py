@@ -125,16 +125,6 @@ def ensure_changelogs(
 ) -> list[str]:
     """Creates missing changelogs and checks existing ones.
 
-    Args:
-        admin: Kafka's admin client.
-        specs: The stores; those without a changelog are ignored.
-        application_id: Prefix of the names.
-        tasks: Number of partitions.
-        replication: Replication factor, -1 = the broker's default.
-
-    Returns:
-        The names of the topics that were created.
-
     Raises:
         ChangelogMismatchError: An existing topic would lose or mix up state.
     """
@@ -189,13 +179,6 @@ def _ensure(admin: TopicAdmin, wanted: Mapping[str, dict[str, str]], tasks: int,
 
 def check_topic(name: str, partitions: int, tasks: int, found: Mapping[str, str], wanted: Mapping[str, str]) -> None:
     """Checks that an existing internal topic can hold what the application writes there.
-
-    Args:
-        name: The topic.
-        partitions: How many partitions it has.
-        tasks: How many it needs.
-        found: Its settings.
-        wanted: The settings that it would be created with.
 
     Raises:
         ChangelogMismatchError: The topic would lose or mix up state.

@@ -45,14 +45,7 @@ def note_needed(
 
 
 def noted(before: Noted, needed: Mapping[str, int], now_ms: int, delay_ms: int) -> dict[str, list[tuple[int, int]]]:
-    """The notes for the next marker.
-
-    Args:
-        before: The notes of the last marker.
-        needed: Store -> first offset needed now (`TaskStore.trim_offsets`, as of a confirmed step).
-        now_ms: Time of the step.
-        delay_ms: How long records stay after they ceased to be needed.
-    """
+    """The notes for the next marker."""
     notes: dict[str, list[tuple[int, int]]] = {}
     for store, offset in needed.items():
         of_store = [(int(at), int(first)) for at, first in before.get(store, ())]
@@ -83,18 +76,7 @@ def trim_targets(
     task: int,
     trimmed: Mapping[TopicPartition, int] | None = None,
 ) -> dict[TopicPartition, int]:
-    """The offsets to which the changelogs of one task may be trimmed.
-
-    Args:
-        specs: The task's stores.
-        needed: Store -> first offset that must stay (`due`).
-        application_id: Prefix of the topics' names.
-        task: Number of the task.
-        trimmed: Earlier trims; targets that would not go further are left out.
-
-    Returns:
-        (topic, partition) -> offset below which records may be deleted.
-    """
+    """The offsets to which the changelogs of one task may be trimmed."""
     before = trimmed or {}
     targets: dict[TopicPartition, int] = {}
     for spec in specs:

@@ -75,14 +75,6 @@ def decide(
     files), because its records may have been compacted away since. Spark then completes the micro-batch without knowing of the
     commit. The commit remains valid.
 
-    Args:
-        identity: The task.
-        batch_id: The micro-batch that Spark asks for.
-        batch: Digest of its offset ranges.
-        copy: The marker in Spark's GroupState, None before the first step.
-        found: The last committed marker, None on an empty commits partition.
-        ranges: The ranges of the micro-batch that feed the task.
-
     Raises:
         CheckpointMismatchError: The two do not belong together.
     """
@@ -189,13 +181,7 @@ def check_lineage(identity: TaskIdentity, found: CommitMarker) -> None:
 
 
 def mismatch(identity: TaskIdentity, what: str, remedy: str) -> CheckpointMismatchError:
-    """The error for a task whose checkpoint and topics do not belong together.
-
-    Args:
-        identity: The task.
-        what: What was found.
-        remedy: What to do; `{id}` stands for the application's id.
-    """
+    """The error for a task whose checkpoint and topics do not belong together."""
     return CheckpointMismatchError(
         f"{identity}: {what}. Nothing was written. {remedy.format(id=identity.application_id)}"
     )

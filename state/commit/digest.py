@@ -3,7 +3,6 @@
 The digest depends only on the order of the records, not on how they are split into parts when they are sent or read.
 """
 
-# ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
 
 import hashlib

@@ -34,10 +34,6 @@ def fenced_producer(kafka: KafkaAccess, transactional_id: str) -> Producer:
 def check_decided(identity: TaskIdentity, ends: Mapping[TopicPartition, tuple[int, int]]) -> None:
     """Checks that, after fencing, no transaction is open where only this task writes: it could hide one of the task's own commits.
 
-    Args:
-        identity: The task.
-        ends: Partition -> (last stable offset, end of the log).
-
     Raises:
         OpenTransactionError: A transaction is open.
     """
@@ -53,12 +49,6 @@ def check_nothing_written(
     ends: Mapping[TopicPartition, int],
 ) -> None:
     """Checks that a task without a commit has no committed changelog records either: no task starts empty by mistake.
-
-    Args:
-        identity: The task.
-        kafka: Reads the changelogs.
-        changelogs: Store -> its partition.
-        ends: Partition -> last stable offset.
 
     Raises:
         CheckpointMismatchError: There is state, but no marker that says which step it belongs to.
@@ -79,13 +69,7 @@ def check_nothing_written(
 
 
 def traces_of(kafka: KafkaAccess, place: TopicPartition, end: int) -> str | None:
-    """What shows that something was once committed to a partition, in words; None: nothing does.
-
-    Args:
-        kafka: Reads the partition.
-        place: The partition.
-        end: Its last stable offset.
-    """
+    """What shows that something was once committed to a partition, in words; None: nothing does."""
     begin = kafka.begin_offset(place)
     if begin > 0:
         return f"starts at offset {begin}, so records were written and trimmed"
@@ -98,12 +82,6 @@ def check_routing(identity: TaskIdentity, found: CommitMarker, routing: Routing,
     """Checks that a repeated step got the same rows by function-made keys as the attempt that committed.
 
     A range that has fewer records than then (compaction has removed some) proves nothing about the functions and is ignored.
-
-    Args:
-        identity: The task.
-        found: The committed step.
-        routing: Digests of the keys as they were made now, in the form of the marker.
-        keyed_by: Names of the nodes whose functions make the keys.
 
     Raises:
         RoutingMismatchError: Rows have moved between tasks.
@@ -125,12 +103,6 @@ def check_not_passed_over(
 ) -> None:
     """Checks that no task was left out of a repeated micro-batch after it committed records by function-made keys.
 
-    Args:
-        identity: The task.
-        found: Its last marker.
-        copy: Spark's copy. An older version means that Spark completed the micro-batch of `found` without calling this task.
-        keyed_by: Names of the nodes whose functions make the keys.
-
     Raises:
         RoutingMismatchError: Other tasks may have processed the same records.
     """
@@ -141,11 +113,6 @@ def check_not_passed_over(
 
 def check_delivered(identity: TaskIdentity, producer: Producer, expected: Mapping[TopicPartition, int]) -> None:
     """Checks, after a flush and before the commit, that the step's records landed at the log ends that the decision assumed.
-
-    Args:
-        identity: The task.
-        producer: Knows the offsets that the brokers acknowledged.
-        expected: Partition -> offset of the step's last record.
 
     Raises:
         UnexpectedOffsetError: There are records that the decision did not see.

@@ -79,13 +79,7 @@ class Rows:
 
 
 def digest_of(logged: str, files: Iterable[bytes] = ()) -> str:
-    """Digest of where a batch ends.
-
-    Args:
-        logged: What Spark has logged for the batch. Its first two lines, the version and the time with the settings, say nothing
-            of the rows.
-        files: The last entries of the query's own lists of files, where the logged offsets are only numbers of such entries.
-    """
+    """Digest of where a batch ends."""
     digest = hashlib.blake2b("\n".join(logged.splitlines()[2:]).encode(), digest_size=16)
     for entry in files:
         digest.update(b"\0" + entry)
@@ -96,16 +90,6 @@ def check_batch(
     kafka: KafkaAccess, identities: Sequence[TaskIdentity], topic: str, partitions: int, batch: IngestBatch
 ) -> Mapping[int, CommitMarker]:
     """Checks the first batch of a run against the last markers of all tasks, before any of them writes.
-
-    Args:
-        kafka: The log.
-        identities: All tasks. Older attempts of them are fenced, so that no further markers can appear.
-        topic: The topic of the rows.
-        partitions: Its number of partitions.
-        batch: The batch.
-
-    Returns:
-        The markers of the tasks that have written their part of the batch.
 
     Raises:
         CheckpointMismatchError: A task has last written another batch, or other rows; or no task has a marker, and there are rows.
@@ -131,13 +115,6 @@ def check_batch(
 def check_rows(identity: TaskIdentity, batch: IngestBatch, found: CommitMarker, records: int, rows_hash: int) -> None:
     """Checks that the rows of a task that has written its part of a batch are still those that it has written.
 
-    Args:
-        identity: The task.
-        batch: The batch.
-        found: Its marker of the batch.
-        records: The number of the task's rows now.
-        rows_hash: The sum of their hashes.
-
     Raises:
         CheckpointMismatchError: They are others, so those of the other tasks may be, too.
     """
@@ -156,17 +133,6 @@ def write_batch(
     kafka: KafkaAccess, identity: TaskIdentity, topic: str, partitions: int, batch: IngestBatch, rows: Iterable[Rows]
 ) -> int | None:
     """Writes a task's part of a batch, unless it is written already.
-
-    Args:
-        kafka: The log.
-        identity: The task; `query_id` is that of the query that reads the rows.
-        topic: The topic of the rows.
-        partitions: Its number of partitions.
-        batch: The batch.
-        rows: The task's rows; not read if they are written already.
-
-    Returns:
-        The number of rows; None: the task had written its part before.
 
     Raises:
         CheckpointMismatchError: The task has last written another batch than the one before, so rows would be missing or doubled.

@@ -1,6 +1,5 @@
 """Finds the last commit marker of a task, the only authority on what the task has done."""
 
-# ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -20,26 +19,14 @@ class MarkerLog(Protocol):
 
 
 def is_last(copy: MarkerCopy, end: int) -> bool:
-    """Whether no marker can come after a committed one, because only the control record of its transaction does.
-
-    Args:
-        copy: The committed marker.
-        end: The last stable offset of its partition.
-    """
+    """Whether no marker can come after a committed one, because only the control record of its transaction does."""
     return end == copy.offset + 2
 
 
 def read_last_marker(
     log: MarkerLog, commits: TopicPartition, known: int | None = None, end: int | None = None
 ) -> MarkerCopy | None:
-    """The newest marker up to the last stable offset; None on an empty partition.
-
-    Args:
-        log: Kafka.
-        commits: The task's partition of the commits topic.
-        known: Offset of a known marker, where reading starts; None, or a log that ends before it = from the start.
-        end: The last stable offset, if it is known.
-    """
+    """The newest marker up to the last stable offset; None on an empty partition."""
     if end is None:
         end = log.end_offsets([commits])[commits]
     start = log.begin_offset(commits) if known is None or known >= end else known

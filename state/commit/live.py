@@ -57,7 +57,6 @@ class LiveKafka:
 
     @property
     def admin(self) -> KafkaAdmin:
-        """The process's admin client."""
         return _process_clients(self._client).admin
 
     @property
@@ -75,7 +74,6 @@ class LiveKafka:
         return TransactionalProducer(client, transactional_id, self._timeout_ms / 1000, bulk=self._bulk)
 
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Last stable offsets."""
         return self.admin.end_offsets(partitions)
 
     def log_ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
@@ -103,7 +101,6 @@ class LiveKafka:
         return _process_clients(self._client).delete_retention_ms(topic)
 
     def begin_offset(self, partition: TopicPartition) -> int:
-        """First offset still in the log."""
         return self.admin.begin_offsets([partition])[partition]
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]:

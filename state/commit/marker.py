@@ -142,5 +142,4 @@ class MarkerCopy:
 
     @property
     def marker(self) -> CommitMarker:
-        """The marker that was copied."""
         return CommitMarker.from_bytes(self.data)

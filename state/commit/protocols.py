@@ -4,7 +4,6 @@ The real implementations are `state.commit.live.LiveKafka`, `state.restore.task_
 `streams.runtime.task.task`. A simulator has its own, so the very step that runs in production can be driven through crashes.
 """
 
-# ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

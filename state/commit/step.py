@@ -98,9 +98,6 @@ class CommitStep:
         """Begins item 1 in the background, so that waiting for the broker overlaps with unpacking the input.
 
         A caller must also call `close` at the end: a fence that comes late would hit the next attempt.
-
-        Args:
-            copy: Spark's copy of the last marker.
         """
         self._points(copy.marker if copy else None).reach("before_init")
         pool = ThreadPoolExecutor(1, thread_name_prefix="fence")
@@ -120,11 +117,6 @@ class CommitStep:
         process: Callable[[TaskStore, CommitMarker | None], Effects],
     ) -> StepResult:
         """Commits the micro-batch, or finds that it is already committed.
-
-        Args:
-            step: The micro-batch.
-            copy: Spark's copy of the last marker; None before the task's first step.
-            process: Computes the effects in memory; its writes go to the store's buffer.
 
         Raises:
             StreamsError: The step failed. The attempt is over, and Spark runs another.

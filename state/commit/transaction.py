@@ -125,19 +125,7 @@ class StepTransaction:
         ends: Mapping[TopicPartition, int],
         known: int,
     ) -> tuple[MarkerCopy, StorePosition]:
-        """Writes and commits.
-
-        Args:
-            step: The micro-batch.
-            last: The marker of the step before.
-            store: Holds the step's writes.
-            effects: The other results.
-            ends: Where each log ended after fencing.
-            known: The version that Spark's checkpoint is at.
-
-        Returns:
-            The marker, and what the store holds once its writes are applied.
-        """
+        """Writes and commits."""
         begins = {name: ends[log] for name, log in self._changelogs.items()}
         # A whole local store would hide a changelog that was lost, and the next restore would miss all that is older.
         for name, promised in last.changelog_ends.items() if last else ():
@@ -175,7 +163,6 @@ class StepTransaction:
         sent: _Sent,
         known: int,
     ) -> CommitMarker:
-        """The marker of the step."""
         ids = self._kafka.topic_ids([topic for topic, _ in self._changelogs.values()])
         return CommitMarker(
             query_id=self._identity.query_id,

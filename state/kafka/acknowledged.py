@@ -26,12 +26,7 @@ _FIRST_SLOTS = 1024
 
 
 def keep_offset(_client: int, message: int, offsets: int) -> int:
-    """`on_acknowledgement`: writes the offset of a delivered record to the slot that its opaque value names.
-
-    Args:
-        message: Address of the `rd_kafka_message_t`.
-        offsets: Address of int64[_FIRST_SLOTS].
-    """
+    """`on_acknowledgement`: writes the offset of a delivered record to the slot that its opaque value names."""
     words = carray(as_pointer(message), _WORDS, np.int64)
     slot = words[_OPAQUE]
     if slot > 0 and slot < _FIRST_SLOTS and np.int32(words[_ERROR]) == 0:

@@ -75,12 +75,7 @@ _COMMON = {
 
 
 def consumer_config(client: ClientConfig, prefetch_bytes: int = DEFAULT_PREFETCH_BYTES) -> dict[str, str]:
-    """Properties of a consumer that reads exact ranges of committed records.
-
-    Args:
-        client: The user's client properties.
-        prefetch_bytes: How much may be fetched ahead (rounded down to KiB; the last fetch may go beyond it).
-    """
+    """Properties of a consumer that reads exact ranges of committed records."""
     tuning = {**_COMMON, **_CONSUMER_TUNING, "queued.max.messages.kbytes": str(max(1, prefetch_bytes // 1024))}
     return {**tuning, **client, **_CONSUMER_REQUIRED}
 
@@ -88,14 +83,7 @@ def consumer_config(client: ClientConfig, prefetch_bytes: int = DEFAULT_PREFETCH
 def producer_config(
     client: ClientConfig, transactional_id: str, transaction_timeout_ms: int, compression: str | None = None
 ) -> dict[str, str]:
-    """Properties of a producer that writes one transaction.
-
-    Args:
-        client: The user's client properties.
-        transactional_id: Kafka's `transactional.id`.
-        transaction_timeout_ms: The broker aborts the transaction after this time, milliseconds.
-        compression: `compression.type` (e.g. `lz4`); None = as in the user's properties, else none.
-    """
+    """Properties of a producer that writes one transaction."""
     chosen = {} if compression is None else {"compression.type": compression}
     required = {
         **_PRODUCER_REQUIRED,

@@ -24,10 +24,6 @@ _ATTEMPT_S = 0.5
 def first_contact(config: ClientConfig, timeout_s: float = CONNECT_S) -> tuple[AdminClient, ClusterMetadata]:
     """A client that has received an answer, and the cluster's metadata.
 
-    Args:
-        config: The user's client properties.
-        timeout_s: How long the brokers may take to answer, seconds.
-
     Raises:
         AuthenticationError: The brokers do not accept the user, the password or the mechanism.
         TlsError: A certificate does not fit, or one end speaks no TLS.

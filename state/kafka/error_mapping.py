@@ -76,13 +76,7 @@ def timed_out(text: str) -> ClientFailure:
 
 
 def request_error(what: str, advice: str, failure: ClientFailure) -> KafkaClientError:
-    """The named error of a failed request.
-
-    Args:
-        what: The request, as the subject of "failed".
-        advice: What to check, unless the failure itself says more.
-        failure: The client library's failure.
-    """
+    """The named error of a failed request."""
     if failure.code in UNAUTHENTICATED:
         return AuthenticationError(
             f"{what} failed: the brokers do not accept these credentials; check sasl.username, sasl.password and sasl.mechanism",
@@ -106,13 +100,7 @@ def read_error(topic: str, partition: int, failure: ClientFailure) -> KafkaClien
 
 
 def transaction_error(transactional_id: str, what: str, failure: ClientFailure) -> ProduceError:
-    """The named error of a failed transaction call.
-
-    Args:
-        transactional_id: The producer's transactional id.
-        what: The call that failed, e.g. `commit`.
-        failure: The client library's failure.
-    """
+    """The named error of a failed transaction call."""
     where = f"{what} of transactional id {transactional_id!r} failed"
     if failure.code in FENCED:
         return FencedError(
@@ -137,17 +125,7 @@ def record_error(
     offset: int,
     failure: ClientFailure,
 ) -> ProduceError:
-    """The named error of one record that could not be written.
-
-    Args:
-        transactional_id: The producer's transactional id.
-        topic: The record's topic.
-        partition: The record's partition; -1 when none was chosen yet.
-        key: The record's key.
-        size: Bytes of key and value.
-        offset: The record's offset, -1 if it never had one.
-        failure: The client library's failure.
-    """
+    """The named error of one record that could not be written."""
     shown = "without key" if key is None else f"with key {key[:64]!r}" + ("..." if len(key) > 64 else "")
     where = f"the record {shown} ({size} bytes) for {topic}-{partition} (transactional id {transactional_id!r})"
     if failure.code in FENCED:

@@ -65,7 +65,6 @@ class GroupMember:
                 return
 
     def close(self) -> None:
-        """Leaves the group."""
         self._consumer.close()
 
     def _on_assign(self, consumer: Any, places: list[Any]) -> None:

@@ -21,14 +21,7 @@ Header = tuple[str, "bytes | None"]
 
 
 def encode_headers(headers: Iterable[Header]) -> bytes:
-    """Encode the header list of one record.
-
-    Args:
-        headers: (name, value or None) in order.
-
-    Returns:
-        The encoded list; empty for an empty list.
-    """
+    """Encode the header list of one record."""
     parts: list[bytes] = []
     for name, value in headers:
         encoded = name_bytes(name)
@@ -39,12 +32,6 @@ def encode_headers(headers: Iterable[Header]) -> bytes:
 
 def decode_headers(cell: bytes | None) -> list[Header]:
     """Decode one cell made by `encode_headers`; null means no headers.
-
-    Args:
-        cell: Encoded header list or None.
-
-    Returns:
-        (name, value or None) in order.
 
     Raises:
         ValueError: The cell is truncated.

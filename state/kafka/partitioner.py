@@ -43,15 +43,7 @@ def partition_for_key(key: bytes | None, partitions: int) -> int:
 
 
 def partition_for_keys(keys: BinaryColumn | pa.NullArray, partitions: int) -> npt.NDArray[np.int32]:
-    """Partition of each key.
-
-    Args:
-        keys: binary[n], as serialised for Kafka.
-        partitions: Number of partitions (or tasks), > 0.
-
-    Returns:
-        int32[n], -1 for a null key.
-    """
+    """Partition of each key."""
     if partitions <= 0:
         raise ValueError(f"a topic or task set has at least one partition, not {partitions}")
     found = np.full(len(keys), NO_KEY, np.int32)
@@ -68,18 +60,7 @@ def choose_partitions(
     chosen: npt.NDArray[np.int32] | None = None,
     turn: int = 0,
 ) -> npt.NDArray[np.int32]:
-    """Partition of each record to be sent.
-
-    Args:
-        keys: binary[n].
-        partitions: Number of partitions, > 0.
-        partition_keys: Hashed instead of the keys, if given.
-        chosen: int32[n], >= 0 where the sender has chosen the partition.
-        turn: Where records without a key begin: another number for each batch, or small batches all go to the first partitions.
-
-    Returns:
-        int32[n]; records without a key are spread.
-    """
+    """Partition of each record to be sent."""
     found = partition_for_keys(keys if partition_keys is None else partition_keys, partitions)
     if chosen is not None:
         found = np.where(chosen < 0, found, chosen)

@@ -82,14 +82,6 @@ def delete_if_possible(admin: RecordDeleter, before: Mapping[TopicPartition, int
 
     Nothing fences a deletion: a process that sleeps through a reset or a rescale would delete records of the new topic. So the
     topics' ids are compared first. Each topic's failure, such as a missing permission, is logged once per reason.
-
-    Args:
-        admin: Deletes them.
-        before: The offsets below which records are no longer needed.
-        ids: Kafka's ids of the topics, where known.
-
-    Returns:
-        Whether the records are gone.
     """
     if not before:
         return True

@@ -83,7 +83,6 @@ class TransactionalProducer:
             self._transport.init_transactions(self._timeout_s)
 
     def begin(self) -> None:
-        """Begin the transaction."""
         with self._step("begin", ProducerState.READY, ProducerState.IN_TRANSACTION):
             self._transport.begin()
 
@@ -97,14 +96,6 @@ class TransactionalProducer:
         headers: Sequence[Header] | None = None,
     ) -> None:
         """Send one record; for many use `send_columns`.
-
-        Args:
-            topic: The topic.
-            partition: The partition, or None = by Kafka's default partitioner (murmur2 of the key; any, without a key).
-            key: Key or None.
-            value: Value, or None for a tombstone.
-            timestamp_ms: Milliseconds since the epoch, >= 0.
-            headers: (name, value or None) in order.
 
         Raises:
             RecordTooLargeError: The record is larger than allowed.
@@ -125,14 +116,6 @@ class TransactionalProducer:
     ) -> None:
         """Send n records of one topic, in the order of the rows.
 
-        Args:
-            topic: The topic.
-            partitions: int32[n], or one partition for all; -1 = by Kafka's default partitioner.
-            keys: binary[n]; None = no record has a key.
-            values: binary[n], null = tombstone.
-            timestamps: int64[n], milliseconds since the epoch, >= 0.
-            headers: binary[n] of encoded header lists (`state.kafka.headers`); None = no record has any.
-
         Raises:
             ValueError: The columns differ in length.
             RecordTooLargeError: A record is larger than allowed.
@@ -143,12 +126,7 @@ class TransactionalProducer:
             self._transport.send(columns, self._timeout_s)
 
     def send_offsets(self, offsets: Mapping[tuple[str, int], int], group_id: str) -> None:
-        """Commit source offsets to a consumer group within the transaction; no member of the group is needed.
-
-        Args:
-            offsets: (topic, partition) -> next offset to read.
-            group_id: The consumer group.
-        """
+        """Commit source offsets to a consumer group within the transaction; no member of the group is needed."""
         with self._step("send_offsets", ProducerState.IN_TRANSACTION, ProducerState.IN_TRANSACTION):
             if offsets:
                 self._transport.send_offsets(offsets, group_id, self._timeout_s)
@@ -163,15 +141,7 @@ class TransactionalProducer:
             self._flush()
 
     def delivered(self, topic: str, partition: int) -> int | None:
-        """Offset of the last record that was sent to a partition by number; only valid after `flush`.
-
-        Args:
-            topic: The topic.
-            partition: The partition, as passed to `send` or (as one for all) to `send_columns`.
-
-        Returns:
-            The offset that the broker acknowledged; None if unknown.
-        """
+        """Offset of the last record that was sent to a partition by number; only valid after `flush`."""
         with self._step("delivered", ProducerState.IN_TRANSACTION, ProducerState.IN_TRANSACTION):
             return self._transport.delivered(topic, partition)
 

@@ -67,13 +67,6 @@ class RangeReader(abc.ABC):
     def read(self, end: int, max_records: int = 100_000) -> Iterator[RecordColumns]:
         """Read the records in [position, end).
 
-        Args:
-            end: First offset not to be read; at most the last stable offset of the partition.
-            max_records: Maximum number of records of one run; a run may hold fewer.
-
-        Yields:
-            Runs of records in offset order. When the iterator ends, `position` is `end`.
-
         Raises:
             OffsetsLostError: `position` is not in the log (any more).
             TopicNotFoundError: The topic or partition does not exist.

@@ -31,20 +31,7 @@ def open_range_reader(
     timeout_s: float = DEFAULT_TIMEOUT_S,
     prefetch_bytes: int = DEFAULT_PREFETCH_BYTES,
 ) -> RangeReader:
-    """Open a reader of offset ranges of one topic-partition, without waiting.
-
-    Args:
-        config: The user's client properties.
-        topic: Topic to read.
-        partition: Partition to read.
-        start: First offset of the first range.
-        bulk: Read through librdkafka's C API if the installed confluent-kafka allows it; False = ordinary client.
-        timeout_s: Seconds without progress after which a read fails.
-        prefetch_bytes: How much may be prefetched.
-
-    Returns:
-        The reader, at position `start`.
-    """
+    """Open a reader of offset ranges of one topic-partition, without waiting."""
     if bulk and bulk_available():
         from state.kafka.native.reader import BulkReader
 
@@ -72,13 +59,6 @@ class ReaderPool:
         """A reader whose position is `start`: the open one if it is at that position, else a new one.
 
         The pool owns the reader: do not close it, and do not use it after asking for the same partition again.
-
-        Args:
-            config: The user's client properties.
-            topic: Topic to read.
-            partition: Partition to read.
-            start: First offset to read.
-            bulk: See `open_range_reader`.
         """
         self._leave_behind_after_fork()
         key = (tuple(sorted(config.items())), topic, partition, bulk)

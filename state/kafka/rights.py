@@ -78,7 +78,6 @@ class RightsProbe:
         return found
 
     def not_creatable(self, topics: Iterable[str]) -> set[str]:
-        """Those of some missing topics that may not be created."""
         new = [NewTopic(name, 1, 1) for name in sorted(topics)]
         if not new:
             return set()
@@ -87,12 +86,7 @@ class RightsProbe:
         return {name for name, future in futures.items() if _refused(future.exception())}
 
     def not_readable(self, group: str, topics: Iterable[str]) -> tuple[bool, set[str]]:
-        """Whether the group's offsets may not be committed, and otherwise those of some topics that may not be read.
-
-        Args:
-            group: The consumer group.
-            topics: At least one topic; they need not exist.
-        """
+        """Whether the group's offsets may not be committed, and otherwise those of some topics that may not be read."""
         places = [TopicPartition(name, _NO_PARTITION, 0) for name in sorted(topics)]
         asked = [ConsumerGroupTopicPartitions(group, places)]
         (future,) = self._admin.alter_consumer_group_offsets(asked, request_timeout=self._timeout_s).values()
@@ -175,15 +169,6 @@ _REQUEST_S = 30.0
 
 def grant_rights(config: ClientConfig, principal: str, rights: Iterable[tuple[str, str, bool, Sequence[str]]]) -> int:
     """Creates ACLs; those that exist already stay as they are.
-
-    Args:
-        config: Client properties of somebody who may alter ACLs.
-        principal: Who shall have the rights, such as `User:alice`.
-        rights: Kind of resource (`topic`, `group`, `transactional-id`), its name, whether that is only the beginning of names,
-            and the operations as `kafka-acls` names them.
-
-    Returns:
-        The number of ACLs.
 
     Raises:
         AuthorizationError: This client may not alter ACLs.

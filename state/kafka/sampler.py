@@ -79,14 +79,6 @@ class RecordSampler:
     ) -> dict[TopicPartition, list[SampledRecord]]:
         """The first few records at or after an offset of each partition.
 
-        Args:
-            at: (topic, partition) -> the offset.
-            ends: First offset that is not read; at most the last stable offset.
-
-        Returns:
-            The records found in each partition of `at`; none where only control or aborted records are left, or where the offset
-            is not in the log (any more): an actual read reports that.
-
         Raises:
             ReadTimeoutError: No progress.
             KafkaClientError: Any other failure.
@@ -165,5 +157,4 @@ class RecordSampler:
             self._consumer = None
 
     def close(self) -> None:
-        """Release the client."""
         self.rest()

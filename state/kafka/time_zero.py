@@ -30,12 +30,7 @@ _GETTER, _MISSED = 0, 1
 
 
 def put_zero(_client: int, message: int, about: int) -> int:
-    """`on_send`: writes 0 where the message has the mark.
-
-    Args:
-        message: Address of the `rd_kafka_message_t`.
-        about: Address of int64[2]: the address of `rd_kafka_message_timestamp`, and how many marks could not be replaced.
-    """
+    """`on_send`: writes 0 where the message has the mark."""
     state = carray(as_pointer(about), 2, np.int64)
     if call(state[_GETTER], (message, np.int64(0))) == MARK:
         words = carray(as_pointer(message), _WORDS, np.int64)

@@ -27,11 +27,7 @@ def uses_tls(config: ClientConfig) -> bool:
 
 
 def tls_advice(config: ClientConfig) -> str:
-    """What to do about a handshake that failed.
-
-    Args:
-        config: Client properties with TLS.
-    """
+    """What to do about a handshake that failed."""
     for host, port in _addresses(config):
         try:
             context = ssl.create_default_context(cafile=config.get("ssl.ca.location"))
@@ -48,11 +44,7 @@ def tls_advice(config: ClientConfig) -> str:
 
 
 def wants_tls(config: ClientConfig) -> str | None:
-    """What to do where a client without TLS talks to a port that has it; None where no address has.
-
-    Args:
-        config: Client properties without TLS, whose brokers do not answer.
-    """
+    """What to do where a client without TLS talks to a port that has it; None where no address has."""
     # Nothing is sent over this connection, so whose certificate it is does not matter.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

@@ -87,13 +87,7 @@ UNLIMITED = TopicLimits()
 
 
 def limits_of(partitions: int, config: Mapping[str, str], compressed: bool = False) -> TopicLimits:
-    """Limits by a topic's settings.
-
-    Args:
-        partitions: Number of partitions.
-        config: Effective settings, defaults included; a missing setting limits nothing.
-        compressed: Records are compressed before sending, so sizes are not known in advance.
-    """
+    """Limits by a topic's settings."""
     by_clock = config.get("message.timestamp.type", "CreateTime") == "CreateTime"
     sized = "max.message.bytes" in config and not compressed
     size = int(config["max.message.bytes"]) - BATCH_OVERHEAD if sized else NO_LIMIT
@@ -130,8 +124,8 @@ _COMPRESSION = ("compression.type", "compression.codec")
 class Admin(Protocol):
     """The part of `state.kafka.admin.KafkaAdmin` that this module needs."""
 
-    def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]: ...  # noqa: D102
-    def topic_config(self, name: str) -> Mapping[str, str]: ...  # noqa: D102
+    def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]: ...
+    def topic_config(self, name: str) -> Mapping[str, str]: ...
 
 
 class LiveTopics:

@@ -22,7 +22,7 @@ _POLL_S = 0.02
 class LogEnds(Protocol):
     """The part of `state.kafka.admin.KafkaAdmin` that this module needs."""
 
-    def end_offsets(  # noqa: D102
+    def end_offsets(
         self, partitions: Iterable[TopicPartition], committed: bool = True
     ) -> dict[TopicPartition, int]: ...
 
@@ -31,14 +31,6 @@ def wait_until_decided(
     admin: LogEnds, partitions: Iterable[TopicPartition], timeout_s: float
 ) -> dict[TopicPartition, int]:
     """Wait until each transaction that has written to the partitions so far is committed or aborted, for readers too.
-
-    Args:
-        admin: The admin client.
-        partitions: The partitions.
-        timeout_s: How long to wait; a transaction whose producer died is aborted once its own timeout is over.
-
-    Returns:
-        The log ends at the time of the call: every record below can be read, or will never be visible.
 
     Raises:
         HangingTransactionError: A transaction is still open after that time.

@@ -122,8 +122,7 @@ class ProducerTransport(Protocol):
     def init_transactions(self, timeout_s: float) -> None:
         """Get a producer id and epoch, which fences older producers of the transactional id."""
 
-    def begin(self) -> None:
-        """Begin a transaction."""
+    def begin(self) -> None: ...
 
     def send(self, columns: SendColumns, timeout_s: float) -> None:
         """Queue records; waits for room in the queue for at most `timeout_s` without any progress."""
@@ -140,8 +139,7 @@ class ProducerTransport(Protocol):
     def raise_delivery_failure(self) -> None:
         """Raise the named error of the first record that could not be delivered, if any."""
 
-    def commit(self, timeout_s: float) -> None:
-        """Commit the transaction."""
+    def commit(self, timeout_s: float) -> None: ...
 
     def close(self) -> None:
         """Drop queued records and release the client."""

@@ -38,8 +38,7 @@ class StateCopy(Protocol):
         """Store -> next changelog offset."""
 
     @property
-    def origins(self) -> Mapping[str, StoreOrigin]:
-        """Store -> origin of its rows."""
+    def origins(self) -> Mapping[str, StoreOrigin]: ...
 
     def fetch(self, into: Path) -> None:
         """Makes the database's files in a folder, which exists and is empty. Any error means that the copy is of no use."""
@@ -71,18 +70,7 @@ class Copies:
         plans: Sequence[StorePlan],
         now_ms: int,
     ) -> str:
-        """Replaces the stores' database by the best copy, if there is one that is better than what is there.
-
-        Args:
-            store: The stores.
-            target: The step that the restore leads to.
-            logs: Store -> the range of its changelog.
-            plans: What the restore would read without a copy.
-            now_ms: The wall clock.
-
-        Returns:
-            The copy that was taken over; empty if there was none.
-        """
+        """Replaces the stores' database by the best copy, if there is one that is better than what is there."""
         specs = [spec for spec in store.specs.values() if spec.persistent]
         present = _to_read(specs, plans)
         if not _worth_looking(specs, plans) or not (self._folder / DATABASE).is_dir():
@@ -165,6 +153,5 @@ def _worth_looking(specs: Sequence[StoreSpec], plans: Sequence[StorePlan]) -> bo
 
 
 def _of(specs: Sequence[StoreSpec], plans: Sequence[StorePlan]) -> list[StorePlan]:
-    """The plans of these stores."""
     names = {spec.name for spec in specs}
     return [plan for plan in plans if plan.store in names]

@@ -12,24 +12,10 @@ class RestoreListener(Protocol):
     """Gets notified of the progress of restores (Kafka Streams: `StateRestoreListener`)."""
 
     def on_start(self, store: str, task: int, offsets: int) -> None:
-        """Called before a store is read.
-
-        Args:
-            store: The store.
-            task: Number of the task.
-            offsets: How many offsets of its changelog are to be read; the number of records is at most that.
-        """
+        """Called before a store is read."""
 
     def on_batch(self, store: str, task: int, records: int, bytes_: int, remaining: int) -> None:
-        """Called after some changelog records were loaded.
-
-        Args:
-            store: The store.
-            task: Number of the task.
-            records: How many records were read in this batch.
-            bytes_: Their keys and values in bytes.
-            remaining: Offsets still to be read; the number of records is at most that.
-        """
+        """Called after some changelog records were loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +57,12 @@ class RestoreReport:
 
     @property
     def records(self) -> int:
-        """Changelog records read."""
         return sum(store.records for store in self.stores)
 
     @property
     def bytes(self) -> int:
-        """Bytes read."""
         return sum(store.bytes for store in self.stores)
 
     @property
     def seconds(self) -> float:
-        """Wall-clock time."""
         return sum(store.seconds for store in self.stores)

@@ -44,7 +44,6 @@ class Chunk:
     bytes: int = 0
 
     def add(self, columns: RecordColumns) -> None:
-        """Adds the next records."""
         self.parts.append(columns)
         self.records += len(columns)
         self.bytes += _data_bytes(columns.keys) + _data_bytes(columns.values)
@@ -60,7 +59,6 @@ class Chunk:
         return int(self.parts[-1].offsets[-1]) + 1
 
     def part(self) -> RestoredPart:
-        """The records as one part."""
         return RestoredPart(
             ChangelogBatch(
                 pa.concat_arrays([part.keys for part in self.parts]),
@@ -74,8 +72,7 @@ class Chunk:
 class PlanReader(Protocol):
     """The part of `state.restore.restorer.Restorer` that this module needs."""
 
-    def read(self, plan: StorePlan) -> Iterator[RecordColumns]:
-        """The records that a plan reads."""
+    def read(self, plan: StorePlan) -> Iterator[RecordColumns]: ...
 
     def started(self, plan: StorePlan) -> None:
         """Notifies the listener of the start."""

@@ -119,14 +119,6 @@ def plan_restore(
 ) -> list[StorePlan]:
     """One plan for each store. A store without a changelog is only emptied, if its content is foreign.
 
-    Args:
-        specs: The task's stores.
-        origins: Store -> origin of its local rows.
-        offsets: Store -> its next changelog offset.
-        target: The step to restore to.
-        logs: Store -> the range of its changelog partition.
-        now_ms: The wall clock.
-
     Raises:
         RestoreError: A changelog has lost records that the target needs.
     """
@@ -154,11 +146,6 @@ def plan_restore(
 
 def check_changelog_id(store: str, found: str, target: RestoreTarget) -> None:
     """Checks that a changelog is the topic that the step wrote to.
-
-    Args:
-        store: The store.
-        found: Kafka's id of the topic, "" = unknown.
-        target: The step.
 
     Raises:
         RestoreError: The topic is another one of the same name.

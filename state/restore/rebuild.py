@@ -77,14 +77,6 @@ def rebuild_task(
 ) -> RebuiltTask:
     """Restores the stores of a task up to its last commit marker.
 
-    Args:
-        source: Kafka.
-        place: The task.
-        specs: Its stores, or some of them.
-        into: Root of the new state directory; the task's folder is created below it.
-        listener: Notified of the progress.
-        snapshots: Where snapshots are that the restore may begin with; default: it reads the changelogs alone.
-
     Raises:
         RestoreError: The changelogs lack what the marker promises, or the marker is from another topology or number of tasks.
         KafkaClientError: Reading failed.

@@ -36,7 +36,6 @@ class ReplicaCopy:
         return f"the replica in {self.folder}"
 
     def fetch(self, into: Path) -> None:
-        """See `StateCopy`."""
         table = open_table(self.folder / DATABASE, self.settings)
         try:
             # RocksDB makes the folder itself.
@@ -48,10 +47,6 @@ class ReplicaCopy:
 
 def replica_copies(folder: Path, settings: RocksSettings) -> Iterator[ReplicaCopy]:
     """The replica's copy of a task, if there is one on this host.
-
-    Args:
-        folder: The task's folder among the replicas.
-        settings: How the database is opened.
 
     Raises:
         StateLockedError: The replica is just bringing it forward, and does not end soon.

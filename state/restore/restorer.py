@@ -26,11 +26,9 @@ from state.stores.task_store import TaskStore
 class ChangelogSource(Protocol):
     """The source of changelogs; `state.commit.live.LiveKafka` is the real one."""
 
-    def begin_offset(self, partition: TopicPartition) -> int:
-        """First offset in the log."""
+    def begin_offset(self, partition: TopicPartition) -> int: ...
 
-    def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Last stable offsets."""
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]: ...
 
     def topic_ids(self, topics: Sequence[str]) -> Mapping[str, str]:
         """Kafka's ids of topics, where known; an id changes when a topic is deleted and created again."""
@@ -72,12 +70,6 @@ class Restorer:
     ) -> RestoreReport:
         """Brings all stores to a step; costs nothing if they are at that step already.
 
-        Args:
-            store: The task's stores, without pending writes.
-            target: The step; None = nothing was ever committed, so all local rows are foreign and are removed.
-            now_ms: The wall clock, which determines how old a local store is.
-            reach: Called at each crash point on the way.
-
         Raises:
             RestoreError: A changelog lacks what the step's marker promises.
             KafkaClientError: Reading failed; another call resumes where this one stopped.
@@ -113,7 +105,6 @@ class Restorer:
         return changelog_topic(self._application_id, store)
 
     def read(self, plan: StorePlan) -> Iterator[RecordColumns]:
-        """The records that a plan reads."""
         return self._source.read(self.topic(plan.store), self._task, plan.start, plan.end)
 
     def started(self, plan: StorePlan) -> None:

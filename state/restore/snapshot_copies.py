@@ -23,16 +23,13 @@ class SnapshotCopy:
 
     @property
     def offsets(self) -> Mapping[str, int]:
-        """See `StateCopy`."""
         return self.snapshot.offsets
 
     @property
     def origins(self) -> Mapping[str, StoreOrigin]:
-        """See `StateCopy`."""
         return self.snapshot.origins
 
     def fetch(self, into: Path) -> None:
-        """See `StateCopy`."""
         self.place.fetch(self.snapshot, into)
 
 

@@ -177,9 +177,6 @@ class TaskStateManager:
     def open(self, patient: bool = True) -> Iterator[TaskStore]:
         """The stores, open within the context and closed at its end in any case.
 
-        Args:
-            patient: Wait for another attempt that has the stores open; False = only for one that is just ending.
-
         Raises:
             StateLockedError: Another process has the stores open and does not release them.
             StateError: The disk refuses.

@@ -104,15 +104,6 @@ def verify_task(
 ) -> VerifiedTask:
     """Compares a task's local state with a restore from its changelogs.
 
-    Args:
-        source: Kafka.
-        place: The task.
-        specs: Its stores; those that are only in memory are left out.
-        state_dir: Root of the local state.
-        into: Root of the scratch folders: the restored state, which may be there in part, and links to the local state.
-        listener: Notified of the progress of the restore.
-        shown: How many differences of each store to describe.
-
     Raises:
         RestoreError: The changelogs lack what the last marker promises.
         StateCorruptedError: The local database is damaged.

@@ -27,7 +27,6 @@ class FsspecFolder:
         return self._shown
 
     def names(self, folder: str) -> list[str]:
-        """See `SnapshotLocation`."""
         # Listings are cached by some file systems, while other hosts write.
         self._system.invalidate_cache()
         try:
@@ -37,32 +36,26 @@ class FsspecFolder:
         return sorted(str(path).rstrip("/").rsplit("/", 1)[-1] for path in found)
 
     def size(self, path: str) -> int | None:
-        """See `SnapshotLocation`."""
         try:
             return int(self._system.info(self._at(path))["size"])
         except FileNotFoundError:
             return None
 
     def read(self, path: str) -> bytes:
-        """See `SnapshotLocation`."""
         return bytes(self._system.cat_file(self._at(path)))
 
     def write(self, path: str, data: bytes) -> None:
-        """See `SnapshotLocation`."""
         self._make_parent(path)
         self._system.pipe_file(self._at(path), data)
 
     def put(self, source: Path, path: str) -> None:
-        """See `SnapshotLocation`."""
         self._make_parent(path)
         self._system.put_file(str(source), self._at(path))
 
     def get(self, path: str, target: Path) -> None:
-        """See `SnapshotLocation`."""
         self._system.get_file(self._at(path), str(target))
 
     def remove(self, path: str) -> None:
-        """See `SnapshotLocation`."""
         with suppress(FileNotFoundError):
             self._system.rm_file(self._at(path))
 

@@ -41,7 +41,6 @@ class Ledger:
             return cls()
 
     def write(self, folder: Path) -> None:
-        """Writes the ledger."""
         part = folder / f"{NAME}.part"
         part.write_bytes(orjson.dumps((self.version, self.taken_ms, self.checksums)))
         part.replace(folder / NAME)
@@ -57,17 +56,11 @@ class Ledger:
         return stat.st_size, found
 
     def keep(self, names: set[str]) -> None:
-        """Forgets all other files."""
         self.checksums = {name: known for name, known in self.checksums.items() if name in names}
 
 
 def forget(folder: Path, ledgers: dict[Path, Ledger]) -> None:
-    """Forgets when a task's last snapshot was taken, so that the next one is due at once.
-
-    Args:
-        folder: The task's folder.
-        ledgers: What the process knows, by folder.
-    """
+    """Forgets when a task's last snapshot was taken, so that the next one is due at once."""
     known = ledgers.get(folder) or Ledger.read(folder)
     if known.version:
         known.version = 0
@@ -75,7 +68,6 @@ def forget(folder: Path, ledgers: dict[Path, Ledger]) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 of a file's content."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while part := file.read(_PART_BYTES):

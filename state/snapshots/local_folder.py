@@ -24,25 +24,21 @@ class LocalFolder:
         return str(self.root)
 
     def names(self, folder: str) -> list[str]:
-        """See `SnapshotLocation`."""
         try:
             return sorted(entry.name for entry in os.scandir(self.root / folder) if not entry.name.endswith(PART))
         except FileNotFoundError:
             return []
 
     def size(self, path: str) -> int | None:
-        """See `SnapshotLocation`."""
         try:
             return (self.root / path).stat().st_size
         except FileNotFoundError:
             return None
 
     def read(self, path: str) -> bytes:
-        """See `SnapshotLocation`."""
         return (self.root / path).read_bytes()
 
     def write(self, path: str, data: bytes) -> None:
-        """See `SnapshotLocation`."""
         target = self.root / path
         make_private(target.parent)
         part = part_of(target)
@@ -54,18 +50,15 @@ class LocalFolder:
         _sync_folder(target.parent)
 
     def put(self, source: Path, path: str) -> None:
-        """See `SnapshotLocation`."""
         target = self.root / path
         make_private(target.parent)
         link_or_copy(source, target)
         _sync_folder(target.parent)
 
     def get(self, path: str, target: Path) -> None:
-        """See `SnapshotLocation`."""
         link_or_copy(self.root / path, target)
 
     def remove(self, path: str) -> None:
-        """See `SnapshotLocation`."""
         (self.root / path).unlink(missing_ok=True)
 
 

@@ -20,11 +20,9 @@ class SnapshotLocation(Protocol):
     def size(self, path: str) -> int | None:
         """A file's size in bytes; None if there is no such file."""
 
-    def read(self, path: str) -> bytes:
-        """The content of a small file."""
+    def read(self, path: str) -> bytes: ...
 
-    def write(self, path: str, data: bytes) -> None:
-        """Writes a small file."""
+    def write(self, path: str, data: bytes) -> None: ...
 
     def put(self, source: Path, path: str) -> None:
         """Stores a file of this host, which never changes again."""
@@ -32,15 +30,11 @@ class SnapshotLocation(Protocol):
     def get(self, path: str, target: Path) -> None:
         """Fetches a file to a path on this host, where it must never be changed."""
 
-    def remove(self, path: str) -> None:
-        """Deletes a file, if it exists."""
+    def remove(self, path: str) -> None: ...
 
 
 def open_location(name: str) -> SnapshotLocation:
     """The location of this name; nothing is read or written yet.
-
-    Args:
-        name: A folder, or a URL that fsspec understands, such as `s3://bucket/path`.
 
     Raises:
         SnapshotError: fsspec, or its part for this kind of URL, is not installed.

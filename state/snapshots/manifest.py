@@ -74,11 +74,9 @@ class Snapshot:
 
     @property
     def size_bytes(self) -> int:
-        """Size of the files."""
         return sum(file.size for file in self.files)
 
     def to_bytes(self) -> bytes:
-        """The manifest."""
         content = asdict(self)
         return orjson.dumps({"format": FORMAT, "sha256": _digest(content), "snapshot": content}, option=_SORTED)
 

@@ -58,15 +58,7 @@ class SnapshotTaker:
         self._ledgers = ledgers
 
     def take_if_due(self, store: TaskStore, now_ms: int) -> Future[Snapshot | None] | None:
-        """Takes a snapshot of the stores, without pending writes, if one is due.
-
-        Args:
-            store: The task's stores.
-            now_ms: The wall clock.
-
-        Returns:
-            The snapshot (None if storing it failed), once it is stored; None if none was begun.
-        """
+        """Takes a snapshot of the stores, without pending writes, if one is due."""
         position = store.position
         if position is None or not self._due(position.version, now_ms):
             return None

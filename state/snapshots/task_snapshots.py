@@ -67,14 +67,7 @@ class TaskSnapshots:
     def publish(
         self, snapshot: Snapshot, folder: Path, ledger: Ledger, reach: Callable[[str], None] = lambda point: None
     ) -> Snapshot:
-        """Stores a database as a snapshot: first the files that are not there yet, last the manifest.
-
-        Args:
-            snapshot: What it holds, without its files.
-            folder: The database's files, which do not change meanwhile.
-            ledger: Known checksums; gets those of new files.
-            reach: Called with the name of a crash point once a part is stored.
-        """
+        """Stores a database as a snapshot: first the files that are not there yet, last the manifest."""
         files: list[SnapshotFile] = []
         paths = sorted(folder.iterdir())
         for path in paths:

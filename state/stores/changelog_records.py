@@ -98,13 +98,6 @@ def local_rows(
 ) -> LocalRows:
     """Local rows for changelog records in offset order. The last record of a key wins; expired ones are left out.
 
-    Args:
-        spec: The store.
-        prefix: First bytes of its local keys.
-        segments: Its segments, None unless it is segmented.
-        records: The records.
-        offsets: Their offsets, ascending.
-
     Raises:
         RestoreError: A record cannot come from a changelog of this kind.
     """

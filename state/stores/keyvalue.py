@@ -46,13 +46,7 @@ class KeyValueBytesStore:
         return self._buffer.multi_get([prefix + key for key in keys])
 
     def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
-        """Writes a local value, None deletes.
-
-        Args:
-            key: The key.
-            value: The local value.
-            timestamp: Of the changelog record, ms; in a timestamped store the timestamp that is part of `value`.
-        """
+        """Writes a local value, None deletes."""
         self._buffer.put(self._prefix + key, value, timestamp)
 
     def get_columns(self, keys: pa.BinaryArray) -> pa.BinaryArray:
@@ -70,7 +64,6 @@ class KeyValueBytesStore:
         return found._replace(keys=sliced(found.keys, self._skip))
 
     def range_columns(self, lower: bytes, upper: bytes) -> RangeRows:
-        """`range` as columns."""
         bounds = ([self._prefix + lower], [self._prefix + upper + b"\x00"])
         found = self._buffer.scan_ranges(*(pa.array(bound, pa.binary()) for bound in bounds))
         return found._replace(keys=sliced(found.keys, self._skip))
@@ -100,7 +93,6 @@ class KeyValueBytesStore:
         return self._rows(start, end, reverse)
 
     def all(self, reverse: bool = False) -> Iterator[Row]:
-        """All rows."""
         return self._rows(self._prefix, self._end, reverse)
 
     def delete_range(self, lower: bytes | None, upper: bytes | None, timestamp: int) -> int:

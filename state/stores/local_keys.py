@@ -18,11 +18,7 @@ _AFTER = constant(b"\x00")
 
 
 def suffixes(*numbers: tuple[Int64s | int, str]) -> pa.BinaryArray:
-    """Columns of big-endian numbers beside each other.
-
-    Args:
-        numbers: A column, or a constant, and its numpy type, such as ">i8".
-    """
+    """Columns of big-endian numbers beside each other."""
     count = max(len(column) for column, _ in numbers if not isinstance(column, int))
     rows = np.empty(count, [(str(place), kind) for place, (_, kind) in enumerate(numbers)])
     for place, (column, _) in enumerate(numbers):
@@ -57,14 +53,7 @@ def key_ranges(
     highs: pa.BinaryArray | pa.BinaryScalar,
     by_segment: Iterator[tuple[bytes, Int64s]],
 ) -> tuple[Int64s, pa.BinaryArray, pa.BinaryArray]:
-    """The ranges of local keys to scan, in the order of segments: number of the request, lower ends, upper ends.
-
-    Args:
-        keys: The requests' keys.
-        lows: First suffix of each request.
-        highs: Last suffix of each request.
-        by_segment: See `ranges_by_segment`.
-    """
+    """The ranges of local keys to scan, in the order of segments: number of the request, lower ends, upper ends."""
     requests, lowers, uppers = [np.empty(0, np.int64)], [_none()], [_none()]
     for prefix, numbers in by_segment:
         rows, front = pa.array(numbers), pa.scalar(prefix, pa.binary())
@@ -79,12 +68,6 @@ def own_rows(found: RangeRows, requests: Int64s, keys: pa.BinaryArray, suffix: i
     """The rows that belong to their requests' keys, in the order of the requests: number of the request, row.
 
     Between the rows of a key there may be rows of longer keys, which are recognised by their length.
-
-    Args:
-        found: The rows of `key_ranges`.
-        requests: The request of each range.
-        keys: The requests' keys.
-        suffix: Bytes of the suffix.
     """
     numbers = requests[found.ranges]
     lengths = pc.binary_length(keys).to_numpy()[numbers] + (SEGMENT_PREFIX + suffix)

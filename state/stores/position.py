@@ -80,7 +80,6 @@ class TableMetadata:
         return replace(copied, **changes)
 
     def to_bytes(self) -> bytes:
-        """As JSON."""
         return orjson.dumps(
             {
                 "format": FORMAT,

@@ -24,11 +24,6 @@ from state.tables.rocks_reader import open_linked
 def read_task_store(directory: Path, specs: Sequence[StoreSpec]) -> Iterator[TaskStore]:
     """Opens a task's stores as of now, for reading.
 
-    Args:
-        directory: The task's folder.
-        specs: The stores. The result's `specs` leave out those that are not in the database, because they are new or not
-            persistent.
-
     Raises:
         StateError: There is no database, or it cannot be read.
     """

@@ -37,15 +37,7 @@ class SessionBytesStore:
         self._width = segments.width_ms
 
     def put(self, key: bytes, start: int, end: int, value: bytes | None, timestamp: int) -> None:
-        """Writes a session's aggregate, None deletes it.
-
-        Args:
-            key: The key.
-            start: First timestamp of the session, ms, >= 0.
-            end: Its last timestamp, ms.
-            value: The aggregate.
-            timestamp: Of the changelog record, ms.
-        """
+        """Writes a session's aggregate, None deletes it."""
         segment = end // self._width
         if segment < self._segments.bound:
             return
@@ -58,7 +50,6 @@ class SessionBytesStore:
         return self._segments.bound * self._width
 
     def fetch_session(self, key: bytes, start: int, end: int) -> bytes | None:
-        """The aggregate of one session."""
         segment = end // self._width
         if segment < self._segments.bound:
             return None

@@ -176,17 +176,7 @@ class TableStores:
         self.table.write_sorted(parts, halfway)
 
     def restore(self, name: str, part: RestoredPart, next_offset: int, origin: StoreOrigin | None) -> int:
-        """Writes changelog records of a store and the offset after them in one atomic write.
-
-        Args:
-            name: The store.
-            part: The records.
-            next_offset: Where reading continues.
-            origin: The records' origin; None = that of the existing rows.
-
-        Returns:
-            The number of rows written.
-        """
+        """Writes changelog records of a store and the offset after them in one atomic write."""
         meta = self.meta.changed()
         meta.offsets[name] = next_offset
         if origin is not None:
@@ -194,15 +184,7 @@ class TableStores:
         return self._load({name: part}, meta)[name]
 
     def restored(self, position: StorePosition, parts: Mapping[str, RestoredPart]) -> dict[str, int]:
-        """Declares the table to be at a position, together with the last records before it, in one atomic write.
-
-        Args:
-            position: The end of the restore.
-            parts: Store -> its records.
-
-        Returns:
-            Store -> number of rows written.
-        """
+        """Declares the table to be at a position, together with the last records before it, in one atomic write."""
         meta = self.meta.changed(step=(position.query_id, position.version, position.written_ms))
         meta.offsets |= {n: o for n, o in position.changelog_offsets.items() if n in self.specs}
         meta.origins = {name: position.origin(name) for name in self.specs}
@@ -210,13 +192,7 @@ class TableStores:
         return self._load({name: part for name, part in parts.items() if name in self.specs}, meta, expire=True)
 
     def _load(self, parts: Mapping[str, RestoredPart], meta: TableMetadata, expire: bool = False) -> dict[str, int]:
-        """Writes records and metadata in one atomic write; returns the number of rows of each store.
-
-        Args:
-            parts: Store -> records.
-            meta: The metadata, except for the segments of these stores.
-            expire: Also delete the rows of dead segments of the other stores.
-        """
+        """Writes records and metadata in one atomic write; returns the number of rows of each store."""
         changes: list[Columns] = []
         loaded: dict[str, LocalRows] = {}
         for name in sorted(parts, key=self.prefix):
@@ -286,7 +262,6 @@ class TableStores:
         return ((key[skip:], value) for key, value in self.table.scan(lower, upper) if len(key) >= shortest)
 
     def discard(self) -> None:
-        """Forgets the step's writes."""
         for segments in self.segments.values():
             segments.discard()
         self._clear()

@@ -69,11 +69,7 @@ class TaskStore:
         self._state_of = {name: state for state in self._states for name in state.specs}
 
     def replace_table(self, exchange: Callable[[Callable[[], None]], OrderedTable]) -> None:
-        """Replaces the database of the stores on disk, which must have no pending writes.
-
-        Args:
-            exchange: Opens the new database, and is given what closes the present one.
-        """
+        """Replaces the database of the stores on disk, which must have no pending writes."""
         self.discard()
         self._attach(exchange(lambda: self._release(self.table, True)))
 
@@ -139,18 +135,12 @@ class TaskStore:
                     yield name, batch
 
     def apply(self, position: StorePosition, halfway: Callable[[], None] | None = None) -> None:
-        """Writes the step's changes and the position, all or nothing. The write survives a kill of the process.
-
-        Args:
-            position: The step.
-            halfway: See `OrderedTable.write`.
-        """
+        """Writes the step's changes and the position, all or nothing. The write survives a kill of the process."""
         for state in self._states:
             state.apply(position, halfway if state is self._main else None)
         self._memory.clear()
 
     def discard(self) -> None:
-        """Forgets the step's changes."""
         for state in self._states:
             state.discard()
         self._memory.clear()
@@ -175,20 +165,7 @@ class TaskStore:
         next_offset: int | None = None,
         origin: StoreOrigin | None = None,
     ) -> int:
-        """Writes changelog records (in offset order) to the table at once, with the offset that follows.
-
-        Args:
-            store: The store.
-            keys: Keys of the records.
-            values: Their values, None = tombstone.
-            timestamps: Ms.
-            offsets: Their offsets; default: without gaps after the last restored one.
-            next_offset: Where reading continues; default: after the last offset.
-            origin: The records' origin; default: that of the existing rows.
-
-        Returns:
-            The number of rows written; superseded and expired records are left out.
-        """
+        """Writes changelog records (in offset order) to the table at once, with the offset that follows."""
         records = ChangelogBatch(_binary(keys), _binary(values), np.asarray(timestamps, np.int64))
         first = self.offsets.get(store, 0)
         if offsets is None:
@@ -199,15 +176,7 @@ class TaskStore:
         return self._state_of[store].restore(store, RestoredPart(records, places), next_offset, origin)
 
     def restored(self, position: StorePosition, parts: Mapping[str, RestoredPart] | None = None) -> dict[str, int]:
-        """Completes a restore: the tables now hold this step.
-
-        Args:
-            position: The step.
-            parts: Store -> the last records before the step, written together with the position, all or nothing.
-
-        Returns:
-            Store -> number of rows written.
-        """
+        """Completes a restore: the tables now hold this step."""
         rows: dict[str, int] = {}
         for state in self._states:
             rows |= state.restored(position, parts or {})
@@ -233,11 +202,7 @@ class TaskStore:
         return self._state_of[store].local_rows(store)
 
     def close(self, failed: bool = False) -> None:
-        """Forgets writes that were not applied, and ends the use of the table.
-
-        Args:
-            failed: The stores are no longer to be trusted: a table that would stay open (`KeptTables`) is closed.
-        """
+        """Forgets writes that were not applied, and ends the use of the table."""
         self._memory.clear()
         self._release(self.table, failed)
 
@@ -257,14 +222,6 @@ def open_task_store(
     kept: KeptTables | None = None,
 ) -> TaskStore:
     """Opens a task's stores on disk: the database in `<directory>/db`, scratch databases beside it.
-
-    Args:
-        directory: The task's folder.
-        specs: The stores.
-        spill_bytes: Bound of the write buffers.
-        settings: RocksDB's memory, and how long to wait for a locked database.
-        volatile: See `TaskStore`.
-        kept: Where the database stays open afterwards; None: it is closed.
 
     Raises:
         StateLockedError: Another process has it open.

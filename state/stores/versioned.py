@@ -63,11 +63,7 @@ class VersionedBytesStore:
         return -1 if data is None else int.from_bytes(data, "big")
 
     def put(self, key: bytes, value: bytes | None, timestamp: int) -> int:
-        """Writes a version; None = deleted from then on.
-
-        Returns:
-            The timestamp of the next newer version, `VALID_TO_UNDEFINED`, or `NOT_PUT` if it is older than the history.
-        """
+        """Writes a version; None = deleted from then on."""
         stream_time = self.stream_time
         if timestamp < stream_time - self._history:
             return NOT_PUT
@@ -86,15 +82,7 @@ class VersionedBytesStore:
         return newer[0]
 
     def get(self, key: bytes, as_of: int | None = None) -> VersionedRecord | None:
-        """The newest version, or the one valid at a time.
-
-        Args:
-            key: The key.
-            as_of: The time, ms; beyond the history only the newest version is found.
-
-        Returns:
-            None if there is none, or the key was deleted at that time.
-        """
+        """The newest version, or the one valid at a time."""
         latest = next(self._versions(key, 0, MAX_TIME, reverse=True), None)
         if latest is None:
             return None

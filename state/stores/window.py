@@ -55,14 +55,7 @@ class WindowBytesStore:
         return self._segments.bound * self._width
 
     def put(self, key: bytes, start: int, value: bytes | None, timestamp: int) -> None:
-        """Writes the local value of a window; None deletes. With duplicates, a put adds a row, and None has no effect.
-
-        Args:
-            key: The key.
-            start: Start of the window, ms, >= 0.
-            value: The local value.
-            timestamp: Of the changelog record, ms.
-        """
+        """Writes the local value of a window; None deletes. With duplicates, a put adds a row, and None has no effect."""
         segment = start // self._width
         if segment < self._segments.bound:
             return

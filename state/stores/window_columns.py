@@ -19,14 +19,7 @@ WindowColumns = tuple[pa.BinaryArray, Int64s, pa.BinaryArray, Int64s]
 
 
 def put(buffer: WriteBuffer, segments: Segments, duplicates: bool, columns: WindowColumns) -> None:
-    """Writes rows in their order.
-
-    Args:
-        buffer: The store's writes over its table.
-        segments: Its segments.
-        duplicates: Every put adds a row.
-        columns: The rows.
-    """
+    """Writes rows in their order."""
     keys, starts, values, timestamps = columns
     filed = starts // segments.width_ms
     counted = filed >= segments.bound
@@ -53,13 +46,7 @@ def put(buffer: WriteBuffer, segments: Segments, duplicates: bool, columns: Wind
 
 
 def next_sequences(buffer: WriteBuffer, fronts: pa.BinaryArray, asked: npt.NDArray[np.bool_]) -> Int64s:
-    """The sequence number of each new row: those of the same key and start count on from the store's, in the order of the rows.
-
-    Args:
-        buffer: The store's writes over its table.
-        fronts: Local keys of the rows without their sequence numbers.
-        asked: Whether the store may have rows of the same key and start.
-    """
+    """The sequence number of each new row: those of the same key and start count on from the store's, in the order of the rows."""
     order = sorted_rows(fronts)
     numbers, repeats = numbered(fronts, order)
     heads = order[repeats[order] == 0]

@@ -107,7 +107,6 @@ def numbered(column: pa.BinaryArray, order: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def _bytes(column: pa.BinaryArray) -> int:
-    """Bytes of all cells."""
     if not len(column):
         return 0
     ends = np.frombuffer(column.buffers()[1], np.int32)

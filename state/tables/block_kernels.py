@@ -116,7 +116,6 @@ def insertion_sort(keys: Any, order: Any, first: int, last: int, memcmp: int) ->
 
 @kernel
 def in_order(keys: Any, count: int, memcmp: int) -> bool:
-    """Whether the keys never fall."""
     row = 1
     while row < count and compare_rows(keys, row - 1, keys, row, memcmp) <= 0:
         row += 1
@@ -231,11 +230,7 @@ def expand(begins: Any, ends: Any) -> Any:
 
 @kernel
 def overlay_rows(newer: Any, newer_ranges: Any, older: Any, older_ranges: Any, memcmp: int) -> Any:
-    """Merges rows ordered by range and key; where both have a key of a range, the newer row hides the older one.
-
-    Returns:
-        int64[n], row numbers; those of the older rows count from the number of newer rows on.
-    """
+    """Merges rows ordered by range and key; where both have a key of a range, the newer row hides the older one."""
     merged = np.empty(len(newer_ranges) + len(older_ranges), np.int64)
     i = j = count = 0
     while i < len(newer_ranges) or j < len(older_ranges):

@@ -87,13 +87,11 @@ class Block:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory."""
         keys, values, timestamps = self.columns
         # The kernels' ends of the keys are as many as the timestamps.
         return int(keys.nbytes + values.nbytes + 2 * timestamps.nbytes + self.order.nbytes)
 
     def sorted(self) -> tuple[pa.BinaryArray, pa.BinaryArray]:
-        """Keys and values in key order."""
         return self.sorted_by(self.columns.values)
 
     def sorted_by(self, values: pa.BinaryArray) -> tuple[pa.BinaryArray, pa.BinaryArray]:
@@ -121,7 +119,6 @@ class Block:
         return found
 
     def changes_in(self, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> RangeRows:
-        """The same as columns, with null for deleted keys."""
         ranges, rows = self.rows_in(lowers, uppers)
         taken = pa.array(rows)
         return RangeRows(ranges.astype(np.int32), self.columns.keys.take(taken), self.columns.values.take(taken))
@@ -155,7 +152,6 @@ def overlay_columns(newer: RangeRows, older: RangeRows) -> RangeRows:
 
 
 def without_deleted(rows: RangeRows) -> RangeRows:
-    """The rows that have a value."""
     if not rows.values.null_count:
         return rows
     kept = rows.values.is_valid()

@@ -89,13 +89,7 @@ class WriteBuffer:
             self._unsorted.remove(key)
 
     def put_columns(self, keys: pa.BinaryArray, values: pa.BinaryArray, timestamps: npt.NDArray[np.int64]) -> None:
-        """Writes a column of rows, as `put` row by row would.
-
-        Args:
-            keys: Local keys, none null; a later row of the same key wins.
-            values: Local values, null deletes.
-            timestamps: Of the changelog records, ms.
-        """
+        """Writes a column of rows, as `put` row by row would."""
         if not len(keys):
             return
         self._pack()
@@ -249,7 +243,6 @@ class WriteBuffer:
             self._spilled = True
 
     def clear(self) -> None:
-        """Forgets this step's writes."""
         self._forget()
         self._spilled = False
 

@@ -31,15 +31,12 @@ class RowByRow:
     """The operations of `OrderedTable` and `DiskTable` on columns, made of those on single rows."""
 
     def get_columns(self: _Rows, keys: pa.BinaryArray) -> pa.BinaryArray:
-        """See `OrderedTable`."""
         return pa.array(self.multi_get(keys.to_pylist()), pa.binary())
 
     def scan_ranges(self: _Rows, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> RangeRows:
-        """See `OrderedTable`."""
         return scan_each(self.scan, lowers, uppers)
 
     def scan_part(self: _Rows, lower: bytes, upper: bytes, rows: int, size: int) -> Columns:
-        """See `DiskTable`."""
         found: list[Row] = []
         for row in islice(self.scan(lower, upper), rows):
             found.append(row)
@@ -55,11 +52,9 @@ class RowByRow:
         delete_ranges: Sequence[KeyRange] = (),
         halfway: Callable[[], None] | None = None,
     ) -> None:
-        """See `OrderedTable`."""
         self.write(rows_of([(keys, values)]), delete_ranges, halfway)
 
     def write_sorted(self: _Rows, parts: Iterable[Columns], halfway: Callable[[], None] | None = None) -> None:
-        """See `OrderedTable`."""
         self.write(rows_of(parts), (), halfway)
 
 
@@ -91,7 +86,6 @@ def scan_in_order(
 
 
 def columns_of(rows: Sequence[RowChange]) -> Columns:
-    """Rows as columns."""
     return pa.array([key for key, _ in rows], pa.binary()), pa.array([value for _, value in rows], pa.binary())
 
 

@@ -21,16 +21,13 @@ class MemoryTable(RowByRow):
         self._rows: SortedDict = SortedDict()
 
     def get(self, key: bytes) -> bytes | None:
-        """See `OrderedTable`."""
         value: bytes | None = self._rows.get(key)
         return value
 
     def multi_get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See `OrderedTable`."""
         return [self._rows.get(key) for key in keys]
 
     def scan(self, lower: bytes, upper: bytes | None, reverse: bool = False) -> Iterator[Row]:
-        """See `OrderedTable`. The rows are copied, so that the table may change during the scan."""
         rows = self._rows
         return iter([(key, rows[key]) for key in rows.irange(lower, upper, (True, False), reverse)])
 
@@ -40,7 +37,6 @@ class MemoryTable(RowByRow):
         delete_ranges: Sequence[KeyRange] = (),
         halfway: Callable[[], None] | None = None,
     ) -> None:
-        """See `OrderedTable`."""
         if halfway is not None:
             halfway()
         rows = self._rows
@@ -54,7 +50,6 @@ class MemoryTable(RowByRow):
                 rows[key] = value
 
     def sizes(self, ranges: Sequence[KeyRange]) -> list[RangeSize]:
-        """See `SizedTable`. The rows are counted."""
         return [self._size(*one) for one in ranges]
 
     def _size(self, lower: bytes, upper: bytes) -> RangeSize:

@@ -25,11 +25,6 @@ class DiskTable(OrderedTable, CheckpointedTable, Protocol):
 def open_table(path: Path, settings: RocksSettings = DEFAULT_SETTINGS, read_only: bool = False) -> DiskTable:
     """The table in a folder. Both kinds write the same files, so a table may be opened by one kind after the other.
 
-    Args:
-        path: The folder; created if missing, with access for its owner alone.
-        settings: Memory and lock timeout; equal settings share one cache in this process.
-        read_only: Open without the lock, for reading; any write is an error.
-
     Raises:
         StateLockedError: Another process has the database open and does not release it in time.
         StateCorruptedError: The database is damaged; delete the folder and restore.

@@ -56,7 +56,6 @@ class RocksTable(RowByRow):
         return open_when_released(self.location, lock_timeout_s, attempt)
 
     def get(self, key: bytes) -> bytes | None:
-        """See `OrderedTable`."""
         try:
             value: bytes | None = self._db.get(key)
         except Exception as error:
@@ -64,7 +63,6 @@ class RocksTable(RowByRow):
         return value
 
     def multi_get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See `OrderedTable`."""
         try:
             values: list[bytes | None] = self._db.get(list(keys))
         except Exception as error:
@@ -72,7 +70,6 @@ class RocksTable(RowByRow):
         return values
 
     def scan(self, lower: bytes, upper: bytes | None, reverse: bool = False) -> Iterator[Row]:
-        """See `OrderedTable`. A snapshot: later writes are not seen."""
         try:
             cursor = self._db.iter()
             if not reverse:
@@ -95,7 +92,6 @@ class RocksTable(RowByRow):
         delete_ranges: Sequence[KeyRange] = (),
         halfway: Callable[[], None] | None = None,
     ) -> None:
-        """See `OrderedTable`."""
         self._write(changes, delete_ranges)
         if halfway is not None:
             halfway()
@@ -127,7 +123,6 @@ class RocksTable(RowByRow):
             raise self._named(error) from error
 
     def write_sorted(self, parts: Iterable[Columns], halfway: Callable[[], None] | None = None) -> None:
-        """See `OrderedTable`. Writes one sorted file, which RocksDB ingests."""
         part = self.path / "ingest.part"
         # RocksDB takes a file over by a second name for it: after a kill before the first name is removed, writing to that name
         # would overwrite the database's own file.
@@ -156,14 +151,12 @@ class RocksTable(RowByRow):
             part.unlink(missing_ok=True)
 
     def checkpoint(self, folder: Path) -> None:
-        """See `CheckpointedTable`."""
         try:
             rocksdict.Checkpoint(self._db).create_checkpoint(str(folder))
         except Exception as error:
             raise self._named(error) from error
 
     def sizes(self, ranges: Sequence[KeyRange]) -> list[RangeSize]:
-        """See `SizedTable`."""
         return estimated(ranges, self.scan_part, lambda: self._bytes_on_disk(ranges), self._row_count)
 
     def _row_count(self) -> int:
@@ -180,7 +173,6 @@ class RocksTable(RowByRow):
         return sizes
 
     def close(self) -> None:
-        """See `OrderedTable`. May be called twice."""
         for scan in list(self._scans):
             scan.end()
         if self._db is not None:

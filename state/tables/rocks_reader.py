@@ -24,10 +24,6 @@ _PAUSE_S = 0.1
 def open_linked(source: Path, folder: Path) -> DiskTable:
     """Opens a database as of now.
 
-    Args:
-        source: The database's folder.
-        folder: Where the links to its files are created.
-
     Raises:
         StateCorruptedError: The files are inconsistent, even after several attempts.
     """
@@ -41,10 +37,6 @@ def open_linked(source: Path, folder: Path) -> DiskTable:
 
 def copy_linked(source: Path, folder: Path) -> None:
     """Makes a database of its own from one that a task may have open: it may be written to, and outlives the other one.
-
-    Args:
-        source: The database's folder.
-        folder: The new folder. Its parent must exist; on another disk the table files are copied.
 
     Raises:
         StateCorruptedError: The files are inconsistent, even after several attempts.

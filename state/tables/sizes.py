@@ -41,14 +41,7 @@ def estimated(
     weights: Callable[[], Sequence[int]],
     total_rows: Callable[[], int],
 ) -> list[RangeSize]:
-    """The sizes of ranges.
-
-    Args:
-        ranges: Lower ends and exclusive upper ends.
-        first: Reads the first rows of a range: lower end, upper end, most rows, about how many bytes.
-        weights: About how many bytes each range takes on disk; asked for if any range is large.
-        total_rows: About how many rows the whole table has; asked for likewise.
-    """
+    """The sizes of ranges."""
     begun = [_measured(*first(*one, FIRST_ROWS, _FIRST_BYTES)) for one in ranges]
     large = [at for at, (size, ended) in enumerate(begun) if not ended]
     found = [size for size, _ in begun]

@@ -59,13 +59,7 @@ class OrderedTable(Protocol):
         delete_ranges: Sequence[KeyRange] = (),
         halfway: Callable[[], None] | None = None,
     ) -> None:
-        """Applies changes atomically, the ranges first.
-
-        Args:
-            changes: The rows to write.
-            delete_ranges: The ranges to delete first.
-            halfway: Called when the write has begun but would not yet survive a kill, for fault tests.
-        """
+        """Applies changes atomically, the ranges first."""
 
     def write_columns(
         self,
@@ -76,19 +70,13 @@ class OrderedTable(Protocol):
     ) -> None:
         """As `write`, with the changes as columns in any order, each key at most once; a null value deletes."""
 
-    def write_sorted(self, parts: Iterable[Columns], halfway: Callable[[], None] | None = None) -> None:
-        """The same for many changes, in strictly rising key order over all parts; the table holds no more than a part of them."""
+    def write_sorted(self, parts: Iterable[Columns], halfway: Callable[[], None] | None = None) -> None: ...
 
     def get_columns(self, keys: pa.BinaryArray) -> pa.BinaryArray:
         """The values of a column of keys (none null), null where a key has none. Sorted keys are the fastest."""
 
     def scan_ranges(self, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> RangeRows:
-        """Rows of the ranges lower <= key < upper, as of now. Ranges sorted by their lower ends are the fastest.
-
-        Args:
-            lowers: Inclusive lower ends, none null.
-            uppers: Exclusive upper ends, none null; a range whose upper end is not above its lower end is empty.
-        """
+        """Rows of the ranges lower <= key < upper, as of now. Ranges sorted by their lower ends are the fastest."""
 
     def close(self) -> None:
         """Releases all resources. Scans that are still open fail once the rows they have read ahead are used up."""
@@ -99,8 +87,4 @@ class CheckpointedTable(Protocol):
     """A table on disk, of whose files a second set can be made."""
 
     def checkpoint(self, folder: Path) -> None:
-        """Makes a database of the committed rows as of now: further names of the table files, copies of all else.
-
-        Args:
-            folder: The new folder. Its parent must exist; on another disk the table files are copied.
-        """
+        """Makes a database of the committed rows as of now: further names of the table files, copies of all else."""

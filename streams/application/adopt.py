@@ -38,8 +38,8 @@ ADOPTING = "~adopting"
 class WritableMarkers(Protocol):
     """The part of `streams.application.markers.MarkerAccess` that an adoption uses."""
 
-    def fenced(self) -> dict[int, CommitMarker | None]: ...  # noqa: D102
-    def replace(self, task: int, expected: CommitMarker, marker: CommitMarker) -> bool: ...  # noqa: D102
+    def fenced(self) -> dict[int, CommitMarker | None]: ...
+    def replace(self, task: int, expected: CommitMarker, marker: CommitMarker) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -137,15 +137,7 @@ def take_over(
     plan: Callable[[Markers], Adoption],
     say: Callable[[str], None],
 ) -> None:
-    """Carries out an adoption, or continues an interrupted one.
-
-    Args:
-        files: The application's checkpoint folder.
-        sub: The sub-topology.
-        access: The sub-topology's commits topic.
-        plan: Makes a plan for the given markers, if no plan exists yet.
-        say: Shows a message to the user.
-    """
+    """Carries out an adoption, or continues an interrupted one."""
     markers = access.fenced()
     check_program(sub, markers)
     folder = sub.name + ADOPTING

@@ -63,14 +63,7 @@ class _Found:
 
 
 def belongings(application_id: str, kept: Mapping[str, Any] | None, admin: TopicLister, log: MarkerLog) -> Belongings:
-    """The ownership of all topics whose names begin with the application id.
-
-    Args:
-        application_id: The application.
-        kept: The application's topology.json; None if it has none.
-        admin: Lists and describes the topics.
-        log: Reads the commits topics.
-    """
+    """The ownership of all topics whose names begin with the application id."""
     names = set(admin.topic_names())
     described = described_topics(kept, application_id) & names if kept else set()
     alike = {name for name in names if name.startswith(f"{application_id}-") and name.endswith(INTERNAL_ENDINGS)}
@@ -104,7 +97,6 @@ def _readable_markers(log: MarkerLog, topic: str, partitions: int) -> list[Commi
 
 
 def _take(found: _Found, application_id: str, topic: str, marker: CommitMarker) -> None:
-    """Adds what one marker proves."""
     owner = marker.application_id
     if not owner:
         return

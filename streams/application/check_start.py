@@ -32,11 +32,6 @@ from streams.topology.plan import Plan
 def check_start(application: Application, admin: KafkaAdmin, log: MarkerLog) -> None:
     """Refuses a start that would damage the application's state or lose input.
 
-    Args:
-        application: The application that is about to run.
-        admin: Asks Kafka.
-        log: Reads the commits topics.
-
     Raises:
         RescaleUnfinishedError: An unfinished rescale has moved a part of the state.
         StreamsError: As of `check_may_continue`.
@@ -162,12 +157,7 @@ def check_all_read(application: Application, kept: Mapping[str, Any], admin: Kaf
 
 
 def _confirmed(checkpoint_dir: str, sinks: Mapping[str, str]) -> dict[TopicPartition, int]:
-    """What functions of foreach_batch have got, by the checkpoint: versions before the note in Kafka have left no other trace.
-
-    Args:
-        checkpoint_dir: The application's checkpoint.
-        sinks: Internal topic -> the lake sink's name.
-    """
+    """What functions of foreach_batch have got, by the checkpoint: versions before the note in Kafka have left no other trace."""
     files = LocalFiles(checkpoint_dir)
     ends = {topic: confirmed_end(files, name, topic) for topic, name in sinks.items() if is_local(checkpoint_dir)}
     return {(topic, n): at for topic, end in ends.items() if end for n, at in enumerate(end.offsets)}

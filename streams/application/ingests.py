@@ -50,12 +50,7 @@ def last_markers(log: MarkerLog, ingest: Ingest, application_id: str) -> Mapping
 
 
 def keys_digest(ingest: Ingest, columns: Sequence[tuple[str, str]]) -> str:
-    """Digest of what decides which task gets a row: the key; or the whole row, if it has none.
-
-    Args:
-        ingest: The source.
-        columns: The names and types of the columns of its rows.
-    """
+    """Digest of what decides which task gets a row: the key; or the whole row, if it has none."""
     deciding = [column for column in columns if not ingest.key or column[0] in ingest.key]
     parts = (ingest.key, serde_identity(ingest.key_serde), ingest.partitions, ingest.change_feed, deciding)
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
@@ -65,11 +60,6 @@ def logged_batch(files: CheckpointFiles, folder: str, batch_id: int) -> IngestBa
     """A batch as Spark has logged it. Its offsets are noted only if they alone lead back to the same rows.
 
     The source of files, and operators with state, keep more than offsets, in folders of their own.
-
-    Args:
-        files: The application's checkpoint folder.
-        folder: The folder of the query.
-        batch_id: The batch.
     """
     logged, digest = _logged(files, folder, batch_id)
     now_ms = int(orjson.loads(logged.splitlines()[1])["batchTimestampMs"])
@@ -99,15 +89,6 @@ def remake_checkpoint(files: CheckpointFiles, ingest: Ingest, markers: Mapping[i
     Spark resumes behind a batch from its logged offsets. A batch that only some tasks have written runs again, over the same rows:
     that needs the offsets of the batch before as well, which the other tasks' markers have. Spark looks for these in any case, but
     behind a batch that all have written they decide nothing.
-
-    Args:
-        files: The application's checkpoint folder.
-        ingest: The source.
-        markers: The last marker of each task.
-
-    Returns:
-        The batch that the checkpoint ends with; None: there was a checkpoint, or the markers do not suffice for one. Then the first
-        batch fails with a `CheckpointMismatchError` if any task has written one.
     """
     folder = ingest.lasting_name
     if not markers or query_id_of(files, folder) is not None:

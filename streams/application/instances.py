@@ -61,7 +61,6 @@ class Instance:
 
     @classmethod
     def this(cls) -> Instance:
-        """This process."""
         return cls(socket.gethostname(), os.getpid(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
 
     @classmethod
@@ -104,12 +103,7 @@ def only_instance(config: StreamsConfig) -> Iterator[None]:
 
 @contextmanager
 def shown_as_running(config: StreamsConfig, topics: Sequence[str]) -> Iterator[None]:
-    """Lets others see, within the block, that this process runs the application.
-
-    Args:
-        config: The application's settings.
-        topics: Some topics of its own; none of them is read.
-    """
+    """Lets others see, within the block, that this process runs the application."""
     ended = threading.Event()
     thread = threading.Thread(target=_take_part, args=(config, topics, ended), name="streams-instance", daemon=True)
     thread.start()
@@ -151,14 +145,6 @@ def check_not_running(
     """Refuses to change the state of an application that runs elsewhere.
 
     A process that was killed counts as running for some seconds, so this waits for as long.
-
-    Args:
-        config: The application's settings.
-        admin: Asks Kafka.
-        topics: Its commits topics.
-        advice: What to do then.
-        sleep: Waits for a number of seconds.
-        seen: See `seen_as_running`.
 
     Raises:
         AlreadyRunningError: Another process runs it.

@@ -61,15 +61,6 @@ class MarkerAccess:
     ) -> bool:
         """Writes a task's new marker in a transaction, if the last marker is the expected one.
 
-        Args:
-            task: The task.
-            expected: Its last marker.
-            marker: Its new one.
-            offsets: Positions that the consumer group gets in the same transaction.
-
-        Returns:
-            Whether the marker was written.
-
         Raises:
             FencedError: A task of the application has fenced this producer.
         """

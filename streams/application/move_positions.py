@@ -49,13 +49,6 @@ def plan_moves(
 ) -> list[Move]:
     """Plans the moves; changes nothing.
 
-    Args:
-        application_id: The application.
-        kafka: Its cluster.
-        files: Its checkpoint folder.
-        tasks: Sub-topology -> the partitions of its commits topic.
-        start: Sub-topology -> the positions in the topics that it reads and does not own.
-
     Raises:
         CheckpointMismatchError: Checkpoint and markers do not belong together: adopt first.
         ConfigError: A sub-topology has never committed, or its last micro-batch is not complete.
@@ -111,11 +104,9 @@ class _WithOffsets:
         self._offsets = offsets
 
     def fenced(self) -> dict[int, CommitMarker | None]:
-        """See `MarkerAccess`."""
         return self._access.fenced()
 
     def replace(self, task: int, expected: CommitMarker, marker: CommitMarker) -> bool:
-        """See `MarkerAccess`."""
         return self._access.replace(task, expected, marker, self._offsets)
 
 

@@ -32,15 +32,11 @@ class Pausing:
     replication: int = -1
 
     def pauses(self) -> Pauses:
-        """What is paused now."""
         with KafkaAdmin(self.client) as admin:
             return read_pauses(LiveLog(self.client, admin), self.application_id)
 
     def pause(self, sub_topology: str | None = None) -> Pauses:
         """Pauses a part of the application, or all of it; what is paused already stays so since then.
-
-        Args:
-            sub_topology: A sub-topology, or a source outside Kafka (`from_delta`, `from_dataframe`), by its name; None: all.
 
         Raises:
             ConfigError: The cluster knows no such application, or the application no such part.
@@ -55,9 +51,6 @@ class Pausing:
 
     def resume(self, sub_topology: str | None = None) -> Pauses:
         """Resumes a part of the application, or all of it with all of its parts.
-
-        Args:
-            sub_topology: As for `pause`.
 
         Raises:
             ConfigError: The part is paused with the whole application, or does not exist.

@@ -1,6 +1,5 @@
 """Reading positions without a checkpoint: the offsets that were committed together with the markers."""
 
-# ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -75,14 +74,6 @@ def reading_positions(
     Kafka forgets the committed offsets of a partition that was quiet for some days (`offsets.retention.minutes`). So a missing
     offset does not mean that nothing was read: unless the partition is empty, or the old checkpoint has read all of it, only
     the user can know.
-
-    Args:
-        admin: Asks Kafka.
-        group: The consumer group with the committed offsets: the application id.
-        places: The partitions.
-        known: Positions of the partitions that the last micro-batch has read.
-        checkpoint: The old checkpoint, if it still exists.
-        given: The user's positions.
 
     Raises:
         ConfigError: A position is unknown, or the user gives one that is known.

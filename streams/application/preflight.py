@@ -70,9 +70,6 @@ class Preflight:
     def run(self) -> dict[str, FirstBatch]:
         """Checks every sub-topology; nothing is changed before all of them pass.
 
-        Returns:
-            Where the first micro-batch of each sub-topology begins, except of those that an older version has begun.
-
         Raises:
             CheckpointMismatchError: A checkpoint does not match; the message says what was found and what to do.
             StreamsError: A first position cannot be determined: a topic is missing, or has no initial position.
@@ -165,19 +162,7 @@ def take_back(
     access: MarkerAccess,
     say: Callable[[str], None],
 ) -> int | None:
-    """Takes back the plan of a logged micro-batch that is too large, unless a task has committed it.
-
-    Args:
-        files: The application's checkpoint folder.
-        name: The sub-topology's name.
-        checkpoint: The contents of its checkpoint.
-        limits: The present limits of a micro-batch.
-        access: The sub-topology's commits topic.
-        say: Shows a message to the user.
-
-    Returns:
-        The micro-batch that is planned again; None if there is none.
-    """
+    """Takes back the plan of a logged micro-batch that is too large, unless a task has committed it."""
     found = oversized(checkpoint, limits)
     if found is None:
         return None

@@ -55,11 +55,7 @@ class Application:
     subs: tuple[PreparedSub, ...]
 
     def with_rules(self, rules: Mapping[str, tuple[ColumnRule, ...]]) -> Application:
-        """The application that also checks rows by the rules of the tables they are for.
-
-        Args:
-            rules: Lake sink -> what its table asks of the rows.
-        """
+        """The application that also checks rows by the rules of the tables they are for."""
         sinks = self.plan.topology.lake_sinks.values()
         by_topic = {sink.topic.topic_name(self.config.application_id): rules[sink.name] for sink in sinks}
         subs = (replace(prepared, sub=_with_rules(prepared.sub, by_topic)) for prepared in self.subs)
@@ -93,13 +89,7 @@ class Application:
         return self.config.transaction_timeout_ms / 1000 + DECIDE_S
 
     def unfinished(self, admin: KafkaAdmin, read: Mapping[str, SourceOffsets]) -> tuple[PreparedSub, ...]:
-        """The sub-topologies that have not read everything that others have written for them.
-
-        Args:
-            admin: Asks Kafka.
-            read: Sub-topology -> its query's position, as logged by Spark. The consumer group has the same offsets, but
-                other clients may commit there.
-        """
+        """The sub-topologies that have not read everything that others have written for them."""
         ends = _written_ends(admin, self.plan.repartition_topics)
 
         def behind(sub: SubTopology) -> bool:
@@ -111,13 +101,7 @@ class Application:
     def unread(
         self, admin: KafkaAdmin, topics: Iterable[str], known: Mapping[TopicPartition, int] = MappingProxyType({})
     ) -> set[str]:
-        """Those of the given repartition topics that have unread records.
-
-        Args:
-            admin: Asks Kafka.
-            topics: The topics.
-            known: Positions that are known from elsewhere.
-        """
+        """Those of the given repartition topics that have unread records."""
         ends = _written_ends(admin, topics)
         read = admin.group_offsets(self.config.application_id, list(ends)) if ends else {}
         # What was read is deleted soon; the sink of a Delta table has no positions in the group, only these.
@@ -127,12 +111,7 @@ class Application:
         }
 
     def ends(self, admin: KafkaAdmin, time_ms: int | None = None) -> dict[tuple[str, int], int]:
-        """The end offsets of the external source topics, by topic and partition.
-
-        Args:
-            admin: Asks Kafka.
-            time_ms: Instead, the first offsets whose timestamp is at or past this time, ms since 1970.
-        """
+        """The end offsets of the external source topics, by topic and partition."""
         internal = self.plan.repartition_topics
         topics = {topic for prepared in self.subs for topic in prepared.sub.topics if topic not in internal}
         found = admin.describe_topics(sorted(topics))
@@ -259,7 +238,6 @@ def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmi
 
 
 def _sources(topology: Topology, names: Iterable[str]) -> list[SourceNode]:
-    """The sources among some nodes."""
     return [node for name in names if isinstance(node := topology.nodes[name], SourceNode)]
 
 
@@ -267,11 +245,6 @@ def ensure_internal_topics(
     application: Application, admin: KafkaAdmin, report: Callable[[str], None]
 ) -> dict[str, int]:
     """Creates missing internal topics, checks the others, and returns the partition counts of all static output topics.
-
-    Args:
-        application: The application.
-        admin: Kafka.
-        report: Called with the name of each topic that was created.
 
     Raises:
         ChangelogMismatchError: An existing internal topic has the wrong settings.
@@ -332,14 +305,7 @@ def commits_topics(topology: Topology, application_id: str, admin: KafkaAdmin) -
 def known_names(
     commits: Mapping[str, TopicInfo], application_id: str, written: Mapping[str, Any] | None, admin: KafkaAdmin
 ) -> list[str]:
-    """The names under which sub-topologies have committed, or whose commits have been deleted under a checkpoint.
-
-    Args:
-        commits: The result of `commits_topics`.
-        application_id: The application.
-        written: The application's topology.json, whose names come first; None if it has none.
-        admin: Asks Kafka.
-    """
+    """The names under which sub-topologies have committed, or whose commits have been deleted under a checkpoint."""
     places = {
         (commits_topic(application_id, name), p): name for name, info in commits.items() for p in range(info.partitions)
     }

@@ -56,14 +56,6 @@ def prepare_start(
 ) -> tuple[Application, dict[str, int], Pauses]:
     """Checks the cluster, the rights there and what was committed before; then creates the internal topics.
 
-    Args:
-        topology: The program.
-        config: The settings.
-        tell_created: Called with each topic that was created.
-
-    Returns:
-        The application, each of its topics' number of partitions, and what of it is paused.
-
     Raises:
         StreamsError: The application cannot start; nothing was written, apart from topics that are empty.
     """

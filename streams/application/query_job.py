@@ -24,18 +24,7 @@ def query_job(
     first: FirstBatch | None,
     restore_reports: ReportAddress | None,
 ) -> QueryJob:
-    """The job of one query.
-
-    Args:
-        application: The application.
-        prepared: The sub-topology, with its number of tasks.
-        counts: The number of partitions of each internal topic.
-        processes: The number of Python processes that share the memory.
-        readers: How many readers work at once; None: unknown.
-        until: Where reading ends, with `available_now`.
-        first: The first micro-batch of the run; None: a new query.
-        restore_reports: Where workers report the progress of restores; None: nowhere.
-    """
+    """The job of one query."""
     config, sub = application.config, prepared.sub
     return QueryJob(
         sub=sub,

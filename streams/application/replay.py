@@ -22,7 +22,6 @@ _COPIED = (
 class Admin(Protocol):
     """The part of `state.kafka.admin.KafkaAdmin` that this module uses."""
 
-    # ruff: noqa: D102
     def describe_topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]: ...
     def topic_config(self, name: str) -> Mapping[str, str]: ...
     def create_topics(self, topics: Iterable[TopicSpec]) -> object: ...
@@ -30,14 +29,6 @@ class Admin(Protocol):
 
 def make_outputs(admin: Admin, names: Mapping[str, str], replication: int = -1) -> list[str]:
     """Creates the output topics of a replay with the partitions and settings of the originals; existing ones stay.
-
-    Args:
-        admin: Kafka's admin client.
-        names: Original topic -> topic of the replay.
-        replication: Replication factor; -1: the broker's default.
-
-    Returns:
-        The created topics.
 
     Raises:
         TopicNotFoundError: An original does not exist.
@@ -56,17 +47,7 @@ def make_outputs(admin: Admin, names: Mapping[str, str], replication: int = -1) 
 
 
 def make_row_topics(admin: Admin, names: Sequence[str], inputs: Iterable[str], replication: int = -1) -> list[str]:
-    """Creates the topics that a replay writes to instead of lake sinks; existing ones stay.
-
-    Args:
-        admin: Kafka's admin client.
-        names: The topics.
-        inputs: The topics that the program reads: each new topic has as many partitions as the largest of them.
-        replication: Replication factor; -1: the broker's default.
-
-    Returns:
-        The created topics.
-    """
+    """Creates the topics that a replay writes to instead of lake sinks; existing ones stay."""
     missing = sorted(set(names) - admin.describe_topics(names).keys())
     partitions = max((info.partitions for info in admin.describe_topics(inputs).values()), default=1)
     admin.create_topics([TopicSpec(name, partitions, replication=replication) for name in missing])

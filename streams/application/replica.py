@@ -125,10 +125,6 @@ class Replica:
     def follow(self, assigned: Collection[TopicPartition]) -> list[ReplicaPosition]:
         """Begins to bring forward what has fallen behind, and says how far each copy is. Does not wait.
 
-        Args:
-            assigned: The partitions of the commits topics that this replica has now. Copies of other tasks stay on disk, and
-                are brought forward when their partition comes back.
-
         Raises:
             RestoreError: The application has more tasks than when this replica was made: nobody would copy the new ones.
             KafkaClientError: The ends of the logs cannot be read.
@@ -145,7 +141,6 @@ class Replica:
         return {place: copy.ends[place] for place, copy in self._copies.items() if copy.ends is not None}
 
     def close(self) -> None:
-        """Waits for what is under way."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _check_known(self, assigned: Collection[TopicPartition]) -> None:

@@ -68,7 +68,6 @@ class ResetPlan:
     lake_sinks: Mapping[str, str] = field(default_factory=dict)
 
     def lines(self) -> Iterable[str]:
-        """The plan for people."""
         app = self.config.application_id
         folder = local_folder(self.config.checkpoint_dir)
         if folder is not None and not self.described:
@@ -100,7 +99,6 @@ class ResetPlan:
 
 
 def positions_text(at: SourceOffsets) -> str:
-    """Positions for people."""
     return ", ".join(f"{topic}-{n}: {offset}" for topic, of in at.topics.items() for n, offset in enumerate(of.offsets))
 
 
@@ -112,13 +110,6 @@ def plan_reset(
     start: Mapping[str, FirstBatch] = MappingProxyType({}),
 ) -> ResetPlan:
     """The plan of a reset; deletes nothing.
-
-    Args:
-        config: The application's settings.
-        admin: Asks Kafka.
-        log: Reads the commits topics.
-        named: Topics that are the application's by the user's word, without other proof.
-        start: Sub-topology -> where it then begins to read; empty: what an unfinished reset has noted.
 
     Raises:
         ConfigError: Such a topic cannot be an internal topic of this application, or belongs to another one.
@@ -233,7 +224,6 @@ class SinkDrop:
     warnings: tuple[str, ...]
 
     def lines(self) -> Iterable[str]:
-        """The plan for people."""
         yield f"topic {self.topic}: up to {counted(self.waiting, 'offset')} that {self.target} does not get any more"
         yield f"checkpoint of the sink {self.sink} in {self.config.checkpoint_dir}"
         yield f"not {self.target}: it stays as it is. All other state of {self.config.application_id} stays, too"
@@ -268,7 +258,6 @@ def plan_drop(config: StreamsConfig, sink: str, admin: KafkaAdmin) -> SinkDrop:
 
 
 def drop_sink(plan: SinkDrop, admin: KafkaAdmin, report: Callable[[str], None]) -> None:
-    """Deletes what the plan names."""
     admin.delete_topics([plan.topic])
     report(f"deleted topic {plan.topic}")
     folder = local_folder(plan.config.checkpoint_dir)

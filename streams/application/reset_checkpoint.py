@@ -97,16 +97,7 @@ def query_folders(checkpoint_dir: str, sub_topologies: Collection[str]) -> list[
 def delete_checkpoint(
     checkpoint_dir: str, sub_topologies: Collection[str], start: Mapping[str, FirstBatch] = MappingProxyType({})
 ) -> list[str]:
-    """Deletes the queries' checkpoints, makes new ones where reading begins elsewhere, then deletes the engine's own files.
-
-    Args:
-        checkpoint_dir: The application's checkpoint.
-        sub_topologies: The names of its sub-topologies.
-        start: Sub-topology -> where its next query begins; the others begin as at a first start.
-
-    Returns:
-        The names of the remaining entries.
-    """
+    """Deletes the queries' checkpoints, makes new ones where reading begins elsewhere, then deletes the engine's own files."""
     folder = local_folder(checkpoint_dir)
     if folder is None or not folder.is_dir():
         return []

@@ -38,11 +38,6 @@ class StoredTask:
 def stateful_subs(topology: Topology, application_id: str, known: Sequence[str] = ()) -> list[SubTopology]:
     """The sub-topologies that have stores.
 
-    Args:
-        topology: The program.
-        application_id: The application.
-        known: Names under which sub-topologies have run.
-
     Raises:
         TopologyError: No sub-topology has stores.
     """
@@ -88,15 +83,6 @@ def restore_tasks(
 ) -> Iterator[RebuiltTask]:
     """Rebuilds tasks in a folder, each up to its last commit, and yields each when it is done, in the given order.
 
-    Args:
-        tasks: The tasks to rebuild (`stored_tasks`).
-        config: The application's settings.
-        into: The folder, which then has the layout of a state directory.
-        listener: Receives the progress; called from several threads if `parallel` is more than 1.
-        keep: Whether to rebuild a store, by its name.
-        parallel: How many tasks to rebuild at a time.
-        snapshots: Where snapshots are to begin with; default: the changelogs alone are read.
-
     Raises:
         StreamsError: A changelog cannot be read, or does not match the last commit.
     """
@@ -117,13 +103,6 @@ def verify_tasks(
     parallel: int = 1,
 ) -> Iterator[VerifiedTask]:
     """Compares the local state of tasks with what their changelogs give, and yields each task when it is done, in order.
-
-    Args:
-        tasks: The tasks (`stored_tasks`).
-        config: The application's settings.
-        into: The folder to restore to.
-        listener: Receives the progress; called from several threads if `parallel` is more than 1.
-        parallel: How many tasks to compare at a time.
 
     Raises:
         StreamsError: A changelog cannot be read, or does not match the last commit, or the local state is damaged.

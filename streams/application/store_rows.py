@@ -67,11 +67,6 @@ class StoreReader:
     def rows(self, store: TaskStore, task: int, keys: frozenset[bytes] | None = None) -> Iterator[StoreRow]:
         """The committed rows of a task, ordered by key bytes (in windowed stores: by time segment first).
 
-        Args:
-            store: The task's stores.
-            task: The task's number.
-            keys: The serialised keys to return; None: all.
-
         Raises:
             SerdeError: A row cannot be read.
         """

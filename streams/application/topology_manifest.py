@@ -63,15 +63,7 @@ def own_manifest(config: StreamsConfig) -> Manifest | None:
 
 
 def write_manifest(plan: Plan, checkpoint_dir: str) -> Path | None:
-    """Writes the manifest of a program whose start was accepted.
-
-    Args:
-        plan: The program's plan.
-        checkpoint_dir: The application's checkpoint.
-
-    Returns:
-        The file; None if the checkpoint is on remote storage.
-    """
+    """Writes the manifest of a program whose start was accepted."""
     if (folder := local_folder(checkpoint_dir)) is None:
         return None
     file = folder / FILE

@@ -6,7 +6,6 @@ partition's last stable offset stands still, and `read_committed` readers wait f
 coordinators, then the leaders again, so that a transaction which ends meanwhile does not look as if it hung.
 """
 
-# ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -86,14 +85,7 @@ def open_transactions(
     partitions: Iterable[TopicPartition],
     pause: Callable[[], None],
 ) -> list[OpenTransaction]:
-    """The transactions that are open on partitions.
-
-    Args:
-        admin: Asks for the ends of logs.
-        transactions: Asks leaders and coordinators.
-        partitions: The partitions.
-        pause: Waits a moment before a transaction that seems to hang is looked at again.
-    """
+    """The transactions that are open on partitions."""
     waiting = undecided(admin, partitions)
     found = transactions.open_producers(list(waiting))
     views = transactions.coordinators({one.producer_id for of in found.values() for one in of})
@@ -116,13 +108,7 @@ def _will_close(view: CoordinatorView | None, place: TopicPartition) -> bool:
 
 
 def end(transactions: TransactionsAdmin, opened: Sequence[OpenTransaction], report: Callable[[str], None]) -> None:
-    """Ends transactions: those of a living coordinator by fencing their producer, hanging ones partition by partition.
-
-    Args:
-        transactions: Carries the requests out.
-        opened: The transactions.
-        report: Called with a line for each that was ended.
-    """
+    """Ends transactions: those of a living coordinator by fencing their producer, hanging ones partition by partition."""
     for name in sorted({each.transactional_id for each in opened if not each.hangs and each.transactional_id}):
         transactions.fence(name)
         report(f"fenced the producer of {name}: its coordinator aborts the transaction on all partitions")

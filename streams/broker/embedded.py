@@ -113,9 +113,6 @@ class EmbeddedBroker:
     def start(self, *, node_id: int | None = None) -> None:
         """Starts every node that is not running, and returns once the cluster answers requests.
 
-        Args:
-            node_id: The only node of an existing cluster to start, from 1; None: all.
-
         Raises:
             JavaError: There is no usable Java.
             JarsMissingError: The broker's jars were not fetched.
@@ -130,13 +127,7 @@ class EmbeddedBroker:
                 self._create()
 
     def stop(self, *, node_id: int | None = None, delete: bool = False, timeout_s: float = 30.0) -> None:
-        """Stops one node or all gracefully; a node that does not end in time is killed. Does nothing if none is running.
-
-        Args:
-            node_id: The node, from 1; None: all.
-            delete: Also remove the cluster and its data from the folder.
-            timeout_s: How long each node may take to end, in seconds.
-        """
+        """Stops one node or all gracefully; a node that does not end in time is killed. Does nothing if none is running."""
         if not self.data_dir.exists():
             return
         with self._locked():
@@ -152,9 +143,6 @@ class EmbeddedBroker:
 
     def kill(self, node_id: int | None = None) -> None:
         """Kills one node or all, as a power cut would; `start` restarts them. For drills.
-
-        Args:
-            node_id: The node, from 1; None: all.
 
         Raises:
             DataFolderError: The folder has no cluster.

@@ -35,13 +35,6 @@ _IVY_MODULE = """\
 def fetch_jars(progress: Callable[[str], None] = lambda _line: None, jars: JarSet = BROKER_JARS) -> Path:
     """Fetches a set of jars into the cache folder, unless it is there already.
 
-    Args:
-        progress: Called with each line that Ivy prints.
-        jars: The set; default: that of the embedded broker.
-
-    Returns:
-        The folder with the jars.
-
     Raises:
         JavaError: There is no usable Java.
         JarFetchError: The jars could not be fetched.

@@ -132,9 +132,6 @@ def class_path(jars: JarSet = BROKER_JARS) -> str:
 def jar_of_pyspark(name: str) -> Path:
     """Finds a jar that comes with the installed pyspark (Ivy, py4j), without importing pyspark.
 
-    Args:
-        name: The beginning of the jar's name, up to its version.
-
     Raises:
         JarFetchError: There is none.
     """

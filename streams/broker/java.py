@@ -20,9 +20,6 @@ _HELP = (
 def find_java() -> Path:
     """Returns the `java` command to use, after checking its version.
 
-    Returns:
-        The command's path; absolute when it comes from JAVA_HOME.
-
     Raises:
         JavaError: Java is missing, does not run, or is older than `MIN_JAVA_VERSION`.
     """

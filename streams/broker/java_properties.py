@@ -14,9 +14,6 @@ def parse_java_properties(text: str) -> dict[str, str]:
     that is not escaped; a backslash at the end of a line joins it with the next; `\uXXXX`, `\t`, `\n`, `\r` and `\f`
     are escapes.
 
-    Returns:
-        The values by key; for a repeated key, its last value.
-
     Raises:
         ValueError: A `\u` escape without four hexadecimal digits.
     """

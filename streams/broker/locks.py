@@ -13,10 +13,6 @@ _POLL_S = 0.1
 def file_lock(path: Path, timeout_s: float) -> Iterator[None]:
     """An exclusive lock on a file, for the `with` block; the operating system releases it if the process dies.
 
-    Args:
-        path: The lock file, created with its folder if missing, and never removed (which would be a race).
-        timeout_s: How long to wait for another process, in seconds.
-
     Raises:
         TimeoutError: Another process still has the lock after that time.
     """

@@ -36,10 +36,6 @@ def is_listening(port: int) -> bool:
 def free_ports(count: int, taken: frozenset[int] = frozenset()) -> list[int]:
     """Returns distinct ports that are free right now; another process may still take them first.
 
-    Args:
-        count: How many ports.
-        taken: Ports not to return.
-
     Raises:
         OSError: Too few free ports were found.
     """

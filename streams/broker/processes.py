@@ -34,14 +34,7 @@ class ProcessId:
                 os.kill(self.pid, signal_number)
 
     def wait(self, timeout_s: float) -> bool:
-        """Waits for the process to end, even if it is not a child of this one.
-
-        Args:
-            timeout_s: How long to wait, in seconds.
-
-        Returns:
-            True when it has ended.
-        """
+        """Waits for the process to end, even if it is not a child of this one."""
         deadline = time.monotonic() + timeout_s
         while self.is_alive():
             if time.monotonic() >= deadline:

@@ -59,14 +59,7 @@ _KEEP_WHAT_IS_GIVEN = {
 def server_properties(
     cluster: ClusterRecord, node: NodeRecord, log_dir: Path, security: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, str]:
-    """Returns the settings of one node.
-
-    Args:
-        cluster: The cluster with all its nodes; its own `properties` override everything here.
-        node: The node.
-        log_dir: The folder of the node's logs.
-        security: Settings of a secured cluster: other listeners, certificates, users, an authorizer.
-    """
+    """Returns the settings of one node."""
     count = len(cluster.nodes)
     in_sync = "2" if count > 1 else "1"
     voters = ",".join(f"{other.node_id}@{HOST}:{other.controller_port}" for other in cluster.nodes)

@@ -21,12 +21,6 @@ def await_ready(
 ) -> None:
     """Returns once every node listens and the cluster's metadata lists all of them (none is fenced any more).
 
-    Args:
-        cluster: The cluster, with the processes of its nodes.
-        folders: The folders of its nodes, in the same order.
-        deadline: When to give up, by `time.monotonic`.
-        client: Properties of a client that may ask the cluster.
-
     Raises:
         BrokerStartError: A node ended, or time is up; with the tail of its log.
     """

@@ -71,13 +71,11 @@ class Adoption:
         return any(marker is not None and marker.query_id == self.query_id for marker in markers.values())
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as plain JSON."""
         versions = {str(task): version for task, version in sorted(self.versions.items())}
         return {**self.first.to_json(), "query_id": self.query_id, "versions": versions, "done": sorted(self.done)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Adoption:
-        """Reads `to_json` back."""
         versions = {int(task): int(version) for task, version in data["versions"].items()}
         return cls(data["query_id"], FirstBatch.from_json(data), versions, frozenset(data["done"]))
 
@@ -121,15 +119,6 @@ def plan_adoption(
     confirmed: bool = False,
 ) -> Adoption:
     """Plans the new checkpoint of a sub-topology.
-
-    Args:
-        sub: The sub-topology.
-        markers: The last markers of all tasks, at least one of which has committed.
-        topic_ids: The topics that the sub-topology reads, and their ids.
-        positions: The next offset of each of their partitions, unless the last micro-batch has read it.
-        global_topics: The present ends of the global tables' topics.
-        query_id: The id for the new query.
-        confirmed: Whether Spark has confirmed the last micro-batch, so that the tasks that have not committed it had no records.
 
     Raises:
         CheckpointMismatchError: The markers contradict each other.

@@ -1,6 +1,5 @@
 """Files below an application's checkpoint folder, on any storage; paths are relative to the folder."""
 
-# ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
 
 import time

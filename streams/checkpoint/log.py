@@ -67,11 +67,6 @@ class Checkpoint:
 def read_checkpoint(files: CheckpointFiles, sub: str, batches: Iterable[int] = ()) -> Checkpoint:
     """Reads a sub-topology's checkpoint: the last micro-batches, as far back as every partition has been read in one of them.
 
-    Args:
-        files: The application's checkpoint folder.
-        sub: The sub-topology.
-        batches: Other micro-batches to read.
-
     Raises:
         DamagedCheckpointError: A file is missing or truncated.
     """

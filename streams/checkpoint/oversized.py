@@ -16,7 +16,7 @@ from streams.source.offsets import SourceOffsets
 class Limits(Protocol):
     """The part of `streams.source.planner.BatchPlanner` that this module uses."""
 
-    def limit(self, start: SourceOffsets, end: SourceOffsets) -> int: ...  # noqa: D102
+    def limit(self, start: SourceOffsets, end: SourceOffsets) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)

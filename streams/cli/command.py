@@ -133,5 +133,4 @@ def application(text: str) -> typer.Typer:
 
 
 def add(group: typer.Typer, name: str, function: Callable[..., None]) -> None:
-    """Adds a sub-command to a group."""
     group.command(name, cls=PlainCommand)(function)

@@ -60,13 +60,7 @@ def config(
 
 
 def show_settings(effective: StreamsConfig, layers: Sequence[Layer], *, as_json: bool) -> None:
-    """Prints the settings in force, and where each comes from; secrets are masked.
-
-    Args:
-        effective: The settings.
-        layers: The places that the settings come from.
-        as_json: Whether to print JSON: name -> value and origin.
-    """
+    """Prints the settings in force, and where each comes from; secrets are masked."""
     values, given = effective.printable(), _given(layers)
     if as_json:
         print_json({name: {"value": value, "from": given.get(name, "default")} for name, value in values.items()})

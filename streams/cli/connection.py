@@ -98,11 +98,6 @@ def client_properties(
 ) -> dict[str, str]:
     """Returns the client properties the user gave, and only those.
 
-    Args:
-        bootstrap_servers: Addresses, overriding `bootstrap.servers` of the others.
-        properties: `key=value` texts.
-        properties_file: A Java properties file.
-
     Raises:
         ConfigError: The file cannot be read, or a text has no `=`.
     """

@@ -19,12 +19,7 @@ _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 
 
 def visible(text: str, keep: str = "") -> str:
-    r"""The text with control and format characters as escapes, such as `\x1b`.
-
-    Args:
-        text: Any text.
-        keep: Characters that stay unchanged.
-    """
+    r"""The text with control and format characters as escapes, such as `\x1b`."""
     if text.isprintable():
         return text
     return "".join(one if one in keep or unicodedata.category(one) not in _HIDDEN else _escape(one) for one in text)

@@ -140,12 +140,7 @@ def _carry_out(
 
 
 def as_dict(plan: ResetPlan, *, deleted: bool) -> dict[str, Any]:
-    """The plan for programs.
-
-    Args:
-        plan: The plan of the reset.
-        deleted: Whether the plan was carried out.
-    """
+    """The plan for programs."""
     return {
         "application_id": plan.config.application_id,
         "deleted": deleted,

@@ -72,14 +72,12 @@ class RestoreProgress:
             self._live = None
 
     def on_start(self, store: str, task: int, offsets: int) -> None:
-        """See `RestoreListener`."""
         with self._lock:
             bar = self._bars[store, task] = _Bar(offsets)
             if self._live is not None:
                 bar.bar = self._live.add_task(f"{store} {task}", total=offsets, text="")
 
     def on_batch(self, store: str, task: int, records: int, bytes_: int, remaining: int) -> None:
-        """See `RestoreListener`."""
         with self._lock:
             bar = self._bars[store, task]
             bar.records += records

@@ -160,13 +160,7 @@ def _interrupt() -> None:
 
 
 def run_topology(topology: Topology, config: StreamsConfig, until_ms: int | None = None) -> None:
-    """Runs a topology in this process until it ends or is stopped.
-
-    Args:
-        topology: The program.
-        config: The settings.
-        until_ms: Where reading ends with `available_now`: see `StreamsApplication`.
-    """
+    """Runs a topology in this process until it ends or is stopped."""
     from streams.spark.runner import StreamsApplication
 
     StreamsApplication(topology, config, until_ms=until_ms).run()
@@ -182,12 +176,7 @@ def set_up_logs(config: StreamsConfig) -> None:
 
 
 def run_main(build: Build, application_id: str) -> None:
-    """The command line of one topology: the options of `streams run`, without its target.
-
-    Args:
-        build: Builds the topology; its docstring becomes the help.
-        application_id: Used unless an option, the environment or a file gives one.
-    """
+    """The command line of one topology: the options of `streams run`, without its target."""
     target = register(build, application_id)
 
     def main(**options: Any) -> None:

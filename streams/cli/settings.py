@@ -76,12 +76,7 @@ class ApplicationOptions(OptionGroup):
     settings: Settings = None
 
     def layers(self, default_id: str | None, options: Mapping[str, Any] | None = None) -> list[Layer]:
-        """The places that settings come from; later ones take precedence.
-
-        Args:
-            default_id: The application id that is used unless one is given; None: one must be given.
-            options: Settings with options of their own; None values are ignored. `--set` takes precedence over them.
-        """
+        """The places that settings come from; later ones take precedence."""
         client = client_properties(self.bootstrap_servers, self.properties, self.properties_file)
         given = {
             "application_id": self.application_id,
@@ -97,11 +92,6 @@ class ApplicationOptions(OptionGroup):
         self, default_id: str | None, options: Mapping[str, Any] | None = None, *, needs_cluster: bool = True
     ) -> StreamsConfig:
         """The settings for a command.
-
-        Args:
-            default_id: The application id that is used unless one is given; None: one must be given.
-            options: Settings with options of their own; None values are ignored.
-            needs_cluster: Whether settings without any cluster are an error.
 
         Raises:
             ConfigError: A setting is wrong, or no cluster is given and no embedded broker is running.

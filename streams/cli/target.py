@@ -35,12 +35,7 @@ which must not be imported again."""
 
 
 def register(build: Build, application_id: str) -> str:
-    """Registers a function of the running program as a target, and returns the target's text.
-
-    Args:
-        build: Builds the topology.
-        application_id: Used unless a setting names one.
-    """
+    """Registers a function of the running program as a target, and returns the target's text."""
     text = f"{build.__module__}:{build.__qualname__}"
     _known[text] = build, application_id
     return text

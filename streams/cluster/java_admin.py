@@ -209,7 +209,6 @@ class JavaAdmin:
             raise KafkaClientError(f"{what} failed: {cause.getMessage()}") from error
 
     def close(self) -> None:
-        """Ends the Java process."""
         self._gateway.shutdown()
 
     def __enter__(self) -> JavaAdmin:

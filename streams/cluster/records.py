@@ -48,12 +48,6 @@ def read_records(
 ) -> Iterator[Incoming]:
     """Yields the committed records of a topic, in order within each partition.
 
-    Args:
-        client: Properties of the Kafka client.
-        topic: The topic.
-        begin: Where to begin; None: at the first record.
-        follow: Whether to wait for further records; otherwise reading ends at the present end of each partition.
-
     Raises:
         TopicNotFoundError: The topic or partition does not exist.
         KafkaClientError: The broker stopped answering.
@@ -134,14 +128,6 @@ class Outgoing:
 
 def write_records(client: Mapping[str, str], topic: str, records: Iterable[Outgoing]) -> int:
     """Writes records, and waits until Kafka has acknowledged them.
-
-    Args:
-        client: Properties of the Kafka client.
-        topic: The topic, which must exist.
-        records: What to write.
-
-    Returns:
-        The number of records.
 
     Raises:
         TopicNotFoundError: The topic does not exist; writing does not create topics.

@@ -33,11 +33,6 @@ class TopicSummary:
 def list_topics(client: Mapping[str, str], *, internal: bool = False, timeout_s: float = 10.0) -> list[TopicSummary]:
     """Returns the cluster's topics, sorted by name.
 
-    Args:
-        client: Client properties of librdkafka.
-        internal: Whether to include Kafka's own topics (`__consumer_offsets`, ...).
-        timeout_s: How long each of the requests may take, in seconds.
-
     Raises:
         ConfigError: The client does not know a property or its value.
         ClusterUnreachableError: The cluster did not answer in time; the message has the client's last error.
@@ -54,9 +49,6 @@ def list_topics(client: Mapping[str, str], *, internal: bool = False, timeout_s:
 
 def check_reachable(client: Mapping[str, str]) -> None:
     """Checks that the cluster answers, so that a wrong address is one clear error, before clients log pages about it.
-
-    Args:
-        client: Client properties of librdkafka.
 
     Raises:
         ConfigError: The client does not know a property or its value.

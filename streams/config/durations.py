@@ -40,11 +40,7 @@ def to_milliseconds(value: Any) -> Any:
 
 
 def in_words(milliseconds: int) -> str:
-    """The shortest exact form of a duration, such as `1d`, `90s` or `1500ms`.
-
-    Args:
-        milliseconds: The duration; not negative.
-    """
+    """The shortest exact form of a duration, such as `1d`, `90s` or `1500ms`."""
     if milliseconds == 0:
         return "0"
     for unit in ("d", "h", "m", "s"):
@@ -54,11 +50,7 @@ def in_words(milliseconds: int) -> str:
 
 
 def age_in_words(ms: int) -> str:
-    """A duration that can be read at a glance: `3 s`, `12 min`, `5 h`, `40 d`.
-
-    Args:
-        ms: The duration; a negative one, caused by another clock ahead of this one, counts as 0.
-    """
+    """A duration that can be read at a glance: `3 s`, `12 min`, `5 h`, `40 d`."""
     seconds = max(0, ms) // 1000
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:

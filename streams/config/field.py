@@ -8,15 +8,7 @@ from pydantic import Field
 
 
 def setting(says: str, default: Any = ..., *, unit: str = "", shown: str | None = None, **limits: Any) -> Any:
-    """One field of `StreamsConfig`, with its documentation.
-
-    Args:
-        says: What the setting does, in full sentences.
-        default: The default; none for a setting that must be given.
-        unit: The unit of its values; not needed for durations, which have it in their type.
-        shown: The text for a default that depends on other settings.
-        limits: Limits and patterns that pydantic checks.
-    """
+    """One field of `StreamsConfig`, with its documentation."""
     if "default_factory" not in limits:
         limits["default"] = default
     return Field(description=says, json_schema_extra={"unit": unit, "shown": shown}, **limits)

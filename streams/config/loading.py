@@ -41,11 +41,6 @@ def load_config(
 ) -> StreamsConfig:
     """Loads the settings of an application.
 
-    Args:
-        file: A TOML file with the fields of `StreamsConfig` at its top level, and the tables `kafka` and `spark`.
-        options: Settings from the command line or the program; None values are ignored.
-        defaults: Values for settings that are given nowhere else.
-
     Raises:
         ConfigError: A setting is unknown, invalid or missing; the message names each.
     """

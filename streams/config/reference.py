@@ -60,12 +60,7 @@ def markdown() -> str:
 
 
 def toml(values: Mapping[str, Any], given: Mapping[str, str]) -> str:
-    """A TOML file of all settings, with comments; settings that are not given are commented out.
-
-    Args:
-        values: The settings in force, as `StreamsConfig.printable` returns them.
-        given: The origin of each setting that is given, by name.
-    """
+    """A TOML file of all settings, with comments; settings that are not given are commented out."""
     tables = ("kafka", "spark")
     # Tables end the top level of a TOML file, so they come last.
     ordered = sorted(settings(), key=lambda one: one.name in tables)
@@ -78,11 +73,7 @@ def explained(values: Mapping[str, Any], given: Mapping[str, str]) -> list[str]:
 
 
 def origins(layers: Sequence[Layer]) -> dict[str, str]:
-    """The origin of each setting that is given; for the tables, all places that contribute.
-
-    Args:
-        layers: The places, of which later ones take precedence.
-    """
+    """The origin of each setting that is given; for the tables, all places that contribute."""
     found: dict[str, str] = {}
     for layer in layers:
         for name, value in layer.values.items():

@@ -264,7 +264,6 @@ class StreamsConfig(BaseSettings):
     @field_validator("metrics", "snapshot_dir", mode="before")  # below `_metrics_address`, and so called before it
     @classmethod
     def _empty(cls, value: Any) -> Any:
-        """No text for the word `none`."""
         return "" if value == "none" else value
 
     @field_validator("starting_offsets", mode="before")

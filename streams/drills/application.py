@@ -62,13 +62,7 @@ class Supervised:
         return self._current
 
     def start(self, *options: str, faults: str = "", environment: Mapping[str, str] | None = None) -> None:
-        """Starts the application.
-
-        Args:
-            options: Further options of `streams run`.
-            faults: Crash points as in `STREAMS_FAULT`; `happened` has those that have been reached.
-            environment: Further variables.
-        """
+        """Starts the application."""
         self._current = self.another(*options, faults=faults, environment=environment)
         self.starts += 1
 
@@ -146,7 +140,6 @@ class Supervised:
         return [task.path / "db" for task in StateDirectory(self.state).tasks(self.id) if (task.path / "db").is_dir()]
 
     def close(self) -> None:
-        """Ends all started processes."""
         for one in self._all:
             one.close()
             self._guard.forget(one.process.pid)

@@ -21,14 +21,7 @@ _SKIPPED_MARKERS = "while trying to send transaction markers"
 def scratch_broker(
     folder: Path, nodes: int, properties: Mapping[str, str], host: str = HOST
 ) -> Iterator[tuple[EmbeddedBroker, Proxy | None]]:
-    """A broker behind a proxy, or a cluster of three without one; it ends with the block.
-
-    Args:
-        folder: The data folder.
-        nodes: 1 or 3.
-        properties: Settings of the brokers.
-        host: The address that clients of a single broker are told.
-    """
+    """A broker behind a proxy, or a cluster of three without one; it ends with the block."""
     if nodes == 1:
         with proxied_broker(folder, properties, host) as one:
             yield one
@@ -48,13 +41,7 @@ def scratch_broker(
 def proxied_broker(
     folder: Path, properties: Mapping[str, str] | None = None, host: str = HOST
 ) -> Iterator[tuple[EmbeddedBroker, Proxy]]:
-    """A scratch broker behind a proxy; both end with the block.
-
-    Args:
-        folder: The broker's data folder.
-        properties: Settings of the broker.
-        host: The address of the proxy, which is the one that clients are told.
-    """
+    """A scratch broker behind a proxy; both end with the block."""
     fetch_jars()
     proxy = Proxy(host)
     ports = free_ports(1, taken=frozenset([proxy.port]))

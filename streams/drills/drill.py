@@ -41,7 +41,6 @@ class Drill:
     settles: bool = True
 
     def as_dict(self) -> dict[str, object]:
-        """The drill for programs."""
         return {
             "id": self.id,
             "title": self.title,

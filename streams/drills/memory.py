@@ -29,8 +29,7 @@ _LESS = 0.9
 class MemoryLimit(Protocol):
     """A limit on the memory of workers."""
 
-    def __str__(self) -> str:
-        """What enforces it, for people."""
+    def __str__(self) -> str: ...
 
     @property
     def python(self) -> Path:
@@ -43,8 +42,7 @@ class MemoryLimit(Protocol):
     def lower(self) -> None:
         """Lowers the limit below what the workers use now."""
 
-    def lift(self) -> None:
-        """Takes the limit away."""
+    def lift(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,6 @@ class ControlGroup:
         return said.stdout.strip() == "True"
 
     def lower(self) -> None:
-        """See `MemoryLimit`. The first version refuses a limit below what is in use, but has given back what it could by then."""
         for share in (_LESS, 1.0):
             with suppress(OSError):
                 used = int((self._path / self._version.usage).read_text())
@@ -125,7 +122,6 @@ class ControlGroup:
         return int(counts.get("oom_kill", 0))
 
     def lift(self) -> None:
-        """See `MemoryLimit`."""
         (self._path / self._version.limit).write_text(self._version.unlimited)
 
     def close(self) -> None:
@@ -160,29 +156,21 @@ class Watcher:
 
     @property
     def python(self) -> Path:
-        """Python as it is."""
         return Path(sys.executable)
 
     def lower(self) -> None:
-        """See `MemoryLimit`: just below the largest one."""
         with suppress(psutil.NoSuchProcess):
             sizes = {worker: worker.memory_info().rss for worker in self._workers()}
             if sizes:
                 max(sizes, key=lambda worker: sizes[worker]).kill()
                 self.killed += 1
 
-    def lift(self) -> None:
-        """See `MemoryLimit`."""
+    def lift(self) -> None: ...
 
 
 @contextmanager
 def limit_of_workers(folder: Path, workers: Callable[[], list[psutil.Process]]) -> Iterator[MemoryLimit]:
-    """The best limit that can be had here; it ends with the block.
-
-    Args:
-        folder: Where the workers' Python is written.
-        workers: Finds the workers, for a limit without a control group.
-    """
+    """The best limit that can be had here; it ends with the block."""
     for group, version in _places(_MOUNTS.read_text() if _MOUNTS.exists() else ""):
         made = _made(group, version, folder)
         if made is not None:

@@ -78,11 +78,9 @@ class CommandProcess:
         return self.process.poll() is None
 
     def log(self) -> str:
-        """The output so far."""
         return self._log.read_text(errors="replace")
 
     def last_words(self) -> str:
-        """The last line of the output."""
         lines = [line for line in self.log().splitlines() if line.strip()]
         return lines[-1] if lines else "(nothing was said)"
 
@@ -175,7 +173,6 @@ class CommandProcess:
         )
 
     def close(self) -> None:
-        """Ends whatever is left."""
         self.watch()
         for process in self._seen:
             with suppress(psutil.NoSuchProcess):

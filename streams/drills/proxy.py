@@ -89,7 +89,6 @@ class Rule:
         return True
 
     def struck(self, sender: int) -> None:
-        """Notes that it has happened."""
         self.senders.append(sender)
         self.hit.set()
 
@@ -143,7 +142,6 @@ class Proxy:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The address for clients."""
         return f"{self._host}:{self.port}"
 
     @property
@@ -158,8 +156,6 @@ class Proxy:
         self._server = self._call(lambda: asyncio.start_server(self._accept, self._host, self.port))
 
     def stop(self) -> None:
-        """Closes everything."""
-
         async def close() -> None:
             assert self._server is not None
             self._server.close()

@@ -39,13 +39,7 @@ def read_committed(servers: str, topic: str) -> list[Read]:
 
 
 def read_first(client: Mapping[str, str], topic: str, most: int) -> list[Read]:
-    """The first committed records of each partition of a topic of any cluster, by partition and offset.
-
-    Args:
-        client: The client's properties.
-        topic: The topic.
-        most: Most records of a partition.
-    """
+    """The first committed records of each partition of a topic of any cluster, by partition and offset."""
     return _read(client, topic, "read_committed", most)
 
 
@@ -125,7 +119,6 @@ class Follower(threading.Thread):
         self._finish = threading.Event()
 
     def run(self) -> None:
-        """Reads until `finish`."""
         while not self._finish.is_set():
             consumer = self._open()
             heard = time.monotonic()

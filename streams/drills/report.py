@@ -43,12 +43,7 @@ changelogs. `streams drill list` shows which drills take any program.
 
 
 def page(results: Sequence[DrillResult], drills: Sequence[Drill]) -> str:
-    """The page for the results of a run.
-
-    Args:
-        results: The results.
-        drills: All drills; those without a result stand there as not held.
-    """
+    """The page for the results of a run."""
     machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
     passed = sum(one.outcome is Outcome.PASSED for one in results)
     minutes = sum(one.seconds for one in results) / 60

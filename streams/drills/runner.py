@@ -59,7 +59,6 @@ class DrillResult:
         return max((seconds for _, seconds in self.recoveries), default=None)
 
     def as_dict(self) -> dict[str, object]:
-        """The result for programs."""
         return {
             "drill": self.drill.id,
             "title": self.drill.title,
@@ -74,15 +73,7 @@ class DrillResult:
 
 
 def run_drill(drill: Drill, subject: Subject, say: Say, *, seed: int = 1, folder: Path | None = None) -> DrillResult:
-    """Holds one drill. Its folder is deleted if it passes or is skipped.
-
-    Args:
-        drill: The drill.
-        subject: The program.
-        say: Receives a line about each event.
-        seed: The seed of input and random faults; a spoiled attempt is repeated with the next one.
-        folder: Where its folder is made; default: the system's folder for temporary files.
-    """
+    """Holds one drill. Its folder is deleted if it passes or is skipped."""
     began = time.monotonic()
     result = DrillResult(drill)
     for attempt in range(ATTEMPTS):

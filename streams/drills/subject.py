@@ -44,8 +44,7 @@ class Flow(Protocol):
     def now_ms(self) -> int:
         """The event time that the flow has reached."""
 
-    def start(self) -> None:
-        """Begins to write."""
+    def start(self) -> None: ...
 
     def finish(self) -> None:
         """Writes the last records; may be called again."""
@@ -74,21 +73,10 @@ class Subject(Protocol):
         """Options of `streams run` that it needs."""
 
     def load(self, servers: str, seed: int, begin_ms: int | None = None) -> Flow:
-        """The input.
-
-        Args:
-            servers: The broker's address.
-            seed: The seed of what is random in it.
-            begin_ms: The event time of the first record; None: the program's own choice.
-        """
+        """The input."""
 
     def complete(self, place: Place, readers: Mapping[str, Follower]) -> Callable[[], bool]:
         """A function that tells whether the readers have seen all results; called once the flow has finished."""
 
     def wrong(self, place: Place, seen: Mapping[str, Sequence[Read]]) -> list[str]:
-        """Compares results, commits and stores with what they must be; empty: all is right.
-
-        Args:
-            place: Where the application has run; it is stopped.
-            seen: What the readers have read during the drill, by topic.
-        """
+        """Compares results, commits and stores with what they must be; empty: all is right."""

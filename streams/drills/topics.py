@@ -39,7 +39,6 @@ class ScratchTopics:
             admin.create_topics([TopicSpec(name, partitions, config or {})])
 
     def delete(self, name: str) -> None:
-        """Deletes a topic."""
         with KafkaAdmin(self._client) as admin:
             admin.delete_topics([name])
 

@@ -136,13 +136,6 @@ class UsersProgram:
     ) -> UsersProgram:
         """Copies the first records of the topics that a program reads.
 
-        Args:
-            target: The program, as `streams run` takes it.
-            topology: The program.
-            config: Its settings, with its cluster.
-            most: Most records of a partition.
-            settings: Options of `streams run` that the scratch application is started with.
-
         Raises:
             ConfigError: The program reads a pattern of topics, names its sinks by a function, or has no input.
         """

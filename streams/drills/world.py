@@ -96,7 +96,6 @@ class World:
 
     @property
     def servers(self) -> str:
-        """The address for clients."""
         return self._proxy.bootstrap_servers if self._proxy is not None else self.broker.bootstrap_servers
 
     def __enter__(self) -> World:
@@ -147,7 +146,6 @@ class World:
 
     @property
     def place(self) -> Place:
-        """Where the application runs."""
         return Place(self.servers, APPLICATION_ID, self.application.base, self.folder)
 
     # What drills say and ask
@@ -185,12 +183,7 @@ class World:
         self.wait_for(grown, "results after the start", START_S)
 
     def recovers(self, after: str, since: float | None = None) -> float:
-        """Waits for new results of every task, and records the seconds that it took.
-
-        Args:
-            after: What the application recovers from.
-            since: When the fault ended, by `time.monotonic`; default: now.
-        """
+        """Waits for new results of every task, and records the seconds that it took."""
         began = time.monotonic() if since is None else since
         self.wait_for(self.grows(), f"results after {after}")
         seconds = time.monotonic() - began
@@ -232,12 +225,6 @@ class World:
 
     def refused(self, error: str, *options: str, target: str = "", environment: Mapping[str, str] | None = None) -> str:
         """Starts a driver that must end with a named error before anything is written; returns the error's text.
-
-        Args:
-            error: The name of the error.
-            options: Further options of `streams run`.
-            target: Another program.
-            environment: Further variables.
 
         Raises:
             DrillFailed: The driver ended otherwise, or wrote something.

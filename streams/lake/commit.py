@@ -54,7 +54,6 @@ class SinkCommit:
     attempt: str = ""
 
     def to_json(self, of: SinkId) -> dict[str, Any]:
-        """The commit as plain data."""
         return {
             "application": of.application_id,
             "sink": of.sink,
@@ -71,7 +70,6 @@ class SinkCommit:
         return cls(int(data["version"]), position, str(data["attempt"]))
 
     def text(self, of: SinkId) -> str:
-        """The commit as `userMetadata`."""
         return orjson.dumps({MARK: self.to_json(of)}).decode()
 
 

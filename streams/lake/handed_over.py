@@ -85,24 +85,16 @@ class HandedOver:
         return {(self.topic, number): at for number, at in enumerate(zip(self.done, texts, strict=True))}
 
     def calls(self, batch: int, end: Sequence[int], settings: Mapping[str, Any]) -> HandedOver:
-        """The note before a call."""
         return replace(
             self, batch=batch, end=end, settings=settings, done=[*self.done, *[0] * (len(end) - len(self.done))]
         )
 
     def returned(self) -> HandedOver:
-        """The note after a call."""
         return replace(self, done=self.end)
 
 
 def check_handed_over(of: SinkId, checkpoint: Checkpoint, note: HandedOver | None, log: TopicLog) -> None:
     """Refuses a checkpoint that would hand a number over again with other rows.
-
-    Args:
-        of: The sink.
-        checkpoint: Its checkpoint.
-        note: The note in Kafka; None: there is none.
-        log: The internal topic.
 
     Raises:
         LakePositionError: It would.
@@ -121,13 +113,7 @@ def check_handed_over(of: SinkId, checkpoint: Checkpoint, note: HandedOver | Non
 
 
 def write_checkpoint(files: CheckpointFiles, sink: str, note: HandedOver) -> None:
-    """Makes a new checkpoint from a note: a batch whose call has not returned runs again, with its number and its rows.
-
-    Args:
-        files: The application's checkpoint folder.
-        sink: The sink's name.
-        note: The note; the function was called.
-    """
+    """Makes a new checkpoint from a note: a batch whose call has not returned runs again, with its number and its rows."""
     returned = list(note.done) == list(note.end)
     for batch, end in ((note.batch - 1, note.done), (note.batch, note.end)):
         if batch >= 0:

@@ -58,14 +58,6 @@ def resume(
 ) -> SinkCommit:
     """The commit behind which the sink continues.
 
-    Args:
-        of: The sink.
-        table: The table, for messages.
-        found: The newest commit of the sink in the table's history; None: there is none.
-        table_id: Delta's id of the table; empty if it does not exist.
-        saved: The copy of the last commit; None: there is none.
-        log: The internal topic.
-
     Raises:
         LakePositionError: Records would be lost or written twice.
     """

@@ -61,13 +61,7 @@ def arrow_type(of: ColumnType) -> pa.DataType:
 
 
 def row_batch(records: RecordColumns, layout: RowLayout, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows of some records.
-
-    Args:
-        records: Records of the internal topic.
-        layout: The sink's columns.
-        schema: That of `arrow_schema`.
-    """
+    """The rows of some records."""
     values = records.values.to_pylist()
     rows = [_row(key, value, layout) for key, value in zip(records.keys.to_pylist(), values, strict=True)]
     columns: list[Any] = []

@@ -33,7 +33,6 @@ class Capture:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Replaces standard error."""
         _flush()
         reading, writing = os.pipe()
         os.dup2(writing, _STDERR)

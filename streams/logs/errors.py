@@ -21,12 +21,7 @@ _NODE = re.compile(r" in node '(?P<node>[^']+)' of task (?P<task>\S+):")
 
 
 def error_fields(error: BaseException, *, stack: bool = False) -> dict[str, Any]:
-    """The fields of an error: `type`, `message`, `kind`, those of `PLACE` that it has, and `key`, shortened.
-
-    Args:
-        error: The error. One that has come from a worker through Spark is a text there, whose type and place are read from it.
-        stack: Whether to add the stack trace.
-    """
+    """The fields of an error: `type`, `message`, `kind`, those of `PLACE` that it has, and `key`, shortened."""
     text = mask(str(error))
     fields: dict[str, Any] = {"type": type(error).__name__, "message": text}
     if isinstance(error, StreamsError):

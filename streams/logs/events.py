@@ -49,7 +49,6 @@ class Event:
 
     @property
     def name(self) -> str:
-        """The name of its kind."""
         return self.kind.name
 
 
@@ -82,15 +81,7 @@ class Events:
     def emit(
         self, kind: EventKind, message: str, sub_topology: str | None = None, task: int | None = None, **fields: Any
     ) -> None:
-        """Logs, shows and hands on an event; thread-safe.
-
-        Args:
-            kind: What has happened.
-            message: The event in one sentence, for people.
-            sub_topology: The sub-topology that it happened in.
-            task: The task that it happened in.
-            fields: The fields of `kind`.
-        """
+        """Logs, shows and hands on an event; thread-safe."""
         shown = {name: mask(value) if isinstance(value, str) else value for name, value in fields.items()}
         now_ms = int(self._clock() * 1000)
         event = Event(kind, now_ms, self._application, mask(message), sub_topology, task, shown)

@@ -29,13 +29,7 @@ OURS = b'{"time":'
 
 
 def as_json(line: bytes, level: int, context: Mapping[str, Any]) -> bytes | None:
-    """A line as JSON, with its line break; None: it is empty, or below the level.
-
-    Args:
-        line: The line without its line break.
-        level: The level, as `logging` counts.
-        context: What is known of the process that has written it.
-    """
+    """A line as JSON, with its line break; None: it is empty, or below the level."""
     if not line.strip():
         return None
     known = _json_of(line)

@@ -45,12 +45,7 @@ def utc(seconds: float) -> str:
 
 
 def line_of(fields: Mapping[str, Any], longest: int | None = None) -> bytes:
-    """A line of JSON; values that JSON does not know become text.
-
-    Args:
-        fields: What the line says.
-        longest: The most bytes; a longer line loses the ends of its longest texts. None: no limit.
-    """
+    """A line of JSON; values that JSON does not know become text."""
     fields = {name: _masked(value) for name, value in fields.items()}
     line = orjson.dumps(fields, default=_as_text, option=_OPTIONS)
     if longest is None or len(line) <= longest:
@@ -119,7 +114,6 @@ class LineWriter:
         self._longest = longest
 
     def fields(self, fields: Mapping[str, Any]) -> None:
-        """Writes a line of JSON."""
         self.raw(line_of(fields, self._longest))
 
     def raw(self, line: bytes) -> None:

@@ -68,12 +68,7 @@ def is_json() -> bool:
 
 
 def set_up_command(settings: LogSettings, application: str | None = None) -> None:
-    """Sets up standard error of a command, until the process ends.
-
-    Args:
-        settings: Form and level.
-        application: The application id, as far as it is known.
-    """
+    """Sets up standard error of a command, until the process ends."""
     if settings.json:
         _set_up_json(settings, None, application=application)
     else:
@@ -81,12 +76,7 @@ def set_up_command(settings: LogSettings, application: str | None = None) -> Non
 
 
 def set_up_program(settings: LogSettings, application: str) -> None:
-    """Sets up standard error of a user's program, until the process ends: its last line may be an exception that nobody has caught.
-
-    Args:
-        settings: Form and level. As text without a level, nothing changes: `logging` belongs to the program.
-        application: The application id.
-    """
+    """Sets up standard error of a user's program until the process ends: its last line may be an uncaught exception."""
     if settings.json:
         _set_up_json(settings, None, application=application)
     elif settings.level is not None:
@@ -94,13 +84,7 @@ def set_up_program(settings: LogSettings, application: str) -> None:
 
 
 def set_up_worker(settings: LogSettings, application: str | None, sub_topology: str | None) -> None:
-    """Sets up standard error of one of Spark's Python processes, for as long as the process lives.
-
-    Args:
-        settings: Form and level. As text without a level, nothing changes.
-        application: The application that it works for.
-        sub_topology: The sub-topology that it works for now.
-    """
+    """Sets up standard error of one of Spark's Python processes, for as long as the process lives."""
     if settings.json:
         _set_up_json(settings, LONGEST, application=application, sub_topology=sub_topology)
     elif settings.level is not None:

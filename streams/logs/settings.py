@@ -37,7 +37,6 @@ class LogSettings:
 
     @property
     def json(self) -> bool:
-        """Whether lines are JSON."""
         return self.form is LogFormat.JSON
 
     @property

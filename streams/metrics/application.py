@@ -161,7 +161,6 @@ class SubTopologyMetrics:
 
     @property
     def changelog_records(self) -> int:
-        """Records written to changelogs."""
         return sum(task.changelog_records for task in self.tasks.values())
 
     @property
@@ -182,7 +181,6 @@ class SubTopologyMetrics:
 
     @property
     def operators(self) -> dict[str, NodeMetrics]:
-        """The counters by operator."""
         return node_metrics(self.counters)
 
     @property

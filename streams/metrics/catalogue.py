@@ -54,7 +54,6 @@ class Metric:
 
     @property
     def served_name(self) -> str:
-        """The name in Prometheus' text."""
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
     def series(self, app: ApplicationMetrics) -> Iterator[Sample]:

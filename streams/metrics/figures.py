@@ -61,7 +61,6 @@ class RestoreFigures:
     seconds: float = 0.0
 
     def plus(self, other: RestoreFigures) -> RestoreFigures:
-        """Both restores together."""
         return RestoreFigures(
             self.records + other.records,
             self.rows + other.rows,

@@ -23,7 +23,6 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """The number of durations."""
         return sum(self.counts)
 
     def with_one(self, seconds: float) -> Histogram:
@@ -33,7 +32,6 @@ class Histogram:
         return Histogram(counts, self.sum_s + seconds)
 
     def plus(self, other: Histogram) -> Histogram:
-        """Both histograms together."""
         return Histogram(tuple(map(sum, zip(self.counts, other.counts, strict=True))), self.sum_s + other.sum_s)
 
     def cumulative(self) -> list[tuple[float, int]]:

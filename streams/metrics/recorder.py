@@ -109,12 +109,7 @@ class MetricsRecorder:
             self._obstacles.pop(f"first {sub}", None)
 
     def obstacle(self, name: str, why: str | None) -> None:
-        """Notes what keeps the application from working, or, without a reason, that it is gone.
-
-        Args:
-            name: Identifies the obstacle.
-            why: A sentence.
-        """
+        """Notes what keeps the application from working, or, without a reason, that it is gone."""
         with self._lock:
             if why is None:
                 self._obstacles.pop(name, None)

@@ -63,12 +63,10 @@ class RestoreReporter:
         self._sent_at = 0.0
 
     def on_start(self, store: str, task: int, offsets: int) -> None:
-        """See `RestoreListener`."""
         self._known[store] = StoreRestore(offsets, offsets)
         self._send(store, task)
 
     def on_batch(self, store: str, task: int, records: int, bytes_: int, remaining: int) -> None:
-        """See `RestoreListener`."""
         known = self._known[store]
         self._known[store] = StoreRestore(known.offsets, remaining, known.records + records)
         if remaining == 0 or self._clock() - self._sent_at >= INTERVAL_S:

@@ -16,27 +16,22 @@ _OWN_METRICS = ("dead_letters", "call_ms")
 
 
 def ready(app: ApplicationMetrics) -> Values:
-    """Whether it processes records."""
     yield (), float(app.readiness.ready)
 
 
 def start_time(app: ApplicationMetrics) -> Values:
-    """When its counters began."""
     yield (), app.started_ms / 1000
 
 
 def task_counts(app: ApplicationMetrics) -> Values:
-    """The number of tasks."""
     return _by_sub(app, lambda sub: sub.task_count)
 
 
 def query_starts(app: ApplicationMetrics) -> Values:
-    """The starts of queries."""
     return _by_sub(app, lambda sub: sub.starts)
 
 
 def micro_batches(app: ApplicationMetrics) -> Values:
-    """Finished micro-batches."""
     return _by_sub(app, lambda sub: sub.micro_batches)
 
 
@@ -51,7 +46,6 @@ def running(app: ApplicationMetrics) -> Values:
 
 
 def task(field: str) -> Read:
-    """A field of each task."""
     return lambda app: (((sub, number), getattr(one, field)) for sub, number, one in _tasks(app))
 
 
@@ -70,7 +64,6 @@ def task_event_time_lags(app: ApplicationMetrics) -> Values:
 
 
 def lags(app: ApplicationMetrics) -> Values:
-    """Offsets left to read."""
     for name, sub in app.sub_topologies.items():
         for (topic, partition), one in sorted(sub.partitions.items()):
             if one.lag is not None:
@@ -86,7 +79,6 @@ def event_time_lags(app: ApplicationMetrics) -> Values:
 
 
 def operator(field: str) -> Read:
-    """A field of each operator."""
     return lambda app: (((sub, node), getattr(one, field)) for sub, node, one in _operators(app))
 
 
@@ -103,13 +95,11 @@ def one_by_one(app: ApplicationMetrics) -> Values:
 
 
 def operator_events(app: ApplicationMetrics) -> Values:
-    """Further counts of operators."""
     for sub, node, one in _operators(app):
         yield from _named((sub, node), ((what, n) for what, n in one.other.items() if what not in _OWN_METRICS))
 
 
 def call_seconds(app: ApplicationMetrics) -> Values:
-    """The total duration of calls."""
     for sub, node, one in _operators(app):
         if "call_ms" in one.other:
             yield (sub, node), one.other["call_ms"] / 1000
@@ -131,7 +121,6 @@ def dead_letters(app: ApplicationMetrics) -> Values:
 
 
 def state(field: str) -> Read:
-    """A field of each store's size."""
     return lambda app: (
         ((sub, number, store), getattr(size, field))
         for sub, number, one in _tasks(app)
@@ -141,7 +130,6 @@ def state(field: str) -> Read:
 
 
 def state_on_disk(app: ApplicationMetrics) -> Values:
-    """The files of each task."""
     for sub, number, one in _tasks(app):
         if one.state is not None:
             yield (sub, number), one.state.disk_bytes

@@ -180,11 +180,6 @@ def check_serving(config: StreamsConfig) -> None:
 def serving(config: StreamsConfig, recorder: MetricsRecorder, say: Callable[[str], None]) -> Iterator[None]:
     """Serves the figures within the block.
 
-    Args:
-        config: The settings.
-        recorder: The figures.
-        say: Shows a message to the user.
-
     Raises:
         ConfigError: The address is taken, or OpenTelemetry is not installed.
     """

@@ -69,7 +69,6 @@ class QueryJob:
         return sorted(named | ({self.settings.dead_letter_topic} if self.settings.dead_letter_topic else set()))
 
     def identity(self, task: int, query_id: str) -> TaskIdentity:
-        """The identity of `task`."""
         return TaskIdentity(
             self.settings.application_id, self.sub.name, task, self.tasks, query_id, self.sub.topology_hash
         )

@@ -64,13 +64,7 @@ MOST_UNEVEN = 1.1
 
 
 def together(planned: Sequence[PlannedPartition], readers: int | None = None) -> list[tuple[PlannedPartition, ...]]:
-    """Groups partitions so that each group is worth a reader of its own; a large range is a group by itself.
-
-    Args:
-        planned: All partitions of a micro-batch.
-        readers: How many readers work at once, where that is known: more groups are dealt out among so many, because each
-            reader costs Spark a task. Topics often come one after the other, so the groups of each end up with all readers.
-    """
+    """Groups partitions so that each group is worth a reader of its own; a large range is a group by itself."""
     groups: list[tuple[PlannedPartition, ...]] = []
     records = 0
     for one in planned:

@@ -21,11 +21,7 @@ SAY_EVERY_S = 10.0
 
 
 def restored(report: RestoreReport | None) -> Mapping[str, Any] | None:
-    """What a step had to read before its local stores were at the marker; None: nothing.
-
-    Args:
-        report: The restore of the step.
-    """
+    """What a step had to read before its local stores were at the marker; None: nothing."""
     if report is None or not (report.copy or report.stores):
         return None
     anew = any(store.action is Action.FROM_START for store in report.stores)
@@ -49,12 +45,7 @@ class Placement:
         self._said: dict[tuple[str, int], float] = {}
 
     def moved(self, sub: str, report: Mapping[str, Any]) -> bool:
-        """Takes in the report of a step; returns whether its task has moved since its last step.
-
-        Args:
-            sub: The sub-topology.
-            report: The report. Queries without state (lake sinks, sources outside Kafka) name no host.
-        """
+        """Takes in the report of a step; returns whether its task has moved since its last step."""
         if "host" not in report:
             return False
         key, host = (sub, report["task"]), str(report["host"])

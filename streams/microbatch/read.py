@@ -22,11 +22,6 @@ def read_range(job: QueryJob, planned: PlannedRange, pieces: Iterable[RecordColu
     The last row has no payload: it carries the head's counters and event time (and the partition time, where an extractor needs
     it) to the task that reports this partition's progress, which therefore runs even without records. Rows without payload also
     go to the tasks that must be called because another attempt may have had rows for them (`ReaderPipeline.touched`).
-
-    Args:
-        job: The query.
-        planned: The range.
-        pieces: Its records.
     """
     offsets = planned.offsets
     head = ReaderPipeline(job.sub, job.tasks, job.settings)

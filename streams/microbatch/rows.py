@@ -4,7 +4,6 @@ A row carries records for one task (`payload`), or facts about the range that it
 range, so that a task can distinguish a repeated micro-batch from a new one.
 """
 
-# ruff: noqa: D102 - members of protocols are described in `TaskRow`
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -116,7 +115,6 @@ class TaskInput:
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> TaskInput:
-        """Reads all rows, in any order."""
         found = cls()
         for row in rows:
             found.batch = row.batch

@@ -47,15 +47,6 @@ def run_step(
 ) -> tuple[StepResult, TaskInput]:
     """Runs the step.
 
-    Args:
-        job: The query.
-        step: The commit step of the task, which may already be fencing while the rows are decoded.
-        batch: The micro-batch.
-        rows: The task's rows of the micro-batch.
-        copy: The marker in Spark's GroupState; None before the first step.
-        global_stores: Provides the global tables that the sub-topology reads.
-        topics: What Kafka knows of the output topics; None = all of them accept everything.
-
     Raises:
         StreamsError: The attempt is over.
     """

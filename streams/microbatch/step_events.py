@@ -15,25 +15,12 @@ from streams.logs.kinds import ATTEMPT_FAILED, FENCED, RESTORED, RETRIED, EventK
 
 
 def step_events(attempt: int, batch_id: int, restored: RestoreReport | None) -> list[Mapping[str, Any]]:
-    """The events of a step that has reached its end; most steps have none.
-
-    Args:
-        attempt: Spark's number of the attempt, from 0.
-        batch_id: The micro-batch.
-        restored: What the step has restored; None: it did not open its stores.
-    """
+    """The events of a step that has reached its end; most steps have none."""
     return [*_restored(restored), *_retried(attempt, batch_id)]
 
 
 def log_failed_attempt(identity: TaskIdentity, attempt: int, batch_id: int, error: Exception) -> None:
-    """Logs that an attempt has failed: it has no report, and Spark tells its reason only if the last attempt fails, too.
-
-    Args:
-        identity: The task.
-        attempt: Spark's number of the attempt, from 0.
-        batch_id: The micro-batch.
-        error: Its error.
-    """
+    """Logs that an attempt has failed: it has no report, and Spark tells its reason only if the last attempt fails, too."""
     fenced = isinstance(error, FencedError)
     ids = {"transactional_id": identity.transactional_id} if fenced else {}
     Events(identity.application_id).emit(

@@ -148,7 +148,6 @@ class HeldRows(Mapping[int, HeldRecord]):
         return int(np.count_nonzero(self._numbers >= 0))
 
     def take(self, rows: npt.NDArray[np.int64]) -> HeldRows:
-        """Those of some rows."""
         return HeldRows(self._make, self._numbers[rows])
 
 
@@ -197,20 +196,16 @@ class ColumnarBatch:
         return {row: held[old] for row, old in enumerate(rows.tolist()) if old in held} if held else {}
 
     def with_values(self, values: Sequence[Any]) -> ColumnarBatch:
-        """The same records with other values."""
         return replace(self, values=values)
 
     def headers_of(self, row: int) -> Headers:
-        """Decoded headers of one record."""
         return () if self.headers is None else tuple(decode_headers(self.headers[row]))
 
     def records(self) -> Iterator[Record]:
-        """All records."""
         headers = repeat(()) if self.headers is None else map(self.headers_of, range(len(self)))
         return map(Record, self.keys, self.values, self.timestamps.tolist(), headers)
 
     def record(self, row: int) -> Record:
-        """One of the records."""
         return Record(self.keys[row], self.values[row], int(self.timestamps[row]), self.headers_of(row))
 
 
@@ -269,9 +264,6 @@ class BatchProcessor(Protocol):
         of `ColumnarBatch.order`. A call that raises must have had no effect: the records are then processed one by one, so
         that the one at fault is found, and meets its policy. So look up and compute first, then write to stores, and
         forward last (`OperatorContext.forward_batch`).
-
-        Args:
-            batches: One for each node of the group, in the order of the nodes; some may be empty.
         """
 
 

@@ -18,37 +18,19 @@ NODE_HEADER = "__streams.dropped.node"
 
 
 def dropped_record(record: Record, reason: str, node: str) -> Record:
-    """The original record (for a table's update, with the new value), with two more headers.
-
-    Args:
-        record: The dropped record.
-        reason: The reason: `late`, `null_key`, `null_value`, `duplicate`, `not_latest`, ...
-        node: The node that dropped it.
-    """
+    """The original record (for a table's update, with the new value), with two more headers."""
     value = record.value.new if isinstance(record.value, Change) else record.value
     headers = (*record.headers, (REASON_HEADER, reason.encode()), (NODE_HEADER, node.encode()))
     return Record(record.key, value, record.timestamp, headers)
 
 
 def drop_rows(ctx: OperatorContext, batch: ColumnarBatch, reasons: Mapping[str, npt.NDArray[np.bool_]]) -> None:
-    """Drop some records of a batch, in their order.
-
-    Args:
-        ctx: The context of the operator that drops them.
-        batch: The records.
-        reasons: Reason -> the records that are dropped for it, as masks without common rows.
-    """
+    """Drop some records of a batch, in their order."""
     drop_each(ctx, batch, {reason: np.flatnonzero(mask) for reason, mask in reasons.items()})
 
 
 def drop_each(ctx: OperatorContext, batch: ColumnarBatch, reasons: Mapping[str, npt.NDArray[np.int64]]) -> None:
-    """The same for rows that may be dropped several times, such as a record that is late for several windows.
-
-    Args:
-        ctx: See `drop_rows`, as for the others.
-        batch: The records.
-        reasons: Reason -> the rows that are dropped for it.
-    """
+    """The same for rows that may be dropped several times, such as a record that is late for several windows."""
     dropped = sorted((row, reason) for reason, rows in reasons.items() for row in rows.tolist())
     for reason, same in groupby(dropped, key=itemgetter(1)):
         ctx.drop_batch(batch.take(np.array([row for row, _ in same])), reason)

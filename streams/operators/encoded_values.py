@@ -30,8 +30,7 @@ class ValueColumn(Sequence[Any], ABC):
     """A sequence of values some of which can be taken without looking at them."""
 
     @abstractmethod
-    def take(self, rows: Int64s) -> Sequence[Any]:
-        """The values of some rows."""
+    def take(self, rows: Int64s) -> Sequence[Any]: ...
 
     def joined(self, parts: Sequence[Any]) -> Sequence[Any]:
         """The values of several columns of this class, one after the other."""
@@ -98,7 +97,6 @@ class EncodedValues(WrittenValues, ValueColumn):
         return iter(self.at(range(len(self))))
 
     def at(self, rows: Sequence[int]) -> list[Any]:
-        """The values of some rows."""
         objects = self._objects
         new = list(dict.fromkeys(row for row in rows if objects[row] is _ENCODED))
         if new:
@@ -155,7 +153,6 @@ class EncodedValues(WrittenValues, ValueColumn):
 
     @property
     def nulls(self) -> npt.NDArray[np.bool_]:
-        """Which values are None."""
         nulls: npt.NDArray[np.bool_] = self._cells.is_null().to_numpy(zero_copy_only=False)
         for row in np.flatnonzero(self._decoded).tolist():
             nulls[row] = self._objects[row] is None
@@ -198,25 +195,18 @@ def join_values(parts: Sequence[Sequence[Any]]) -> Sequence[Any]:
 
 
 def null_values(values: Sequence[Any]) -> npt.NDArray[np.bool_]:
-    """Which values are None."""
     if isinstance(values, EncodedValues):
         return values.nulls
     return np.fromiter((value is None for value in values), np.bool_, len(values))
 
 
 def values_at(values: Sequence[Any], rows: Int64s) -> list[Any]:
-    """The values of some rows."""
     at = rows.tolist()
     return values.at(at) if isinstance(values, EncodedValues) else [values[row] for row in at]
 
 
 def each_value(values: Sequence[Any], rows: Int64s) -> Iterator[Any]:
-    """The values of some rows, one after the other; what was bytes is read now, and not kept.
-
-    Args:
-        values: The values.
-        rows: The rows, rising; a row that comes several times has the same object each time.
-    """
+    """The values of some rows, one after the other; what was bytes is read now, and not kept."""
     each = values.each() if isinstance(values, EncodedValues) else iter(values)
     counts = np.bincount(rows, minlength=len(values))
     return each if (counts == 1).all() else chain.from_iterable(map(repeat, each, counts.tolist()))

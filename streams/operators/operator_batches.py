@@ -30,24 +30,13 @@ class OperatorBatches:
         (self._operator,) = operators
 
     def process_batches(self, batches: Sequence[ColumnarBatch]) -> None:
-        """See `BatchProcessor`."""
         self._operator.process_together(batches[0])
 
 
 def call_each(
     ctx: OperatorContext, batch: ColumnarBatch, function: Callable[..., Any], *columns: Iterable[Any]
 ) -> tuple[ColumnarBatch, list[Any]]:
-    """Calls a user's function once for each record, also where others fail.
-
-    Args:
-        ctx: The context of the operator, under whose policy records fail.
-        batch: The records.
-        function: `(key, value) -> result`, or with other arguments.
-        *columns: Each record's arguments; default: its key and value.
-
-    Returns:
-        The records for which the function has not failed, and its results.
-    """
+    """Calls a user's function once for each record, also where others fail."""
     results: list[Any] = []
     failed: list[int] = []
     rows = zip(*(columns or (batch.keys, batch.values)), strict=False)

@@ -85,12 +85,7 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
         """A context within which the record is current again: its metadata, its errors, its place in the order."""
 
     def attempt(self, action: Callable[[], None], held: HeldRecord | None = None) -> None:
-        """Run one part of the work under the processing policy, so that its failure does not affect the others.
-
-        Args:
-            action: The work.
-            held: The record named by errors and dead letters, if that is not the current one.
-        """
+        """Run one part of the work under the processing policy, so that its failure does not affect the others."""
 
     def expire(self, store: str, stream_time: int) -> None:
         """Pass stream time to a windowed store: rows older than its retention before that time can never matter again.

@@ -35,12 +35,6 @@ def emit_pending(
     """Remove the pending updates and emit them, in order of time.
 
     Each is guarded separately, so that a failure does not affect the others.
-
-    Args:
-        ctx: The operator's context.
-        store: The store of the rows.
-        pending: The pending updates; empty afterwards.
-        emit: Writes a row and forwards its update.
     """
     for key, headers, row in drain_pending(store, pending):
         ctx.attempt(partial(emit, key, headers, row), result_of(row, headers))
@@ -95,13 +89,6 @@ def emit_together(
     """Remove a store's pending updates and emit them as columns, in the same order.
 
     They stay pending if one of them cannot be written, to be emitted one by one (`emit_pending`), so that only that one is lost.
-
-    Args:
-        ctx: The operator's context.
-        store: The store of the rows.
-        viewed: The table's values of stored values.
-        send_old: Whether updates have the old value.
-        keys_of: The results' keys for the keys and starts of rows.
     """
     updates = sorted(store.pending.values(), key=lambda one: one[2].timestamp)
     rows = [row for _, _, row in updates]

@@ -30,12 +30,10 @@ class ProcessorContext(Protocol[KOut, VOut]):
     """
 
     @property
-    def node(self) -> str:
-        """Name of the node."""
+    def node(self) -> str: ...
 
     @property
-    def application_id(self) -> str:
-        """Name of the application."""
+    def application_id(self) -> str: ...
 
     @property
     def task_id(self) -> str:
@@ -65,17 +63,14 @@ class ProcessorContext(Protocol[KOut, VOut]):
     def state(self) -> dict[str, Any]:
         """This node's small state: a dictionary of JSON values that survives restarts and never expires."""
 
-    def current_stream_time_ms(self) -> int:
-        """The same as `stream_time`."""
+    def current_stream_time_ms(self) -> int: ...
 
-    def current_system_time_ms(self) -> int:
-        """The same as `now_ms`."""
+    def current_system_time_ms(self) -> int: ...
 
     def store(self, name: str) -> Any:
         """The state store `name`: a `KeyValueStore`, `WindowStore`, `SessionStore` ... of the kind declared with `Stores`."""
 
-    def get_state_store(self, name: str) -> Any:
-        """The same as `store`."""
+    def get_state_store(self, name: str) -> Any: ...
 
     def forward(self, record: Record[KOut, VOut], child: str | None = None) -> None:
         """Pass a record to all children in the order they were added, depth first, or only to the named one."""
@@ -86,13 +81,7 @@ class ProcessorContext(Protocol[KOut, VOut]):
     def schedule(
         self, interval: Duration, kind: PunctuationType | str, callback: Callable[[int], object]
     ) -> Cancellable:
-        """Call `callback(time)` at each interval of stream time or of the wall clock; only `init` may schedule.
-
-        Args:
-            interval: A `timedelta` or milliseconds.
-            kind: `PunctuationType.STREAM_TIME` or `PunctuationType.WALL_CLOCK_TIME`, or its name as text.
-            callback: The function to call, with the time in milliseconds.
-        """
+        """Call `callback(time)` at each interval of stream time or of the wall clock; only `init` may schedule."""
 
 
 ContextT = TypeVar("ContextT", bound=ProcessorContext[Any, Any], default=Any)
@@ -116,13 +105,6 @@ class BaseProcessor(ABC, Generic[KIn, VIn, ContextT]):
 
         The call comes just before `flush`, after all records from above. An operator that has no stream time and holds nothing back
         need not do anything; one that holds records back by time should override it.
-
-        Args:
-            elapsed_ms: How much wall-clock time has passed, milliseconds.
-            limit: Where stream time must stop, ms: records held back by operators above may still come with that time.
-
-        Returns:
-            The limit for the operators below: at most `limit`, and no later than any record still held back here.
         """
         return limit
 
@@ -177,22 +159,17 @@ class OuterProcessor(BaseProcessor[KIn, VIn, ContextT]):
         self.inner = inner
 
     def init(self, ctx: ContextT) -> None:
-        """See `Processor`."""
         super().init(ctx)
         self.inner.init(ctx)
 
     def process(self, record: Record[KIn, VIn]) -> None:
-        """See `Processor`."""
         self.inner.process(record)
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
-        """See `Processor`."""
         return self.inner.advance(elapsed_ms, limit)
 
     def flush(self) -> None:
-        """See `Processor`."""
         self.inner.flush()
 
     def close(self) -> None:
-        """See `Processor`."""
         self.inner.close()

@@ -44,7 +44,6 @@ class WindowedKeys(KeyColumn):
 
     @property
     def objects(self) -> list[Any]:  # type: ignore[override]
-        """The windowed keys."""
         if self._objects is None:
             bounds = zip(self._inner, self._starts.tolist(), self._ends.tolist(), strict=True)
             self._objects = [Windowed(key, Window(start, end)) for key, start, end in bounds]
@@ -52,7 +51,6 @@ class WindowedKeys(KeyColumn):
 
     @property
     def ends(self) -> Int64s:
-        """The ends of the windows, ms."""
         return self._ends
 
     def take(self, rows: Any) -> WindowedKeys:
@@ -60,7 +58,6 @@ class WindowedKeys(KeyColumn):
         return WindowedKeys(self._inner.take(rows), self._starts[rows], self._ends[rows])
 
     def column(self, serde: Serde, topic: str) -> pa.BinaryArray:
-        """The bytes of each row's key."""
         base = self.base_column(serde, topic)
         if base is None:
             return super().column(serde, topic)
@@ -94,7 +91,6 @@ class JsonValues(WrittenValues):
 
     @property
     def objects(self) -> list[Any]:
-        """The values, made once."""
         if self._objects is None:
             self._objects = self._make()
         return self._objects
@@ -127,13 +123,11 @@ class Changes(ValueColumn):
 
     @classmethod
     def of(cls, changes: Sequence[Any]) -> Changes:
-        """The same updates."""
         if isinstance(changes, Changes):
             return changes
         return cls([one.new for one in changes], [one.old for one in changes])
 
     def take(self, rows: Int64s) -> Changes:
-        """The updates of some rows."""
         return Changes(take_values(self.new, rows), None if self.old is None else take_values(self.old, rows))
 
     def joined(self, parts: Sequence[Changes]) -> Changes:

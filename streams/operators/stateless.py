@@ -53,11 +53,9 @@ class PassThrough(Operator):
     """Forwards every record of every parent unchanged."""
 
     def process(self, record: Record) -> None:
-        """Forward the record."""
         self.ctx.forward(record)
 
     def process_together(self, batch: ColumnarBatch) -> None:
-        """Forward the records."""
         self.ctx.forward_batch(batch)
 
 
@@ -75,7 +73,6 @@ class Peek(Operator):
         self.fn = fn
 
     def process(self, record: Record) -> None:
-        """Call, then forward."""
         self.fn(record.key, record.value)
         self.ctx.forward(record)
 
@@ -101,12 +98,10 @@ class Filter(Operator):
         self.negate = negate
 
     def process(self, record: Record) -> None:
-        """Forward or leave out."""
         if self._passes(record.key, record.value):
             self.ctx.forward(record)
 
     def process_together(self, batch: ColumnarBatch) -> None:
-        """Forward those that pass."""
         records, passes = call_each(self.ctx, batch, self._passes)
         self.ctx.forward_batch(records if all(passes) else records.take(np.flatnonzero(passes)))
 
@@ -133,7 +128,6 @@ class Map(Operator):
         self.ctx.forward(Record(key, value, record.timestamp, record.headers))
 
     def process_together(self, batch: ColumnarBatch) -> None:
-        """Forward the results."""
         records, pairs = call_each(self.ctx, batch, self._mapped)
         keys = KeyColumn.of([key for key, _ in pairs])
         self.ctx.forward_batch(replace(records, keys=keys, values=[value for _, value in pairs]))
@@ -158,7 +152,6 @@ class SelectKey(Operator):
         self.ctx.forward(record.with_key(self.fn(record.key, record.value)))
 
     def process_together(self, batch: ColumnarBatch) -> None:
-        """Forward the results."""
         records, keys = call_each(self.ctx, batch, self.fn)
         self.ctx.forward_batch(replace(records, keys=KeyColumn.of(keys)))
 
@@ -181,7 +174,6 @@ class MapValues(Operator):
         self.ctx.forward(record.with_value(self.fn(record.key, record.value)))
 
     def process_together(self, batch: ColumnarBatch) -> None:
-        """Forward the results."""
         records, values = call_each(self.ctx, batch, self.fn)
         self.ctx.forward_batch(records.with_values(values))
 
@@ -243,13 +235,11 @@ class Branch(Operator):
         self.branches = tuple(zip(predicates, children, strict=True))
 
     def process(self, record: Record) -> None:
-        """Forward to the first match."""
         child = self._first_match(record.key, record.value)
         if child is not None:
             self.ctx.forward(record, child)
 
     def process_together(self, batch: ColumnarBatch) -> None:
-        """Forward to the first matches."""
         records, chosen = call_each(self.ctx, batch, self._first_match)
         for _, child in self.branches:
             rows = [row for row, one in enumerate(chosen) if one == child]
@@ -284,7 +274,6 @@ class ToRows(Operator):
         self.ctx.forward(Record(key, row, record.timestamp))
 
     def process_together(self, batch: ColumnarBatch) -> None:
-        """Forward the rows."""
         times = iter(batch.timestamps.tolist())
 
         def row(key: Any, value: Any) -> tuple[Any, Any]:

@@ -55,12 +55,7 @@ class StreamTime:
         return time
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
-        """Stream time after an idle period, ms.
-
-        Args:
-            elapsed_ms: How much wall-clock time has passed, ms.
-            limit: See `Processor.advance`.
-        """
+        """Stream time after an idle period, ms."""
         time = idle_from(self._state, self.now)
         return time if time == NO_TIME else self.observe(min(time + elapsed_ms, limit))
 
@@ -80,14 +75,7 @@ class SharedStreamTime(StreamTime):
         self._sides = sides
 
     def common_limit(self, limit: int) -> int | None:
-        """Lets the last of the sides advance stream time, when the records from above all sides have come.
-
-        Args:
-            limit: The limit of the calling side, see `Processor.advance`.
-
-        Returns:
-            The least limit of all sides for the last side that calls; None for the others, and while there is no time to move on.
-        """
+        """Lets the last of the sides advance stream time, when the records from above all sides have come."""
         limits: list[int] = [*self._state.pop(_ASKED, []), limit]
         if len(limits) < self._sides:
             self._state[_ASKED] = limits

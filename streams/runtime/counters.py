@@ -19,6 +19,5 @@ class Counters(dict[str, int]):
     """Name -> count; a name without counts is absent."""
 
     def add(self, name: str, count: int = 1) -> None:
-        """Add to a counter."""
         if count:
             self[name] = self.get(name, 0) + count

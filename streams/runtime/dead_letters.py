@@ -32,14 +32,7 @@ class DeadLetter(NamedTuple):
 
 
 def error_headers(stage: str, place: tuple[str | None, int, int], timestamp: int, error: BaseException) -> Headers:
-    """The headers that a dead letter has in addition to its own (KIP-1034, and `timestamp`, `stage`).
-
-    Args:
-        stage: The stage in which the record failed.
-        place: Topic, partition and offset of the source record; None if there is none.
-        timestamp: The record's own timestamp, ms.
-        error: The error.
-    """
+    """The headers that a dead letter has in addition to its own (KIP-1034, and `timestamp`, `stage`)."""
     fields = {
         "exception": type(error).__qualname__,
         "message": str(error),
@@ -92,7 +85,6 @@ class _Cutter:
             self._own = ()
 
     def _shorter(self, what: str, data: bytes | None, least: int = 0, end: bool = False) -> bytes | None:
-        """As much of the data as fits."""
         excess = self._excess
         if excess <= 0 or not data or len(data) <= least:
             return data

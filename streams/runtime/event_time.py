@@ -55,7 +55,6 @@ def checked(timestamp: object) -> int:
 
 
 def in_words(timestamp: int) -> str:
-    """A time as text, to the second."""
     try:
         return f"{_EPOCH + timedelta(milliseconds=timestamp):%Y-%m-%d %H:%M:%S} UTC"
     except OverflowError:

@@ -25,15 +25,13 @@ class Receiver(Protocol):
 
     name: str
 
-    def receive(self, record: Record) -> None:
-        """Handle the record."""
+    def receive(self, record: Record) -> None: ...
 
 
 class BatchReceiver(Receiver, Protocol):
     """A receiver of a step's records together: a node or a sink of a task."""
 
-    def receive_batch(self, batch: ColumnarBatch) -> None:
-        """Handle the records."""
+    def receive_batch(self, batch: ColumnarBatch) -> None: ...
 
 
 class NodeContext:
@@ -60,12 +58,7 @@ class NodeContext:
         guard(error, self.node, self._run)
 
     def connect_batches(self, children: Mapping[str, BatchReceiver], alternating: bool) -> None:
-        """Set the children once more, as receivers of whole batches.
-
-        Args:
-            children: The children.
-            alternating: Whether each record goes to all children before the next record follows.
-        """
+        """Set the children once more, as receivers of whole batches."""
         self._batch_receivers = dict(children)
         self._alternating = alternating
 
@@ -77,78 +70,62 @@ class NodeContext:
 
     @property
     def application_id(self) -> str:
-        """See `ProcessorContext`."""
         return self._run.settings.application_id
 
     @property
     def task_id(self) -> str:
-        """See `ProcessorContext`."""
         return self._run.task_id
 
     @property
     def mode(self) -> Mode:
-        """See `OperatorContext`."""
         return self._run.settings.mode
 
     @property
     def emit_interval_ms(self) -> int:
-        """See `OperatorContext`."""
         return self._run.settings.emit_interval_ms
 
     @property
     def stream_time(self) -> int:
-        """See `ProcessorContext`."""
         return self._run.stream_time
 
     @property
     def now_ms(self) -> int:
-        """See `ProcessorContext`."""
         return self._run.now_ms
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """See `ProcessorContext`."""
         return self._run.metadata()
 
     @property
     def topic(self) -> str | None:
-        """See `ProcessorContext`."""
         return None if self._run.cursor is None else self._run.cursor[0].topic
 
     @property
     def headers(self) -> Headers:
-        """See `ProcessorContext`."""
         return () if self._run.cursor is None else self._run.cursor[0].headers_of(self._run.cursor[1])
 
     @property
     def private_rows(self) -> bool:
-        """See `OperatorContext`."""
         return self._run.private_rows
 
     @property
     def flushing(self) -> bool:
-        """See `OperatorContext`."""
         return self._run.flushing
 
     @property
     def state(self) -> dict[str, Any]:
-        """See `ProcessorContext`."""
         return self._run.state("nodes", self.node)
 
     def current_stream_time_ms(self) -> int:
-        """See `ProcessorContext`."""
         return self._run.stream_time
 
     def current_system_time_ms(self) -> int:
-        """See `ProcessorContext`."""
         return self._run.now_ms
 
     def shared_state(self, name: str) -> dict[str, Any]:
-        """See `OperatorContext`."""
         return self._run.state("shared", name)
 
     def store(self, name: str) -> Any:
-        """See `ProcessorContext`."""
         stores = self._run.stores
         if name not in stores:
             raise TopologyError(
@@ -158,11 +135,9 @@ class NodeContext:
         return stores[name]
 
     def get_state_store(self, name: str) -> Any:
-        """See `ProcessorContext`."""
         return self.store(name)
 
     def forward(self, record: Record, child: str | None = None) -> None:
-        """See `ProcessorContext`."""
         self.forwarded += 1
         if child is not None:
             if child not in self._by_name:
@@ -180,11 +155,9 @@ class NodeContext:
 
     @property
     def has_children(self) -> bool:
-        """See `OperatorContext`."""
         return bool(self._receivers)
 
     def forward_batch(self, batch: ColumnarBatch, child: str | None = None) -> None:
-        """See `OperatorContext`."""
         if not len(batch):
             return
         if self._alternating and len(self._batch_receivers) > 1:
@@ -211,11 +184,9 @@ class NodeContext:
             self._hand_on(batch, child)
 
     def count_forwarded(self, number: int) -> None:
-        """See `OperatorContext`."""
         self.forwarded += number
 
     def drop(self, record: Record, reason: str) -> None:
-        """See `ProcessorContext`."""
         self._run.counters.add(f"dropped:{self.node}:{reason}")
         for receive in self._on_drop:
             receive(dropped_record(record, reason, self.node))
@@ -225,7 +196,6 @@ class NodeContext:
         self._run.counters.add(f"dropped:{self.node}:{reason}", count)
 
     def attempt_each(self, batch: ColumnarBatch, process: Callable[[Record], None]) -> None:
-        """See `OperatorContext`."""
         with self.forwarding_together():
             for record in each_record(batch, self._run):
                 try:
@@ -234,12 +204,10 @@ class NodeContext:
                     guard(error, self.node, self._run)
 
     def refuse(self, batch: ColumnarBatch, row: int, error: Exception) -> None:
-        """See `OperatorContext`."""
         with at_record(batch, row, self._run):
             self.guard(error)
 
     def drop_batch(self, batch: ColumnarBatch, reason: str) -> None:
-        """See `OperatorContext`."""
         self._run.counters.add(f"dropped:{self.node}:{reason}", len(batch))
         if self._on_drop:
             for record in each_record(batch, self._run):
@@ -247,31 +215,25 @@ class NodeContext:
                     receive(dropped_record(record, reason, self.node))
 
     def fault(self, error: Exception) -> Headers:
-        """See `OperatorContext`."""
         if not may_be_the_records_fault(error) or isinstance(error, RegistryError):
             raise error
         origin = self._run.origin()
         return error_headers("processing", origin[:3], origin.timestamp, error)
 
     def divert(self, record: Record) -> None:
-        """See `OperatorContext`."""
         for receive in self._on_drop:
             receive(record)
 
     def count(self, what: str, number: int) -> None:
-        """See `OperatorContext`."""
         self._run.counters.add(f"{what}:{self.node}", number)
 
     def hold(self, record: Record) -> Any:
-        """See `OperatorContext`."""
         return self._run.hold(self.node, record)
 
     def resume(self, held: Any) -> AbstractContextManager[None]:
-        """See `OperatorContext`."""
         return self._run.resume(held)
 
     def attempt(self, action: Callable[[], None], held: HeldRecord | None = None) -> None:
-        """See `OperatorContext`."""
         before = self._run.held
         self._run.held = held or before
         try:
@@ -282,12 +244,10 @@ class NodeContext:
             self._run.held = before
 
     def expire(self, store: str, stream_time: int) -> None:
-        """See `OperatorContext`."""
         times = self._run.store_times
         times[store] = min(stream_time, times.get(store, stream_time))
 
     def schedule(
         self, interval: Duration, kind: PunctuationType | str, callback: Callable[[int], object]
     ) -> Punctuation:
-        """See `ProcessorContext`."""
         return self._punctuations.schedule(self.node, interval, kind, callback)

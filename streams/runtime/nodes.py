@@ -80,12 +80,7 @@ class NodeGroup:
     def receive(
         self, batches: Sequence[ColumnarBatch], reread: Callable[[], Iterable[ColumnarBatch]] | None = None
     ) -> None:
-        """Process the records; one by one if that fails, so that only the one at fault meets its policy.
-
-        Args:
-            batches: One for each node.
-            reread: Decodes the same records anew, because a function of the user may have changed their values by then.
-        """
+        """Process the records; one by one if that fails, so that only the one at fault meets its policy."""
         try:
             self._processor.process_batches(batches)
         except Exception as error:

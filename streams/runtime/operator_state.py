@@ -20,11 +20,6 @@ _SHARE = 0.9
 def check_operator_state(operator_state: Mapping[str, Mapping[str, Any]], task_id: str, limit: int) -> None:
     """Refuses state that cannot be committed.
 
-    Args:
-        operator_state: The task's state, by kind (`nodes`, `shared`, `task`) and name.
-        task_id: The task, for the message.
-        limit: The largest record that the commits topic accepts, bytes.
-
     Raises:
         OperatorStateError: The state is too large, or not JSON.
     """

@@ -4,7 +4,6 @@ If Kafka refuses one record of a transaction, the whole step is lost, repeated, 
 come from outside (`OutputTopics`), once for each topic and step.
 """
 
-# ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
 
 import re
@@ -38,7 +37,6 @@ class UnlimitedTopics:
     """Output topics without limits: where there is no Kafka."""
 
     def limits(self, topic: str) -> TopicLimits | None:
-        """No limits."""
         return UNLIMITED
 
     def now_ms(self) -> int:

@@ -55,7 +55,6 @@ class SourceRows:
     raw: bool = True
 
     def headers_of(self, row: int) -> Headers:
-        """Decoded headers of one row."""
         if self.headers is None:
             return ()
         return tuple(decode_headers(self.headers[row]))
@@ -128,7 +127,6 @@ class StepContext:
     _changed_in_place: ChangedInPlace | None = None
 
     def __post_init__(self) -> None:
-        """Copies the operator state."""
         self.operator_state = copy.deepcopy(self.operator_state)
         self.handlers = ErrorHandlers(self.settings, self.counters, self.task_id, self.send_dead_letter)
         self.outputs = Outputs(self.topics, self.settings)

@@ -32,11 +32,9 @@ _AROUND = RECORD_OVERHEAD + 24
 class StoreProvider(Protocol):
     """The part of `state.stores.task_store.TaskStore` that a task needs."""
 
-    def store(self, name: str) -> Any:
-        """The byte store."""
+    def store(self, name: str) -> Any: ...
 
-    def discard(self) -> None:
-        """Forgets the step's changes."""
+    def discard(self) -> None: ...
 
     def expire(self, store: str, before_ms: int) -> None:
         """Expires rows with a time below `before_ms`."""
@@ -48,12 +46,6 @@ def typed_stores(
     """One typed store for each store of the sub-topology, by name.
 
     Serdes get the name of the changelog as topic, as in Kafka Streams.
-
-    Args:
-        sub: The sub-topology.
-        stores: The byte stores.
-        application_id: Prefix of changelogs.
-        limits: Changelog -> the largest record that it accepts, bytes; larger rows are refused while their record is known.
     """
     found = {}
     for name, node in sub.stores.items():

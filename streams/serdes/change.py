@@ -67,7 +67,6 @@ def _varint(number: int) -> bytes:
 
 
 def _read_varint(data: bytes) -> tuple[int, int]:
-    """The number, and where it ends."""
     number = at = 0
     while True:
         number |= (data[at] & 0x7F) << (7 * at)

@@ -119,14 +119,7 @@ def _is_new(
 def _scan(  # noqa: PLR0912, PLR0915 - one compiled loop; a call per value would cost more than the value
     data: _Bytes, bounds: Any, valid: Any, normal: Any
 ) -> None:  # pragma: no cover - compiled
-    """Fill `normal`.
-
-    Args:
-        data: uint8, the values one after the other; valid UTF-8 each.
-        bounds: uint64[n + 1], row i is data[bounds[i]:bounds[i + 1]].
-        valid: bool[n]; other rows are not normal.
-        normal: bool[n], all False; set to True where a row is certain.
-    """
+    """Fill `normal`."""
     objects = np.zeros(_LEVELS, np.bool_)
     bases = np.zeros(_LEVELS, np.int64)
     starts, ends = np.zeros(_NAMES, np.uint64), np.zeros(_NAMES, np.uint64)

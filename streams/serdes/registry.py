@@ -94,12 +94,10 @@ class RegistrySerde(Serde[T], ABC):
         """The client's module for this format. Raises `ConfigError` if it is not installed."""
 
     @abstractmethod
-    def _make_writer(self) -> Callable[[Any, Any], bytes | None]:
-        """The client's serialiser."""
+    def _make_writer(self) -> Callable[[Any, Any], bytes | None]: ...
 
     @abstractmethod
-    def _make_reader(self) -> Callable[[bytes, Any], Any]:
-        """The client's deserialiser."""
+    def _make_reader(self) -> Callable[[bytes, Any], Any]: ...
 
     def serialize(self, topic: str, value: T | None, headers: Headers = None) -> bytes | None:
         """The schema's id, followed by the value.

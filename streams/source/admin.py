@@ -1,6 +1,5 @@
 """The requests of planning to Kafka, and a `KafkaAdmin` that retries while brokers are away."""
 
-# ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,22 +45,17 @@ class PatientAdmin:
         self._patience = patience
 
     def describe_topics(self, names: Sequence[str]) -> Mapping[str, KafkaTopicInfo]:
-        """See `KafkaAdmin`."""
         return self._patience(lambda: self._admin.describe_topics(names))
 
     def begin_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """See `KafkaAdmin`."""
         return self._patience(lambda: self._admin.begin_offsets(partitions))
 
     def end_offsets(self, partitions: Iterable[TopicPartition], committed: bool = True) -> dict[TopicPartition, int]:
-        """See `KafkaAdmin`."""
         wanted = list(partitions)
         return self._patience(lambda: self._admin.end_offsets(wanted, committed))
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """See `KafkaAdmin`."""
         return self._patience(lambda: self._admin.offsets_for_times(times))
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> object:
-        """See `KafkaAdmin`."""
         return self._admin.delete_records(before)

@@ -27,18 +27,7 @@ BETWEEN = 32
 def admit(
     start: Positions, end: Positions, limit: int, samples: BacklogSamples, latest_ms: int
 ) -> dict[TopicPartition, int]:
-    """Chooses where a micro-batch ends.
-
-    Args:
-        start: The next offset of each partition.
-        end: The present end of each partition.
-        limit: The number of offsets to take, over all partitions; at least 1.
-        samples: The samples of records, old and new.
-        latest_ms: Timestamps after this are ignored.
-
-    Returns:
-        The chosen end of each partition: start <= chosen <= end, `limit` offsets in total if so many are waiting.
-    """
+    """Chooses where a micro-batch ends."""
     waiting = [tp for tp in end if end[tp] > start[tp]]
     chosen = {tp: max(start[tp], end[tp]) for tp in end}
     if sum(end[tp] - start[tp] for tp in waiting) <= limit:

@@ -14,7 +14,6 @@ STEP = "STREAMS_CLOCK_STEP"
 
 
 def now_ms() -> int:
-    """Milliseconds since 1970."""
     return int(time.time() * 1000) + _step_ms()
 
 

@@ -89,7 +89,6 @@ class BatchGrowth:
             self._fixed_ms, self._compared = seen.fixed_ms(self._compared), seen
 
     def _after(self, seen: _Seen) -> int:
-        """The size after a micro-batch."""
         wanted_ms = self._interval_ms + max(WANTED_MS, FIXED_PARTS * ((self._fixed_ms or 0) - self._interval_ms))
         if seen.took_ms < wanted_ms:
             return min(seen.records * FACTOR, seen.records * wanted_ms // seen.took_ms)

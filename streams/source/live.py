@@ -22,7 +22,6 @@ SHORT_WAIT_S = 20.0
 
 
 def live_planner(client: Mapping[str, str], spec: SourceSpec) -> BatchPlanner:
-    """A planner on a real cluster."""
     patience = Patience(min(SHORT_WAIT_S, spec.broker_wait_ms / 1000))
     admin = PatientAdmin(KafkaAdmin({**QUIET, **client}), patience)
     sampler = RecordSampler(client)

@@ -3,7 +3,6 @@
 The process that plans a query imports no Arrow before it has something to read.
 """
 
-# ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence

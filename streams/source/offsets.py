@@ -63,7 +63,6 @@ class SourceOffsets:
     now_ms: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON data that Spark logs."""
         data: dict[str, Any] = {"format": FORMAT, "topics": topics_to_json(self.topics)}
         if self.global_topics:
             data["global_topics"] = topics_to_json(self.global_topics)

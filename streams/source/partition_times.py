@@ -49,12 +49,7 @@ def asks_for_partition_time(source: SourceNode) -> bool:
 def with_partition_times(
     operator_state: Mapping[str, Any], times: Mapping[TopicPartition, tuple[int, int]]
 ) -> dict[str, Any]:
-    """The operator state that a step begins with: the state of the last commit, with the times that readers report.
-
-    Args:
-        operator_state: The task's operator state in the last commit marker, which is not changed.
-        times: Partition -> (end of its range, partition time there).
-    """
+    """The operator state that a step begins with: the state of the last commit, with the times that readers report."""
     if not times:
         return dict(operator_state)
     of_task = dict(operator_state.get("task", {}))
@@ -104,7 +99,6 @@ class PartitionTimes:
         return [(self._topic, task) for task in tasks]
 
     def _refresh(self) -> None:
-        """Reads the new markers."""
         commits = self._commits()
         begin, end = self._log.begin_offsets(commits), self._log.end_offsets(commits)
         for place in commits:

@@ -21,14 +21,6 @@ def range_records(
 ) -> Iterator[RecordColumns]:
     """The records of a range in pieces, read by a reader that the process keeps for the next range of the partition.
 
-    Args:
-        client: Client properties of librdkafka.
-        offsets: The range.
-        chunk_records: How many records a piece has at most.
-        max_bytes: The planned size of the micro-batch, over all ranges; None: it may have any size, as nobody keeps its pieces.
-        bulk: Use librdkafka's C API instead of the ordinary client.
-        prefetch_bytes: How much the process may prefetch.
-
     Raises:
         RangeTooLargeError: The range is far larger than the micro-batch was planned.
     """

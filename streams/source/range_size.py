@@ -20,11 +20,6 @@ def bounded(pieces: Iterable[RecordColumns], offsets: OffsetRange, max_bytes: in
     The tasks have their share of a micro-batch in memory, and a worker that is killed for lack of memory gives no reason: so an
     error here explains the problem before that.
 
-    Args:
-        pieces: The records of the range.
-        offsets: The range.
-        max_bytes: The planned size of the micro-batch, over all ranges.
-
     Raises:
         RangeTooLargeError: The range is too large; a single record never is.
     """

@@ -45,12 +45,7 @@ class RetryTopics:
         return {tp: at for tp, at in end.items() if tp[0] in self._delays}
 
     def due(self, positions: Positions, end: Positions) -> dict[TopicPartition, int]:
-        """The end of the records that are due in each partition of a retry topic.
-
-        Args:
-            positions: The next offset of each partition.
-            end: The present end of each partition.
-        """
+        """The end of the records that are due in each partition of a retry topic."""
         waiting = {tp: at for tp, at in self.among(end).items() if at > positions[tp]}
         if not waiting:
             return {}

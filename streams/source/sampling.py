@@ -30,11 +30,11 @@ class Record(Protocol):
     """The sampled properties of a record, as in `state.kafka.sampler.SampledRecord`."""
 
     @property
-    def offset(self) -> int: ...  # noqa: D102
+    def offset(self) -> int: ...
     @property
-    def timestamp_ms(self) -> int: ...  # noqa: D102
+    def timestamp_ms(self) -> int: ...
     @property
-    def size(self) -> int: ...  # noqa: D102
+    def size(self) -> int: ...
 
 
 ReadRecords = Callable[[Positions, Positions], Mapping[TopicPartition, Sequence[Record]]]
@@ -105,15 +105,7 @@ class Curve:
 
     @classmethod
     def of(cls, start: int, end: int, samples: Samples, earliest_ms: int, latest_ms: int) -> Curve:
-        """The curve of a partition.
-
-        Args:
-            start: Where the backlog begins.
-            end: Where the backlog ends.
-            samples: The partition's samples.
-            earliest_ms: The time of the start, if the first records have no plausible one.
-            latest_ms: Later times are ignored, unless there are no others.
-        """
+        """The curve of a partition."""
         places = list(zip(samples.offsets, samples.times, strict=True))
         known = [place for place in places if place[1] <= latest_ms] or places
         if known != places and known[0] != places[0]:
@@ -157,16 +149,7 @@ class BacklogSamples:
             samples.forget_before(start[tp])
 
     def look(self, at: Positions, end: Positions, distance: int = 0) -> bool:
-        """Reads records at places that have no sample nearby yet.
-
-        Args:
-            at: The places.
-            end: The present ends of the partitions.
-            distance: How near a sample must be.
-
-        Returns:
-            Whether anything was read.
-        """
+        """Reads records at places that have no sample nearby yet."""
         new = {tp: place for tp, place in at.items() if not self.of(tp).looked_near(place, distance)}
         if not new:
             return False
@@ -177,7 +160,6 @@ class BacklogSamples:
         return True
 
     def of(self, tp: TopicPartition) -> Samples:
-        """The samples of a partition."""
         return self._of.setdefault(tp, Samples())
 
     def earliest(self, partitions: Iterable[TopicPartition], latest_ms: int) -> int:

@@ -54,18 +54,12 @@ _open: OrderedDict[tuple[int, Path], _Copy] = OrderedDict()
 class TopicLogs(Protocol):
     """The part of `state.commit.live.LiveKafka` that a copy needs."""
 
-    def begin_offset(self, partition: TopicPartition) -> int: ...  # noqa: D102
-    def delete_retention_ms(self, topic: str) -> int: ...  # noqa: D102
+    def begin_offset(self, partition: TopicPartition) -> int: ...
+    def delete_retention_ms(self, topic: str) -> int: ...
 
 
 def global_stores(job: QueryJob, ends: Mapping[str, TopicOffsets], logs: TopicLogs, now_ms: int) -> Mapping[str, Any]:
     """The typed stores of the global tables that a sub-topology reads, as they were when the micro-batch was planned.
-
-    Args:
-        job: The query.
-        ends: Where each topic is to be read to, as logged with the micro-batch.
-        logs: Knows the topics' logs.
-        now_ms: When the micro-batch was planned, ms.
 
     Raises:
         RecordFailedError: A record cannot be read and the policy is `fail`.

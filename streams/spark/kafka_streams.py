@@ -55,8 +55,7 @@ class Running(Protocol):
     def run(self, session: SparkSession | None = None) -> None:
         """Runs until the application ends or is stopped."""
 
-    def stop(self) -> None:
-        """Makes `run` return."""
+    def stop(self) -> None: ...
 
 
 MakeApplication = Callable[[Topology, StreamsConfig, Callable[[], None]], Running]
@@ -156,9 +155,6 @@ class KafkaStreams:
     def start(self, spark: SparkSession | None = None) -> KafkaStreams:
         """Start the application and return at once. Later errors are raised by `await_termination`.
 
-        Args:
-            spark: The session to run in; default: a new one, which is stopped at the end.
-
         Raises:
             RuntimeError: The application was started before.
         """
@@ -182,14 +178,7 @@ class KafkaStreams:
         return self
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Stop the application: running micro-batches finish, and no further one begins.
-
-        Args:
-            timeout: How many seconds to wait for the end; None: as long as it takes.
-
-        Returns:
-            Whether the application has ended. Its error, if any, is raised by `await_termination`.
-        """
+        """Stop the application: running micro-batches finish, and no further one begins."""
         self._request_stop()
         # A listener that stops the application runs in the application's thread, which cannot wait for itself.
         if threading.current_thread() is self._thread:
@@ -203,9 +192,6 @@ class KafkaStreams:
 
         The queries stay alive, and calls by the wall clock wait, too. Unlike in Kafka Streams, a pause is recorded in the cluster:
         it is in force wherever the application runs, and after restarts.
-
-        Args:
-            sub_topology: The only sub-topology, or source outside Kafka, to pause, by its name; None: all.
 
         Raises:
             ConfigError: The application has never run, or has no such part.
@@ -234,12 +220,6 @@ class KafkaStreams:
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait for the application to end. When called in the main thread, Ctrl-C and SIGTERM stop the application.
 
-        Args:
-            timeout: How many seconds to wait; None: as long as it takes.
-
-        Returns:
-            Whether the application has ended.
-
         Raises:
             StreamsError: The application has ended with this error; the program's other errors are raised unchanged.
             RuntimeError: The application was not started.
@@ -258,12 +238,6 @@ class KafkaStreams:
 
     def wait_until_running(self, timeout: float | None = None) -> bool:
         """Waits until every query that can run has been started, or the application has ended.
-
-        Args:
-            timeout: How many seconds to wait at most; None: as long as it takes.
-
-        Returns:
-            Whether the application was running by then; one that has ended without an error was, too.
 
         Raises:
             StreamsError: The application has ended with this error; the program's other errors are raised unchanged.
@@ -304,13 +278,6 @@ class KafkaStreams:
 
             streams.store_dataframe("counts", value_schema="bigint").createOrReplaceTempView("counts")
             spark.sql("SELECT key, value FROM counts ORDER BY value DESC").show()
-
-        Args:
-            store: The store's name.
-            spark: The session that reads; default: the active one.
-            key_schema: The type of the keys, such as `"bigint"` or `"struct<user:string,day:date>"`; default: text, as which
-                objects and lists are JSON.
-            value_schema: The type of the values, in the same way.
 
         Raises:
             ConfigError: There is no such store, the application has never run on this cluster, or no session runs.

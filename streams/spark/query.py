@@ -31,18 +31,7 @@ def start_query(
     gate: StopGate,
     source_class: Callable[[QueryJob], type[DataSource]] = source_class,
 ) -> StreamingQuery:
-    """Starts the query of a sub-topology.
-
-    Args:
-        session: The Spark session.
-        job: What to run.
-        checkpoint_dir: The application's checkpoint; the query's own is a folder below it.
-        trigger: Arguments of `DataStreamWriter.trigger`.
-        on_begin: Called on the driver when a micro-batch begins.
-        on_reports: Called on the driver after each micro-batch with its number and the reports of its tasks.
-        gate: Stops the query between micro-batches.
-        source_class: Creates the data source class.
-    """
+    """Starts the query of a sub-topology."""
     source = source_class(job)
     session.dataSource.register(source)
     # Spark captures this setting when the query starts and fixes it in the checkpoint: one shuffle partition for each task.

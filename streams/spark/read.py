@@ -50,7 +50,6 @@ def read_partition(payload: bytes, planned: PlannedPartition) -> Iterator[pa.Rec
 
 
 def _batch(task_key: int, row: TaskRow) -> pa.RecordBatch:
-    """One row as an Arrow batch."""
     values = [task_key, *(getattr(row, name) for name in ROW_SCHEMA.names[1:])]
     arrays = [pa.array([value], type=field.type) for value, field in zip(values, ROW_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA)

@@ -125,9 +125,6 @@ class StreamsApplication:
     def run(self, session: SparkSession | None = None) -> None:
         """Runs until stopped, or, with `available_now`, until everything that existed at the start is processed.
 
-        Args:
-            session: A running session to use; default: a new one, which is stopped at the end.
-
         Raises:
             StreamsError: The application failed, or the session has a setting that cannot work. The Spark error is the
                 cause of this one.

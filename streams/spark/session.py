@@ -53,12 +53,6 @@ def start_session(
 ) -> SparkSession:
     """The Spark session with the engine's settings: the running one, or a new one.
 
-    Args:
-        application_id: The name shown in Spark's UI.
-        user: The user's Spark settings, which take precedence.
-        checkpoint_dir: The checkpoint, whose file system decides how checkpoint files are written.
-        delta: Whether the session reads or writes Delta tables.
-
     Raises:
         ConfigError: A setting cannot work, or the session was started without the engine's daemon.
         DeltaMissingError: With `delta`: the running session has no Delta Lake.
@@ -184,10 +178,6 @@ def readers_of(session: SparkSession) -> int | None:
 
 def check_session(session: SparkSession, say: Callable[[str], object]) -> None:
     """Checks the settings of a session, which may be the user's own.
-
-    Args:
-        session: The session.
-        say: Receives warnings about settings that work, but not well.
 
     Raises:
         ConfigError: A setting cannot work.

@@ -20,10 +20,6 @@ def stopped_by_signals(stop: Callable[[], object], again: Handler = signal.SIG_D
     """Makes Ctrl-C and SIGTERM call `stop` within the block.
 
     Python handles signals in the main thread only: in other threads the block changes nothing.
-
-    Args:
-        stop: Requests the end of whatever runs in the block.
-        again: Handler of a second signal; default: it ends the process.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -46,13 +42,6 @@ def wait_for(event: threading.Event, timeout: float | None = None) -> bool:
 
     `Event.wait` alone can lose a signal: one that arrives after Python last looked for signals and before the thread
     sleeps interrupts nothing, and its handler would run only after the wait.
-
-    Args:
-        event: What to wait for.
-        timeout: How many seconds at most; None: as long as it takes.
-
-    Returns:
-        Whether the event was set.
     """
     until = None if timeout is None else time.monotonic() + timeout
     while until is None or time.monotonic() < until:

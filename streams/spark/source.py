@@ -127,11 +127,9 @@ class KafkaSource(DataSource):
     job: bytes = b""
 
     def schema(self) -> str:
-        """The columns of a row."""
         return SPARK_SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """The reader."""
         return KafkaStreamReader(self.planning, self.job)
 
 

@@ -102,9 +102,6 @@ class Supervisor:
     def run(self, starts: Sequence[Callable[[], StreamingQuery]]) -> dict[str, SourceOffsets]:
         """Starts queries and waits for them to end; the first permanent failure stops the others.
 
-        Returns:
-            Each sub-topology's position in its topics, by name.
-
         Raises:
             ApplicationFailedError: A query has failed.
         """

@@ -1,6 +1,5 @@
 """The function that Spark calls once for each task and micro-batch (`applyInPandasWithState`), a thin adapter."""
 
-# ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
 
 import resource

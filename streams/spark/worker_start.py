@@ -20,11 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def start_workers(session: SparkSession) -> threading.Thread:
-    """Starts the daemon and a worker in the background, by a job without results. A failure has no consequences.
-
-    Args:
-        session: The session.
-    """
+    """Starts the daemon and a worker in the background, by a job without results. A failure has no consequences."""
     thread = threading.Thread(target=_run, args=(session,), name="start-workers", daemon=True)
     thread.start()
     return thread

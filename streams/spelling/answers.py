@@ -123,11 +123,6 @@ def names_of_package(
     """`__getattr__` and `__dir__` of a package whose names are imported on first use (PEP 562).
 
     For a name that does not exist, as in `from streams import Serdes` or `streams.Serdes`, the error has a suggestion.
-
-    Args:
-        package: The package's name.
-        home: The module that has most of the names. The first use of one imports all of them.
-        late: Name -> module, for names that are imported only if they are used themselves.
     """
 
     def names() -> list[str]:

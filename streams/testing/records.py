@@ -119,15 +119,6 @@ class TestRecord(Generic[K, V]):
     ) -> None:
         """Makes a record: `TestRecord(value)` has no key, `TestRecord(key, value)` has one.
 
-        Args:
-            first: The value if it is the only one, otherwise the key.
-            value: The value.
-            timestamp: Milliseconds since the epoch, a `datetime` (without a zone: UTC) or a `timedelta` since the epoch.
-            headers: Pairs of name and value, or a dictionary; values are bytes or text.
-            key: The key.
-            topic: The topic it was read from.
-            partition: The partition it was read from.
-
         Raises:
             TypeError: There is no value, or the timestamp or the headers have another type.
         """

@@ -50,12 +50,10 @@ class StoreAccess(AnswersUnknownNames, ABC):
     """The stores of a driver by name, read-only. Timestamps have the same types as elsewhere in tests."""
 
     @abstractmethod
-    def _store_names(self) -> Collection[str]:
-        """All stores."""
+    def _store_names(self) -> Collection[str]: ...
 
     @abstractmethod
-    def _task_stores(self, name: str) -> TaskStores:
-        """A store that exists."""
+    def _task_stores(self, name: str) -> TaskStores: ...
 
     def get_store(self, name: str) -> Any:
         """Returns a store over all tasks, whose values have timestamps if the store has.

@@ -44,7 +44,6 @@ class DriverStore(AnswersUnknownNames, Generic[K, V]):
         return f"{type(self).__name__}({self.name!r})"
 
     def _of(self, key: Any) -> Any:
-        """The store of the key's task."""
         return self._tasks[self._task_of(key)]()
 
     def _scan(self, rows: Callable[[Any], Iterator[Any]], reverse: bool = False) -> Iterator[Any]:

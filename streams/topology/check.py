@@ -53,12 +53,7 @@ def check_topics(topology: Graph) -> None:
 
 
 def check_use_of_internal(topology: Graph, internal: Mapping[str, str]) -> None:
-    """Raises `TopologyError` if the program itself reads or writes one of its internal topics.
-
-    Args:
-        topology: The finished graph.
-        internal: The real names of the internal topics, and the purpose of each.
-    """
+    """Raises `TopologyError` if the program itself reads or writes one of its internal topics."""
     used = [
         *((f"The source '{s.name}' reads", topic) for s in topology.sources() for topic in s.topics),
         *((f"The global table '{t.name}' reads", t.source.topics[0]) for t in topology.global_tables.values()),

@@ -37,10 +37,6 @@ def compare(old: Mapping[str, Any], new: Graph) -> list[TopologyChange]:
 def compare_plan(old: Mapping[str, Any], new: Plan) -> list[TopologyChange]:
     """Compares a manifest with a plan and returns all differences, worst first.
 
-    Args:
-        old: The `manifest(topology)` of the program that wrote the state.
-        new: The plan of the program to start.
-
     Raises:
         TopologyError: `old` is no manifest.
     """

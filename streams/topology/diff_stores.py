@@ -42,12 +42,7 @@ def changed_store(where: str, name: str, old: Mapping[str, Any], new: Mapping[st
 
 
 def unreadable_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """What of typed keys and values the new program cannot read; empty if it can, or if the old description has no fields.
-
-    Args:
-        old: The fields of the old program's `key` and `value`, where they are known.
-        new: The same of the new program.
-    """
+    """What of typed keys and values the new program cannot read; empty if it can, or if the old description has no fields."""
     found = {part: unreadable(old[part], new[part]) for part in ("key", "value") if part in old and part in new}
     return "; ".join(f"of {part}s, {one}" for part, why in found.items() for one in why)
 
@@ -62,16 +57,7 @@ def _retention(where: str, what: str, old: int | None, new: int | None) -> Topol
 def missing_store(
     where: str, name: str, old: Mapping[str, Any], added: Mapping[str, Any], owner: Mapping[str, str], stays: bool
 ) -> TopologyChange:
-    """The change for a store that its sub-topology no longer has.
-
-    Args:
-        where: The sub-topology.
-        name: The store.
-        old: The store's description.
-        added: The new stores of the sub-topology.
-        owner: The sub-topology of each store of the new program.
-        stays: Whether the sub-topology still exists.
-    """
+    """The change for a store that its sub-topology no longer has."""
     what = f"store '{name}'"
     if name in owner:
         said = f"belongs to the sub-topology '{owner[name]}' now, which knows no commit of it"

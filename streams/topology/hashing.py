@@ -15,13 +15,7 @@ from streams.topology.graph import Node, ProcessorNode, SourceNode, StoreNode
 
 
 def topology_hash(nodes: dict[str, Node], stores: dict[str, StoreNode]) -> str:
-    """The hash of a sub-topology's stateful structure, 16 hex digits.
-
-    Args:
-        nodes: The nodes, with or without real topic names (the application's id is no part of the structure, but constant
-            for an application).
-        stores: The stores.
-    """
+    """The hash of a sub-topology's stateful structure, 16 hex digits."""
     skeleton = {
         "sources": sorted([source.name, list(source.subscription)] for source in _sources(nodes)),
         "operators": sorted(

@@ -70,9 +70,6 @@ class LintFinding:
 def lint(topology: Graph) -> list[LintFinding]:
     """Returns all findings, problems first.
 
-    Args:
-        topology: A finished topology.
-
     Raises:
         TopologyError: The topology cannot be planned.
     """

@@ -45,10 +45,6 @@ def plan_manifest(plan: Plan, known: Sequence[str] | None = None) -> Manifest:
     (stateful ones: kind, stores, parameters, inputs), `stateless` (name -> kind), `sinks` (name -> topic; None:
     chosen by the record) and `stores` (name -> kind, serdes, fields of typed values, retention in ms, ...). `topic_fields` has
     the fields of the records in repartition topics.
-
-    Args:
-        plan: The planned program.
-        known: Names of sub-topologies that have run before, which they keep here, the preferred ones first; None: as planned.
     """
     topology = plan.topology
     return {

@@ -30,11 +30,6 @@ def matches(source: SourceNode, topic: str) -> bool:
 def with_matching_topics(topology: G, known: Iterable[str]) -> G:
     """The topology with the topics whose full names match its patterns, sorted by name.
 
-    Args:
-        topology: The topology with patterns.
-        known: The existing topics, without the application's internal ones. Kafka's own topics, whose names begin with two
-            underscores, never match.
-
     Raises:
         TopologyError: No topic matches a pattern.
     """

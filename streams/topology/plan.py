@@ -117,13 +117,7 @@ class Plan:
 
 
 def internal_topics(topology: Graph, application_id: str, sub_topology_names: Iterable[str]) -> dict[str, str]:
-    """The real names of all topics that the engine makes for a program, and what each of them is.
-
-    Args:
-        topology: The program.
-        application_id: Prefix of all internal topics.
-        sub_topology_names: The names of its sub-topologies.
-    """
+    """The real names of all topics that the engine makes for a program, and what each of them is."""
     stores = [store.name for store in topology.stores.values() if store.spec.logged]
     retries = _delays(topology.sources(), application_id)
     return {
@@ -152,10 +146,6 @@ def repartition_topics(topology: Graph, application_id: str) -> dict[str, int | 
 def plan_alone(topology: Graph, known: Sequence[str] = ()) -> Plan:
     """The plan of a program that is not run. Without an application id, the plan's real names must not be shown.
 
-    Args:
-        topology: The program's topology.
-        known: See `build_plan`.
-
     Raises:
         TopologyError: The topology cannot be planned.
     """
@@ -164,11 +154,6 @@ def plan_alone(topology: Graph, known: Sequence[str] = ()) -> Plan:
 
 def build_plan(topology: Graph, application_id: str, known: Sequence[str] = ()) -> Plan:
     """Checks a topology as a whole and divides it into sub-topologies.
-
-    Args:
-        topology: The program's topology.
-        application_id: The prefix of all internal topics.
-        known: Names of sub-topologies that have run before and keep their names, the preferred ones first.
 
     Raises:
         TopologyError: There is no source, a topic is used in contradictory ways, or the application id is not valid in a

@@ -47,11 +47,7 @@ class ChangingCall:
 
 
 def changing_calls(node: Any) -> list[ChangingCall]:
-    """The calls in the functions and classes that a program has passed to a node.
-
-    Args:
-        node: A node of a topology, all of whose values are searched.
-    """
+    """The calls in the functions and classes that a program has passed to a node."""
     found = {call: None for function in _functions(node, set(), 0) for call in _calls(function)}
     return list(found)
 

@@ -24,10 +24,6 @@ def with_own_outputs(topology: G, rename: Callable[[str], str]) -> G:
 
     Topics of tables are read from their start, because a table without its older rows would be another table.
 
-    Args:
-        topology: The program.
-        rename: Output topic, or what `rows_topic` calls a lake sink's -> the topic to write to instead.
-
     Raises:
         TopologyError: A record chooses its topic by a function, so which topics are written is unknown.
     """

@@ -49,10 +49,6 @@ class Topology(Graph):
 def check_topology(given: object, taker: str) -> None:
     """Checks that a finished topology was given, not a builder or the function that makes one.
 
-    Args:
-        given: What the user gave.
-        taker: The class that was called with it.
-
     Raises:
         TopologyError: It is something else.
     """

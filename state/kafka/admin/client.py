@@ -36,14 +36,7 @@ class KafkaAdmin:
         self._requests = AdminRequests(config, timeout_s)
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """Describe topics.
-
-        Args:
-            names: Topics to describe.
-
-        Returns:
-            The existing topics; missing ones are left out.
-        """
+        """Describe topics."""
         return {
             name: TopicInfo(str(described.topic_id), len(described.partitions))
             for name, described in self._requests.descriptions(names).items()
@@ -60,9 +53,6 @@ class KafkaAdmin:
 
     def create_topics(self, topics: Iterable[TopicSpec]) -> None:
         """Create topics and wait until they are ready. An existing topic with as many partitions is left unchanged.
-
-        Args:
-            topics: The topics to create.
 
         Raises:
             TopicMismatchError: A topic exists with another number of partitions.
@@ -162,9 +152,6 @@ class KafkaAdmin:
 
         The search covers the whole log, including records read long ago and control records. Control records carry the broker's
         clock: where old events were written in transactions, the result may be the offset after the first transaction.
-
-        Args:
-            times: (topic, partition) -> milliseconds since the epoch.
         """
         found = list_offsets(
             self._requests, {where: OffsetSpec.for_timestamp(time_ms) for where, time_ms in times.items()}
@@ -182,14 +169,7 @@ class KafkaAdmin:
         return {partition: info.timestamp for partition, info in found.items()}
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Delete the records below an offset (refused by topics that are only compacted).
-
-        Args:
-            before: (topic, partition) -> first offset to keep.
-
-        Returns:
-            The first offset that each partition now has.
-        """
+        """Delete the records below an offset (refused by topics that are only compacted)."""
         if not before:
             return {}
         client = self._requests.client_knowing(topic for topic, _ in before)
@@ -205,12 +185,7 @@ class KafkaAdmin:
     def group_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, int]:
-        """Committed offsets of a consumer group; empty for a group that does not exist.
-
-        Args:
-            group: The group's id.
-            partitions: The partitions to look up; None = all partitions of all topics.
-        """
+        """Committed offsets of a consumer group; empty for a group that does not exist."""
         return {place: at for place, (at, _) in group_offsets(self._requests, group, partitions).items()}
 
     def group_notes(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, str]]:
@@ -220,10 +195,6 @@ class KafkaAdmin:
     def commit_group_offsets(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
         """Commit offsets of a consumer group, with metadata.
 
-        Args:
-            group: The group's id.
-            offsets: Partition -> offset and metadata.
-
         Raises:
             KafkaClientError: The group has members, or the broker refused.
         """
@@ -231,9 +202,6 @@ class KafkaAdmin:
 
     def delete_group(self, group: str) -> bool:
         """Delete a consumer group with its committed offsets.
-
-        Returns:
-            Whether there was one.
 
         Raises:
             KafkaClientError: The group has members, or the broker refused.
@@ -265,7 +233,6 @@ class LateAdmin:
         self._admin: KafkaAdmin | None = None
 
     def __call__(self) -> KafkaAdmin:
-        """The client."""
         with self._lock:
             if self._admin is None:
                 self._admin = KafkaAdmin(self._config, timeout_s=self._timeout_s)

@@ -26,13 +26,7 @@ _COORDINATOR_AWAY = {
 def group_offsets(
     requests: AdminRequests, group: str, partitions: Iterable[TopicPartition] | None = None
 ) -> dict[TopicPartition, tuple[int, str]]:
-    """Committed offsets of a consumer group, and their metadata; empty for a group that does not exist.
-
-    Args:
-        requests: The client.
-        group: The group's id.
-        partitions: The partitions to look up; None = all partitions of all topics.
-    """
+    """Committed offsets of a consumer group, and their metadata; empty for a group that does not exist."""
     if partitions is None:
         partitions = [(name, number) for name, count in requests.partition_counts().items() for number in range(count)]
     asked = [KafkaPartition(topic, number) for topic, number in partitions]
@@ -44,13 +38,7 @@ def group_offsets(
 def commit_group_offsets(
     requests: AdminRequests, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]
 ) -> None:
-    """Commits offsets of a consumer group that has no members, with metadata.
-
-    Args:
-        requests: The client.
-        group: The group's id.
-        offsets: Partition -> offset and metadata.
-    """
+    """Commits offsets of a consumer group that has no members, with metadata."""
     wanted = [KafkaPartition(*place, offset, metadata) for place, (offset, metadata) in offsets.items()]
     what = f"committing offsets of group {group!r}"
     with _consumer(requests, group, what) as consumer:
@@ -85,13 +73,6 @@ def _consumer(requests: AdminRequests, group: str, what: str) -> Iterator[Consum
 
 def delete_group(requests: AdminRequests, group: str) -> bool:
     """Delete a consumer group with its committed offsets.
-
-    Args:
-        requests: The client.
-        group: The group's id.
-
-    Returns:
-        Whether there was one.
 
     Raises:
         KafkaClientError: The group has members, or the broker refused.

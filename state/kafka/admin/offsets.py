@@ -27,12 +27,6 @@ def list_offsets(
 ) -> dict[TopicPartition, ListOffsetsResultInfo]:
     """One request for all partitions, repeated for those whose leader is being elected or was elected just now.
 
-    Args:
-        requests: The client.
-        specs: The offset to look up for each partition.
-        committed: The last stable offset counts as the end, and else the end of the log.
-        new: The partitions are known to exist, so the call waits for their leaders.
-
     Raises:
         TopicNotFoundError: A topic or partition does not exist.
         KafkaClientError: A partition has no leader (transient), or the request failed.

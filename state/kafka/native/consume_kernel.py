@@ -27,22 +27,7 @@ KEYS, VALUES, HEADERS = 0, 1, 2
 
 @kernel
 def gather(messages: Any, first: int, last: int, end: int, functions: Any, numbers: Any, columns: Any) -> Any:
-    """Move the records at the head of the queue into columns: up to `end`, an event, a full buffer or n records.
-
-    Args:
-        messages: int64[], addresses of messages; the queue is [first, last).
-        first: Head of the queue.
-        last: End of the queue.
-        end: First offset that does not belong to the run.
-        functions: int64[4], addresses of the functions named in `FUNCTIONS`.
-        numbers: int64[2, n], filled with offsets and timestamps (-1 = none).
-        columns: int64[3, 4], for keys, values, encoded headers: addresses of ends (int32[n + 1]), data (uint8[]) and
-            validity bitmap (uint8[], zero), to be filled as Arrow columns; bytes of data. Addresses and not arrays,
-            because numba counts references for each use of an array in a tuple.
-
-    Returns:
-        int64[9], see `ROWS` and the following in `state.column_kernels`.
-    """
+    """Move the records at the head of the queue into columns: up to `end`, an event, a full buffer or n records."""
     result = np.zeros(COUNTERS, np.int64)
     result[FULL] = -1
     scratch = np.zeros(4, np.int64)
@@ -143,7 +128,6 @@ def get_header(functions: Any, scratch: Any, index: int) -> bool:
 
 @kernel
 def name_length(name: int) -> int:
-    """`strlen`."""
     size = 0
     while byte_at(name + size) != 0:
         size += 1

@@ -13,11 +13,7 @@ from state.kafka.native.librdkafka import ON_NEW_CALLBACK, Library
 
 
 def compiled(function: Callable[[int, int, int], int]) -> Any:
-    """An interceptor's function, compiled; to be cached for good, because librdkafka only has its address.
-
-    Args:
-        function: `(client, message, state) -> 0`, all addresses; the state is the interceptor's own.
-    """
+    """An interceptor's function, compiled; to be cached for good, because librdkafka only has its address."""
     signature = types.int32(types.int64, types.int64, types.int64)
     return cfunc(signature, cache=True, error_model="numpy")(function)
 

@@ -176,7 +176,6 @@ class Library(CLibrary):
         return int(client)
 
     def failure(self, code: int, text: str | None = None, fatal: bool = False) -> ClientFailure:
-        """Describe an error code."""
         description = self.err2str(code).decode() if text is None else text
         return ClientFailure(code, self.err2name(code).decode(), description, fatal=fatal)
 

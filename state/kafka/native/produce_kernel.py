@@ -40,21 +40,7 @@ def new_arguments(topic_handle: int, opaque: int) -> Any:
 def produce_rows(
     client: int, functions: Any, first: int, partitions: Any, timestamps: Any, columns: Any, arguments: Any
 ) -> Any:
-    """Produce rows starting at `first`, until all are queued or one is refused.
-
-    Args:
-        client: Address of the `rd_kafka_t`.
-        functions: int64[4], addresses of the functions named in `FUNCTIONS`.
-        first: First row to produce.
-        partitions: int32[n].
-        timestamps: int64[n].
-        columns: int64[3, 3], for keys, values and header cells: addresses of ends (int64[n + 1], relative to data),
-            data and validity (uint8[n], 0 = null; address 0 = no nulls). Ends at address 0 = the column is all null.
-        arguments: The result of `new_arguments`.
-
-    Returns:
-        int64[2]: the first row that was not queued (n = all were), and its `rd_kafka_error_t`, 0 = none.
-    """
+    """Produce rows starting at `first`, until all are queued or one is refused."""
     result = np.zeros(2, np.int64)
     block = np.int64(arguments.ctypes.data)
     scratch = np.zeros(2, np.int64)

@@ -77,12 +77,10 @@ class BulkTransport:
         return self._library.failure(code, reason.value.decode(errors="replace"), fatal=True) if code else None
 
     def raise_delivery_failure(self) -> None:
-        """See `ProducerTransport`."""
         if self._failure is not None:
             raise self._failure
 
     def delivered(self, topic: str, partition: int) -> int | None:
-        """See `ProducerTransport`."""
         return self._acknowledged.of(topic, partition)
 
     def _check(self, error: int | None, what: str) -> None:
@@ -91,7 +89,6 @@ class BulkTransport:
             raise transaction_error(self._id, what, self._library.take_error(error))
 
     def init_transactions(self, timeout_s: float) -> None:
-        """See `ProducerTransport`."""
         deadline = time.monotonic() + timeout_s
         # Without a connection, librdkafka looks for the coordinator only every 500 ms, and may even wait 1 s for its first
         # connection. A request for metadata speeds up both. If no metadata arrive, the call itself reports why.
@@ -102,11 +99,9 @@ class BulkTransport:
         self._check(self._library.init_transactions(self._client, int(left_s * 1000)), "init_transactions")
 
     def begin(self) -> None:
-        """See `ProducerTransport`."""
         self._check(self._library.begin_transaction(self._client), "begin")
 
     def send(self, columns: SendColumns, timeout_s: float) -> None:
-        """See `ProducerTransport`."""
         slot = 0 if columns.partition is None else self._acknowledged.slot(columns.topic, columns.partition)
         arguments = produce_kernel.new_arguments(self._topic(columns.topic), slot)
         cells = [BinaryCells(column) for column in (columns.keys, columns.values, columns.headers)]
@@ -147,7 +142,6 @@ class BulkTransport:
         return handle
 
     def send_offsets(self, offsets: Mapping[tuple[str, int], int], group_id: str, timeout_s: float) -> None:
-        """See `ProducerTransport`."""
         positions = self._library.topic_partition_list_new(len(offsets))
         # Without generation and member id: the group needs no members, and the transactional id does the fencing.
         group = self._library.consumer_group_metadata_new(group_id.encode())
@@ -162,16 +156,13 @@ class BulkTransport:
         self._check(error, "send_offsets")
 
     def flush(self, timeout_s: float) -> int:
-        """See `ProducerTransport`."""
         self._library.flush(self._client, int(timeout_s * 1000))
         return int(self._library.outq_len(self._client))
 
     def commit(self, timeout_s: float) -> None:
-        """See `ProducerTransport`."""
         self._check(self._library.commit_transaction(self._client, int(timeout_s * 1000)), "commit")
 
     def close(self) -> None:
-        """See `ProducerTransport`."""
         if not self._client or self._pid != os.getpid():
             return
         self._library.purge(self._client, PURGE_ALL_NON_BLOCKING)

@@ -69,17 +69,14 @@ class OrdinaryTransport:
             )
 
     def delivered(self, topic: str, partition: int) -> int | None:
-        """See `ProducerTransport`."""
         offset = self._delivered.get((topic, partition), _NOWHERE)
         return offset if offset >= 0 else None
 
     def raise_delivery_failure(self) -> None:
-        """See `ProducerTransport`."""
         if self._failure is not None:
             raise self._failure
 
     def init_transactions(self, timeout_s: float) -> None:
-        """See `ProducerTransport`."""
         deadline = time.monotonic() + timeout_s
         # See BulkTransport: speeds up the first connection.
         with contextlib.suppress(KafkaException):
@@ -90,14 +87,12 @@ class OrdinaryTransport:
             raise transaction_error(self._id, "init_transactions", failure_of(exception.args[0])) from exception
 
     def begin(self) -> None:
-        """See `ProducerTransport`."""
         try:
             self._client.begin_transaction()
         except KafkaException as exception:
             raise transaction_error(self._id, "begin", failure_of(exception.args[0])) from exception
 
     def send(self, columns: SendColumns, timeout_s: float) -> None:
-        """See `ProducerTransport`."""
         if columns.partition is not None:
             self._delivered.setdefault((columns.topic, columns.partition), _NOWHERE)
         keys = repeat(None) if columns.keys is None else columns.keys.to_pylist()
@@ -188,7 +183,6 @@ class OrdinaryTransport:
         return headers or None
 
     def send_offsets(self, offsets: Mapping[tuple[str, int], int], group_id: str, timeout_s: float) -> None:
-        """See `ProducerTransport`."""
         # confluent-kafka provides group metadata only through a consumer; this one never joins the group.
         consumer = Consumer(consumer_config({**self._config, "group.id": group_id}))
         try:
@@ -200,18 +194,15 @@ class OrdinaryTransport:
             consumer.close()
 
     def flush(self, timeout_s: float) -> int:
-        """See `ProducerTransport`."""
         return int(self._serving("flush", self._client.flush, timeout_s))
 
     def commit(self, timeout_s: float) -> None:
-        """See `ProducerTransport`."""
         try:
             self._client.commit_transaction(timeout_s)
         except KafkaException as exception:
             raise transaction_error(self._id, "commit", failure_of(exception.args[0])) from exception
 
     def close(self) -> None:
-        """See `ProducerTransport`."""
         if self._producer is not None:
             self._producer.purge(blocking=False)
             self._producer = None

@@ -65,19 +65,7 @@ def get_cells(
     counters: Any,
     error: Any,
 ) -> None:
-    """Append the values of sorted keys from row `counters[ROWS]` on; null where a key has none.
-
-    Args:
-        database: The database.
-        family: Its column family.
-        options: Read options.
-        functions: See `FUNCTIONS`.
-        keys: int64[1, 3], `BinaryCells.addresses` of the keys.
-        count: The number of keys.
-        columns: int64[1, 4], the column of values.
-        counters: See `state.column_kernels`.
-        error: int64[1], receives an error's text.
-    """
+    """Append the values of sorted keys from row `counters[ROWS]` on; null where a key has none."""
     counters[FULL] = -1
     batch, scratch = np.zeros((_BATCH_WORDS, _BATCH), np.int64), np.zeros(2, np.int64)
     start, line = np.int64(batch.ctypes.data), 8 * _BATCH
@@ -131,16 +119,6 @@ def scan_ranges(
     """Append the rows of the ranges from `state[RANGE]` on: for ranges sorted by their lower ends, in one pass.
 
     A range that does not fit is begun again by the next call.
-
-    Args:
-        iterator: A RocksDB iterator.
-        functions: See `FUNCTIONS`.
-        bounds: int64[2, 3], `BinaryCells.addresses` of lower and upper ends.
-        ranges: int32[slots], receives the number of each row's range.
-        columns: int64[2, 4], keys and values; both have `slots` slots.
-        counters: See `state.column_kernels`.
-        state: int64[SCAN_STATE + 1], see `RANGE`; the last element is the number of ranges.
-        error: int64[1], receives an error's text.
     """
     counters[FULL] = -1
     ends, scratch = np.zeros(4, np.int64), np.zeros(4, np.int64)
@@ -300,13 +278,7 @@ def batch_bytes(columns: Any, count: int) -> int:
 
 @kernel
 def fill_batch(columns: Any, count: int, target: int) -> None:
-    """Write the entries of a write batch, in RocksDB's own format: kind(1) ∥ key, for a put ∥ value, each after its length.
-
-    Args:
-        columns: int64[2, 3], `BinaryCells.addresses` of keys and values.
-        count: The number of rows.
-        target: Where to write `batch_bytes`.
-    """
+    """Write the entries of a write batch, in RocksDB's own format: kind(1) ∥ key, for a put ∥ value, each after its length."""
     scratch = np.zeros(4, np.int64)
     for row in range(count):
         cell(columns, KEYS, row, scratch)
@@ -332,7 +304,6 @@ def put_bytes(target: int, source: int, size: int) -> int:
 
 @kernel
 def varint_bytes(number: int) -> int:
-    """Bytes of a varint."""
     size = 1
     while number >= 0x80:
         number >>= 7
@@ -342,15 +313,7 @@ def varint_bytes(number: int) -> int:
 
 @kernel
 def fill_file(writer: int, functions: Any, columns: Any, count: int, error: Any) -> None:
-    """Add rows in strictly rising key order to a table file; stops at the first error.
-
-    Args:
-        writer: A `rocksdb_sstfilewriter_t`.
-        functions: See `FUNCTIONS`.
-        columns: int64[2, 3], `BinaryCells.addresses` of keys and values.
-        count: The number of rows.
-        error: int64[1], receives an error's text.
-    """
+    """Add rows in strictly rising key order to a table file; stops at the first error."""
     scratch = np.zeros(4, np.int64)
     at = np.int64(error.ctypes.data)
     for row in range(count):

@@ -87,7 +87,6 @@ def new_bytes(block: int, function: int, handle: int) -> int:
 
 @kernel
 def value_of(block: int, key: int, size: int) -> int:
-    """See `get_value`."""
     words = carray(as_pointer(block), WORDS, np.int64)
     if words[DATABASE] == 0:
         return fail(block)
@@ -146,7 +145,6 @@ def in_range(block: int, iterator: int, bound: int, bound_size: int, reverse: in
 
 @kernel
 def rows_of(block: int, iterator: int, bound: int, bound_size: int, reverse: int, limit: int) -> int:
-    """See `read_rows`."""
     rows = ask(block, _LIST, 0, 0)
     count = 0
     while in_range(block, iterator, bound, bound_size, reverse):

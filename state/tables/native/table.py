@@ -57,7 +57,6 @@ class ColumnReader:
             self._library.column_family_handle_destroy(family)
 
     def get_columns(self, keys: pa.BinaryArray) -> pa.BinaryArray:
-        """See `OrderedTable`."""
         return get_in_order(self._get_sorted, keys)
 
     def _get_sorted(self, keys: pa.BinaryArray) -> pa.BinaryArray:
@@ -76,7 +75,6 @@ class ColumnReader:
             values.enlarge(count, 2 * (int(counters[BYTES]) + int(counters[NEEDED])))
 
     def scan_ranges(self, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> RangeRows:
-        """See `OrderedTable`."""
         return scan_in_order(self._scan_sorted, lowers, uppers)
 
     def _scan_sorted(self, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> RangeRows:
@@ -87,7 +85,6 @@ class ColumnReader:
             self._library.iter_destroy(iterator)
 
     def scan_part(self, lower: bytes, upper: bytes, rows: int, size: int) -> Columns:
-        """See `DiskTable`."""
         lowers, uppers = (BinaryCells(pa.array([end], pa.binary())) for end in (lower, upper))
         bounds = np.array([lowers.addresses, uppers.addresses], np.int64)
         iterator = self._library.create_iterator(self._database, self._options)
@@ -165,7 +162,6 @@ class RowReader:
         self._scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
 
     def get(self, key: bytes) -> bytes | None:
-        """See `OrderedTable`."""
         try:
             value: bytes | None = objects.get_value(self._at, key, len(key))
         except objects.ReadError as error:
@@ -173,7 +169,6 @@ class RowReader:
         return value
 
     def scan(self, lower: bytes, upper: bytes | None, reverse: bool) -> Iterator[Row]:
-        """See `OrderedTable`."""
         size = objects.NO_BOUND if upper is None else len(upper)
         try:
             rows, iterator = objects.start_scan(self._at, lower, len(lower), upper, size, reverse)
@@ -370,30 +365,24 @@ class NativeTable:
         return open_when_released(self.location, lock_timeout_s, lambda: self._library.checked(*arguments))
 
     def get(self, key: bytes) -> bytes | None:
-        """See `OrderedTable`."""
         return self._rows.get(key)
 
     def multi_get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See `OrderedTable`."""
         values: list[bytes | None] = self.get_columns(pa.array(keys, pa.binary())).to_pylist()
         return values
 
     def scan(self, lower: bytes, upper: bytes | None, reverse: bool = False) -> Iterator[Row]:
-        """See `OrderedTable`. A snapshot: later writes are not seen."""
         return self._rows.scan(lower, upper, reverse)
 
     def get_columns(self, keys: pa.BinaryArray) -> pa.BinaryArray:
-        """See `OrderedTable`."""
         with self._named():
             return self._columns.get_columns(keys)
 
     def scan_ranges(self, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> RangeRows:
-        """See `OrderedTable`."""
         with self._named():
             return self._columns.scan_ranges(lowers, uppers)
 
     def scan_part(self, lower: bytes, upper: bytes, rows: int, size: int) -> Columns:
-        """See `DiskTable`."""
         with self._named():
             return self._columns.scan_part(lower, upper, rows, size)
 
@@ -403,7 +392,6 @@ class NativeTable:
         delete_ranges: Sequence[KeyRange] = (),
         halfway: Callable[[], None] | None = None,
     ) -> None:
-        """See `OrderedTable`."""
         self.write_columns(*columns_of(list(changes)), delete_ranges, halfway)
 
     def write_columns(
@@ -413,7 +401,6 @@ class NativeTable:
         delete_ranges: Sequence[KeyRange] = (),
         halfway: Callable[[], None] | None = None,
     ) -> None:
-        """See `OrderedTable`."""
         with self._named():
             self._writer.write_batch(keys, values, delete_ranges)
             if halfway is not None:
@@ -426,7 +413,6 @@ class NativeTable:
             self._writer.write_batch(keys, values, ())
 
     def write_sorted(self, parts: Iterable[Columns], halfway: Callable[[], None] | None = None) -> None:
-        """See `OrderedTable`. Writes one sorted file, which RocksDB ingests."""
         part = self.path / "ingest.part"
         # A kill in the middle of an ingestion leaves a second name of the database's own file: it must not be written to.
         part.unlink(missing_ok=True)
@@ -440,7 +426,6 @@ class NativeTable:
             part.unlink(missing_ok=True)
 
     def checkpoint(self, folder: Path) -> None:
-        """See `CheckpointedTable`."""
         with self._named():
             maker = self._library.checked("checkpoint_object_create", self._database)
             try:
@@ -449,7 +434,6 @@ class NativeTable:
                 self._library.checkpoint_object_destroy(maker)
 
     def sizes(self, ranges: Sequence[KeyRange]) -> list[RangeSize]:
-        """See `SizedTable`."""
         with self._named():
             return estimated(ranges, self.scan_part, lambda: self._bytes_on_disk(ranges), self._row_count)
 
@@ -468,7 +452,6 @@ class NativeTable:
         return list(sizes)
 
     def close(self) -> None:
-        """See `OrderedTable`. May be called twice."""
         self._rows.close()
         self._columns.close()
         if self._database:

@@ -24,8 +24,7 @@ class Log(Protocol):
     def log_ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
         """Last stable offset and end of each log, once no transaction is open."""
 
-    def begin_offset(self, partition: TopicPartition) -> int:
-        """First offset still in the log."""
+    def begin_offset(self, partition: TopicPartition) -> int: ...
 
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Last stable offset of each log at present, whatever transactions are open."""
@@ -33,8 +32,7 @@ class Log(Protocol):
     def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]:
         """The topics that exist, asked for at each call."""
 
-    def partition_count(self, topic: str) -> int:
-        """Partitions of a topic."""
+    def partition_count(self, topic: str) -> int: ...
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]:
         """Committed records [start, end)."""
@@ -158,14 +156,7 @@ class Choice:
 
 
 def letters_of(log: Log, place: TopicPartition, start: int = 0, end: int | None = None) -> Iterator[Letter]:
-    """The dead letters of a partition, in order.
-
-    Args:
-        log: Reads them.
-        place: The topic and partition.
-        start: The first offset; what was deleted meanwhile is left out.
-        end: The first offset that is not read; None: the present end.
-    """
+    """The dead letters of a partition, in order."""
     first = max(start, log.begin_offset(place))
     last = log.log_ends([place])[place][0] if end is None else end
     while first < last:

@@ -31,7 +31,6 @@ class PurgePlan:
     last_ms: int | None = None
 
     def add(self, letter: Letter, replayed: bool) -> None:
-        """Adds a letter that goes."""
         self.before[letter.place] = letter.offset + 1
         self.letters += 1
         self.not_replayed += not replayed
@@ -54,7 +53,6 @@ class Until:
     replayed: bool = False
 
     def keeps(self, letter: Letter, replayed: bool) -> bool:
-        """Whether a letter must stay."""
         late = self.time_ms is not None and letter.timestamp >= self.time_ms
         beyond = self.offsets is not None and letter.offset >= self.offsets.get(letter.place[1], 0)
         return late or beyond or (self.replayed and not replayed)
@@ -84,6 +82,5 @@ def plan_purge(log: Log, topic: str, until: Until) -> PurgePlan:
 
 
 def purge(plan: PurgePlan, delete_records: Callable[[Mapping[TopicPartition, int]], object]) -> None:
-    """Deletes the letters of a plan."""
     if plan.before:
         delete_records(plan.before)

@@ -35,8 +35,7 @@ _NEVER = tuple(ending for ending in INTERNAL_ENDINGS if ending != "-repartition"
 class Kafka(Log, Protocol):
     """The requests to Kafka of a replay."""
 
-    def producer(self, transactional_id: str) -> Any:
-        """A new transactional producer."""
+    def producer(self, transactional_id: str) -> Any: ...
 
 
 @dataclass
@@ -63,18 +62,11 @@ class ReplayPlan:
 
     @property
     def letters(self) -> int:
-        """The number of letters to send."""
         return sum(map(len, self.chosen.values()))
 
 
 def plan_replay(log: Log, topic: str, choice: Choice, to: str | None = None) -> ReplayPlan:
     """Reads all letters and decides which of them to send where.
-
-    Args:
-        log: Reads the letters.
-        topic: The topic of dead letters.
-        choice: The letters to replay.
-        to: The topic to send all of them to; None: each to its own.
 
     Raises:
         TopicNotFoundError: The topic does not exist.
@@ -121,13 +113,6 @@ def replay(
     kafka: Kafka, plan: ReplayPlan, now_ms: Callable[[], int], to: str | None = None, together: int = TOGETHER
 ) -> int:
     """Sends the letters of a plan that have not been replayed meanwhile, and returns their number.
-
-    Args:
-        kafka: The access to Kafka.
-        plan: The plan.
-        now_ms: The clock, by which records wait in retry topics.
-        to: As for the plan.
-        together: The most letters in one transaction.
 
     Raises:
         ConfigError: The topic of the plan was deleted and created again.
@@ -199,7 +184,6 @@ class _Transaction:
 
 
 def summary(plan: ReplayPlan) -> Mapping[str, Any]:
-    """A plan for programs."""
     return {
         "topic": plan.topic,
         "letters": plan.letters,

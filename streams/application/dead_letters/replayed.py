@@ -47,14 +47,7 @@ class Replayed:
         return any(first <= offset < last for first, last in self.ranges.get(partition, ()))
 
     def record(self, partition: int, offsets: Sequence[int], also: Collection[int]) -> tuple[bytes, bytes]:
-        """The key and value that remember a partition's replayed letters.
-
-        Args:
-            partition: The partition.
-            offsets: The offsets of the letters that the caller has seen, in order: between two of them there are no letters.
-                Another replay may have sent later ones meanwhile, so what was remembered before stays.
-            also: Letters that are replayed now.
-        """
+        """The key and value that remember a partition's replayed letters."""
         ranges = list(_joined((*self.ranges.get(partition, ()), *((one, one + 1) for one in also)), offsets))
         return str(partition).encode(), orjson.dumps({"topic_id": self.topic_id, "ranges": ranges})
 
@@ -78,12 +71,6 @@ def _joined(ranges: Iterable[tuple[int, int]], offsets: Sequence[int]) -> Iterat
 
 def read_replayed(log: Log, topic: str, fenced: bool = False) -> Replayed:
     """The letters of a topic that have been replayed so far.
-
-    Args:
-        log: Reads them.
-        topic: The topic of dead letters.
-        fenced: No other replay can commit any more, so all that were committed are read. Otherwise nothing waits for a
-            transaction that is open: that of a replay that was killed stays so until the next replay, or Kafka, ends it.
 
     Raises:
         TopicNotFoundError: The topic does not exist.

@@ -19,11 +19,6 @@ class Admin(Protocol):
 def check_dead_letter_topic(topic: str, plan: Plan, admin: Admin) -> None:
     """Refuses a topic that is internal, that the application itself reads, or that would not retain dead letters.
 
-    Args:
-        topic: The topic, which exists.
-        plan: The topics that the application reads and creates.
-        admin: Asks Kafka.
-
     Raises:
         ConfigError: The topic is not suitable for dead letters.
     """

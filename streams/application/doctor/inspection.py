@@ -1,6 +1,5 @@
 """What the doctor looks at: the application, its cluster and its disks, each read once."""
 
-# ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
 
 import time
@@ -54,7 +53,6 @@ class SubLook:
 
     @property
     def name(self) -> str:
-        """The sub-topology's name."""
         return self.prepared.sub.name
 
     @property
@@ -93,7 +91,6 @@ class Inspection:
 
     @property
     def app(self) -> str:
-        """The application's id."""
         return self.config.application_id
 
     def command(self, name: str, more: str = "") -> str:

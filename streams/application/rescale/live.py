@@ -47,11 +47,6 @@ class LiveRescale:
     def rescaler(self, topology: Topology, tasks: int, choices: UsersChoices) -> Rescaler:
         """The rescale of a program's state.
 
-        Args:
-            topology: The program that wrote the state.
-            tasks: The new number of tasks.
-            choices: What the user says.
-
         Raises:
             StreamsError: The program is not the one that wrote the state, or another rescale is unfinished.
         """

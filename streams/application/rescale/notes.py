@@ -1,6 +1,5 @@
 """The notes of a rescale in Kafka, in a topic that exists until the rescale has come to its end."""
 
-# ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
@@ -129,7 +128,6 @@ class Notes:
 
     @classmethod
     def of(cls, found: Mapping[str, bytes]) -> Notes:
-        """The notes by their names."""
         plan = RescalePlan.from_json(orjson.loads(found[_PLAN]))
         markers = (CommitMarker.from_bytes(data) for name, data in found.items() if name.startswith(_MARKER))
         filled = {name.removeprefix(_FILLED): id_.decode() for name, id_ in found.items() if name.startswith(_FILLED)}

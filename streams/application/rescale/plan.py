@@ -51,7 +51,6 @@ class RescalePlan:
     versions: Mapping[int, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as plain JSON."""
         first = None if self.first is None else self.first.to_json()
         return {
             "query_id": self.query_id,
@@ -64,7 +63,6 @@ class RescalePlan:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RescalePlan:
-        """Reads `to_json` back."""
         first = None if data["first"] is None else FirstBatch.from_json(data["first"])
         versions = {int(task): int(version) for task, version in data["versions"].items()}
         return cls(str(data["query_id"]), int(data["old"]), int(data["new"]), first, Phase(data["phase"]), versions)
@@ -72,11 +70,6 @@ class RescalePlan:
 
 def first_batch(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> FirstBatch | None:
     """Where the new checkpoint begins: where the old one ends.
-
-    Args:
-        sub: The sub-topology.
-        checkpoint: The contents of its checkpoint, which the markers match.
-        markers: The last markers of its tasks.
 
     Raises:
         RescaleError: The last micro-batch is not finished.
@@ -111,12 +104,6 @@ def new_markers(
     plan: RescalePlan, markers: Markers, users: frozenset[str], choices: UsersChoices
 ) -> dict[int, CommitMarker]:
     """The marker of each new task; none if no task has ever committed.
-
-    Args:
-        plan: The plan.
-        markers: The last markers of the old tasks. The new ones lack the ends of changelogs, which do not exist yet.
-        users: The nodes with users' processors.
-        choices: What the user says about them.
 
     Raises:
         RescaleError: The state of a processor has no rule.

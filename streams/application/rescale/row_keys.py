@@ -77,10 +77,6 @@ class RowKey:
 def row_keys(sub: SubTopology, by_key: frozenset[str] = frozenset()) -> dict[str, RowKey]:
     """The rule for each store of a sub-topology that has a changelog.
 
-    Args:
-        sub: The sub-topology.
-        by_key: Stores of processors of which the user says that their rows are stored under the keys of their records.
-
     Raises:
         RescaleError: It is not known to which records the rows of a store belong.
     """

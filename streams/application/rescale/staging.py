@@ -1,6 +1,5 @@
 """Copies one task's changelog to a staging topic, each row to the partition of its record key."""
 
-# ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
 
 from typing import Protocol
@@ -47,15 +46,6 @@ def stage_partition(
     listener: Listener,
 ) -> None:
     """Copies the rows of a store of one task.
-
-    Args:
-        copy: The staging topic.
-        topic: The changelog.
-        spec: The store.
-        key: Where record keys are in the store's changelog keys.
-        task_of: The task, and the number of tasks.
-        marker: The task's last marker; None if it has never committed.
-        listener: Is told of the progress.
 
     Raises:
         RescaleError: A row is not in the task of its key.

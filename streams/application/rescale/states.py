@@ -54,13 +54,6 @@ def merged_state(
 ) -> dict[str, Any]:
     """The operator state of a new task.
 
-    Args:
-        states: Those of the old tasks whose keys it takes over; empty for a task that has never committed.
-        task: The new task.
-        tasks: The new number of tasks.
-        users: The nodes with users' processors.
-        choices: What the user says about them.
-
     Raises:
         RescaleError: A processor keeps state of which nobody has said what becomes of it.
     """

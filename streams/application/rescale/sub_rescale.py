@@ -200,7 +200,6 @@ class SubRescale:
             )
 
     def abort(self) -> None:
-        """Takes everything back."""
         if self._exists(self._commits):
             for task, marker in self._markers.fenced().items():
                 if marker is not None and marker.query_id.endswith(RESCALED):

@@ -44,14 +44,12 @@ class ResetProbe(OperationsProbe, Protocol):
 class Probe(Protocol):
     """The part of `state.kafka.rights.RightsProbe` that this module needs."""
 
-    def unlimited(self) -> bool:
-        """Whether everything is allowed."""
+    def unlimited(self) -> bool: ...
 
     def operations(self, topics: Collection[str]) -> Mapping[str, frozenset[str]]:
         """The allowed operations on those topics that exist."""
 
-    def not_creatable(self, topics: Iterable[str]) -> set[str]:
-        """Those of some missing topics that may not be created."""
+    def not_creatable(self, topics: Iterable[str]) -> set[str]: ...
 
     def not_readable(self, group: str, topics: Iterable[str]) -> tuple[bool, set[str]]:
         """Whether the group may not commit, and those of some topics that may not be read."""
@@ -62,14 +60,6 @@ class Probe(Protocol):
 
 def check_rights(needed: NeededRights, probe: Probe, client: Mapping[str, str]) -> frozenset[str]:
     """Refuses a start that would fail for want of a right.
-
-    Args:
-        needed: What the application needs.
-        probe: Asks the brokers.
-        client: The client properties of the application.
-
-    Returns:
-        The internal topics that do not exist yet, whose rights are not fully known (`check_created`).
 
     Raises:
         AuthorizationError: Rights are missing; the message names all of them and the commands that grant them.
@@ -117,12 +107,6 @@ def check_reset_rights(
 ) -> None:
     """Refuses a reset that would stop half-way for want of a right, before it deletes anything.
 
-    Args:
-        application_id: The application.
-        topics: The topics that the reset deletes.
-        probe: Asks the brokers.
-        client: The client properties of whoever resets it.
-
     Raises:
         AuthorizationError: Rights are missing.
     """
@@ -154,12 +138,6 @@ def check_replay_rights(
     dead_letters: str, targets: Collection[str], probe: OperationsProbe, client: Mapping[str, str]
 ) -> None:
     """Refuses a replay of dead letters that may not be written where they are to go, before it sends anything.
-
-    Args:
-        dead_letters: The topic of dead letters.
-        targets: The topics that the records go to.
-        probe: Asks the brokers.
-        client: The client properties of whoever replays.
 
     Raises:
         AuthorizationError: Rights are missing.

@@ -15,13 +15,7 @@ def principal_of(client: Mapping[str, str]) -> str | None:
 
 
 def command(right: Right, principal: str | None, bootstrap_servers: str) -> str:
-    """The command that grants a right.
-
-    Args:
-        right: The right.
-        principal: Who shall have it; None: a placeholder.
-        bootstrap_servers: The cluster's addresses.
-    """
+    """The command that grants a right."""
     operations = [part for one in right.operations for part in ("--operation", one)]
     words = [
         *(

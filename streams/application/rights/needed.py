@@ -76,10 +76,6 @@ class NeededRights:
 def needed_rights(topology: Graph, config: StreamsConfig) -> NeededRights:
     """The rights that an application needs to run.
 
-    Args:
-        topology: The program.
-        config: Its settings.
-
     Raises:
         TopologyError: There is no source, or a topic is used in contradictory ways.
     """

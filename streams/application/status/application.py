@@ -94,7 +94,6 @@ class Status:
 
     @property
     def parts(self) -> tuple[SubStatus | SinkStatus, ...]:
-        """Sub-topologies and lake sinks."""
         return (*self.subs, *self.sinks)
 
     @property
@@ -111,16 +110,7 @@ def application_status(
     pauses: Pauses = NOTHING,
     sinks: tuple[SinkStatus, ...] = (),
 ) -> Status:
-    """The status of an application now.
-
-    Args:
-        application: The planned application.
-        admin: Asks Kafka.
-        log: Reads the commits topics.
-        at_ms: The present time, ms since 1970.
-        pauses: What is paused.
-        sinks: The status of the lake sinks.
-    """
+    """The status of an application now."""
     app = application.config.application_id
     topics = {topic for prepared in application.subs for topic in prepared.sub.topics}
     commits = {commits_topic(app, prepared.sub.name): prepared for prepared in application.subs}
@@ -165,11 +155,6 @@ def records_per_second(before: Status, after: Status, name: str) -> float | None
     """The speed of a sub-topology or a lake sink between two moments, in offsets per second; None if it cannot be determined.
 
     Where a sub-topology has a lag, and no micro-batch has ended between the two, it is the speed since the last one began.
-
-    Args:
-        before: The earlier status.
-        after: The later status.
-        name: Its name.
     """
     seconds = (after.at_ms - before.at_ms) / 1000
     reads = [next((one.read for one in look.parts if one.name == name), None) for look in (before, after)]

@@ -49,13 +49,7 @@ class SinkStatus:
 
 
 def sink_statuses(application: Application, admin: KafkaAdmin, pauses: Pauses = NOTHING) -> tuple[SinkStatus, ...]:
-    """The status of each lake sink now.
-
-    Args:
-        application: The planned application.
-        admin: Asks Kafka.
-        pauses: What is paused.
-    """
+    """The status of each lake sink now."""
     config = application.config
     sinks = application.plan.topology.lake_sinks.values()
     topics = {sink.name: sink.topic.topic_name(config.application_id) for sink in sinks}

@@ -43,7 +43,6 @@ class Security:
 
     @property
     def certificates(self) -> Certificates:
-        """The files of the certificates."""
         return Certificates(self.folder)
 
     def make(self) -> None:
@@ -88,13 +87,7 @@ class Security:
         }
 
     def client(self, user: str, bootstrap_servers: str, password: str | None = None) -> dict[str, str]:
-        """The client properties of a user.
-
-        Args:
-            user: The user.
-            bootstrap_servers: The cluster's addresses.
-            password: The user's password; None: that of the admin.
-        """
+        """The client properties of a user."""
         return {
             "bootstrap.servers": bootstrap_servers,
             "security.protocol": "SASL_SSL",

@@ -23,16 +23,7 @@ _REQUEST_S = 30.0
 
 
 def write_clients(security: Security, bootstrap_servers: str, users: tuple[str, ...]) -> list[Path]:
-    """Writes the client properties files of the admin, of new users, and of known ones whose cluster has another address now.
-
-    Args:
-        security: The cluster's secrets.
-        bootstrap_servers: The cluster's addresses.
-        users: Users who shall exist; those without a file are made, without any rights.
-
-    Returns:
-        The files of all users.
-    """
+    """Writes the client properties files of the admin, of new users, and of known ones whose cluster has another address now."""
     admin = security.client(ADMIN, bootstrap_servers)
     security.write_client(ADMIN, admin)
     for file in security.files():

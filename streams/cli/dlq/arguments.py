@@ -139,7 +139,6 @@ class DeadLetters:
         return self.topics[0]
 
     def log(self) -> LiveKafka:
-        """The access to Kafka."""
         from state.commit.live import LiveKafka
 
         return LiveKafka(self.config.client, self.config.transaction_timeout_ms, bulk=self.config.bulk_io)

@@ -12,7 +12,6 @@ from streams.cli.settings import AsJson
 
 @command
 def list_drills(as_json: AsJson = False) -> None:
-    """List all drills."""
     from streams.drills.catalogue import DRILLS
 
     if as_json:

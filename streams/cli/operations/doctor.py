@@ -89,7 +89,6 @@ def _print(check: str, finding: Finding) -> None:
 
 
 def as_dict(application_id: str, results: Iterable[CheckResult]) -> dict[str, Any]:
-    """The results for programs."""
     results = list(results)
     return {
         "application_id": application_id,

@@ -170,7 +170,6 @@ def _check_whole(opened: Sequence[OpenTransaction], force: bool) -> None:
 
 
 def as_dict(one: OpenTransaction, now_ms: int) -> dict[str, Any]:
-    """A transaction for programs."""
     view = one.coordinator
     return {
         "topic": one.place[0],

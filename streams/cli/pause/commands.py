@@ -59,7 +59,6 @@ def resume(
 
 
 def _show(application: str, pauses: Pauses, as_json: bool) -> None:
-    """Prints what is paused now."""
     if as_json:
         print_json({"application_id": application, "paused_since": dict(pauses.since_ms)})
         return

@@ -105,7 +105,6 @@ def as_dict(sub: SubRescale) -> dict[str, Any]:
 
 
 def described(sub: SubRescale) -> str:
-    """A sub-topology for people."""
     if not sub.needed:
         return f"{sub.sub.name}: has {sub.new} tasks, or has never run: nothing to do"
     stores = ", ".join(name for name, node in sub.sub.stores.items() if node.spec.logged) or "no stores"

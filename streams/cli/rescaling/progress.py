@@ -33,20 +33,17 @@ class RescaleProgress:
             self._live.stop()
 
     def on_start(self, store: str, partition: int, offsets: int) -> None:
-        """See `Listener`."""
         self._records[store, partition] = 0
         if self._console.is_terminal:
             self._bars[store, partition] = self._bar.add_task(f"{store} {partition}", total=offsets, text="")
 
     def on_batch(self, store: str, partition: int, records: int, offset: int) -> None:
-        """See `Listener`."""
         self._records[store, partition] += records
         if self._console.is_terminal:
             text = f"{self._records[store, partition]:,} records"
             self._bar.update(self._bars[store, partition], completed=offset + 1, text=text)
 
     def on_end(self, store: str, partition: int) -> None:
-        """See `Listener`."""
         records = self._records[store, partition]
         if self._console.is_terminal:
             bar = self._bars[store, partition]

@@ -130,7 +130,6 @@ def _follow(
 
 
 def _say(text: str, said: bool) -> bool:
-    """Says why it waits, once."""
     if not said:
         typer.echo(text, err=True)
     return True

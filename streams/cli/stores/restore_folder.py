@@ -22,13 +22,6 @@ def restore_folder(
 ) -> Iterator[Path]:
     """The folder, marked as incomplete within the context; after an error it stays so, and another restore can continue in it.
 
-    Args:
-        given: The folder that the user has named; None = the next free name below the base folder.
-        base_dir: The base folder.
-        application_id: The application.
-        word: First part of a chosen name.
-        keep: Whether a folder with a chosen name stays once it is complete.
-
     Raises:
         ConfigError: The folder has other content.
     """

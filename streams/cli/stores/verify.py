@@ -14,7 +14,6 @@ _SHOWN_BYTES = 60
 
 
 def as_dict(tasks: list[VerifiedTask], seconds: float) -> dict[str, Any]:
-    """The comparison for programs."""
     stores = [
         {
             "sub_topology": task.place.sub_topology,
@@ -40,7 +39,6 @@ def as_dict(tasks: list[VerifiedTask], seconds: float) -> dict[str, Any]:
 
 
 def differences(tasks: list[VerifiedTask]) -> int:
-    """How many keys differ."""
     return sum(store.differences for task in tasks for store in task.stores)
 
 

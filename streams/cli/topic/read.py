@@ -59,7 +59,6 @@ def read(
 
 
 def _offset(text: str) -> int | None:
-    """The offset for `Begin`."""
     named = {"earliest": 0, "beginning": 0, "latest": None, "end": None}
     if text in named:
         return named[text]

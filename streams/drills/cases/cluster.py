@@ -59,7 +59,6 @@ def next_controller(world: World, dead: int) -> int:
 
 
 def pid_of(world: World, node: int) -> int:
-    """The process id of a broker."""
     found = next(one.pid for one in world.broker.status().nodes if one.node_id == node)
     if found is None:
         raise DrillFailed(f"broker {node} does not run")

@@ -133,7 +133,6 @@ def small_disk(world: World) -> Iterator[Path]:
 
 
 def mount(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs `mount`."""
     return subprocess.run(["mount", *arguments], check=False, capture_output=True, text=True)
 
 

@@ -52,7 +52,6 @@ class ReplicaHost:
         return {task for task, warm in self.tasks().items() if warm}
 
     def leave(self, world: World) -> None:
-        """Ends it by Ctrl-C."""
         self.process.interrupt()
         code = self.process.ended(WARM_S)
         world.require(code == 0, f"streams replica ended with {code}: {self.process.last_words()}")
@@ -95,7 +94,6 @@ def failover(world: World) -> None:
 
 
 def fill(world: World) -> None:
-    """Writes orders of many keys."""
     now = world.load.now_ms
     by_partition: dict[int, list[tuple[bytes, bytes, int]]] = {number: [] for number in range(PARTITIONS)}
     for number in range(KEYS_OF_STATE):

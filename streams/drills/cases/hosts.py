@@ -34,7 +34,6 @@ def started(world: World) -> tuple[LoopbackHost, LoopbackHost]:
 
 
 def kind(world: World) -> str:
-    """What the hosts are."""
     return "namespaces" if world.cluster.isolated else f"loopback addresses ({network.why_not()})"
 
 
@@ -44,7 +43,6 @@ def names(host: LoopbackHost) -> str:
 
 
 def application(world: World) -> ClusterApplication:
-    """The application."""
     assert isinstance(world.application, ClusterApplication)
     return world.application
 
@@ -83,13 +81,7 @@ def lose(world: World, host: LoopbackHost, how: str) -> None:
 
 
 def moved(world: World, host: LoopbackHost, how: str = "") -> str:
-    """Waits until a task has moved from a host; returns what the application says about that.
-
-    Args:
-        world: The world.
-        host: The host.
-        how: What the task must have done.
-    """
+    """Waits until a task has moved from a host; returns what the application says about that."""
     lines: list[str] = []
 
     def said() -> bool:

@@ -22,11 +22,6 @@ def random_faults(world: World) -> None:
 def soak(world: World, seconds: float, blows: Sequence[Blow] = tuple(WEIGHTS)) -> None:
     """Lets blows fall on a running application.
 
-    Args:
-        world: The world; its `drawn` decides which blows, and when.
-        seconds: How long blows fall.
-        blows: The blows to choose from, by their weights.
-
     Raises:
         DrillFailed: The application ended by itself, or wrote no results for too long.
     """

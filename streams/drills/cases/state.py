@@ -256,7 +256,6 @@ class RowsOfATable:
         return self._number
 
     def write(self, rows: dict[str, int | None]) -> None:
-        """Writes rows; None deletes one."""
         now = int(time.time() * 1000)
         values = {key: None if row is None else orjson.dumps({"n": row}) for key, row in rows.items()}
         for key, row in rows.items():
@@ -269,7 +268,6 @@ class RowsOfATable:
         self.write({key: None if key in gone else self._next() for key in EVERY_KEY})
 
     def present(self) -> set[str]:
-        """The keys that have a row now."""
         return {key for key, of in self.history.items() if of[-1] is not None}
 
     def forget(self) -> None:

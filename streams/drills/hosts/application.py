@@ -59,11 +59,7 @@ class ClusterApplication(Supervised):
         return code
 
     def copy_all(self, host: LoopbackHost) -> None:
-        """Runs `streams replica` on a host until it has a copy of each task.
-
-        Args:
-            host: The host.
-        """
+        """Runs `streams replica` on a host until it has a copy of each task."""
         command = [sys.executable, "-m", "streams", "replica", self.target, "--once", "--group", f"copies-{host.name}"]
         where = ["-a", self.id, "-b", self.servers, "--base-dir", str(self.base)]
         replica = host.also_run([*command, *where, "--set", f"replica_dir={host.inside / 'replicas'}"])

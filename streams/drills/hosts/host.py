@@ -71,12 +71,7 @@ class LoopbackHost:
         return {"SPARK_LOCAL_IP": self.address, "SPARK_LOCAL_HOSTNAME": self.address}
 
     def run(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Starts the host with its command.
-
-        Args:
-            command: The command line.
-            environment: Further variables.
-        """
+        """Starts the host with its command."""
         self.disk.mkdir(parents=True, exist_ok=True)
         variables = {**own_environment(), **self._variables, **environment}
         self._started = CommandProcess(self._line(command), self._world, variables)
@@ -84,11 +79,7 @@ class LoopbackHost:
         self._join()
 
     def also_run(self, command: Sequence[str]) -> CommandProcess:
-        """Starts another command on the host, which ends with it.
-
-        Args:
-            command: The command line.
-        """
+        """Starts another command on the host, which ends with it."""
         started = CommandProcess(self._there(command), self._world)
         self._guard.watch(started.process.pid)
         self._others.append(started)
@@ -148,8 +139,7 @@ class LoopbackHost:
         """
         raise NotPossibleHere(f"a host without a network of its own cannot be cut off: {network.why_not()}")
 
-    def connect_again(self, address: str) -> None:
-        """Ends what `cut_off` has begun."""
+    def connect_again(self, address: str) -> None: ...
 
 
 class NamespaceHost(LoopbackHost):
@@ -190,7 +180,6 @@ class NamespaceHost(LoopbackHost):
         network.ip("route", "add", "blackhole", f"{address}/32", inside=self.command.process.pid)
 
     def connect_again(self, address: str) -> None:
-        """Ends what `cut_off` has begun."""
         network.ip("route", "delete", "blackhole", f"{address}/32", inside=self.command.process.pid)
 
 

@@ -71,13 +71,7 @@ def own_network() -> Iterator[None]:
 
 
 def join(pid: int, name: str, address: str) -> None:
-    """Joins the network namespace of a process to the bridge.
-
-    Args:
-        pid: The process.
-        name: The name of the bridge's end of the cable.
-        address: The address in the namespace.
-    """
+    """Joins the network namespace of a process to the bridge."""
     ip("link", "add", "name", name, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
     ip("link", "set", name, "master", BRIDGE, "up")
     ip("link", "set", "lo", "up", inside=pid)
@@ -87,10 +81,6 @@ def join(pid: int, name: str, address: str) -> None:
 
 def ip(*arguments: str, inside: int | None = None) -> None:
     """Runs `ip`.
-
-    Args:
-        arguments: Its arguments.
-        inside: A process in whose network namespace it runs; default: that of this thread.
 
     Raises:
         DrillFailed: It failed.

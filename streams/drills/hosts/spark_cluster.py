@@ -105,7 +105,6 @@ class SparkCluster:
             self._registered(known + 1, [host])
 
     def end(self) -> None:
-        """Ends all hosts and the master."""
         for host in self.hosts:
             host.end()
         if self._master is not None:
@@ -122,11 +121,7 @@ class SparkCluster:
         )
 
     def newest_states(self, application_id: str) -> dict[tuple[str, int], Path]:
-        """The folder with the latest step of each task, whichever host has it.
-
-        Args:
-            application_id: The id of the application; it does not run.
-        """
+        """The folder with the latest step of each task, whichever host has it."""
         found: dict[tuple[str, int], tuple[int, Path]] = {}
         for host in self.hosts:
             for task in host.tasks(application_id):

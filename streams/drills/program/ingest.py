@@ -26,7 +26,6 @@ class HoldingSerde(JsonSerde):
     """Holds a task within its transaction at a certain row, while a file exists."""
 
     def serialize(self, topic: str, value: Any, headers: Any = None, /) -> bytes | None:
-        """The value as JSON."""
         hold = Path(os.environ[FOLDER]) / HOLD
         while value["n"] == HELD and hold.exists():
             time.sleep(_POLL_S)

@@ -55,12 +55,7 @@ def calls_of(folder: Path) -> dict[int, list[Any]]:
 
 
 def wrong_calls(orders: Iterable[Read], calls: Mapping[int, list[Any]]) -> list[str]:
-    """What differs between the calls of the function and the input; empty: nothing.
-
-    Args:
-        orders: The input.
-        calls: The rows of each call, by batch.
-    """
+    """What differs between the calls of the function and the input; empty: nothing."""
     found = [f"batch {batch} had other rows when it ran again" for batch, of in calls.items() if of[1:] != of[:-1]]
     if [*calls] != [*range(len(calls))]:
         found.append(f"the batches are {', '.join(map(str, calls))}")
@@ -75,13 +70,7 @@ def wrong_calls(orders: Iterable[Read], calls: Mapping[int, list[Any]]) -> list[
 def wrong_rows(
     orders: Iterable[Read], each: Iterable[Mapping[str, Any]], latest: Iterable[Mapping[str, Any]]
 ) -> list[str]:
-    """What differs between the tables and the input; empty: nothing.
-
-    Args:
-        orders: The input, by partition and offset, so that the last order of a key comes last.
-        each: The rows of the first table.
-        latest: The rows of the second table.
-    """
+    """What differs between the tables and the input; empty: nothing."""
     sent = [(str((one.key or b"").decode()), str(orjson.loads(one.value or b"{}")["id"])) for one in orders]
     rows = [(row["key"], row["id"]) for row in each]
     doubled, missing = len(rows) - len(set(rows)), set(sent) - set(rows)

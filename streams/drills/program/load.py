@@ -46,7 +46,6 @@ class Load(LoadThread):
         self._now_ms = int(time.time() * 1000) - _DAY_MS if begin_ms is None else begin_ms
 
     def run(self) -> None:
-        """Writes records until `finish`."""
         while not self._finish.wait(_TICK_S):
             for _ in range(0 if self.paused else int(RATE * _TICK_S)):
                 if len(self._producer) < UNSENT:

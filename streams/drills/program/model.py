@@ -56,7 +56,6 @@ def expected(orders: Iterable[Event], payments: Iterable[Event]) -> Results:
 
 
 def task_of(key: str) -> int:
-    """The task of a key."""
     return partition_for_key(key.encode(), PARTITIONS)
 
 

@@ -29,12 +29,7 @@ def build() -> Topology:
 
 
 def wrong_joins(history: History, results: Iterable[Read]) -> list[str]:
-    """The results whose rows their keys did not have at that time, or never: a task's view of the table only goes forward.
-
-    Args:
-        history: The rows by key, from the oldest one that may be seen.
-        results: The results, by partition and offset.
-    """
+    """The results whose rows their keys did not have at that time, or never: a task's view of the table only goes forward."""
     at = dict.fromkeys(history, 0)
     found = []
     for one in results:

@@ -31,7 +31,6 @@ class OwnProgram:
 
     @property
     def inputs(self) -> Mapping[str, int]:
-        """Orders and payments."""
         return dict.fromkeys(INPUTS, PARTITIONS)
 
     @property

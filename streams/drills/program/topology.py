@@ -34,16 +34,11 @@ def build() -> Topology:
 
 
 def changed() -> Topology:
-    """The same topology with windows of another size: it must not be started on the state of `build`."""
     return program(2 * WINDOW_MS).build()
 
 
 def program(window_ms: int = WINDOW_MS) -> StreamsBuilder:
-    """The program, not built yet.
-
-    Args:
-        window_ms: The size of the windows.
-    """
+    """The program, not built yet."""
     builder = StreamsBuilder()
     orders, payments = builder.stream(ORDERS), builder.stream(PAYMENTS)
     grace = timedelta(milliseconds=GRACE_MS)

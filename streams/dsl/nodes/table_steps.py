@@ -160,7 +160,7 @@ class TopAggregator:
         self.largest = largest
 
     def __call__(self, key: Any, value: Any, best: list[Any]) -> list[Any]:
-        """The list with one more value."""
+        """The best rows with this one among them."""
         if value is None or self.by(value) is None:
             return best
         insort(best, value, key=self._rank)

@@ -41,7 +41,7 @@ class DeltaRead:
     options: tuple[tuple[str, str], ...]
 
     def __call__(self, spark: Any) -> Any:
-        """The DataFrame."""
+        """The stream of the table's rows, or of its changes."""
         reader = spark.readStream.format("delta").options(**dict(self.options))
         if self.change_feed:
             reader = reader.option("readChangeFeed", "true")

@@ -55,8 +55,6 @@ class Definition:
 
 
 def _numbers(compute: Compute) -> Compute:
-    """The same, for numbers only."""
-
     def checked(*values: Any) -> Any:
         if any(isinstance(value, _NO_NUMBERS) for value in values):
             raise TypeError("it takes numbers")

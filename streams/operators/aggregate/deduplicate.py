@@ -49,7 +49,6 @@ class Deduplicate(Operator):
         self._store: TypedWindowStore = ctx.store(self.store_name)
 
     def process(self, record: Record) -> None:
-        """Forward or drop."""
         time = self._time.observe(record.timestamp)
         if record.key is None:
             self.ctx.drop(record, "null_key")
@@ -108,7 +107,6 @@ class Deduplicate(Operator):
         return passed
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
-        """Advance stream time."""
         self._time.advance(elapsed_ms, limit)
         return limit
 
@@ -134,13 +132,7 @@ class _Ids(NamedTuple):
 
     @classmethod
     def of(cls, batch: ColumnarBatch, rows: Int64s, by: Callable[[Any, Any], Any] | None) -> _Ids:
-        """Those of some records, which have keys.
-
-        Args:
-            batch: The records.
-            rows: The rows of those that are compared.
-            by: See `Deduplicate`.
-        """
+        """Those of some records, which have keys."""
         keys = batch.keys.take(rows)
         if by is None:
             return cls(rows, keys, np.empty(0, np.int64), {})

@@ -97,7 +97,6 @@ class WindowAggregateOnClose(WindowAggregate):
         )
 
     def _flush_pending(self) -> None:
-        """Write the cached windows."""
         if self.emits_together and write_together(self.store, list(self._unwritten.values())):
             self._unwritten.clear()
         for row in self._unwritten.values():

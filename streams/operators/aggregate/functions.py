@@ -58,5 +58,4 @@ class AggregationFunctions:
         return stored if self.view is None or stored is None else self.view(stored)
 
     def viewed_column(self, stored: Sequence[Any]) -> Sequence[Any]:
-        """`viewed` for many values."""
         return stored if self.view is None else list(map(self.viewed, stored))

@@ -71,14 +71,7 @@ class OpenWindows:
         return NO_LIMIT if row is None else int(_BOUNDS.unpack_from(row)[1])
 
     def add(self, key: bytes, start: int, end: int, timestamp: int) -> None:
-        """Adds a window.
-
-        Args:
-            key: Key bytes.
-            start: Start, ms.
-            end: End, ms, exclusive or inclusive as the windows are.
-            timestamp: Of the changelog record, ms.
-        """
+        """Adds a window."""
         self._rows.put(_BOUNDS.pack(end, start) + key, _PRESENT, timestamp)
 
     def remove(self, key: bytes, start: int, end: int, timestamp: int) -> None:
@@ -100,14 +93,7 @@ class OpenWindows:
         batch: ColumnarBatch,
         closing: Closing,
     ) -> list[ClosedWindow]:
-        """Adds windows and closes others, as `add` and `close` would record by record; not in compat mode.
-
-        Args:
-            opened: The row of a record and the window that begins with it, in the order of the records.
-            end_of: The end of a window with a start.
-            batch: The records.
-            closing: Which records close windows.
-        """
+        """Adds windows and closes others, as `add` and `close` would record by record; not in compat mode."""
         closed: list[ClosedWindow] = []
 
         def close(before: int) -> None:

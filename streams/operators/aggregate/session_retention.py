@@ -42,7 +42,6 @@ class SessionRetention:
             self._oldest[segment] = start
 
     def add_many(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> None:
-        """`add` for many sessions."""
         segments, of_sessions = np.unique(ends // self._width, return_inverse=True)
         oldest = np.full(len(segments), np.iinfo(np.int64).max)
         np.minimum.at(oldest, of_sessions, starts)

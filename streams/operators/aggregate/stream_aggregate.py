@@ -43,7 +43,6 @@ class StreamAggregate(Operator):
         return self.caching
 
     def init(self, ctx: OperatorContext) -> None:
-        """Open the store."""
         super().init(ctx)
         self.store: TypedTimestampedKeyValueStore = ctx.store(self.store_name)
         if self.caching:
@@ -66,7 +65,6 @@ class StreamAggregate(Operator):
         return pairs_without_windows(batch)
 
     def begin(self, batch: ColumnarBatch, pairs: WindowPairs) -> None:
-        """Drop the other ones."""
         drop_each(self.ctx, batch, pairs.dropped)
 
     def keep(self, key: Any, headers: Headers, row: CachedRow) -> None:

@@ -49,7 +49,6 @@ class AggregateBatches:
             operator.emits_together = True
 
     def process_batches(self, batches: Sequence[ColumnarBatch]) -> None:
-        """See `BatchProcessor`."""
         parts = [
             _Records(operator, batch, operator.pairs(batch))
             for operator, batch in zip(self._operators, batches, strict=True)
@@ -145,12 +144,7 @@ class _Fold:
         return first, end
 
     def _times(self, done: npt.NDArray[np.bool_], begun: Int64s) -> list[int]:
-        """The timestamp of each group after the calls: the largest one of its records since its aggregate began.
-
-        Args:
-            done: bool[n], the calls that have not failed.
-            begun: The calls with which an aggregate began, rising.
-        """
+        """The timestamp of each group after the calls: the largest one of its records since its aggregate began."""
         groups, begun = self._groups.of_rows, begun[done[begun]]
         times = np.array([one.timestamp for one in self._entries], np.int64)
         since = np.zeros(len(times), np.int64)

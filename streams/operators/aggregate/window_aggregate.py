@@ -74,13 +74,7 @@ class WindowAggregate(WindowedAggregation[Windows]):
         self.store.pending[(row.key, row.start)] = (key, headers, row)
 
     def end(self, batch: ColumnarBatch, opened: Sequence[tuple[int, CachedRow]], failed: Collection[int]) -> None:
-        """Called after all records of a batch are aggregated.
-
-        Args:
-            batch: The records.
-            opened: The row of a record and the window that began with it, in the order of the records.
-            failed: The rows for which a function has failed.
-        """
+        """Called after all records of a batch are aggregated."""
 
     def _set(self, row: CachedRow, value: Any, timestamp: int, record: Record) -> None:
         row.set(value, timestamp)

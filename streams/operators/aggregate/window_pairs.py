@@ -42,11 +42,6 @@ def pairs_without_windows(batch: ColumnarBatch) -> WindowPairs:
 def window_pairs(batch: ColumnarBatch, windows: Windows, stream_time: int) -> WindowPairs:
     """Each record that has a key, with its windows that are open when the record comes.
 
-    Args:
-        batch: The records.
-        windows: The windows.
-        stream_time: Stream time before them, ms.
-
     Raises:
         Exception: A user's class of windows has failed.
     """

@@ -93,7 +93,6 @@ class WindowedAggregation(Operator, Generic[W]):
         self.ctx.expire(self.store_name, time)
 
     def close(self) -> None:
-        """Release the open windows."""
         if self._open is not None:
             self._open.release()
 
@@ -101,7 +100,6 @@ class WindowedAggregation(Operator, Generic[W]):
         """Emit, or write, the updates that wait for the end of the step."""
 
     def _expiry_time(self) -> int:
-        """The time to pass to the store."""
         return self._time.now
 
     @property

@@ -51,7 +51,6 @@ class Enrich(Operator):
         self._who = f"'{self._function.name}' of enrich() in node '{ctx.node}'"
 
     def process(self, record: Record) -> None:
-        """Wait for enough records."""
         self._waiting.append(PendingCall(record, self.ctx.record_metadata, self.ctx.hold(record)))
         if len(self._waiting) == self._most_waiting:
             self.flush()

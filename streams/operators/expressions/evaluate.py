@@ -67,7 +67,6 @@ class Vector:
 
 
 def of_field(column: FieldColumn) -> Vector:
-    """The values of a field."""
     unsure = np.zeros(1, np.bool_)
     if column.texts is None:
         return Vector(column.kinds, column.ints, column.floats, None, unsure)
@@ -82,7 +81,6 @@ def of_field(column: FieldColumn) -> Vector:
 
 
 def of_constant(value: bool | int | float | str | None) -> Vector:
-    """A vector of one row."""
     kind, whole, number, text = ABSENT, 0, 0.0, None
     unsure = False
     if isinstance(value, bool):
@@ -104,13 +102,7 @@ def of_constant(value: bool | int | float | str | None) -> Vector:
 
 
 def of_bools(values: Bools, null: Bools, unsure: Bools) -> Vector:
-    """Truth values.
-
-    Args:
-        values: Where the result is true.
-        null: Where it is null.
-        unsure: Where it is not known.
-    """
+    """Truth values."""
     kinds = np.where(null, np.uint8(ABSENT), np.uint8(BOOL))
     return Vector(kinds, values.astype(np.int64), np.zeros(1), None, unsure)
 
@@ -150,7 +142,6 @@ def chosen(first: Bools, one: Vector, other: Vector) -> Vector:
 
 
 def full(texts: pa.BinaryArray | None, count: int) -> pa.BinaryArray:
-    """The texts for `count` rows."""
     if texts is None:
         return pa.nulls(count, pa.binary())
     return texts if len(texts) == count else pa.array([texts[0].as_py()] * count, pa.binary())
@@ -200,15 +191,7 @@ _FAR = 2.0**62
 def _numeric(
     whole: Whole | None, doubles: Callable[..., Any], a: Vector, b: Vector, *, divides: bool = False
 ) -> Vector:
-    """An operation on numbers.
-
-    Args:
-        whole: The operation on integers; None: both become doubles first, which is exact up to `EXACT`.
-        doubles: The operation on doubles.
-        a: The left operand.
-        b: The right operand.
-        divides: Whether the right operand must not be zero.
-    """
+    """An operation on numbers."""
     null = (a.kinds == ABSENT) | (b.kinds == ABSENT)
     both_ints = (a.kinds == INT) & (b.kinds == INT)
     simple = a.is_a(INT, FLOAT) & b.is_a(INT, FLOAT)
@@ -239,7 +222,6 @@ def negative(a: Vector) -> Vector:
 
 
 def absolute(a: Vector) -> Vector:
-    """The number without its sign."""
     return _of_one(a, np.abs)
 
 
@@ -421,12 +403,10 @@ COMPARISONS: Final[dict[str, Callable[[Vector, Vector], Vector]]] = {
 
 
 def both(a: Vector, b: Vector) -> Vector:
-    """`a & b`."""
     return _combined(a, b, deciding=False)
 
 
 def either(a: Vector, b: Vector) -> Vector:
-    """`a | b`."""
     return _combined(a, b, deciding=True)
 
 
@@ -440,22 +420,18 @@ def _combined(a: Vector, b: Vector, *, deciding: bool) -> Vector:
 
 
 def opposite(a: Vector) -> Vector:
-    """`~a`."""
     return of_bools(a.ints == 0, a.kinds == ABSENT, a.unsure | ~a.is_a(BOOL, ABSENT))
 
 
 def is_null(a: Vector) -> Vector:
-    """`a.is_null()`."""
     return of_bools(a.kinds == ABSENT, np.zeros(1, np.bool_), a.unsure)
 
 
 def is_not_null(a: Vector) -> Vector:
-    """`a.is_not_null()`."""
     return of_bools(a.kinds != ABSENT, np.zeros(1, np.bool_), a.unsure)
 
 
 def otherwise(a: Vector, b: Vector) -> Vector:
-    """`a.otherwise(b)`."""
     return chosen((a.kinds != ABSENT) | a.unsure, a, b)
 
 
@@ -486,7 +462,6 @@ class Frame:
     _vectors: dict[str, Vector] = field(default_factory=dict)
 
     def vector(self, path: str) -> Vector:
-        """A field of all rows."""
         if path not in self._vectors:
             column = self.fields.get(path)
             self._vectors[path] = of_constant(None) if column is None else of_field(column)
@@ -501,14 +476,7 @@ class Frame:
 
 
 def computed(expression: Expression, frame: Frame, rows: Bools, failed: dict[int, Exception]) -> FieldColumn:
-    """The results of an expression.
-
-    Args:
-        expression: The expression.
-        frame: The values.
-        rows: bool[n], the rows that are needed; the others' results are not meaningful.
-        failed: Receives the rows that have no result, with the errors.
-    """
+    """The results of an expression."""
     if isinstance(expression, Col) and frame.without_fields is None and expression.path in frame.fields:
         return frame.fields[expression.path]
     found = _vector(expression, frame)
@@ -532,7 +500,6 @@ def true_rows(expression: Expression, frame: Frame, rows: Bools, failed: dict[in
 
 
 def _vector(expression: Expression, frame: Frame) -> Vector:
-    """All results that are certain."""
     if isinstance(expression, Lit):
         return of_constant(expression.value)
     if isinstance(expression, Col):

@@ -138,7 +138,6 @@ class ForeignKeyResult(Operator):
         self.left = left
 
     def init(self, ctx: OperatorContext) -> None:
-        """Open the left table."""
         super().init(ctx)
         self._lookup = self.this.open(ctx)
 
@@ -154,10 +153,6 @@ class ForeignKeyResult(Operator):
 
     def process_together(self, batch: ColumnarBatch, tables: Mapping[str, TableUpdates]) -> Callable[[], None]:
         """`process` for all records of a step; returns its effects, which cannot fail.
-
-        Args:
-            batch: The records.
-            tables: The updates that the step has for tables, by store.
 
         Raises:
             OneByOne: A record has no key, or rows cannot be looked up together.
@@ -190,7 +185,6 @@ def _value_hash(serde: Serde, node: str, value: Any) -> bytes | None:
 
 
 def _value_hashes(serde: Serde, node: str, values: Sequence[Any]) -> list[bytes | None]:
-    """The hashes of many values."""
     return list(map(_hash, value_column(values, serde, _hash_topic(node)).to_pylist()))
 
 

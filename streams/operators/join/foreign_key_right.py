@@ -72,10 +72,6 @@ class ForeignKeySubscriptions(Operator):
     def process_together(self, batch: ColumnarBatch, tables: Mapping[str, TableUpdates]) -> Callable[[], None]:
         """`process` for all records of a step; returns its effects, which cannot fail.
 
-        Args:
-            batch: The records.
-            tables: The updates that the step has for tables, by store.
-
         Raises:
             OneByOne: Right rows cannot be looked up together.
             Exception: A subscription cannot be written.
@@ -153,12 +149,10 @@ class ForeignKeyUpdate(Operator):
         self.versioned = versioned
 
     def init(self, ctx: OperatorContext) -> None:
-        """Open the subscriptions."""
         super().init(ctx)
         self._store: TypedKeyValueStore = ctx.store(self.store_name)
 
     def process(self, record: Record) -> None:
-        """Respond to each subscription."""
         change: Change = record.value
         if record.key is None or (self.versioned and not change.is_latest):
             self.ctx.drop(record, "null_key" if record.key is None else "not_latest")

@@ -90,7 +90,6 @@ class JoinSide:
 
     @property
     def other(self) -> int:
-        """The other side."""
         return RIGHT if self.side == LEFT else LEFT
 
 
@@ -110,7 +109,6 @@ class JoinAll:
 
     @property
     def parameters(self) -> Parameters:
-        """The windows."""
         return (("difference_ms", self.windows.after_ms), ("grace_ms", self.windows.grace_ms))
 
 

@@ -77,11 +77,9 @@ class StrictOuterJoinBuffer(OuterJoinBuffer):
 
     @property
     def delays(self) -> tuple[int, int]:
-        """See `OuterJoinBuffer`."""
         return self.waits
 
     def expire(self, stream_time: int, side: int, record: Record) -> None:
-        """See `OuterJoinBuffer`. A result has its own record's headers, because it is random which record makes it due."""
         for due in self.rows.take(stream_time):
             place = due.place
             time = place.time - self.waits[place.side]
@@ -90,15 +88,12 @@ class StrictOuterJoinBuffer(OuterJoinBuffer):
 
     @property
     def oldest(self) -> int:
-        """See `OuterJoinBuffer`."""
         return self.rows.first_time - max(self.waits)
 
     def add(self, stream_time: int, side: int, record: Record) -> None:
-        """See `OuterJoinBuffer`. The record is open; otherwise it would have been dropped as late."""
         self.rows.add(record.timestamp + self.waits[side], side, record.key, record.value, record.headers)
 
     def joined(self, side: int, key: Any, timestamp: int) -> None:
-        """See `OuterJoinBuffer`."""
         self.rows.remove_all(timestamp + self.waits[side], side, key)
 
 
@@ -133,7 +128,6 @@ class CompatOuterJoinBuffer(OuterJoinBuffer):
 
     @property
     def delays(self) -> tuple[int, int]:
-        """See `OuterJoinBuffer`."""
         return 0, 0
 
     @property
@@ -143,7 +137,6 @@ class CompatOuterJoinBuffer(OuterJoinBuffer):
         return may_scan
 
     def scanned(self) -> None:
-        """Note the time of a scan."""
         self._state["next_emit"] = self._now_ms + self.interval_ms
 
     @property
@@ -153,12 +146,10 @@ class CompatOuterJoinBuffer(OuterJoinBuffer):
         return least
 
     def note_least(self, least: int) -> None:
-        """Note the least time."""
         if least != self.least:
             self._state["min"] = least
 
     def expire(self, stream_time: int, side: int, record: Record) -> None:
-        """See `OuterJoinBuffer`. Only records in order trigger a scan; results get the headers of that record."""
         if record.timestamp != stream_time:
             return
         if _wrapped(self.least + self.waits[side]) >= stream_time or not self.may_scan:
@@ -185,11 +176,9 @@ class CompatOuterJoinBuffer(OuterJoinBuffer):
 
     @property
     def oldest(self) -> int:
-        """See `OuterJoinBuffer`."""
         return self.rows.first_time
 
     def add(self, stream_time: int, side: int, record: Record) -> None:
-        """See `OuterJoinBuffer`. A record whose window has passed gives its result at once, regardless of grace."""
         if max(0, record.timestamp + self.waits[side] - self.grace_ms) < stream_time:
             self._emit(side, record.key, record.value, record.timestamp, record.headers)
             return
@@ -197,7 +186,6 @@ class CompatOuterJoinBuffer(OuterJoinBuffer):
         self.rows.add(record.timestamp, side, record.key, record.value, record.headers)
 
     def joined(self, side: int, key: Any, timestamp: int) -> None:
-        """See `OuterJoinBuffer`."""
         self.rows.remove_all(timestamp, side, key)
 
 

@@ -30,7 +30,6 @@ class Responses(WrittenValues):
         self._rows = rows
 
     def column(self, serde: Serde, topic: str) -> BinaryColumn | None:
-        """The responses as bytes."""
         if not isinstance(serde, ResponseSerde):
             return None
         values = value_column(self._values, serde.value, topic).take(pa.array(self._rows))

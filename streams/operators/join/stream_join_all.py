@@ -125,7 +125,6 @@ class StreamJoinAll(Operator):
 
     @property
     def own_store(self) -> TypedWindowStore:
-        """The store of this stream."""
         return self._opened[self.name]
 
     @property
@@ -150,17 +149,7 @@ class StreamJoinAll(Operator):
 
 
 def combinations(rows: Sequence[Sequence[Row]], span_ms: int, oldest: int, newest: int) -> Iterator[tuple[Row, ...]]:
-    """All choices of one row of each list that, together with the rows chosen before, span at most `span_ms`.
-
-    Args:
-        rows: For each list rows by time.
-        span_ms: How far apart the oldest and the newest may be, ms.
-        oldest: Time of the oldest row chosen before, ms.
-        newest: Time of the newest row chosen before, ms.
-
-    Returns:
-        Tuples as long as `rows`; the first list's row changes slowest.
-    """
+    """All choices of one row of each list that, together with the rows chosen before, span at most `span_ms`."""
     if not rows:
         yield ()
         return

@@ -40,7 +40,6 @@ class StreamSelfJoin(Operator):
         self.retention_ms = join.windows.size_ms + join.windows.grace_ms
 
     def init(self, ctx: OperatorContext) -> None:
-        """Open the stores."""
         super().init(ctx)
         self.store: TypedWindowStore = ctx.store(self.store_name)
         self.time = StreamTime(ctx.state)

@@ -164,6 +164,5 @@ class StreamStreamJoin(Operator):
         self.state[self.side.store] = max(self.newest_in(self.side.store), timestamp)
 
     def newest_in(self, store: str) -> int:
-        """The newest time in a store."""
         newest: int = self.state.get(store, NO_TIME)
         return newest

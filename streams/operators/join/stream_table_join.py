@@ -46,22 +46,15 @@ class StreamTableJoin(Operator):
         self.left = left
 
     def init(self, ctx: OperatorContext) -> None:
-        """Open the table."""
         super().init(ctx)
         self._lookup = self.table.open(ctx)
 
     def process(self, record: Record) -> None:
-        """Look up and join."""
         if not self._dropped(record, record.key):
             self._join(record, record.key)
 
     def process_together(self, batch: ColumnarBatch, tables: Mapping[str, TableUpdates]) -> Callable[[], None]:
-        """`process` for all records of a step; returns its effects, which cannot fail.
-
-        Args:
-            batch: The records.
-            tables: The updates that the step has for tables, by store.
-        """
+        """`process` for all records of a step; returns its effects, which cannot fail."""
         lookup = self.table.open_together(look_ups(self.ctx, self.table.stores, tables))
         return self._join_together(batch, batch.keys, lookup)
 
@@ -86,14 +79,7 @@ class StreamTableJoin(Operator):
         return effects
 
     def _results(self, batch: ColumnarBatch, keys: KeyColumn, rows: FoundRows, met: Int64s) -> Sequence[Any]:
-        """The results of records, made of the bytes of both values if these say all of them.
-
-        Args:
-            batch: The records.
-            keys: The keys that were looked up.
-            rows: What was found.
-            met: int64[n], the row that each record has met; -1 for none.
-        """
+        """The results of records, made of the bytes of both values if these say all of them."""
         if not len(batch):
             return []
         objects, left = JoinedObjects.of(joined_fields(self.joiner)), unread_json(batch.values)

@@ -26,7 +26,6 @@ class TableBatches:
         self._operators = operators
 
     def process_batches(self, batches: Sequence[ColumnarBatch]) -> None:
-        """See `BatchProcessor`."""
         tables: dict[str, TableUpdates] = {}
         effects: dict[int, Callable[[], None]] = {}
         # Tables first, because their updates are what the others look up.

@@ -68,7 +68,6 @@ class TableTableJoin(Operator):
         self.send_old = send_old
 
     def init(self, ctx: OperatorContext) -> None:
-        """Open the other table."""
         super().init(ctx)
         # The rows as forwarded by the other table: a cached row may be deleted again before it is ever forwarded.
         self._lookup = self.other.open(ctx, forwarded=True)
@@ -174,19 +173,16 @@ class TableJoinMerge(TableOperator):
     """
 
     def init(self, ctx: OperatorContext) -> None:
-        """Open the store."""
         super().init(ctx)
         self._table = TableMaterializer(
             ctx, self.store_name, self.caching, self.send_old, given_old=ctx.mode == "compat"
         )
 
     def process(self, record: Record) -> None:
-        """Store and forward."""
         change: Change = record.value
         self._table.update(record, change.new, change.old, change.is_latest)
 
     def process_together(self, batch: ColumnarBatch) -> None:
-        """Store and forward."""
         changes = Changes.of(batch.values)
         records = batch.with_values(changes.new)
         self._table.update_together(records, self._table.updates(records), changes.old)()

@@ -39,7 +39,6 @@ class ReadOnlyKeyValueStore(Generic[K, V]):
         self._store = store
 
     def get(self, key: K) -> V | None:
-        """The value, or None."""
         found: V | None = self._store.get(key)
         return found
 
@@ -48,28 +47,19 @@ class ReadOnlyKeyValueStore(Generic[K, V]):
         return self._store.range(lower, upper, reverse)
 
     def reverse_range(self, lower: K | None = None, upper: K | None = None) -> Iterator[tuple[K, V]]:
-        """The same rows as `range`, in reverse order."""
         return self._store.range(lower, upper, reverse=True)
 
     def all(self, reverse: bool = False) -> Iterator[tuple[K, V]]:
-        """All rows."""
         return self._store.all(reverse)
 
     def reverse_all(self) -> Iterator[tuple[K, V]]:
-        """All rows, in reverse order."""
         return self._store.all(reverse=True)
 
     def prefix_scan(self, prefix: Any, serde: Serde[Any] | None = None) -> Iterator[tuple[K, V]]:
-        """Rows whose keys' bytes start with those of the prefix.
-
-        Args:
-            prefix: Bytes; or text, encoded as UTF-8; or with a serde any value.
-            serde: Serialises the prefix.
-        """
+        """Rows whose keys' bytes start with those of the prefix."""
         return self._store.prefix(_prefix_bytes(self.name, prefix, serde))
 
     def prefix(self, prefix: bytes) -> Iterator[tuple[K, V]]:
-        """The same as `prefix_scan` of bytes."""
         return self._store.prefix(prefix)
 
     def approximate_num_entries(self) -> int:
@@ -113,7 +103,6 @@ class KeyValueStore(ReadOnlyKeyValueStore[K, V]):
         self._in_process = in_process
 
     def put(self, key: K, value: V | None, timestamp: TimestampLike | None = None) -> None:
-        """Write; None deletes."""
         self._store.put(key, value, self._in_process.time_of_write(timestamp))
 
     def put_if_absent(self, key: K, value: V | None, timestamp: TimestampLike | None = None) -> V | None:
@@ -146,7 +135,6 @@ class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]], Generic[K
     """
 
     def put(self, key: K, value: ValueAndTimestamp[V] | V | None, timestamp: TimestampLike | None = None) -> None:
-        """Write; None deletes."""
         bare, time = value_and_time(value, timestamp)
         self._store.put(key, bare, self._in_process.time_of_write(time))
 

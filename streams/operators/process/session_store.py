@@ -58,7 +58,6 @@ class SessionStore(Generic[K, V]):
         self._store.put(key, first, last, value)
 
     def remove(self, session: Windowed[K]) -> None:
-        """Delete a session."""
         key, start, end = self._session(session)
         self._store.put(key, start, end, None)
 
@@ -98,7 +97,6 @@ class SessionStore(Generic[K, V]):
     def backward_find_sessions(
         self, key: K, earliest_end: TimestampLike = 0, latest_start: TimestampLike = MAX_TIME
     ) -> Iterator[tuple[Window, V]]:
-        """The same sessions as `find_sessions`, in reverse order."""
         return self.find_sessions(key, earliest_end, latest_start, reverse=True)
 
     def fetch_all(
@@ -112,7 +110,6 @@ class SessionStore(Generic[K, V]):
         return self.fetch_all()
 
     def backward_all(self) -> Iterator[tuple[Windowed[K], V]]:
-        """The same sessions as `all`, in reverse order."""
         return self.fetch_all(reverse=True)
 
     def __repr__(self) -> str:

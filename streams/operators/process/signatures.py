@@ -26,9 +26,6 @@ _CHECKED: WeakSet[type[Any]] = WeakSet()
 def check_supplier(supplier: Callable[[], Any]) -> None:
     """Refuses a supplier that cannot make processors.
 
-    Args:
-        supplier: A class, or a function without arguments.
-
     Raises:
         TopologyError: It is a processor itself, is not callable, needs arguments, or its class has other methods.
     """

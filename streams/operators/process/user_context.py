@@ -35,74 +35,59 @@ class UserContext:
 
     @property
     def node(self) -> str:
-        """See `ProcessorContext`."""
         return self._ctx.node
 
     @property
     def application_id(self) -> str:
-        """See `ProcessorContext`."""
         return self._ctx.application_id
 
     @property
     def task_id(self) -> str:
-        """See `ProcessorContext`."""
         return self._ctx.task_id
 
     @property
     def stream_time(self) -> int:
-        """See `ProcessorContext`."""
         return self._ctx.stream_time
 
     @property
     def now_ms(self) -> int:
-        """See `ProcessorContext`."""
         return self._ctx.now_ms
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """See `ProcessorContext`."""
         return self._ctx.record_metadata
 
     @property
     def topic(self) -> str | None:
-        """See `ProcessorContext`."""
         metadata = self._ctx.record_metadata
         return None if metadata is None else metadata.topic
 
     @property
     def headers(self) -> Headers:
-        """See `ProcessorContext`."""
         return self._in_process.headers
 
     @property
     def state(self) -> dict[str, Any]:
-        """See `ProcessorContext`."""
         return self._ctx.state
 
     def current_stream_time_ms(self) -> int:
-        """See `ProcessorContext`."""
         return self._ctx.stream_time
 
     def current_system_time_ms(self) -> int:
-        """See `ProcessorContext`."""
         return self._ctx.now_ms
 
     def store(self, name: str) -> Any:
-        """See `ProcessorContext`."""
         if name not in self._stores:
             self._stores[name] = user_store(name, self._ctx.store(name), self._in_process)
         return self._stores[name]
 
     def get_state_store(self, name: str) -> Any:
-        """See `ProcessorContext`."""
         return self.store(name)
 
     def forward(self, record: Record, child: str | None = None) -> None:
-        """See `ProcessorContext`."""
         self._ctx.forward(checked_record(self._ctx.node, record, child, self._in_process.headers), child)
 
     def drop(self, record: Record, reason: str) -> None:
-        """See `ProcessorContext`."""
         self._ctx.drop(record, reason)
 
     def schedule(
@@ -111,7 +96,6 @@ class UserContext:
         kind: PunctuationType | str | None = None,
         callback: Callable[[int], object] | None = None,
     ) -> Cancellable:
-        """See `ProcessorContext`."""
         if kind is None or (callback is None and not isinstance(kind, str)):
             raise TopologyError(
                 f"'{self._ctx.node}' calls schedule without the type of the punctuation or the function to call: write "
@@ -129,12 +113,6 @@ def expire_stores(context: UserContext) -> None:
 
 def checked_record(node: str, record: Record, child: object, headers: Headers) -> Record:
     """The record to forward, with its timestamp in ms and its headers as pairs.
-
-    Args:
-        node: The node that forwards.
-        record: The record.
-        child: The target child, for the message.
-        headers: The headers of the current record, which need no check.
 
     Raises:
         TopologyError: The argument is not a record, but perhaps a key and a value.

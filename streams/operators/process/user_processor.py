@@ -46,7 +46,6 @@ class UserProcessor(BaseProcessor[Any, Any, OperatorContext]):
         self._attributes = Attributes(self._own, self._own.transient)
 
     def process(self, record: Record) -> None:
-        """Process one record."""
         in_process = self._in_process
         in_process.record = record
         try:
@@ -60,7 +59,6 @@ class UserProcessor(BaseProcessor[Any, Any, OperatorContext]):
             )
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
-        """See `Processor`."""
         return self.processor.advance(elapsed_ms, limit)
 
     def flush(self) -> None:
@@ -74,7 +72,6 @@ class UserProcessor(BaseProcessor[Any, Any, OperatorContext]):
         self._attributes.check(self.ctx.node)
 
     def close(self) -> None:
-        """See `Processor`."""
         self.processor.close()
 
 

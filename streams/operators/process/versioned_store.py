@@ -26,12 +26,7 @@ class VersionedKeyValueStore(Generic[K, V]):
         self._in_process = in_process
 
     def put(self, key: K, value: V | None, timestamp: TimestampLike | None = None) -> int:
-        """Write a version; None = deleted from the timestamp on, which defaults to that of the current record.
-
-        Returns:
-            The timestamp of the next newer version; -1 if there is none; -2**63 if the version is older than the history and was
-            not written.
-        """
+        """Write a version; None = deleted from the timestamp on, which defaults to that of the current record."""
         return self._store.put(key, value, self._in_process.time_of_write(timestamp))
 
     def delete(self, key: K, timestamp: TimestampLike | None = None) -> ValueAndTimestamp[V] | None:

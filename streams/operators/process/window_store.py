@@ -36,13 +36,7 @@ class WindowStore(Generic[K, V]):
         self._newest = -1
 
     def put(self, key: K, value: V | None, window_start: TimestampLike | None = None) -> None:
-        """Write; None deletes (but has no effect with `retain_duplicates`).
-
-        Args:
-            key: The key.
-            value: The value.
-            window_start: Start of the window; defaults to the timestamp of the current record.
-        """
+        """Write; None deletes (but has no effect with `retain_duplicates`)."""
         self._store.put(key, self._start(window_start), value)
 
     @overload
@@ -54,16 +48,7 @@ class WindowStore(Generic[K, V]):
     def fetch(
         self, key: K, time: TimestampLike, time_to: TimestampLike | None = None
     ) -> V | Iterator[tuple[int, V]] | None:
-        """With one time, the value of the window that starts then; with two, the windows that start in between.
-
-        Args:
-            key: The key.
-            time: Start of the window, or the earliest start.
-            time_to: The latest start, included.
-
-        Returns:
-            The value or None; or pairs of start (ms) and value, the earliest first.
-        """
+        """With one time, the value of the window that starts then; with two, the windows that start in between."""
         if time_to is not None:
             return self.fetch_range(key, time, time_to)
         found: V | None = self._store.fetch(key, to_timestamp_ms(time))
@@ -88,7 +73,6 @@ class WindowStore(Generic[K, V]):
         return found
 
     def backward_fetch_all(self, time_from: TimestampLike, time_to: TimestampLike) -> Iterator[tuple[K, int, V]]:
-        """The same rows as `fetch_all`, in reverse order."""
         return self.fetch_all(time_from, time_to, reverse=True)
 
     def all(self) -> Iterator[tuple[K, int, V]]:
@@ -96,7 +80,6 @@ class WindowStore(Generic[K, V]):
         return self.fetch_all(0, MAX_TIME)
 
     def backward_all(self) -> Iterator[tuple[K, int, V]]:
-        """The same rows as `all`, in reverse order."""
         return self.fetch_all(0, MAX_TIME, reverse=True)
 
     def __repr__(self) -> str:
@@ -129,7 +112,6 @@ class TimestampedWindowStore(WindowStore[K, ValueAndTimestamp[V]], Generic[K, V]
         window_start: TimestampLike | None = None,
         timestamp: TimestampLike | None = None,
     ) -> None:
-        """Write; None deletes."""
         bare, time = value_and_time(value, timestamp)
         self._store.put(key, self._start(window_start), bare, self._in_process.time_of_write(time))
 

@@ -40,14 +40,7 @@ class Attempts:
         return tuple(f"{application_id}-{topic}" for topic in self.topics)
 
     def failed(self, record: Record, error: Headers, retried: bool, application_id: str) -> Record:
-        """A record that has failed, on its way to the next topic.
-
-        Args:
-            record: The record, as the operator received it.
-            error: The headers that describe the error.
-            retried: Whether the record comes from a retry topic.
-            application_id: The application.
-        """
+        """A record that has failed, on its way to the next topic."""
         before = dict(record.headers) if retried else {}
         failures = _number(before.get(ATTEMPT)) + 1
         level = failures if failures <= len(self.topics) else DEAD

@@ -20,5 +20,4 @@ class RetryRoute(Operator):
         self._sinks = tuple(sinks)
 
     def process(self, record: Record) -> None:
-        """Forward one record."""
         self.ctx.forward(record, self._sinks[level_of(record)])

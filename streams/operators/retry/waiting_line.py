@@ -53,13 +53,7 @@ class Walk:
 
     @classmethod
     def behind(cls, line: Line, noted: bytes | None, level: int) -> Walk:
-        """The way so far, which begins again whenever the line has moved.
-
-        Args:
-            line: The line.
-            noted: What the record has noted; None: nothing.
-            level: The retry topic that it comes from; 0: from none.
-        """
+        """The way so far, which begins again whenever the line has moved."""
         before = cls(*map(int, noted.split(b"."))) if noted else None
         if not level or before is None or (before.serving, before.moves) != (line.serving, line.moves):
             return cls(line.serving, line.moves)

@@ -16,29 +16,24 @@ from state.tables.table import RangeRows
 class KeyValueBytes(Protocol):
     """`state.stores`' key-value store; values of timestamped kinds are `timestamp(8) ∥ value`, read and written."""
 
-    def get(self, key: bytes) -> bytes | None:
-        """Local value."""
+    def get(self, key: bytes) -> bytes | None: ...
 
     def multi_get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Local values, in the order of the keys."""
 
-    def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
-        """Write; None deletes."""
+    def put(self, key: bytes, value: bytes | None, timestamp: int) -> None: ...
 
     def get_columns(self, keys: pa.BinaryArray) -> pa.BinaryArray:
         """`multi_get` for a column, null where a key has no value."""
 
-    def put_columns(self, keys: pa.BinaryArray, values: pa.BinaryArray, timestamps: npt.NDArray[np.int64]) -> None:
-        """`put` for columns of rows."""
+    def put_columns(self, keys: pa.BinaryArray, values: pa.BinaryArray, timestamps: npt.NDArray[np.int64]) -> None: ...
 
-    def scan_prefixes(self, prefixes: pa.BinaryArray) -> RangeRows:
-        """`prefix` for a column."""
+    def scan_prefixes(self, prefixes: pa.BinaryArray) -> RangeRows: ...
 
     def range(self, lower: bytes | None, upper: bytes | None, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Rows with lower <= key <= upper; None = open."""
 
-    def range_columns(self, lower: bytes, upper: bytes) -> RangeRows:
-        """`range` as columns."""
+    def range_columns(self, lower: bytes, upper: bytes) -> RangeRows: ...
 
     def prefix(self, prefix: bytes, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Rows whose key starts with these bytes."""
@@ -51,15 +46,13 @@ class WindowBytes(Protocol):
     def oldest_ms(self) -> int:
         """Rows with earlier starts are expired."""
 
-    def put(self, key: bytes, start: int, value: bytes | None, timestamp: int) -> None:
-        """Write; None deletes."""
+    def put(self, key: bytes, start: int, value: bytes | None, timestamp: int) -> None: ...
 
     @property
     def earliest_start(self) -> int:
         """The smallest start of a window that the store still takes, ms."""
 
-    def fetch(self, key: bytes, start: int) -> bytes | None:
-        """Local value of one window."""
+    def fetch(self, key: bytes, start: int) -> bytes | None: ...
 
     def multi_fetch(self, windows: Sequence[tuple[bytes, int]]) -> list[bytes | None]:
         """Local values of several windows."""
@@ -70,8 +63,7 @@ class WindowBytes(Protocol):
         starts: npt.NDArray[np.int64],
         values: pa.BinaryArray,
         timestamps: npt.NDArray[np.int64],
-    ) -> None:
-        """`put` for columns of rows."""
+    ) -> None: ...
 
     def fetch_columns(self, keys: pa.BinaryArray, starts: npt.NDArray[np.int64]) -> pa.BinaryArray:
         """`multi_fetch` for a column, null where a window has no value."""
@@ -91,15 +83,13 @@ class WindowBytes(Protocol):
 class SessionBytes(Protocol):
     """`state.stores`' session store."""
 
-    def put(self, key: bytes, start: int, end: int, value: bytes | None, timestamp: int) -> None:
-        """Write; None deletes."""
+    def put(self, key: bytes, start: int, end: int, value: bytes | None, timestamp: int) -> None: ...
 
     @property
     def earliest_end(self) -> int:
         """The smallest end of a session that the store still takes, ms."""
 
-    def fetch_session(self, key: bytes, start: int, end: int) -> bytes | None:
-        """One session's value."""
+    def fetch_session(self, key: bytes, start: int, end: int) -> bytes | None: ...
 
     def put_columns(
         self,
@@ -108,8 +98,7 @@ class SessionBytes(Protocol):
         ends: npt.NDArray[np.int64],
         values: pa.BinaryArray,
         timestamps: npt.NDArray[np.int64],
-    ) -> None:
-        """`put` for columns of rows."""
+    ) -> None: ...
 
     def find_columns(
         self, keys: pa.BinaryArray, earliest_ends: npt.NDArray[np.int64], latest_starts: npt.NDArray[np.int64]

@@ -39,7 +39,6 @@ class CachedRow:
         self.dirty = False
 
     def set(self, value: Any, timestamp: int) -> None:
-        """Set value and timestamp."""
         self.value, self.timestamp, self.dirty = value, timestamp, True
 
     def sent(self, written: bytes | None) -> None:
@@ -63,7 +62,6 @@ class PrivateRow(CachedRow):
 
     @property  # type: ignore[override]
     def value(self) -> Any:
-        """A new object."""
         return self._codec.read_value(self._cell)
 
     @value.setter

@@ -73,16 +73,10 @@ class Codec:
         return cells
 
     def key_column(self, objects: list[Any], data: list[bytes]) -> KeyColumn:
-        """The column of keys whose bytes are known.
-
-        Args:
-            objects: The keys, none null.
-            data: Their bytes in the store.
-        """
+        """The column of keys whose bytes are known."""
         return KeyColumn(np.arange(len(objects), dtype=np.int32), objects, data, self._key_serde)
 
     def value(self, value: Any) -> bytes | None:
-        """Value bytes."""
         return self._value_serde.serialize(self.topic, value)
 
     def fitting(self, key: bytes, value: bytes | None) -> bytes | None:
@@ -100,7 +94,6 @@ class Codec:
         return value
 
     def check_all(self, keys: pa.BinaryArray, values: pa.BinaryArray) -> None:
-        """`fitting` for columns of rows."""
         self._check_sizes(keys, values, b"")
 
     def _check_sizes(self, keys: BinaryColumn, values: BinaryColumn, before: bytes) -> None:
@@ -117,11 +110,9 @@ class Codec:
         return loads if is_plain_json(self._value_serde) else self.read_value
 
     def read_key(self, data: bytes) -> Any:
-        """The key."""
         return self._key_serde.deserialize(self.topic, data)
 
     def read_value(self, data: bytes | None) -> Any:
-        """The value."""
         return self._value_serde.deserialize(self.topic, data)
 
     def timestamped(self, value: Any, timestamp: int) -> bytes | None:
@@ -147,18 +138,12 @@ class Codec:
         return write_all(self._value_serde, self.topic, values)
 
     def values(self, values: Sequence[Any]) -> BinaryColumn:
-        """The same as a column."""
         return value_column(values, self._value_serde, self.topic)
 
     def timestamped_column(
         self, keys: BinaryColumn, values: BinaryColumn, timestamps: npt.NDArray[np.int64]
     ) -> BinaryColumn:
         """The local values of many rows, null for null.
-
-        Args:
-            keys: The keys' bytes.
-            values: The values' bytes.
-            timestamps: Milliseconds.
 
         Raises:
             OversizedRowError: A row does not fit the changelog.
@@ -173,7 +158,6 @@ class Codec:
         return pc.binary_join_element_wise(stamps.cast(values.type), values, pa.scalar(b"", values.type))
 
     def read_values(self, values: Sequence[bytes | None]) -> list[Any]:
-        """Many values."""
         return read_all(self._value_serde, self.topic, values, None)
 
     def old_values(self, stored: BinaryColumn) -> list[Any]:
@@ -181,7 +165,6 @@ class Codec:
         return self.read_values([None if data is None else data[_TIMESTAMP:] for data in stored.to_pylist()])
 
     def encoded(self, cells: BinaryColumn) -> EncodedValues | None:
-        """The same values without reading them, if they are stored as plain JSON."""
         return EncodedValues(cells, self._value_serde, self.topic, {}) if self.holds_json else None
 
     def encoded_old(self, stored: BinaryColumn) -> EncodedValues | None:

@@ -35,20 +35,12 @@ class ExpiryIndex:
         return value
 
     def put(self, row: bytes, value: bytes, timestamp: int, is_new: bool = True) -> None:
-        """Write a row.
-
-        Args:
-            row: The key.
-            value: The value.
-            timestamp: Of the changelog record, ms.
-            is_new: False if the row is known to exist.
-        """
+        """Write a row."""
         self._store.put(row, value, timestamp)
         if is_new:
             heappush(self._added, row)
 
     def remove(self, row: bytes, timestamp: int) -> None:
-        """Delete a row."""
         self._store.put(row, None, timestamp)
 
     def get_columns(self, rows: BinaryColumn) -> BinaryColumn:
@@ -60,14 +52,7 @@ class ExpiryIndex:
         self._store.codec.check_all(rows, values)
 
     def put_columns(self, rows: BinaryColumn, values: BinaryColumn, timestamps: Int64s, new: Iterable[bytes]) -> None:
-        """Write many rows.
-
-        Args:
-            rows: The keys.
-            values: The values; null deletes.
-            timestamps: Of the changelog records, ms.
-            new: Those of the rows that did not exist.
-        """
+        """Write many rows."""
         self._store.rows.put_columns(rows, values, timestamps)
         for row in new:
             heappush(self._added, row)

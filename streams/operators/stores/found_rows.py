@@ -49,13 +49,11 @@ class FoundRows:
 
     @property
     def values(self) -> list[Any]:
-        """The values, read once."""
         if self._values is None:
             self._values = self._read()
         return self._values
 
     def with_values(self, values: list[Any]) -> FoundRows:
-        """The same rows with other values."""
         return FoundRows(self.there, self.timestamps, lambda: values)
 
 

@@ -26,7 +26,6 @@ class TypedKeyValueStore:
         self.codec = codec
 
     def get(self, key: Any) -> Any:
-        """The value, or None."""
         return self.codec.read_value(self.rows.get(self.codec.key(key)))
 
     def put(self, key: Any, value: Any, timestamp: int) -> None:
@@ -120,7 +119,6 @@ class TypedTimestampedKeyValueStore:
         return data
 
     def get(self, key: Any) -> ValueAndTimestamp | None:
-        """Value and timestamp, or None."""
         key_bytes = self.codec.key(key)
         entry = self._cache.get(key_bytes) if self._cache else None
         if entry is not None:
@@ -128,13 +126,11 @@ class TypedTimestampedKeyValueStore:
         return self.codec.read_timestamped(self._rows.get(key_bytes))
 
     def forwarded(self, key: Any) -> ValueAndTimestamp | None:
-        """The same, but as last forwarded, and read anew, so that nobody sees what an operator has done to a value since."""
         key_bytes = self.codec.key(key)
         entry = self._cache.get(key_bytes) if self._cache else None
         return self.codec.read_timestamped(self._rows.get(key_bytes) if entry is None else entry.stored)
 
     def put(self, key: Any, value: Any, timestamp: int) -> None:
-        """Write; None deletes."""
         entry = self.entry(key)
         entry.value, entry.timestamp = value, timestamp
         entry.sent(self.write(entry))

@@ -40,13 +40,7 @@ class TypedSessionStore:
             self._read.put(data, (end, start), cell)
 
     def read_ahead(self, keys: Sequence[bytes], earliest_ends: Int64s, latest_starts: Int64s) -> None:
-        """Reads sessions of many keys at once, for `find_sessions` within these bounds, until `forget`.
-
-        Args:
-            keys: The bytes of the keys, each once, in order.
-            earliest_ends: The least end for each key, ms.
-            latest_starts: The latest start for each key, ms.
-        """
+        """Reads sessions of many keys at once, for `find_sessions` within these bounds, until `forget`."""
         found = self._rows.find_columns(pa.array(keys, pa.binary()), earliest_ends, latest_starts)
         self._read = ReadAhead(keys)
         places = zip(found.ends.tolist(), found.starts.tolist(), strict=True)
@@ -54,7 +48,6 @@ class TypedSessionStore:
             self._read.append(keys[request], place, cell)
 
     def forget(self) -> None:
-        """Forgets what was read ahead."""
         self._read = ReadAhead()
 
     @property
@@ -80,7 +73,6 @@ class TypedSessionStore:
         return None if value is None else ValueAndTimestamp(value, key.window.end)
 
     def forwarded(self, key: Windowed) -> ValueAndTimestamp | None:
-        """The same, but with the last forwarded values of sessions with a pending update."""
         place = (self.codec.key(key.key), key.window)
         if place not in self._updates:
             return self.get(key)

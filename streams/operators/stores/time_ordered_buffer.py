@@ -67,7 +67,6 @@ class TimeOrderedBuffer:
         return NEVER if first is None else int(first[0].time)
 
     def add(self, time: int, side: int, key: Any, value: Any, headers: Headers) -> None:
-        """Adds a record."""
         number = self._state[_NUMBER] = self.next_number
         place = WaitingKey(time, side, self._bytes(key), number)
         self.store.put(place, WaitingRecord(side, value, headers), time)
@@ -97,14 +96,7 @@ class TimeOrderedBuffer:
     def write(
         self, rows: tuple[pa.BinaryArray, pa.BinaryArray], times: Int64s, added: Int64s, before: int = NO_TIME
     ) -> None:
-        """Writes what a step changes.
-
-        Args:
-            rows: Keys and values of the rows, in the order of the changelog; null: removed.
-            times: The times in the keys.
-            added: The times of all records that were added, also of those that were removed again.
-            before: All records with a time below this one are removed.
-        """
+        """Writes what a step changes."""
         if len(times):
             self.store.rows.put_columns(*rows, times)
         if len(added):
@@ -114,7 +106,6 @@ class TimeOrderedBuffer:
             self._state[_EARLIEST] = max(earliest, before)
 
     def remove(self, place: WaitingKey) -> None:
-        """Removes a record."""
         self.store.put(place, None, place.time)
 
     def remove_all(self, time: int, side: int, key: Any) -> None:

@@ -32,12 +32,7 @@ class TypedVersionedStore:
         self.codec = codec
 
     def put(self, key: object, value: object, timestamp: int) -> int:
-        """Write a version; None = deleted from `timestamp` (ms) on.
-
-        Returns:
-            The timestamp of the next newer version; `VALID_TO_UNDEFINED` if there is none; `NOT_PUT` if the version is older than
-            the history and was not written.
-        """
+        """Write a version; None = deleted from `timestamp` (ms) on."""
         data = self.codec.key(key)
         return self._rows.put(data, self.codec.fitting(data, self.codec.value(value)), timestamp)
 

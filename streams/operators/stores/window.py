@@ -127,11 +127,9 @@ class TypedTimestampedWindowStore:
         return self.codec.read_timestamped(self._rows.fetch(key_bytes, start))
 
     def get(self, key: Windowed) -> ValueAndTimestamp | None:
-        """The same by windowed key, as in table look-ups."""
         return self.fetch(key.key, key.window.start)
 
     def forwarded(self, key: Windowed) -> ValueAndTimestamp | None:
-        """The same, but with the last forwarded values of pending rows; for a sliding window without its time (-1)."""
         place = (self.codec.key(key.key), key.window.start)
         if place in self.updates:
             value = self.updates[place][1]
@@ -140,7 +138,6 @@ class TypedTimestampedWindowStore:
         return self.codec.read_timestamped(entry.stored) if entry is not None and entry.dirty else self.get(key)
 
     def put(self, key: Any, start: int, value: Any, timestamp: int) -> None:
-        """Write; None deletes."""
         data = self.codec.key(key)
         if self._cache is None:
             cell = self.codec.fitting(data, self.codec.timestamped(value, timestamp))

@@ -45,7 +45,6 @@ class BufferedUpdate:
         return len(row) + sum(len(value or b"") for value in values) + _RECORD_BYTES + len(self.topic) + headers
 
     def write(self) -> bytes:
-        """The update as bytes."""
         headers = encode_headers(self.headers) if self.headers else None
         parts = (self.prior, self.old, self.new, headers)
         lengths = (NONE if part is None else len(part) for part in parts)
@@ -53,7 +52,6 @@ class BufferedUpdate:
 
     @classmethod
     def read(cls, data: bytes) -> BufferedUpdate:
-        """Reads an update from bytes."""
         timestamp, *lengths = HELD.unpack_from(data)
         parts: list[bytes | None] = []
         at = HELD.size

@@ -167,7 +167,6 @@ class Suppress(Operator):
             self._make_room()
 
     def close(self) -> None:
-        """Release the buffer."""
         self._buffer.close()
 
     # The buffer --------------------------------------------------------------------------------------------------------
@@ -286,7 +285,6 @@ class SuppressValueGetter:
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """See `ValueGetter`."""
         own = (self.buffer,) if self.places is None else (self.buffer, self.places)
         return (*self.parent.stores, *own)
 

@@ -147,23 +147,16 @@ class DueUpdates(NamedTuple):
 
     @property
     def timestamps(self) -> Int64s:
-        """Their times, ms."""
         return np.array([one.timestamp for one in self.held], np.int64)
 
     def remove(self, buffer: ExpiryIndex, places: TypedKeyValueStore | None) -> None:
-        """Removes them from the buffer."""
         nothing, times = pa.nulls(len(self.held), pa.binary()), np.maximum(self.timestamps, 0)
         buffer.put_columns(self.rows, nothing, times, ())
         if places is not None:
             places.rows.put_columns(self._keys, nothing, times)
 
     def results(self, old: str | None, by_window: bool) -> ColumnarBatch:
-        """The updates to forward.
-
-        Args:
-            old: The attribute of `BufferedUpdate` that is the old value; None: none is needed.
-            by_window: Whether deletions are left out.
-        """
+        """The updates to forward."""
         at = [row for row, one in enumerate(self.held) if one.new is not None or not by_window]
         held = [self.held[row] for row in at]
         news, read = binary_column([one.new for one in held]), self.codec.read_values

@@ -72,11 +72,7 @@ class UpdatesInTurn:
         return found
 
     def run(self, dues: Int64s) -> None:
-        """Plays the updates.
-
-        Args:
-            dues: int64[n], the last place that is due after each update; never falling.
-        """
+        """Plays the updates."""
         last_due = int(dues[-1])
         passed, stored = self.buffer.rows_up_to(packed(np.array([max(0, last_due + 1)]))[0].as_py())
         rows = [_row(data) for data in passed.to_pylist()]

@@ -54,13 +54,11 @@ class TableAggregate(TableOperator):
         return self.caching
 
     def init(self, ctx: OperatorContext) -> None:
-        """Open the store."""
         super().init(ctx)
         assert self.store_name is not None, "what is aggregated is kept"
         self._store: TypedTimestampedKeyValueStore = ctx.store(self.store_name)
 
     def process(self, record: Record) -> None:
-        """Subtract, add, forward."""
         if record.key is None:
             self.ctx.drop(record, "null_key")
             return
@@ -94,14 +92,7 @@ class TableAggregate(TableOperator):
         update()
 
     def _changed(self, key: Any, change: Change, timestamp: int, group: ValueAndTimestamp | None) -> tuple[Any, int]:
-        """The aggregate and its time after an update.
-
-        Args:
-            key: The group's key.
-            change: The update.
-            timestamp: Its time.
-            group: The aggregate and its time before; None if there is none.
-        """
+        """The aggregate and its time after an update."""
         value, before = (None, -1) if group is None else group
         newest, time = max(timestamp, before), timestamp
         if change.old is not None and value is not None:

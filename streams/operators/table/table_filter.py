@@ -50,7 +50,6 @@ class TableFilter(TableOperator):
         self.drops_needless = (knows_old or send_old) and not versioned
 
     def init(self, ctx: OperatorContext) -> None:
-        """Open the store."""
         super().init(ctx)
         if not self.old_is_exact and ctx.mode == "strict":
             self.drops_needless = False

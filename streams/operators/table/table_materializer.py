@@ -55,7 +55,6 @@ class TableMaterializer:
 
     @property
     def kept(self) -> bool:
-        """Whether there is a store."""
         return self._store is not None or self._versioned is not None
 
     def value(self, key: Any) -> Any:
@@ -65,14 +64,7 @@ class TableMaterializer:
         return None if found is None else found.value
 
     def update(self, record: Record, new: Any, old: Any = None, is_latest: bool = True) -> None:
-        """Set a key (`record`'s key, timestamp and headers) and forward the update.
-
-        Args:
-            record: Key, timestamp, headers.
-            new: The value; None deletes.
-            old: The value before, for a table without a store, or with `given_old`.
-            is_latest: For a table without a store: whether the update is newer than the value of the table above.
-        """
+        """Set a key (`record`'s key, timestamp and headers) and forward the update."""
         if self._versioned is not None:
             self._put_version(self._versioned, record, new)
         elif self._store is None:
@@ -92,22 +84,13 @@ class TableMaterializer:
                 self._emit_with_old(self._store, record.key, record.headers, entry)
 
     def updates(self, batch: ColumnarBatch) -> TableUpdates | None:
-        """A step's updates together, for look-ups and `update_together`; None for a table without a store.
-
-        Args:
-            batch: Keys (none null), timestamps and headers; the values are the new ones.
-        """
+        """A step's updates together, for look-ups and `update_together`; None for a table without a store."""
         return None if self._store is None else TableUpdates(self._store, batch, self._caching)
 
     def update_together(
         self, batch: ColumnarBatch, updates: TableUpdates | None, given: Sequence[Any] | None = None
     ) -> Callable[[], None]:
         """`update` for all records of a batch; returns its effects, which cannot fail.
-
-        Args:
-            batch: The argument of `updates`.
-            updates: Its result.
-            given: The values before, for a table without a store, or with `given_old`.
 
         Raises:
             OneByOne: The table is versioned.
@@ -178,15 +161,7 @@ class TableMaterializer:
         olds: Sequence[Any] | None,
         forwarded: Int64s,
     ) -> None:
-        """Write rows, and forward some of the updates.
-
-        Args:
-            store: The store.
-            rows: The rows.
-            batch: The updates, with new values.
-            olds: Their old values.
-            forwarded: The rows of the batch that are forwarded.
-        """
+        """Write rows, and forward some of the updates."""
         store.put_column(*rows)
         if not self._ctx.has_children:
             self._ctx.count_forwarded(len(forwarded))
@@ -232,7 +207,6 @@ class TableOperator(Operator):
         self.send_old = send_old
 
     def init(self, ctx: OperatorContext) -> None:
-        """Open the store."""
         super().init(ctx)
         self._table = TableMaterializer(ctx, self.store_name, self.caching, self.send_old)
 

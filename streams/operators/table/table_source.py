@@ -34,12 +34,7 @@ class TableSource(TableOperator):
             self._table.update(record, record.value)
 
     def process_together(self, batch: ColumnarBatch, tables: dict[str, TableUpdates]) -> Callable[[], None]:
-        """`process` for all records of a step; returns its effects, which cannot fail.
-
-        Args:
-            batch: The records.
-            tables: Where the updates are added, by the name of the table's store.
-        """
+        """`process` for all records of a step; returns its effects, which cannot fail."""
         null_key = batch.keys.codes == NULL_KEY
         updated = batch.take(np.flatnonzero(~null_key)) if null_key.any() else batch
         updates = self._table.updates(updated)

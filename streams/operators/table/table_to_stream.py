@@ -12,11 +12,9 @@ class TableToStream(Operator):
     """`KTable.to_stream`: each update's new value as a record; a deletion is a null value."""
 
     def process(self, record: Record) -> None:
-        """Unwrap the change."""
         self.ctx.forward(record.with_value(record.value.new))
 
     def process_together(self, batch: ColumnarBatch) -> None:
-        """Unwrap the changes."""
         changes = batch.values
         new = changes.new if isinstance(changes, Changes) else [change.new for change in changes]
         self.ctx.forward_batch(batch.with_values(new))

@@ -56,7 +56,6 @@ class TableTop(TableOperator):
         self.largest = largest
 
     def init(self, ctx: OperatorContext) -> None:
-        """Open the stores."""
         super().init(ctx)
         assert self.store_name is not None, "the lists are kept"
         self._tops = ctx.store(self.store_name)

@@ -79,7 +79,6 @@ class TableTransformValues(TableOperator):
         self._attributes = Attributes(self.transformer, getattr(self.transformer, "transient", ()))
 
     def process(self, record: Record) -> None:
-        """Transform one update."""
         change: Change = record.value
         self._in_process.record = record
         try:
@@ -95,7 +94,6 @@ class TableTransformValues(TableOperator):
         self._attributes.check(self.ctx.node)
 
     def close(self) -> None:
-        """Release resources."""
         self.transformer.close()
 
 
@@ -103,7 +101,6 @@ class _SilentContext(UserContext):
     """A context that refuses to forward: the result of `transform` is the only one."""
 
     def forward(self, record: Record, child: str | None = None) -> None:
-        """Refused."""
         raise TopologyError(
             f"The value transformer of '{self.node}' calls forward: it gives its result back from transform(key, value). "
             f"To forward records, use table.to_stream().process(...)."

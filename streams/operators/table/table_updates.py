@@ -103,12 +103,7 @@ class TableUpdates:
         return last[np.lexsort((first, self.batch.timestamps[last]))]
 
     def lookup(self, keys: KeyColumn, order: Int64s) -> FoundRows:
-        """The table's row for each key just before a position of the step.
-
-        Args:
-            keys: The keys, none null.
-            order: The positions.
-        """
+        """The table's row for each key just before a position of the step."""
         data = self._store.codec.keys(keys)
         of_object = np.array([self._number_of.get(key, -1) for key in data], np.int64)
         numbers = of_object[keys.codes]
@@ -126,12 +121,7 @@ class TableUpdates:
         return self._found(before, partial(stored_rows, self._store, list(self._number_of), self._numbers))
 
     def _found(self, at: Int64s, stored: Callable[[Int64s], FoundRows]) -> FoundRows:
-        """The rows that updates have written, and others.
-
-        Args:
-            at: The update for each look-up; -1: another row.
-            stored: The other rows, for some of the look-ups.
-        """
+        """The rows that updates have written, and others."""
         own = at >= 0
         if own.all():
             return self._seen(at)
@@ -176,12 +166,7 @@ class TableUpdates:
 
 
 def numbered(data: Sequence[bytes], keys: KeyColumn) -> tuple[dict[bytes, int], Int64s]:
-    """The distinct keys' bytes with a number each, and the number of each row's key.
-
-    Args:
-        data: The bytes of `keys.objects`.
-        keys: The keys, none null.
-    """
+    """The distinct keys' bytes with a number each, and the number of each row's key."""
     number_of: dict[bytes, int] = {}
     of_object = [number_of.setdefault(key, len(number_of)) for key in data]
     return number_of, np.array(of_object, np.int64)[keys.codes]
@@ -199,12 +184,6 @@ def look_ups(
     forwarded: bool = False,
 ) -> dict[str, TableLookup]:
     """The look-ups of tables with stores, for `ValueGetter.open_together`.
-
-    Args:
-        ctx: The context of the node that looks up.
-        stores: The stores.
-        tables: The updates of the tables that change while the node looks up, by store. Others are seen as they are stored.
-        forwarded: See `ValueGetter.open`.
 
     Raises:
         OneByOne: A store holds windows, sessions or versions.
@@ -256,14 +235,7 @@ def stored_rows(
     codes: Int64s | npt.NDArray[np.int32],
     rows: Int64s | None = None,
 ) -> FoundRows:
-    """The stored rows for many look-ups, each value read anew, as users may change what they get.
-
-    Args:
-        store: The store, of whose cache nothing is seen.
-        keys: The distinct keys.
-        codes: The index in `keys` of each look-up.
-        rows: The look-ups to make; None: all.
-    """
+    """The stored rows for many look-ups, each value read anew, as users may change what they get."""
     needed, which = np.unique(codes if rows is None else codes[rows], return_inverse=True)
     found = store.stored_column([keys[code] for code in needed.tolist()])
     return rows_of(store, found.take(pa.array(which)))

@@ -32,20 +32,10 @@ class ValueGetter(Protocol):
         """Names of the stores that look-ups read."""
 
     def open(self, ctx: OperatorContext, forwarded: bool = False) -> Lookup:
-        """The look-up function, within one step.
-
-        Args:
-            ctx: The context of the node that looks up.
-            forwarded: Read the table as last forwarded, without the updates pending in a cache; for operators whose own
-                result must follow the table's updates.
-        """
+        """The look-up function, within one step."""
 
     def open_together(self, tables: Mapping[str, TableLookup]) -> TableLookup:
-        """The look-up function for many keys, of the newest values.
-
-        Args:
-            tables: Those of the tables with stores, by store.
-        """
+        """The look-up function for many keys, of the newest values."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +54,9 @@ class StoreValueGetter:
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """See `ValueGetter`."""
         return (self.store,)
 
     def open(self, ctx: OperatorContext, forwarded: bool = False) -> Lookup:
-        """See `ValueGetter`."""
         store, from_stored, versioned = ctx.store(self.store), self.from_stored, self.versioned
         get = store.forwarded if forwarded and not versioned else store.get
 
@@ -81,7 +69,6 @@ class StoreValueGetter:
         return lookup
 
     def open_together(self, tables: Mapping[str, TableLookup]) -> TableLookup:
-        """See `ValueGetter`."""
         stored, from_stored = tables[self.store], self.from_stored
         if from_stored is None:
             return stored
@@ -110,11 +97,9 @@ class FilterValueGetter:
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """See `ValueGetter`."""
         return self.parent.stores
 
     def open(self, ctx: OperatorContext, forwarded: bool = False) -> Lookup:
-        """See `ValueGetter`."""
         above, predicate, negate = self.parent.open(ctx, forwarded), self.predicate, self.negate
 
         def lookup(key: Any, as_of: int | None) -> ValueAndTimestamp | None:
@@ -124,7 +109,6 @@ class FilterValueGetter:
         return lookup
 
     def open_together(self, tables: Mapping[str, TableLookup]) -> TableLookup:
-        """See `ValueGetter`."""
         above, predicate, negate = self.parent.open_together(tables), self.predicate, self.negate
 
         def lookup(keys: KeyColumn, order: Int64s) -> FoundRows:
@@ -152,11 +136,9 @@ class MapValueGetter:
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """See `ValueGetter`."""
         return self.parent.stores
 
     def open(self, ctx: OperatorContext, forwarded: bool = False) -> Lookup:
-        """See `ValueGetter`."""
         above, fn = self.parent.open(ctx, forwarded), self.fn
 
         def lookup(key: Any, as_of: int | None) -> ValueAndTimestamp | None:
@@ -167,7 +149,6 @@ class MapValueGetter:
         return lookup
 
     def open_together(self, tables: Mapping[str, TableLookup]) -> TableLookup:
-        """See `ValueGetter`."""
         above, fn = self.parent.open_together(tables), self.fn
 
         def lookup(keys: KeyColumn, order: Int64s) -> FoundRows:
@@ -195,11 +176,9 @@ class JoinValueGetter:
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """See `ValueGetter`."""
         return tuple(dict.fromkeys((*self.left.stores, *self.right.stores)))
 
     def open(self, ctx: OperatorContext, forwarded: bool = False) -> Lookup:
-        """See `ValueGetter`."""
         on_left, on_right, joiner = self.left.open(ctx, forwarded), self.right.open(ctx, forwarded), self.joiner
         needs_left, needs_right = self.kind != "outer", self.kind == "inner"
 
@@ -214,7 +193,6 @@ class JoinValueGetter:
         return lookup
 
     def open_together(self, tables: Mapping[str, TableLookup]) -> TableLookup:
-        """See `ValueGetter`."""
         on_left, on_right, joiner = self.left.open_together(tables), self.right.open_together(tables), self.joiner
         needs_left, needs_right = self.kind != "outer", self.kind == "inner"
 

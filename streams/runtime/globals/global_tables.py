@@ -69,7 +69,6 @@ class GlobalTables:
 
     @property
     def topics(self) -> list[str]:
-        """The topics to read."""
         return list(self._by_topic)
 
     @property
@@ -88,17 +87,12 @@ class GlobalTables:
         return taken
 
     def position(self, topic: str, partition: int) -> int:
-        """The next offset to read."""
         positions: Any = self._store.store(POSITIONS)
         data: bytes | None = positions.get(_place(topic, partition))
         return 0 if data is None else int.from_bytes(data, "big")
 
     def update(self, columns: RecordColumns, now_ms: int) -> None:
         """Apply records of one topic-partition, in order of their offsets; those before `position` are skipped.
-
-        Args:
-            columns: The records.
-            now_ms: The step's wall clock, for extractors that need it.
 
         Raises:
             RecordFailedError: A record cannot be read, or the processor fails, and the policy is `fail`.
@@ -127,14 +121,7 @@ class GlobalTables:
         return None if data is None else int.from_bytes(data, "big")
 
     def reached(self, topic: str, partition: int, offset: int, as_of_ms: int) -> None:
-        """Notes that all records below an offset were applied; missing offsets are control records.
-
-        Args:
-            topic: The topic.
-            partition: Its partition.
-            offset: The next offset to read.
-            as_of_ms: When no record past the offset existed.
-        """
+        """Notes that all records below an offset were applied; missing offsets are control records."""
         positions: Any = self._store.store(POSITIONS)
         positions.put(_place(topic, partition) + _AS_OF, as_of_ms.to_bytes(8, "big"), 0)
         self._apply(topic, partition, offset)

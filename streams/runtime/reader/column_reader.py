@@ -60,13 +60,7 @@ class ColumnReader:
         self._run = run
 
     def read(self, rows: SourceRows, columns: Columns, rejected: Mapping[int, Exception]) -> dict[int, EntryColumns]:
-        """The columns by the index of the entry. All errors are handled, in the order of the records.
-
-        Args:
-            rows: The records as read.
-            columns: Their fields.
-            rejected: Records that cannot be read, with their errors.
-        """
+        """The columns by the index of the entry. All errors are handled, in the order of the records."""
         behind, failures = run_steps(self._steps, self._source, columns, self._run.counters)
         found = {entry.index: self._of_entry(entry, behind[entry.from_node], rows, failures) for entry in self._entries}
         failed: list[tuple[int, Stage, str, Exception]]
@@ -124,24 +118,13 @@ class Columns:
         return {NULL: self.null_values, SCALAR: self.without_fields}
 
     def frame(self) -> Frame:
-        """The fields, for expressions."""
         return Frame(len(self.rows), self.fields, self.without_fields if self.without_fields.any() else None)
 
 
 def run_steps(
     steps: Sequence[ColumnStep], source: str, columns: Columns, counters: Counters
 ) -> tuple[dict[str, Columns], list[Failure]]:
-    """Runs the operators behind a source.
-
-    Args:
-        steps: The operators, parents first.
-        source: The source's name.
-        columns: What the source reads.
-        counters: Gets the numbers of records in and out of each operator.
-
-    Returns:
-        The columns behind the source and each operator, and the failures.
-    """
+    """Runs the operators behind a source."""
     behind = {source: columns}
     failures: list[Failure] = []
     for position, step in enumerate(steps):
@@ -233,21 +216,7 @@ def field_rows(
     tasks: int,
     with_source: bool,
 ) -> tuple[pa.RecordBatch, npt.NDArray[np.int32]]:
-    """Rows of decoded fields.
-
-    Args:
-        columns: The records.
-        new_keys: The keys, if they are not the records' own.
-        timestamps: Event times.
-        seq: `seq` of all rows.
-        fields: Decoded fields by path.
-        flags: bool[n] each: `NULL`, whether a value is null, and `SCALAR`, whether it has no fields.
-        tasks: Number of tasks.
-        with_source: Include the original values.
-
-    Returns:
-        The rows, and the task of each.
-    """
+    """Rows of decoded fields."""
     keys = columns.keys.dictionary_encode() if new_keys is None else new_keys
     arrays: dict[str, pa.Array] = {
         "offset": pa.array(columns.offsets),

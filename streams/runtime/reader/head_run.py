@@ -67,7 +67,6 @@ class ReaderContext(StepContext):
         self._resumed: Held | None = None
 
     def send_dead_letter(self, letter: DeadLetter, origin: Origin) -> None:
-        """Add a dead letter."""
         self.dead_letters.add_dead_letter(letter, origin, self.sequence.here)
         # A null key is routed by its source partition.
         route = None if self.letters_by_partition else letter.key

@@ -221,18 +221,7 @@ def _array(
 def scan(  # noqa: PLR0912 - one compiled loop; a call per value would cost more than the value
     data: _Bytes, offsets: Any, valid: Any, paths: Any, cells: Any, status: Any
 ) -> None:  # pragma: no cover - compiled
-    """Fill the cells of all rows.
-
-    Args:
-        data: uint8, the values one after the other; valid UTF-8 as a whole.
-        offsets: int32[n + 1], row i is data[offsets[i]:offsets[i + 1]].
-        valid: bool[n]; other rows are skipped.
-        paths: Names, name_offsets, name_of, elements: uint8, the distinct names one after the other; uint64[N + 1];
-            int64[F], the name of each field; int64[F], the element of an array that it is, -1 = the value itself.
-        cells: Kinds, ints, floats, starts, ends: uint8, int64, float64, int64, int64, each [F, n], zeroed: what
-            `streams.operators.aggregate.columns.column_rows` says, and where the JSON text of a text cell begins and ends.
-        status: uint8[n], all `UNSURE`; set to `SURE` where a row was read.
-    """
+    """Fill the cells of all rows."""
     names, name_offsets, name_of, elements = paths
     kinds = cells[0]
     for row in range(len(offsets) - 1):
@@ -323,13 +312,7 @@ class JsonFields:
 
 
 def read_fields(values: pa.BinaryArray, paths: Sequence[str], load: Load = orjson.loads) -> JsonFields:
-    """Decode some fields of all values.
-
-    Args:
-        values: JSON text, null = no value.
-        paths: Dotted paths; `v.0` is the first element of an array. Deeper ones are read by orjson, which is slower.
-        load: Reads one whole value, where the scanner is uncertain; its errors reject the row.
-    """
+    """Decode some fields of all values."""
     count = len(values)
     valid = np.ones(count, np.bool_) if values.null_count == 0 else values.is_valid().to_numpy(zero_copy_only=False)
     cells = _Cells(len(paths), count)
@@ -368,7 +351,6 @@ class _Cells:
         self.texts: list[dict[int, bytes]] = [{} for _ in range(fields)]
 
     def column(self, field: int, values: pa.BinaryArray) -> FieldColumn:
-        """One field of all rows."""
         texts = self._scanned_texts(field, values)
         if self.texts[field]:
             by_row = [None] * len(values) if texts is None else texts.to_pylist()
@@ -396,7 +378,6 @@ class _Cells:
             texts.pop(row, None)
 
     def set(self, field: int, row: int, value: Any) -> None:
-        """Write one decoded cell."""
         kind, whole, number, text = encoded(value)
         if text is not None:
             self.texts[field][row] = text

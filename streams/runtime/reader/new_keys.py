@@ -16,15 +16,7 @@ _KINDS = (INT, FLOAT, TEXT)
 def written_keys(
     keys: FieldColumn, rows: Bools, serde: Serde, topic: str, failed: dict[int, Exception]
 ) -> pa.DictionaryArray:
-    """The keys as bytes.
-
-    Args:
-        keys: The keys of n records.
-        rows: bool[n], the records that are needed; the others get a null key.
-        serde: Writes a key; it writes the same one in the same way under all headers.
-        topic: The topic that the records come from.
-        failed: Receives the rows whose keys cannot be written, with the errors.
-    """
+    """The keys as bytes."""
     codes = np.full(len(rows), -1, np.int32)
     written: list[bytes] = []
     for kind in _KINDS:

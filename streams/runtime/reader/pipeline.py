@@ -79,7 +79,6 @@ class ReaderPipeline:
 
     @property
     def counters(self) -> Counters:
-        """Counts since the start."""
         for node in self._nodes.values():
             node.count()
         return self._run.counters
@@ -95,7 +94,6 @@ class ReaderPipeline:
 
     @property
     def now_ms(self) -> int:
-        """See the class's docstring."""
         return self._run.now_ms
 
     @now_ms.setter
@@ -104,12 +102,6 @@ class ReaderPipeline:
 
     def run(self, columns: RecordColumns) -> Iterator[tuple[int, RowBatch]]:
         """Process a piece of a topic-partition.
-
-        Args:
-            columns: The records.
-
-        Yields:
-            Task and rows for it.
 
         Raises:
             RecordFailedError: A record cannot be handled and its policy is `fail`.

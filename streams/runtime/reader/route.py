@@ -12,13 +12,7 @@ from state.kafka.partitioner import partition_for_keys
 
 
 def tasks_of(keys: pa.BinaryArray, partition: int, tasks: int) -> npt.NDArray[np.int32]:
-    """The task of each row: murmur2(key) mod tasks; for a null key, its source partition mod tasks.
-
-    Args:
-        keys: Key bytes.
-        partition: Source partition of all rows.
-        tasks: Number of tasks.
-    """
+    """The task of each row: murmur2(key) mod tasks; for a null key, its source partition mod tasks."""
     if tasks == 1:
         return np.zeros(len(keys), np.int32)
     found: npt.NDArray[np.int32] = partition_for_keys(keys, tasks)

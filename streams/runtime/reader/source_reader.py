@@ -68,11 +68,7 @@ class SourceReader:
         self._time_by_fields = time is not None
 
     def read(self, columns: RecordColumns, tasks: int) -> Iterator[EntryRows]:
-        """Read a piece of a topic-partition; rows made by operators accumulate in their entries.
-
-        Yields:
-            TaskInput, its rows, and the task of each row.
-        """
+        """Read a piece of a topic-partition; rows made by operators accumulate in their entries."""
         run, source = self._run, self._source
         run.counters.add(f"in:{source.name}", len(columns))
         by_field = self._time_by_fields

@@ -50,7 +50,6 @@ class RowNumbering:
         self.next, self.end, self.above = 0, 1 << BRANCH_BITS, place
 
     def take(self) -> Place:
-        """The next number."""
         if self.next == self.end:
             raise too_many()
         self.next += 1
@@ -81,7 +80,6 @@ class Rows:
     source_values: list[bytes | None] = field(default_factory=list)
 
     def add_key(self, offset: int, key: bytes | None) -> None:
-        """Append a row with only a key."""
         self.offsets.append(offset)
         self.seqs.append(0)
         self.timestamps.append(0)
@@ -99,7 +97,6 @@ class Rows:
         self.headers.append(letter.headers)
 
     def to_batch(self) -> pa.RecordBatch:
-        """The rows as columns."""
         columns: dict[str, pa.Array | pa.ChunkedArray] = {
             "offset": pa.array(np.array(self.offsets, np.int64)),
             "seq": pa.array(np.array(self.seqs, np.int32)),

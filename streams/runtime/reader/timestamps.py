@@ -82,13 +82,7 @@ class TimestampReader:
     def of_fields(
         self, rows: SourceRows, fields: Mapping[str, FieldColumn], rejected: Collection[int]
     ) -> npt.NDArray[np.int64]:
-        """Timestamps from decoded fields: integers at once, everything else as in `record`.
-
-        Args:
-            rows: The records.
-            fields: The fields by path.
-            rejected: Rows that cannot be read, which the caller rejects.
-        """
+        """Timestamps from decoded fields: integers at once, everything else as in `record`."""
         assert isinstance(self._extractor, _OF_FIELDS), "others do not say which fields they read"
         assert self._extractor.scale is not None, "only numbers are computed as columns"
         times, by = self._extractor.scale

@@ -190,13 +190,7 @@ class _EntryCells:
         return KeyColumn(codes, objects, data, serde)
 
     def values(self, failed: dict[int, Exception], encoded: bool) -> Sequence[Any]:
-        """The values; rows whose value cannot be read are noted.
-
-        Args:
-            failed: Row -> the error, for rows that cannot be read.
-            encoded: Whether values may be left as bytes. Those that cannot be known to be readable are read, and forgotten again:
-                objects are made fastest where they do not live long.
-        """
+        """The values; rows whose value cannot be read are noted."""
         if not self._rows:
             return []
         column = _column(self._rows, "value", self._at)

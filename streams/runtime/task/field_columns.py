@@ -17,12 +17,7 @@ from streams.runtime.task.merge import columns_as_raw, merged
 
 
 def column_rows(batches: Sequence[RowBatch], paths: Sequence[str]) -> ColumnRows:
-    """Join batches of one node, or of several that read the same rows.
-
-    Args:
-        batches: In any order.
-        paths: Paths of the fields.
-    """
+    """Join batches of one node, or of several that read the same rows."""
     sequence, order = merged(batches)
     rows = [batches[i].rows for i in sequence]
     keys = pa.chunked_array([batch.column("key") for batch in rows]).unify_dictionaries()

@@ -16,16 +16,7 @@ from typing import Any
 
 
 def idle_ms(state: dict[str, Any], timeout_ms: int, now_ms: int, start: str, busy: bool) -> int:
-    """How far event time advances in this step, ms: the idle time that no earlier step has counted.
-
-    Args:
-        state: JSON-able, survives restarts: since when to count, in which start of the application, and whether the task
-            was found idle.
-        timeout_ms: The idle timeout.
-        now_ms: The step's wall clock.
-        start: Identifies the start of the application.
-        busy: This step has records, or there is a backlog.
-    """
+    """How far event time advances in this step, ms: the idle time that no earlier step has counted."""
     if busy or state.get("start") != start:
         state.update(start=start, since=now_ms, idle=False)
         return 0

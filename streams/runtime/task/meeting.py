@@ -23,7 +23,6 @@ class MeetingPoint:
         self._open = False
 
     def receive_batch(self, batch: ColumnarBatch) -> None:
-        """See `BatchReceiver`."""
         if self._open:
             self._batches.append(batch)
         else:
@@ -34,7 +33,6 @@ class MeetingPoint:
         self._open = True
 
     def pass_on(self) -> None:
-        """Pass on what was collected."""
         batches, self._batches, self._open = self._batches, [], False
         if batches:
             self._node.receive_batch(in_step_order(batches))

@@ -26,17 +26,7 @@ Int32s = npt.NDArray[np.int32]
 
 
 def merge_order(parts: Int32s, offsets: Int64s, seqs: Int32s, timestamps: Int64s) -> Int64s:
-    """Positions of the rows in processing order.
-
-    Args:
-        parts: For each row the rank of its (topic, partition) among those of the step, sorted by topic, partition.
-        offsets: Offsets.
-        seqs: Position among the rows made from the same record.
-        timestamps: Milliseconds.
-
-    Returns:
-        A permutation of 0..n-1; all arrays have length n.
-    """
+    """Positions of the rows in processing order."""
     by_part = np.arange(len(parts), dtype=np.int64)
     if not _is_sorted(parts, offsets, seqs):
         by_part = np.lexsort((seqs, offsets, parts)).astype(np.int64, copy=False)
@@ -53,7 +43,6 @@ def merge_order(parts: Int32s, offsets: Int64s, seqs: Int32s, timestamps: Int64s
 def merge_order_plain(
     parts: Sequence[int], offsets: Sequence[int], seqs: Sequence[int], timestamps: Sequence[int]
 ) -> list[int]:
-    """The same as `merge_order`, in plain Python, straight from the rule."""
     queues: dict[int, list[int]] = {}
     for row in sorted(range(len(parts)), key=lambda row: (parts[row], offsets[row], seqs[row]), reverse=True):
         queues.setdefault(parts[row], []).append(row)
@@ -184,11 +173,7 @@ def columns_as_raw(batch: RowBatch) -> SourceRows:
 
 
 def in_order(batches: Sequence[RowBatch]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Merge order over all rows.
-
-    Returns:
-        For each position the batch's index and the row within it.
-    """
+    """Merge order over all rows."""
     sequence, order = merged(batches)
     counts = np.array([batches[i].rows.num_rows for i in sequence], np.int64)
     which = np.repeat(np.array(sequence, np.int64), counts)
@@ -198,11 +183,7 @@ def in_order(batches: Sequence[RowBatch]) -> tuple[npt.NDArray[np.int64], npt.ND
 
 
 def merged(batches: Sequence[RowBatch]) -> tuple[list[int], npt.NDArray[np.int64]]:
-    """Merge order over the concatenated rows of the batches.
-
-    Returns:
-        The order in which to concatenate the batches, and the permutation of their rows.
-    """
+    """Merge order over the concatenated rows of the batches."""
     if not batches:
         return [], np.empty(0, np.int64)
     places = sorted({_place(batch) for batch in batches})

@@ -81,7 +81,6 @@ class SinkRunner:
         return SendBatch(topic, keys, values, timestamps, inner, None, cells)
 
     def count(self) -> None:
-        """Count the records sent."""
         self._run.counters.add(f"in:{self.name}", self.received)
         self.received = 0
 

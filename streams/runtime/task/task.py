@@ -96,13 +96,6 @@ class StreamTask:
     ) -> StepOutput:
         """Run the step.
 
-        Args:
-            batches: The task's rows of the micro-batch, in any order.
-            now_ms: Spark's logged batch time, milliseconds.
-            start: Identifies the start of the application that the step belongs to; see `streams.runtime.task.idle`.
-            backlog: The source holds records back for a later micro-batch.
-            halfway: Called when half of the rows are processed; a fault test may end the process there.
-
         Raises:
             RecordFailedError: A record cannot be handled and its policy is `fail`.
             OperatorStateError: The operators' state exceeds the commit marker.

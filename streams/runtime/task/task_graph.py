@@ -90,7 +90,6 @@ class TaskGraph:
             rows.refuse_unreadable()
 
     def entry(self, index: int) -> _EntryReader:
-        """The reader of an entry's rows."""
         return self._inputs[index]
 
     def columns(self, batches: Sequence[RowBatch]) -> Iterator[tuple[list[str], ColumnRows]]:
@@ -132,11 +131,7 @@ class TaskGraph:
         self._run.cursor = cursor
 
     def flush(self, idle_ms: int = 0) -> None:
-        """End the step: every operator emits its pending results, parents first.
-
-        Args:
-            idle_ms: How far operators advance their stream time first, because the task is idle.
-        """
+        """End the step: every operator emits its pending results, parents first."""
         self._run.flushing = True
         limits: dict[str, int] = {}
         for name, runner in self._nodes.items():
@@ -156,12 +151,10 @@ class TaskGraph:
         runner.context.attempt(advance)
 
     def close(self) -> None:
-        """Close the operators."""
         for runner in self._nodes.values():
             runner.processor.close()
 
     def count(self) -> None:
-        """Update the nodes' counters."""
         for runner in self._nodes.values():
             runner.count()
         for sink in self._sinks.values():

@@ -37,9 +37,6 @@ WAY_FORWARD = (
 def fetch_delta(say: Callable[[str], object]) -> None:
     """Fetches Delta's jars unless they are in the cache folder.
 
-    Args:
-        say: Is told that it takes a moment.
-
     Raises:
         JarFetchError: The jars could not be fetched.
     """
@@ -50,10 +47,6 @@ def fetch_delta(say: Callable[[str], object]) -> None:
 
 def delta_settings(settings: Mapping[str, str], *, running: bool = False) -> dict[str, str]:
     """The settings of a session, with what Delta needs.
-
-    Args:
-        settings: The settings, the user's included, which take precedence.
-        running: Whether Java is running already (under `spark-submit`), so that it is too late for jars.
 
     Raises:
         JarFetchError: Delta's jars are not in the cache folder and could not be fetched.

@@ -9,13 +9,7 @@ from streams.spark.checkpoint_files import qualified
 
 
 def open_delta(session: SparkSession, name: str, is_path: bool) -> DeltaTable | None:
-    """A Delta table; None: there is none.
-
-    Args:
-        session: The Spark session.
-        name: The table's path or URI, or its name in the catalog.
-        is_path: Whether it is a path or URI.
-    """
+    """A Delta table; None: there is none."""
     if is_path:
         path = qualified(session, name)
         return DeltaTable.forPath(session, path) if DeltaTable.isDeltaTable(session, path) else None

@@ -33,10 +33,6 @@ class PauseHold:
     def pass_when_resumed(self, source: str, gate: StopGate) -> None:
         """Returns once a source is not paused.
 
-        Args:
-            source: The source's name.
-            gate: Stops the source's query, also while it is held.
-
         Raises:
             BatchInterruptedError: The query is to stop.
         """

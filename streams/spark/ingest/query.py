@@ -143,13 +143,6 @@ class IngestRun:
     def _write(self, ingest: Ingest, frame: DataFrame, query_id: str, batch: IngestBatch, first: bool = True) -> None:
         """Writes a batch, and shows what its tasks report.
 
-        Args:
-            ingest: The source.
-            frame: The rows of the batch.
-            query_id: The query.
-            batch: The batch.
-            first: Whether it is the first one of this run, so that any part of it may have been written before.
-
         Raises:
             CheckpointMismatchError: Tasks have last written another batch, or other rows.
         """
@@ -182,10 +175,6 @@ class IngestRun:
 
     def _missing(self, ingest: Ingest, records: Mapping[int, int]) -> list[int]:
         """The tasks that Spark has not run, because there was no row at all.
-
-        Args:
-            ingest: The source.
-            records: The number of rows of each task that has run.
 
         Raises:
             ConfigError: There were rows, so some may have come to the wrong task.

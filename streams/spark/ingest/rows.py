@@ -26,11 +26,6 @@ def records_of(frame: DataFrame, ingest: Ingest, now_ms: int) -> DataFrame:
 
     Changes are in the order of their commits; within a commit, deletions come first.
 
-    Args:
-        frame: The rows of a batch.
-        ingest: The source.
-        now_ms: The timestamp of rows without one.
-
     Raises:
         ConfigError: A column is missing.
     """

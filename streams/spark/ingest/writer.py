@@ -156,9 +156,6 @@ class RowRecords:
     def of(self, part: pa.RecordBatch) -> Rows:
         """Records as bytes.
 
-        Args:
-            part: The columns of `records_of`.
-
         Raises:
             RecordFailedError: A row cannot be written, and the policy is `fail`.
         """

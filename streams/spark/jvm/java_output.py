@@ -39,11 +39,7 @@ _CHATTER = re.compile(
 
 
 def start_java_quietly(settings: Mapping[str, str]) -> None:
-    """Starts Spark's Java process, unless one is running, and passes on its output without the startup chatter.
-
-    Args:
-        settings: Spark's settings; those of the process itself (memory, Java options) must be known before the start.
-    """
+    """Starts Spark's Java process, unless one is running, and passes on its output without the startup chatter."""
     if SparkContext._gateway is not None or sys.platform == "win32":
         return
     SparkContext._ensure_initialized(gateway=started_ahead(settings) or launch(settings))

@@ -28,10 +28,6 @@ _POLL_S = 0.05
 def needs_java(stopping: Callable[[], bool]) -> Iterator[None]:
     """Turns every failure that is due to the end of Spark's Java process into one error.
 
-    Args:
-        stopping: Whether the application is stopping anyway: Ctrl-C also ends spark-submit, which is the Java process, and a
-            signal to the process group or from systemd ends every Java process.
-
     Raises:
         ApplicationFailedError: The Java process has ended.
     """

@@ -64,9 +64,6 @@ def end_planners(session: SparkSession) -> int:
 
     By Spark's own method, though a private field leads to it: Spark would stumble over a server that a signal has ended. Whoever
     plans a Python data source in the same session at this moment fails.
-
-    Returns:
-        How many servers were ended; 0 with a Spark that has no such field.
     """
     jvm = session.sparkContext._jvm
     assert jvm is not None

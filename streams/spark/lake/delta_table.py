@@ -57,7 +57,6 @@ class SparkDeltaTable:
         self._id = ""
 
     def exists(self) -> bool:
-        """Whether the table exists."""
         return open_delta(self._session, self._target.name, self._target.is_path) is not None
 
     def table_id(self) -> str:
@@ -66,9 +65,6 @@ class SparkDeltaTable:
 
     def prepare(self) -> str:
         """Creates the table if it is missing, and checks its columns.
-
-        Returns:
-            Delta's id of the table.
 
         Raises:
             LakeSchemaError: The table has other columns than the sink.

@@ -93,9 +93,6 @@ class LakeRun:
     def check(self, sink: LakeSink) -> tuple[ColumnRule, ...]:
         """Checks that a sink can continue, before anything of the application runs; the next start need not look again.
 
-        Returns:
-            What its table asks of the rows.
-
         Raises:
             LakeError: The sink cannot continue; nothing was written.
         """

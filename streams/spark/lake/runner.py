@@ -27,13 +27,6 @@ def lake_starts(
 ) -> tuple[list[Callable[[], StreamingQuery]], Application]:
     """What starts the query of each lake sink, and the application that also checks rows by the rules of their tables.
 
-    Args:
-        session: The Spark session.
-        application: The application.
-        trigger: Arguments of `DataStreamWriter.trigger`.
-        gates: Where the gates that stop the queries are put, by `runId`.
-        progress: Shows each batch.
-
     Raises:
         LakeError: A sink cannot continue; nothing of the application has run.
     """

@@ -26,7 +26,6 @@ class RowsReader(KafkaStreamReader):
     """Plans as for a sub-topology, and reads rows."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Reads the rows of the ranges."""
         from streams.spark.lake.read import read_rows
 
         assert isinstance(partition, BatchPartition)
@@ -41,22 +40,14 @@ class LakeSource(DataSource):
     columns: str = ""
 
     def schema(self) -> str:
-        """The columns of a row."""
         return self.columns
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """The reader."""
         return RowsReader(self.planning, self.job)
 
 
 def lake_source(query: str, source: SourceSpec, job: RowsJob) -> type[DataSource]:
-    """A new data source class for a sink's query.
-
-    Args:
-        query: The application and the sink, for the name.
-        source: What is read.
-        job: How it is read.
-    """
+    """A new data source class for a sink's query."""
     from streams.lake.rows import sql_schema
 
     name = f"streams-lake-{query}"

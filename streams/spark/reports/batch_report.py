@@ -16,17 +16,7 @@ def batch_report(
     skipped: bool = False,
     counters: Mapping[str, int] | None = None,
 ) -> Mapping[str, Any]:
-    """A task's part of a batch as the report of a step that keeps no state; see `streams.spark.task_function`.
-
-    Args:
-        version: The number of the commit.
-        records_in: How many records the task has read.
-        records_out: How many it has written to Kafka.
-        seconds: How long it took, by stage.
-        task: The task; a query without tasks is shown as one task.
-        skipped: The part was committed already.
-        counters: What the task has counted besides (`streams.runtime.counters`).
-    """
+    """A task's part of a batch as the report of a step that keeps no state; see `streams.spark.task_function`."""
     return {
         "task": task,
         "version": version,

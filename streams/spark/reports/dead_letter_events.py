@@ -49,11 +49,7 @@ class DeadLetterEvents:
             self.report()
 
     def report(self, *, all_of_them: bool = False) -> None:
-        """Reports what is due.
-
-        Args:
-            all_of_them: Whether to report what is not due as well, because the application ends.
-        """
+        """Reports what is due."""
         now, due = self._clock(), []
         with self._lock:
             for (sub, stage), one in self._waiting.items():

@@ -22,7 +22,6 @@ class LoggedProgress(Progress):
         pass
 
     def say(self, text: str) -> None:
-        """Logs a line."""
         log.info("%s", text)
 
     def _show(self) -> None:

@@ -19,13 +19,7 @@ _LOOPBACK = "127.0.0.1"
 def restore_reports(
     session: SparkSession, config: StreamsConfig, recorder: MetricsRecorder
 ) -> AbstractContextManager[RestoreReports | None]:
-    """What takes in the reports within a `with` block; nothing does where no figures are served, or no port can be opened.
-
-    Args:
-        session: The Spark session.
-        config: The settings.
-        recorder: The figures.
-    """
+    """What takes in the reports within a `with` block; nothing does where no figures are served, or no port can be opened."""
     if config.metrics_address is None and not config.otel:
         return nullcontext()
     conf = session.sparkContext.getConf()

@@ -74,14 +74,6 @@ def store_dataframe(
 ) -> DataFrame:
     """The committed rows of a store; see `KafkaStreams.store_dataframe`.
 
-    Args:
-        spark: The session that reads them, each time that the frame is used.
-        topology: The program.
-        config: The application's settings.
-        store: The store's name.
-        key_schema: The type of the keys, as a type or a DDL text.
-        value_schema: The type of the values.
-
     Raises:
         ConfigError: There is no such store, or the application has never run on this cluster.
         TopologyError: The application has no stores.

@@ -85,7 +85,6 @@ class SourceNode:
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """A source owns no stores."""
         return ()
 
 
@@ -123,7 +122,6 @@ class ProcessorNode:
 
     @property
     def kind(self) -> NodeKind:
-        """The sort of operator."""
         return self.spec.kind
 
     @property
@@ -173,7 +171,6 @@ class SinkNode:
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """A sink owns no stores."""
         return ()
 
 
@@ -187,7 +184,6 @@ class StoreNode(AnswersUnknownNames):
 
     @property
     def name(self) -> str:
-        """The store's name."""
         return self.spec.name
 
 

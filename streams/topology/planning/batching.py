@@ -35,12 +35,7 @@ class Passes:
 
     @classmethod
     def of(cls, inside: Mapping[str, Node], entered: Collection[str]) -> Passes:
-        """Finds them.
-
-        Args:
-            inside: The nodes, in run order.
-            entered: Those at which records enter.
-        """
+        """Finds them."""
         received, forwarded = dict[str, frozenset[str]](), dict[str, frozenset[str]]()
         entries = dict[str, frozenset[str]]()
         passes = cls(received, forwarded, entries)
@@ -102,13 +97,7 @@ class Batching:
 
 
 def batching(nodes: Mapping[str, Node], head: Collection[str], entries: Sequence[TaskInput]) -> Batching:
-    """Decides how a task processes records.
-
-    Args:
-        nodes: The nodes of the sub-topology, in run order.
-        head: Those that run in readers.
-        entries: The inputs of the task.
-    """
+    """Decides how a task processes records."""
     inside = {name: node for name, node in nodes.items() if name not in head}
     processors = [node for node in inside.values() if isinstance(node, ProcessorNode)]
     entered = list(dict.fromkeys(entry.node for entry in entries if entry.transport != "columns"))

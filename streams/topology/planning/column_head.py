@@ -87,13 +87,7 @@ class ColumnHead:
 
 
 def column_head(nodes: Mapping[str, Node], head: Collection[str], key_serde: KeySerde) -> ColumnHead:
-    """Decides what stays on columns.
-
-    Args:
-        nodes: The nodes of a sub-topology, in run order.
-        head: Those of its operators that run in the readers.
-        key_serde: The serde for the keys of records that leave the head.
-    """
+    """Decides what stays on columns."""
     return _Search(nodes, head, key_serde).found()
 
 

@@ -50,21 +50,12 @@ def sub_topologies(topology: Graph) -> list[list[str]]:
 
 
 def possible_names(sources: Iterable[SourceNode]) -> list[str]:
-    """The names that a sub-topology may have, the usual one first.
-
-    Args:
-        sources: Its sources, their topics without the application's id.
-    """
+    """The names that a sub-topology may have, the usual one first."""
     return sorted({fit_for_topic(topic) for source in sources for topic in source.lasting_topics})
 
 
 def sub_topology_name(sources: Iterable[SourceNode], known: Iterable[str]) -> str:
-    """The name of a sub-topology.
-
-    Args:
-        sources: Its sources, their topics without the application's id.
-        known: Names of sub-topologies that have run before, the preferred ones first.
-    """
+    """The name of a sub-topology."""
     names = possible_names(sources)
     return next((name for name in known if name in names), names[0])
 
@@ -94,12 +85,7 @@ def check_one_name(sources: Iterable[SourceNode], known: Collection[str]) -> Non
 
 
 def in_run_order(topology: Graph, names: Iterable[str]) -> list[str]:
-    """The nodes of one sub-topology, each after its parents and after the earlier children of its parents.
-
-    Args:
-        topology: The graph.
-        names: The nodes.
-    """
+    """The nodes of one sub-topology, each after its parents and after the earlier children of its parents."""
     wanted = list(names)
     children: dict[str, list[str]] = {name: [] for name in wanted}
     for name in wanted:

@@ -52,14 +52,7 @@ class TaskInput:
 def task_inputs(
     topology: Graph, nodes: dict[str, Node], head: frozenset[str], columns: ColumnHead
 ) -> tuple[TaskInput, ...]:
-    """The inputs of a sub-topology's task, in the order of its nodes.
-
-    Args:
-        topology: The program.
-        nodes: The nodes of the sub-topology, in run order.
-        head: Those of its operators that run in the readers.
-        columns: What gets columns.
-    """
+    """The inputs of a sub-topology's task, in the order of its nodes."""
     entries: list[TaskInput] = []
     for node in nodes.values():
         if node.name in head:

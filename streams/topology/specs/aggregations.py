@@ -27,8 +27,7 @@ FUNCTIONS: Final = "aggregates with functions"
 class AggregateOperator(Protocol):
     """Makes the operator of an aggregation, such as a `partial` of its class."""
 
-    def __call__(self, *, caching: bool, send_old: bool) -> AnyProcessor:
-        """A new operator."""
+    def __call__(self, *, caching: bool, send_old: bool) -> AnyProcessor: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,5 +99,4 @@ class AggregationSpec(CachingTableSpec):
         )
 
     def by_record(self) -> Self:
-        """The same, without columns."""
         return replace(self, fields="something else takes its records one by one, too")

@@ -65,16 +65,11 @@ class NodeSpec(ABC):
 
     @property
     def kind(self) -> NodeKind:
-        """The kind of operator."""
         raise NotImplementedError
 
     @abstractmethod
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """A new operator.
-
-        Args:
-            stores: The names of the node's stores, in the order that the subclass documents.
-        """
+        """A new operator."""
 
     @property
     def parameters(self) -> Parameters:
@@ -112,11 +107,7 @@ class NodeSpec(ABC):
         return ()
 
     def uses(self, stores: tuple[str, ...]) -> tuple[str, ...]:
-        """The stores that the operator may read and write.
-
-        Args:
-            stores: The names of the node's stores.
-        """
+        """The stores that the operator may read and write."""
         return tuple(store for store in stores if store not in self.looks_up)
 
     @property
@@ -130,11 +121,7 @@ class NodeSpec(ABC):
         return False
 
     def forwards_at_end(self, stores: tuple[str, ...]) -> bool:
-        """Whether the operator forwards nothing before the end of the step, because it has a cache.
-
-        Args:
-            stores: The names of the node's stores.
-        """
+        """Whether the operator forwards nothing before the end of the step, because it has a cache."""
         return False
 
     @property
@@ -148,7 +135,6 @@ class NodeSpec(ABC):
         return ""
 
     def by_record(self) -> Self:
-        """The same, for an operator that takes whole records in any case."""
         return self
 
     @property
@@ -176,12 +162,7 @@ class NodeSpec(ABC):
         return False
 
     def dropped_by(self, name: str, parents: tuple[str, ...]) -> tuple[str, ...]:
-        """The nodes that drop the records missing in the node's results: the node itself, unless it only merges a group of nodes.
-
-        Args:
-            name: The name of the node.
-            parents: The names of its parents.
-        """
+        """The nodes that drop the records missing in the results: the node itself, unless it only merges a group."""
         return (name,)
 
 
@@ -205,7 +186,6 @@ class OperatorSpec(NodeSpec):
         return "it takes records one by one"
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """What the supplier makes."""
         return self.supplier()
 
 
@@ -220,11 +200,9 @@ class TableSpec(NodeSpec):
     send_old: bool = field(default=False, kw_only=True)
 
     def with_old_values(self) -> Self:
-        """The same, for an operator whose updates have the old value."""
         return replace(self, send_old=True)
 
     def without_caching(self) -> Self:
-        """The same, for an operator that passes each update on as it comes."""
         return self
 
 
@@ -239,5 +217,4 @@ class CachingTableSpec(TableSpec):
     caching: bool = field(default=True, kw_only=True)
 
     def without_caching(self) -> Self:
-        """The same, for an operator that passes each update on as it comes."""
         return replace(self, caching=False)

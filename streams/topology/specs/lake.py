@@ -25,10 +25,8 @@ class ToRowsSpec(NodeSpec):
     layout: RowLayout
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator without stores."""
         return ToRows(self.layout)
 
     @property
     def batches(self) -> type[BatchProcessor] | str:
-        """Together."""
         return OperatorBatches

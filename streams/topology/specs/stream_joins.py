@@ -42,17 +42,14 @@ class StreamJoinSpec(NodeSpec):
 
     @property
     def kind(self) -> NodeKind:
-        """By the side."""
         return NodeKind.KSTREAM_JOINTHIS if self.is_left else NodeKind.KSTREAM_JOINOTHER
 
     @property
     def parameters(self) -> Parameters:
-        """Those of the join."""
         return self.join.parameters
 
     @property
     def takes_null_keys(self) -> bool:
-        """All but an inner join."""
         return self.join.join_kind != "inner"
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
@@ -63,7 +60,6 @@ class StreamJoinSpec(NodeSpec):
 
     @property
     def batches(self) -> type[BatchProcessor] | str:
-        """Both sides together."""
         return StreamJoinTogether
 
     @property
@@ -90,17 +86,14 @@ class StreamSelfJoinSpec(NodeSpec):
 
     @property
     def parameters(self) -> Parameters:
-        """Those of the join."""
         return self.join.parameters
 
     @property
     def takes_null_keys(self) -> bool:
-        """All but an inner join."""
         return self.join.join_kind != "inner"
 
     @property
     def batches(self) -> type[BatchProcessor] | str:
-        """Both sides together."""
         return StreamSelfJoinTogether
 
     @property
@@ -136,12 +129,10 @@ class JoinAllSpec(NodeSpec):
 
     @property
     def parameters(self) -> Parameters:
-        """Those of the join."""
         return self.join.parameters
 
     @property
     def batches(self) -> type[BatchProcessor] | str:
-        """All streams together."""
         return StreamJoinAllTogether
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
@@ -165,21 +156,17 @@ class AsOfJoinSpec(NodeSpec):
 
     @property
     def kind(self) -> NodeKind:
-        """By the side."""
         return NodeKind.KSTREAM_ASOFTHIS if self.is_left else NodeKind.KSTREAM_ASOFOTHER
 
     @property
     def parameters(self) -> Parameters:
-        """Those of the join."""
         return self.join.parameters
 
     @property
     def batches(self) -> type[BatchProcessor] | str:
-        """Both sides together."""
         return AsOfJoinTogether
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator over both stores."""
         right, waiting = stores
         return AsOfJoin(self.join, self.is_left, right, waiting, self.state_name)
 
@@ -200,17 +187,14 @@ class StreamTableJoinSpec(NodeSpec):
 
     @property
     def kind(self) -> NodeKind:
-        """Inner or left join."""
         return NodeKind.KSTREAM_LEFTJOIN if self.is_left_join else NodeKind.KSTREAM_JOIN
 
     @property
     def takes_null_keys(self) -> bool:
-        """A left join."""
         return self.is_left_join
 
     @property
     def batches(self) -> type[BatchProcessor] | str:
-        """Together with the table."""
         return TableBatches
 
     @property
@@ -242,7 +226,6 @@ class GraceTableJoinSpec(StreamTableJoinSpec):
 
     @property
     def parameters(self) -> Parameters:
-        """How long records wait."""
         return (("grace_ms", self.grace_ms),)
 
     @property
@@ -268,12 +251,10 @@ class GlobalTableJoinSpec(StreamTableJoinSpec):
 
     @property
     def takes_encoded(self) -> bool:
-        """No: the selector takes values."""
         return False
 
     @property
     def reads(self) -> str:
-        """No, either."""
         return "the selector and the joiner take values"
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:

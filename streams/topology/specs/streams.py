@@ -42,12 +42,10 @@ class FilterSpec(NodeSpec):
     expression: Expression | None
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator without stores."""
         return Filter(self.predicate, self.negate)
 
     @property
     def batches(self) -> type[BatchProcessor] | str:
-        """Together."""
         return OperatorBatches
 
     @property
@@ -72,17 +70,14 @@ class MapValuesSpec(NodeSpec):
     fields: ValueFields | None
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator without stores."""
         return MapValues(self.mapper)
 
     @property
     def batches(self) -> type[BatchProcessor] | str:
-        """Together."""
         return OperatorBatches
 
     @property
     def on_columns(self) -> ColumnFunction | str:
-        """The fields, if they are known."""
         if self.fields is None:
             return "calls a function, which takes whole values: write it as fields(...), such as fields('user', n=col('a.n') * 2)"
         return self.fields
@@ -102,7 +97,6 @@ class SelectKeySpec(NodeSpec):
     expression: Expression | None
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator without stores."""
         return SelectKey(self.selector)
 
     @property
@@ -124,12 +118,10 @@ class MergeSpec(NodeSpec):
     kind: NodeKind = field(default=NodeKind.KSTREAM_MERGE)
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator without stores."""
         return PassThrough()
 
     @property
     def batches(self) -> type[BatchProcessor] | str:
-        """Together."""
         return OperatorBatches
 
     def dropped_by(self, name: str, parents: tuple[str, ...]) -> tuple[str, ...]:
@@ -194,12 +186,10 @@ class EnrichSpec(NodeSpec):
     on_error: OnError
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator without stores."""
         return Enrich(self.client, self.rules, self.on_error)
 
     @property
     def drops(self) -> bool:
-        """With `on_error="drop"`."""
         return self.on_error == "drop"
 
     @property
@@ -230,7 +220,6 @@ class DeduplicateSpec(NodeSpec):
 
     @property
     def batches(self) -> type[BatchProcessor] | str:
-        """Together."""
         return OperatorBatches
 
     @property
@@ -239,6 +228,5 @@ class DeduplicateSpec(NodeSpec):
         return True
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator over the store."""
         (passed,) = stores
         return Deduplicate(passed, self.within_ms, self.grace_ms, self.by)

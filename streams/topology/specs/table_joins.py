@@ -44,17 +44,14 @@ class TableJoinSpec(TableSpec):
 
     @property
     def kind(self) -> NodeKind:
-        """By the side."""
         return NodeKind.KTABLE_JOINTHIS if self.is_left else NodeKind.KTABLE_JOINOTHER
 
     @property
     def parameters(self) -> Parameters:
-        """The sort of join."""
         return (("kind", self.join_kind),)
 
     @property
     def looks_up(self) -> tuple[str, ...]:
-        """The stores of the other table."""
         return self.other.stores
 
     def uses(self, stores: tuple[str, ...]) -> tuple[str, ...]:
@@ -96,7 +93,6 @@ class TableJoinMergeSpec(CachingTableSpec):
 
     @property
     def batches(self) -> type[BatchProcessor] | str:
-        """Together."""
         return OperatorBatches
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
@@ -127,16 +123,13 @@ class ForeignKeySubscribeSpec(NodeSpec):
 
     @property
     def drops(self) -> bool:
-        """Left rows with a null key."""
         return True
 
     @property
     def batches(self) -> type[BatchProcessor] | str:
-        """Together."""
         return "updates of a versioned table may be out of order" if self.versioned else OperatorBatches
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator without stores."""
         return ForeignKeySubscribe(self.extractor, self.value_serde, self.is_left_join, self.versioned)
 
 
@@ -155,7 +148,6 @@ class ForeignKeySubscriptionsSpec(NodeSpec):
 
     @property
     def looks_up(self) -> tuple[str, ...]:
-        """The stores of the right table."""
         return self.other.stores
 
     @property
@@ -183,7 +175,6 @@ class ForeignKeyUpdateSpec(NodeSpec):
 
     @property
     def batches(self) -> type[BatchProcessor] | str:
-        """Together."""
         return "updates of a versioned table may be out of order" if self.versioned else OperatorBatches
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
@@ -211,7 +202,6 @@ class ForeignKeyResultSpec(NodeSpec):
 
     @property
     def parameters(self) -> Parameters:
-        """The sort of join."""
         return (("kind", self.join_kind),)
 
     @property
@@ -237,7 +227,6 @@ class ForeignKeyOutputSpec(CachingTableSpec):
 
     @property
     def batches(self) -> type[BatchProcessor] | str:
-        """Together."""
         return TableBatches
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:

@@ -50,7 +50,6 @@ class TableSourceSpec(CachingTableSpec):
 
     @property
     def shows_updates(self) -> bool:
-        """All but a versioned table."""
         return not self.versioned
 
     def forwards_at_end(self, stores: tuple[str, ...]) -> bool:
@@ -83,11 +82,9 @@ class ExpiringTableSpec(CachingTableSpec):
 
     @property
     def parameters(self) -> Parameters:
-        """How long a row stays."""
         return (("ttl_ms", self.ttl_ms),)
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator over both stores."""
         rows, deadlines = stores
         return ExpiringTable(rows, deadlines, self.key_serde, self.ttl_ms, self.caching, self.send_old)
 
@@ -192,7 +189,6 @@ class TableAggregateSpec(CachingTableSpec):
 
     @property
     def batches(self) -> type[BatchProcessor] | str:
-        """Together, with a cache."""
         return (
             OperatorBatches
             if self.caching
@@ -200,11 +196,9 @@ class TableAggregateSpec(CachingTableSpec):
         )
 
     def forwards_at_end(self, stores: tuple[str, ...]) -> bool:
-        """With a cache."""
         return self.caching
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator over the store."""
         (aggregates,) = stores
         return TableAggregate(aggregates, self.initializer, self.adder, self.subtractor, self.caching, self.send_old)
 
@@ -234,7 +228,6 @@ class TableTopSpec(CachingTableSpec):
         return (("n", self.n), ("largest", self.largest))
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator over both stores."""
         lists, rows = stores
         return TableTop(
             lists,
@@ -271,7 +264,6 @@ class SuppressSpec(TableSpec):
 
     @property
     def batches(self) -> type[BatchProcessor] | str:
-        """Together."""
         return OperatorBatches
 
     @property

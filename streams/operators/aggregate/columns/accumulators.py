@@ -69,7 +69,6 @@ class Numbers(NamedTuple):
         return [None if kind == ABSENT else number if kind == FLOAT else whole for kind, whole, number in triples]
 
     def take(self, at: Int64s) -> Numbers:
-        """Those at these indices."""
         return Numbers(self.kinds[at], self.ints[at], self.floats[at])
 
 
@@ -78,16 +77,7 @@ def _kind(value: Any) -> int:
 
 
 def fold(mode: int, column: FieldColumn, rows: Int64s, groups: Int64s, numbers: Numbers, counts: Int64s) -> None:
-    """Folds rows in order into the numbers of their groups.
-
-    Args:
-        mode: `SUM`, `MIN` or `MAX`.
-        column: The rows' values; others than numbers are left out.
-        rows: int64[m], positions in the column; ~g stands for the number of group g, which is merged into another group.
-        groups: int64[m], the group of each row.
-        numbers: The numbers of the groups; changed in place.
-        counts: int64[G], to which the count of each group's numbers is added.
-    """
+    """Folds rows in order into the numbers of their groups."""
     _fold(mode, column.kinds, column.ints, column.floats, rows, groups, *numbers, counts)
 
 
@@ -180,7 +170,6 @@ def number_cells(numbers: Numbers) -> Cells:
 
 
 def value_cells(values: Sequence[Any]) -> Cells:
-    """Any values as JSON."""
     if not values:
         return _NO_CELLS
     texts = [orjson.dumps(value) for value in values]
@@ -253,12 +242,7 @@ class Accumulators(ABC):
 
     @abstractmethod
     def apply(self, rows: Int64s, slots: Int64s) -> None:
-        """Apply operations, in order.
-
-        Args:
-            rows: int64[m], the row to add; ~s stands for slot s, which is merged behind what is there.
-            slots: int64[m], the slot that each operation changes.
-        """
+        """Apply operations, in order."""
 
     def check(self) -> None:  # noqa: B027 - most accumulators have no such numbers
         """Raises `OneByOne` if an accumulator is no number that JSON can hold."""
@@ -299,7 +283,6 @@ class FieldAccumulators:
             self._parts.append(_CLASSES[type(aggregate)](columns[index], list(known), slots))
 
     def apply(self, rows: Int64s, slots: Int64s) -> None:
-        """See `Accumulators`."""
         for part in self._parts:
             part.apply(rows, slots)
 
@@ -314,14 +297,12 @@ class FieldAccumulators:
         return columns[0] if self._bare else [list(row) for row in zip(*columns, strict=True)]
 
     def stored(self, slots: Int64s) -> pa.BinaryArray:
-        """The same as JSON."""
         parts: list[Part] = [b"" if self._bare else b"["]
         for number, part in enumerate(self._parts):
             parts += [b","] * (number > 0) + part.stored(slots)
         return joined([*parts, b"" if self._bare else b"]"], len(slots))
 
     def written(self, slots: Int64s, codec: Codec) -> BinaryColumn:
-        """The same as a store holds it; slot -1 stands for a deleted row, null."""
         present = np.flatnonzero(slots >= 0)
         texts = self.stored(slots[present]) if codec.holds_json else codec.values(self.take(slots[present]))
         return spread(texts, present, slots)
@@ -336,7 +317,6 @@ class FieldAccumulators:
         return joined([*parts, b"" if self._bare else b"}"], len(slots))
 
     def values(self, slots: Int64s) -> JsonValues:
-        """The same as values; slot -1 stands for None."""
         present = np.flatnonzero(slots >= 0)
 
         def make() -> list[Any]:
@@ -524,15 +504,7 @@ EXACT: Final = 2**53
 def accumulate(
     aggregate: Aggregate, column: FieldColumn | None, rows: Int64s, groups: Int64s, before: list[Any]
 ) -> list[Any]:
-    """Accumulators of all groups after adding the rows.
-
-    Args:
-        aggregate: The aggregate.
-        column: The aggregate's field; None if it has none (`count` of records).
-        rows: int64[m], positions in the column, in processing order.
-        groups: int64[m], the group of each row.
-        before: Accumulator of each group before the rows; not changed.
-    """
+    """Accumulators of all groups after adding the rows."""
     if column is None:
         return _counted(groups, before)
     # Matched by the exact class, because a class derived from a built-in aggregate may compute something else.
@@ -545,7 +517,6 @@ def accumulate(
 def add_rows(
     aggregate: Aggregate, column: FieldColumn | None, rows: Int64s, groups: Int64s, before: list[Any]
 ) -> list[Any]:
-    """The same as `accumulate`, in plain Python: one `Aggregate.updated` after the other."""
     after = list(before)
     for row, group in zip(rows.tolist(), groups.tolist(), strict=True):
         value = cell(column, row) if column is not None else None

@@ -49,14 +49,7 @@ from streams.users_code import is_of_state
 def columns_of(
     aggregates: Iterable[Aggregate], rows: ColumnRows, taken: Bools, failed: dict[int, Exception]
 ) -> list[FieldColumn | None]:
-    """The column of each aggregate; None for one that has no field.
-
-    Args:
-        aggregates: The aggregates.
-        rows: The records.
-        taken: bool[n], the records to aggregate.
-        failed: Receives the records whose values have no fields, or for which an expression fails: the first error of each.
-    """
+    """The column of each aggregate; None for one that has no field."""
     frame = Frame(len(rows), rows.fields)
     needed = taken.copy()
     found: list[FieldColumn | None] = []
@@ -132,12 +125,6 @@ class Folding(NamedTuple):
 
     def fold(self, rows: ColumnRows, columns: Sequence[FieldColumn | None], at: Int64s, groups: Groups) -> FoldedGroups:
         """Fold the rows of a step; changes nothing.
-
-        Args:
-            rows: All records.
-            columns: What each aggregate reads of them.
-            at: int64[m], the rows of the groups.
-            groups: The groups.
 
         Raises:
             Exception: They cannot be folded at once.
@@ -434,7 +421,6 @@ class ColumnAggregate(Operator):
         return True
 
     def _stored(self, keys: BinaryColumn, starts: Any) -> BinaryColumn:
-        """The local values of groups."""
         if isinstance(self.store, TypedTimestampedWindowStore):
             return self.store.fetch_columns(keys, starts)
         return self.store.stored_column(keys.to_pylist())
@@ -449,15 +435,7 @@ class ColumnAggregate(Operator):
     def _fold_what_can_be(
         self, rows: ColumnRows, columns: list[FieldColumn | None], at: Any, groups: Groups, failed: dict[int, Exception]
     ) -> None:
-        """`_fold`; on failure, groups are halved until the unreadable ones are found, and only those are left out.
-
-        Args:
-            rows: All records.
-            columns: What each aggregate reads of them.
-            at: int64[m], the rows of the groups.
-            groups: The groups.
-            failed: Receives the rows of the failed groups, with the errors.
-        """
+        """`_fold`; on failure, groups are halved until the unreadable ones are found, and only those are left out."""
         try:
             self._fold(rows, columns, at, groups)
         except Exception as error:

@@ -43,7 +43,6 @@ class FieldColumn:
 
 
 def cell(column: FieldColumn, row: int) -> Any:
-    """One cell as a Python value."""
     kind = column.kinds[row]
     if kind == INT:
         return int(column.ints[row])
@@ -99,18 +98,11 @@ class ColumnRows:
         return len(self.timestamps)
 
     def headers_of(self, row: int) -> Headers:
-        """Decoded headers of one record."""
         return () if self.headers is None else tuple(decode_headers(self.headers[row]))
 
 
 def stream_times(rows: ColumnRows, taken: npt.NDArray[np.bool_], before: int) -> npt.NDArray[np.int64]:
-    """Stream time at each row, ms.
-
-    Args:
-        rows: The rows.
-        taken: bool[n], the rows that move stream time on.
-        before: Stream time before the step.
-    """
+    """Stream time at each row, ms."""
     times = np.maximum.accumulate(np.where(taken, rows.timestamps, before))
     return np.maximum(times, before, out=times)
 
@@ -135,13 +127,7 @@ class KeyOrder(NamedTuple):
 
 
 def by_key(codes: npt.NDArray[np.int32], taken: npt.NDArray[np.bool_], keys: int) -> KeyOrder:
-    """The order of the rows by key.
-
-    Args:
-        codes: int32[n], key codes; -1 = no key.
-        taken: bool[n], the rows to include; none without a key.
-        keys: The number of key codes.
-    """
+    """The order of the rows by key."""
     counts = np.bincount(codes[taken], minlength=keys)
     ends = np.cumsum(counts)
     rows = np.empty(int(ends[-1]) if keys else 0, np.int64)
@@ -184,12 +170,7 @@ class Groups(NamedTuple):
 
 
 def group(codes: npt.NDArray[np.int32], starts: Int64s) -> Groups:
-    """Number the distinct pairs.
-
-    Args:
-        codes: int32[n].
-        starts: int64[n].
-    """
+    """Number the distinct pairs."""
     slots = np.full(1 << max(4, int(2 * len(codes)).bit_length()), -1, np.int64)
     of_rows = np.empty(len(codes), np.int64)
     group_codes, group_starts = np.empty(len(codes), np.int64), np.empty(len(codes), np.int64)
@@ -198,7 +179,6 @@ def group(codes: npt.NDArray[np.int32], starts: Int64s) -> Groups:
 
 
 def group_plain(codes: Sequence[int], starts: Sequence[int]) -> Groups:
-    """The same as `group`, in plain Python."""
     numbers: dict[tuple[int, int], int] = {}
     of_rows = [numbers.setdefault(pair, len(numbers)) for pair in zip(codes, starts, strict=True)]
     pairs = np.array(list(numbers), np.int64).reshape(-1, 2)
@@ -252,13 +232,7 @@ class Assigned(NamedTuple):
 
 
 def assign(timestamps: Int64s, windows: TimeWindows, stream_time: int) -> Assigned:
-    """Pair rows with their open windows.
-
-    Args:
-        timestamps: int64[n], milliseconds, in processing order.
-        windows: Size, advance, grace.
-        stream_time: Largest timestamp before these rows.
-    """
+    """Pair rows with their open windows."""
     most = len(timestamps) * -(-windows.size_ms // windows.advance_ms)
     rows, starts = np.empty(most, np.int64), np.empty(most, np.int64)
     count, late, stream_time = _assign(
@@ -268,7 +242,6 @@ def assign(timestamps: Int64s, windows: TimeWindows, stream_time: int) -> Assign
 
 
 def assign_plain(timestamps: Sequence[int], windows: TimeWindows, stream_time: int) -> Assigned:
-    """The same as `assign`, in plain Python."""
     pairs, late = [], 0
     for row, timestamp in enumerate(timestamps):
         stream_time = max(stream_time, timestamp)
@@ -305,14 +278,7 @@ def _assign(
 
 @kernel
 def first_live_from(times: Any, live: Any, alive: int, least: int) -> int:  # pragma: no cover - compiled
-    """The index of the first window with a time of at least `least`, by binary search.
-
-    Args:
-        times: The times of all windows, such as their starts.
-        live: The numbers of the key's windows, by time.
-        alive: How many there are in `live`.
-        least: The time.
-    """
+    """The index of the first window with a time of at least `least`, by binary search."""
     low, high = 0, alive
     while low < high:
         middle = (low + high) // 2

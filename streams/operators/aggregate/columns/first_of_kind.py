@@ -16,14 +16,7 @@ from streams.operators.join.columns.kernels import grouped
 
 
 def first_of_kind(groups: Int64s, timestamps: Int64s, within_ms: int, known: tuple[Int64s, Int64s]) -> Any:
-    """Which records are no repetitions: bool[n].
-
-    Args:
-        groups: int64[n], the key of each record, in the order of the records.
-        timestamps: int64[n], ms.
-        within_ms: How far apart repetitions may be.
-        known: The times of records that have passed before, rising in each key; and where each key starts, and the last one ends.
-    """
+    """Which records are no repetitions: bool[n]."""
     rows, starts = grouped(groups, np.arange(len(groups)), len(known[1]) - 1)
     passed = np.zeros(len(groups), np.bool_)
     _pass(rows, starts, timestamps, within_ms, *known, passed)
@@ -33,7 +26,6 @@ def first_of_kind(groups: Int64s, timestamps: Int64s, within_ms: int, known: tup
 def first_of_kind_plain(
     groups: Sequence[int], timestamps: Sequence[int], within_ms: int, known: Mapping[int, Sequence[int]]
 ) -> list[bool]:
-    """The same in plain Python; `known` are the times by key."""
     times = {group: list(before) for group, before in known.items()}
     passed = []
     for group, timestamp in zip(groups, timestamps, strict=True):

@@ -99,14 +99,6 @@ def merge_sessions(
 ) -> MergedSessions:
     """Merge the rows into sessions.
 
-    Args:
-        order: The rows by key.
-        stored: Every stored session that a row may touch.
-        timestamps: int64[n], milliseconds, in processing order.
-        close_times: int64[n], stream time at each row, minus gap and grace.
-        failing: bool[n], rows whose values have no fields.
-        gap: The gap, ms.
-
     Raises:
         OneByOne: Stored sessions of a key are not more than a gap apart, so this way of merging does not apply.
     """

@@ -95,15 +95,6 @@ def slide(
 ) -> SlidWindows:
     """Put the rows into windows.
 
-    Args:
-        order: The rows by key.
-        stored: Every stored window that a row may read.
-        timestamps: int64[n], milliseconds, in processing order.
-        close_times: int64[n], stream time at each row, minus grace.
-        failing: bool[n], rows whose values have no fields.
-        difference: The time difference, ms.
-        apply: Applies operations to the accumulators: see `Accumulators.apply`.
-
     Raises:
         OneByOne: A row touches too many windows.
     """
@@ -191,7 +182,6 @@ def _slide(
 def _take(
     row: int, time: int, close: int, difference: int, windows: Any, operations: Any, live: Any, state: Any
 ) -> None:  # pragma: no cover - compiled
-    """See `SlidingAggregate._process`."""
     starts, times = windows[_STARTS], windows[_TIMES]
     low = first_live_from(starts, live, state[_ALIVE], time - difference)
     high = first_live_from(starts, live, state[_ALIVE], time + 1)
@@ -225,7 +215,6 @@ def _take(
 def _take_early(
     row: int, time: int, close: int, difference: int, windows: Any, operations: Any, live: Any, state: Any
 ) -> None:  # pragma: no cover - compiled
-    """See `SlidingAggregate._process_early`."""
     starts, times = windows[_STARTS], windows[_TIMES]
     low = first_live_from(starts, live, state[_ALIVE], 1)
     high = first_live_from(starts, live, state[_ALIVE], time + 1)
@@ -309,7 +298,6 @@ def _operate(row: int, window: int, operations: Any, state: Any) -> None:  # pra
 
 @kernel
 def _touch(window: int, row: int, windows: Any, state: Any) -> None:  # pragma: no cover - compiled
-    """Notes an update of a window."""
     if windows[_WRITTEN, window] == NEVER:
         windows[_WRITTEN, window] = (row << _PLACE_BITS) + state[_TOUCHED]
     windows[_LAST_ROWS, window] = row

@@ -150,19 +150,7 @@ def find(
     sizes: Any,
     sure: Any,
 ) -> None:  # pragma: no cover - compiled
-    """Finds the parts of each new object.
-
-    Args:
-        data: uint8, the values one after the other.
-        bounds: uint64[n + 1], value i is data[bounds[i]:bounds[i + 1]].
-        pairs: int64[2, m], for each new object the left and the right value; -1 for none.
-        texts: uint8, names and constants one after the other.
-        text_bounds: uint64[k + 1], as `bounds`.
-        parts: int64[p, COLUMNS].
-        places: uint64[p, m, 2], zeros: set to start and end of each part that is of a value; zeros stay for a missing one.
-        sizes: int64[m]: set to the length of each object.
-        sure: bool[m]: set to False where the definition has to decide; other rows that are False are skipped.
-    """
+    """Finds the parts of each new object."""
     cells = np.zeros((2, 2), np.uint64)
     segments = np.zeros(2, np.int64)
     for row in range(len(sizes)):
@@ -214,18 +202,7 @@ def _copy(source: _Bytes, start: Any, end: Any, target: _Bytes, at: Any) -> Any:
 def write(
     data: _Bytes, texts: _Bytes, text_bounds: Any, parts: Any, places: Any, sure: Any, starts: Any, target: _Bytes
 ) -> None:  # pragma: no cover - compiled
-    """Writes the new objects that are certain.
-
-    Args:
-        data: See `find`.
-        texts: See `find`.
-        text_bounds: See `find`.
-        parts: See `find`.
-        places: See `find`.
-        sure: See `find`.
-        starts: uint64[m + 1], where each object begins in the target.
-        target: uint8[starts[m]].
-    """
+    """Writes the new objects that are certain."""
     null = np.array([110, 117, 108, 108], np.uint8)
     for row in range(len(sure)):
         if not sure[row]:
@@ -310,12 +287,6 @@ class JoinedObjects:
     def of_pairs(self, values: BinaryColumn, left: Int64s, right: Int64s, certain: Bools) -> EncodedValues:
         """The objects.
 
-        Args:
-            values: JSON.
-            left: int64[m], the left value of each object; -1 for none.
-            right: int64[m], the right one.
-            certain: The values that orjson has written or would write as they stand; of the others, `normal_json` is asked.
-
         Raises:
             RecordError: As from `JoinedFields`.
         """
@@ -330,11 +301,6 @@ class JoinedObjects:
 
     def of_one_side(self, values: BinaryColumn, is_left: Bools, *, certain: bool) -> EncodedValues:
         """The objects of values without a partner.
-
-        Args:
-            values: JSON.
-            is_left: Which of them are left values.
-            certain: See `of_pairs`.
 
         Raises:
             RecordError: As from `JoinedFields`.
@@ -357,7 +323,6 @@ class JoinedObjects:
         return pa.BinaryArray.from_buffers(pa.binary(), len(sure), buffers)
 
     def _defined(self, values: BinaryColumn, pairs: Int64s) -> BinaryColumn:
-        """The objects by the definition."""
         sides = [_read(values, side) for side in pairs]
         return binary_column(write_all(JsonSerde(), "", list(map(self._fields, *sides))))
 

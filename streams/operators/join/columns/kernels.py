@@ -19,16 +19,7 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 
 @kernel
 def grouped(groups: Int64s, rows: Int64s, count: int) -> tuple[Int64s, Int64s]:
-    """Sort rows by group, stable.
-
-    Args:
-        groups: The group of each record.
-        rows: The rows to sort.
-        count: Number of groups.
-
-    Returns:
-        The rows, and where each group starts among them, and the last one ends.
-    """
+    """Sort rows by group, stable."""
     starts = np.zeros(count + 1, np.int64)
     for row in rows:
         starts[groups[row] + 1] += 1
@@ -44,17 +35,7 @@ def grouped(groups: Int64s, rows: Int64s, count: int) -> tuple[Int64s, Int64s]:
 
 @kernel
 def ranges(rows: Int64s, starts: Int64s, lower: Int64s, upper: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """The times that the records of each group look at, as ranges that do not touch.
-
-    Args:
-        rows: Records sorted by group and `lower`.
-        starts: Where each group starts among them.
-        lower: The first time that a record looks at.
-        upper: The last one; below `lower`: it looks at none.
-
-    Returns:
-        Group, first and last time of each range, sorted.
-    """
+    """The times that the records of each group look at, as ranges that do not touch."""
     groups, lows, highs = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
     count = 0
     for group in range(len(starts) - 1):
@@ -85,18 +66,7 @@ def _first_from(times: Int64s, low: int, high: int, time: int) -> int:
 
 @kernel
 def newest_at(groups: Int64s, lower: Int64s, upper: Int64s, times: Int64s, starts: Int64s) -> Int64s:
-    """The last of some rows, sorted by group, time and arrival, in each of some ranges of time.
-
-    Args:
-        groups: The group of each range; -1: there are no rows.
-        lower: The first time of each range.
-        upper: The last one.
-        times: The times of the rows.
-        starts: Where each group starts among them, and the last one ends.
-
-    Returns:
-        The index of each range's row; -1 for none.
-    """
+    """The last of some rows, sorted by group, time and arrival, in each of some ranges of time."""
     found = np.full(len(groups), -1, np.int64)
     for at in range(len(groups)):
         group = groups[at]
@@ -120,17 +90,6 @@ def pairs(
     """All pairs of a record and an earlier partner, in the order in which the records come and of their partners' times.
 
     At the same time partners are in order of arrival, those of earlier steps first.
-
-    Args:
-        asking: The records that look for partners, rising.
-        groups: The group in which each record looks.
-        lower: The first time that a record looks at.
-        upper: The last one.
-        new: The step's records that may be partners, sorted by group, time and arrival; their times; where each group starts.
-        old: The times of the stores' rows, sorted by group, time and arrival; where each group starts.
-
-    Returns:
-        The record and the partner of each pair; -1 - n for row n of the stores.
     """
     rows, times, starts = new
     old_times, old_starts = old

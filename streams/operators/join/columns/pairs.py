@@ -109,13 +109,7 @@ def _sorted(keys: KeyColumn, data: Sequence[bytes]) -> StoreKeys:
 
 
 def read_by(which: npt.NDArray[Any], codecs: Sequence[Codec], data: Sequence[bytes | None]) -> list[Any]:
-    """The values that bytes from several stores stand for.
-
-    Args:
-        which: The index of the store of each cell.
-        codecs: How to read, by store.
-        data: The bytes.
-    """
+    """The values that bytes from several stores stand for."""
     readers = [codec.reader for codec in codecs]
     if all(reader is readers[0] for reader in readers):
         return list(map(readers[0], data))
@@ -123,14 +117,7 @@ def read_by(which: npt.NDArray[Any], codecs: Sequence[Codec], data: Sequence[byt
 
 
 def placed(parts: Sequence[tuple[ColumnarBatch, Int64s]]) -> tuple[ColumnarBatch, Int64s]:
-    """Results in order.
-
-    Args:
-        parts: Results, and the place of each one: results with equal places are in the order of the parts.
-
-    Returns:
-        The results, and their places.
-    """
+    """Results in order."""
     parts = [part for part in parts if len(part[0])] or list(parts[:1])
     if len(parts) == 1:
         return parts[0]
@@ -253,13 +240,7 @@ class StoredStep:
 
 
 def forward_in_one(ctxs: Sequence[OperatorContext], results: ColumnarBatch, nodes: Int64s) -> None:
-    """Forward the results of all nodes of a join in one order, as the last node's; each node counts its own.
-
-    Args:
-        ctxs: The contexts of the nodes, which have the same children.
-        results: The results.
-        nodes: The index of each result's node.
-    """
+    """Forward the results of all nodes of a join in one order, as the last node's; each node counts its own."""
     if not len(results):
         return
     counts = np.bincount(nodes, minlength=len(ctxs)).tolist()
@@ -334,13 +315,7 @@ class Partners:
         self._count = int(self._bounds[-1])
 
     def find(self, kept: Bools, nodes: Int64s, reach: Reach) -> Pairs:
-        """The pairs.
-
-        Args:
-            kept: Which records are put into the stores.
-            nodes: int64[n], the index of the store that each record is put into.
-            reach: Where records look.
-        """
+        """The pairs."""
         looking = self._groups(reach.stores)
         asking = np.flatnonzero(reach.asking)
         groups, times, stored = self._fetched(looking, asking, reach)

@@ -115,7 +115,6 @@ class PairStep(StoredStep):
         )
 
     def _joined(self, pairs: Pairs) -> ColumnarBatch:
-        """The results of all pairs."""
         results = self._called(pairs) if self._objects is None else self._made(pairs, self._objects)
         return self.of_rows(pairs.rows, results, np.maximum(self.timestamps[pairs.rows], pairs.times))
 
@@ -317,18 +316,15 @@ class _SelfJoinStep(PairStep):
         operator.ctx.forward_batch(results.batch)
 
     def partners_of(self, pairs: Pairs) -> list[Any]:
-        """See `PairStep`. A record meets itself as it is, not as the store would give it."""
         found = super().partners_of(pairs)
         for at in np.flatnonzero(pairs.partners == pairs.rows).tolist():
             found[at] = self.batch.values[int(pairs.rows[at])]
         return found
 
     def alone_without_key(self) -> Int64s:
-        """See `PairStep`. In compat mode, all joins of a stream with itself are inner ones."""
         return super().alone_without_key() if self._is_strict else np.empty(0, np.int64)
 
     def may_be_alone(self, pairs: Pairs) -> tuple[Bools, Pairs]:
-        """See `PairStep`. A partner in the step has been met as a record of the other side."""
         alone = self.is_open.copy()
         alone[self._meets_itself - 1] = False
         met_as_left = (pairs.partners >= 0) & (self.records.nodes[pairs.rows] == RIGHT)

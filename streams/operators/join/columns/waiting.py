@@ -68,12 +68,10 @@ class WaitingRows:
         return len(self.times)
 
     def take(self, rows: Int64s) -> WaitingRows:
-        """Some of the rows."""
         at = pa.array(rows)
         return WaitingRows(self.keys.take(at), self.values.take(at), self.times[rows], self.sides[rows])
 
     def followed_by(self, others: WaitingRows) -> WaitingRows:
-        """These rows, then others."""
         return WaitingRows(
             pa.concat_arrays([self.keys, others.keys]),
             pa.concat_arrays([self.values, others.values]),
@@ -107,21 +105,13 @@ class WaitingRecords:
 
     @property
     def values(self) -> list[object]:
-        """The values, read anew."""
         return self.read()
 
     @classmethod
     def of(
         cls, rows: WaitingRows, timestamps: Int64s, buffer: TimeOrderedBuffer, codec: Codec | None
     ) -> WaitingRecords:
-        """Decodes rows.
-
-        Args:
-            rows: The rows.
-            timestamps: int64[n], of the records.
-            buffer: The buffer.
-            codec: Reads the values of both sides; None: the buffer's own does.
-        """
+        """Decodes rows."""
         cells = keys_in(rows.keys)
         distinct = cells.dictionary_encode()
         data, serde = distinct.dictionary.to_pylist(), buffer.key_serde
@@ -158,14 +148,7 @@ class WaitingWrites:
         self.add(phase, at, rows, np.zeros(len(rows), np.bool_))
 
     def add(self, phase: int, at: Int64s, rows: WaitingRows, stay: Bools) -> None:
-        """Adds rows.
-
-        Args:
-            phase: What writes the rows; those of one record and phase are given in the order of their writes.
-            at: The records that are processed when the rows are first written.
-            rows: The rows.
-            stay: Which rows are in the buffer at the end; the others leave a tombstone.
-        """
+        """Adds rows."""
         self.at.append(at)
         self.phases.append(np.full(len(at), phase))
         self.times.append(rows.times)
@@ -189,18 +172,7 @@ _BOTH = 3
 def _scan(
     rows: tuple[Int64s, Int64s, Int64s], alive: Bools, due: Int64s, bounds: tuple[int, int], at: tuple[int, int]
 ) -> tuple[int, int]:
-    """One scan, which ends behind the first open row of each side.
-
-    Args:
-        rows: Times of the rows, their sides, and until when each one is open.
-        alive: Which rows are there; those that become due no longer are.
-        due: Receives the record for the rows that become due.
-        bounds: The first and the last row that may be there.
-        at: The record, and stream time.
-
-    Returns:
-        The least time for the next scan, and the first open row, or the end.
-    """
+    """One scan, which ends behind the first open row of each side."""
     times, sides, open_until = rows
     (low, high), (record, now) = bounds, at
     least, met, first = MAX_TIME, 0, high + 1
@@ -227,20 +199,7 @@ def scans(
     least: int,
     once: bool,
 ) -> tuple[Int64s, int, bool]:
-    """Plays the scans of a step, as `CompatOuterJoinBuffer.expire` makes them.
-
-    Args:
-        triggers: Which records may trigger a scan.
-        record_waits: How long rows of each record's side wait.
-        now: Stream time at each record.
-        rows: All rows that a scan may see, in the order of the buffer: their times; sides; until when each one is open; the record
-            that adds each one, or -1; the record that removes each one because it is its partner, or n.
-        least: The least time, which decides about the next scan.
-        once: Whether the first scan is the only one of the step.
-
-    Returns:
-        The record that makes each row due, or n; the least time after the step; whether there was a scan.
-    """
+    """Plays the scans of a step, as `CompatOuterJoinBuffer.expire` makes them."""
     times, sides, open_until, added_at, removed_at = rows
     due, alive = np.full(len(times), len(now), np.int64), added_at < 0
     row_of = np.full(len(now), -1, np.int64)
@@ -363,7 +322,6 @@ class WaitingStep(ABC):
         return self._step.objects.of_one_side(due.cells, sides == LEFT, certain=False)
 
     def write(self) -> None:
-        """Write what has changed."""
         writes = WaitingWrites()
         writes.remove(EXPIRE, self._old_due, self._old)
         still_there = np.flatnonzero(~is_in(self.met.keys, self._old.keys))
@@ -419,7 +377,6 @@ class WaitingStep(ABC):
 
 
 def is_in(cells: pa.BinaryArray, others: pa.BinaryArray) -> Bools:
-    """Which cells are among others."""
     found: Bools = pc.is_in(cells, value_set=others).to_numpy(zero_copy_only=False)
     return found
 
@@ -483,7 +440,6 @@ class CompatWaitingStep(WaitingStep):
         super().__init__(step, buffer)
 
     def write(self) -> None:
-        """See `WaitingStep`."""
         super().write()
         if self._scanned:
             self._buffer.scanned()
