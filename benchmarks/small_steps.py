@@ -38,9 +38,7 @@ from state.tables.kept import kept_tables
 from state.tables.rocks_options import rocks_settings
 from streams import StreamsBuilder, TimeWindows, Topology, agg
 from streams.microbatch.job import QueryJob
-from streams.microbatch.partitions import PlannedRange
-from streams.microbatch.read import read_range
-from streams.microbatch.rows import TaskRow
+from streams.microbatch.read import PlannedRange, TaskRow, read_range
 from streams.microbatch.step import BatchContext, run_step
 from streams.runtime.settings import TaskSettings
 from streams.source.offsets import OffsetRange

@@ -1,35 +1,162 @@
-"""Creates new checkpoints from the commit markers, where the existing checkpoints do not match them or are lost.
-
-For each such sub-topology: the tasks are fenced, a plan is written into a folder beside the checkpoint, the markers are
-replaced task by task, the old checkpoint is moved aside, and the folder takes its place. After an interruption, the next
-call continues: the plan records the markers that it was made for.
-"""
+"""Reading positions without a checkpoint: the offsets that were committed together with the markers."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import orjson
 
 from state.commit.marker import CommitMarker
+from state.commit.protocols import KafkaAccess
 from state.errors import CheckpointMismatchError, FencedError, TopicNotFoundError, TopicRecreatedError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicInfo, TopicPartition
-from streams.application.positions import GivenPositions, reading_positions
-from streams.application.preflight import Findings, Preflight
+from streams.application.markers import MarkerAccess
 from streams.application.prepare import Application, PreparedSub
-from streams.checkpoint.adoption import Adoption, done_ranges, plan_adoption
-from streams.checkpoint.compare import Markers, SubIdentity, check_program, misfit
-from streams.checkpoint.files import CheckpointFiles, move_aside
-from streams.checkpoint.log import FIRST_BATCH, query_id_of, write_query_id
-from streams.lake.commit import SinkId
-from streams.lake.handed_over import HandedOver
-from streams.lake.resume import topic_log
-from streams.source.offsets import TopicOffsets
+from streams.application.start import Findings, Preflight
+from streams.checkpoint.compare import (
+    Adoption,
+    Markers,
+    SubIdentity,
+    check_checkpoint,
+    check_program,
+    check_topic,
+    done_ranges,
+    misfit,
+    plan_adoption,
+)
+from streams.checkpoint.files import (
+    FIRST_BATCH,
+    Checkpoint,
+    CheckpointFiles,
+    move_aside,
+    query_id_of,
+    read_checkpoint,
+    write_query_id,
+)
+from streams.errors import ConfigError
+from streams.lake.commit import HandedOver, SinkId, topic_log
+from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets
 from streams.topology.graph import DeltaTable
+
+
+class Admin(Protocol):
+    """The part of `state.kafka.admin.KafkaAdmin` that this module uses."""
+
+    def group_offsets(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> Mapping[TopicPartition, int]: ...
+    def begin_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+
+
+@dataclass(frozen=True)
+class GivenPositions:
+    """The user's positions for partitions whose position is otherwise unknown.
+
+    Attributes:
+        partitions: Partition -> offset.
+        topics: Topic -> `earliest` or `latest`, for its other partitions.
+    """
+
+    partitions: Mapping[TopicPartition, int] = field(default_factory=dict)
+    topics: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, texts: Iterable[str]) -> GivenPositions:
+        """The positions that texts like `TOPIC:PARTITION=OFFSET`, `TOPIC=earliest` and `TOPIC=latest` give.
+
+        Raises:
+            ConfigError: A text has another form.
+        """
+        partitions: dict[TopicPartition, int] = {}
+        topics: dict[str, str] = {}
+        for text in texts:
+            where, _, what = text.partition("=")
+            topic, _, number = where.partition(":")
+            if topic and number.isdecimal() and what.isdecimal():
+                partitions[topic, int(number)] = int(what)
+            elif topic and not number and what in ("earliest", "latest"):
+                topics[topic] = what
+            else:
+                raise ConfigError(
+                    f"--position {text}: TOPIC:PARTITION=OFFSET is needed, or TOPIC=earliest, or TOPIC=latest"
+                )
+        return cls(partitions, topics)
+
+    def of(self, place: TopicPartition, begin: int, end: int) -> int | None:
+        """The offset for a partition with records [begin, end); None if none was given."""
+        named = self.topics.get(place[0])
+        return self.partitions.get(place, None if named is None else begin if named == "earliest" else end)
+
+
+def reading_positions(
+    admin: Admin,
+    group: str,
+    places: Sequence[TopicPartition],
+    known: Mapping[TopicPartition, int],
+    checkpoint: Checkpoint,
+    given: GivenPositions,
+) -> dict[TopicPartition, int]:
+    """The next offset of each partition.
+
+    Kafka forgets the committed offsets of a partition that was quiet for some days (`offsets.retention.minutes`). So a missing
+    offset does not mean that nothing was read: unless the partition is empty, or the old checkpoint has read all of it, only
+    the user can know.
+
+    Raises:
+        ConfigError: A position is unknown, or the user gives one that is known.
+    """
+    committed = admin.group_offsets(group, places)
+    begin, end = admin.begin_offsets(places), admin.end_offsets(places)
+    logged = checkpoint.offsets.get(checkpoint.logged)
+    found: dict[TopicPartition, int] = {}
+    unknown: list[TopicPartition] = []
+    for place in places:
+        said = given.of(place, begin[place], end[place])
+        if place in known or place in committed:
+            if place in given.partitions:
+                raise ConfigError(
+                    f"--position {place[0]}:{place[1]}={said}: the application has committed its position there, leave this out"
+                )
+            found[place] = known.get(place, committed.get(place, 0))
+        elif said is not None:
+            found[place] = said
+        elif begin[place] == end[place] or (logged is not None and logged.of(*place) == end[place]):
+            found[place] = end[place]
+        else:
+            unknown.append(place)
+    if unknown:
+        raise _unknown_positions(group, unknown, begin, end)
+    return found
+
+
+def _unknown_positions(
+    group: str,
+    unknown: Sequence[TopicPartition],
+    begin: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+) -> ConfigError:
+    shown = ", ".join(
+        f"{topic}-{number} [{begin[topic, number]}, {end[topic, number]})" for topic, number in unknown[:5]
+    )
+    more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+    topic, number = unknown[0]
+    return ConfigError(
+        f"group {group} has no committed offset for {shown}{more}: nothing was read there so far, or Kafka has forgotten it "
+        f"after some quiet days (offsets.retention.minutes). Say where reading goes on: --position {topic}:{number}=OFFSET, or "
+        f"--position {topic}=earliest (all is new) or --position {topic}=latest (all was read)"
+    )
+
+
+# --- Creates new checkpoints from the commit markers, where the existing checkpoints do not match them or are lost.
+#
+# For each such sub-topology: the tasks are fenced, a plan is written into a folder beside the checkpoint, the markers
+# are replaced task by task, the old checkpoint is moved aside, and the folder takes its place. After an interruption,
+# the next call continues: the plan records the markers that it was made for.
 
 # No topic's name, and so no sub-topology's, has this character.
 ADOPTING = "~adopting"
@@ -231,3 +358,111 @@ def lost_sinks(application: Application, files: CheckpointFiles, admin: KafkaAdm
             if note is not None and note.batch >= 0:
                 found[sink.name] = note
     return found
+
+
+# --- Moves the reading positions of an application and keeps its state: what is read twice is counted twice.
+#
+# Each sub-topology gets a new checkpoint that begins at the positions, and its tasks get markers of the new query,
+# with the version and the state of the old ones, as in an adoption (`adopt.take_over`): fenced, planned on disk
+# first, continued after an interruption. The consumer group moves in the same transactions as the markers.
+
+
+@dataclass(frozen=True)
+class Move:
+    """The move of one sub-topology.
+
+    Attributes:
+        sub: The sub-topology.
+        access: Its commits topic.
+        first: Where it then begins to read; repartition topics go on where they were.
+    """
+
+    sub: SubIdentity
+    access: MarkerAccess
+    first: FirstBatch
+
+
+def plan_moves(
+    application_id: str,
+    kafka: KafkaAccess,
+    files: CheckpointFiles,
+    tasks: Mapping[str, int],
+    start: Mapping[str, FirstBatch],
+) -> list[Move]:
+    """Plans the moves; changes nothing.
+
+    Raises:
+        CheckpointMismatchError: Checkpoint and markers do not belong together: adopt first.
+        ConfigError: A sub-topology has never committed, or its last micro-batch is not complete.
+    """
+    return [
+        _plan(application_id, kafka, files, name, tasks.get(name, 0), first) for name, first in sorted(start.items())
+    ]
+
+
+def _plan(
+    application_id: str, kafka: KafkaAccess, files: CheckpointFiles, name: str, tasks: int, first: FirstBatch
+) -> Move:
+    probe = MarkerAccess(kafka, SubIdentity(application_id, name, tasks, ""))
+    markers = probe.read() if tasks else {}
+    known = next((marker for marker in markers.values() if marker is not None), None)
+    if known is None:
+        raise ConfigError(f"{name} has no state: no task has committed. Reset it without --keep-state")
+    sub = SubIdentity(application_id, name, tasks, known.topology_hash)
+    checkpoint = read_checkpoint(files, name, {marker.batch_id for marker in markers.values() if marker})
+    try:
+        check_checkpoint(sub, checkpoint, markers)
+        check_topic(sub, checkpoint, markers)
+    except CheckpointMismatchError:
+        if unfinished_plan(files, sub, markers) is None:
+            raise
+        # An interrupted move: `take_over` goes on with its own plan.
+        return Move(sub, MarkerAccess(kafka, sub), first)
+    return Move(sub, MarkerAccess(kafka, sub), _beside(sub, first, checkpoint))
+
+
+def _beside(sub: SubIdentity, first: FirstBatch, checkpoint: Checkpoint) -> FirstBatch:
+    """The positions together with those in topics that are not moved."""
+    if checkpoint.logged > checkpoint.committed or checkpoint.repeats:
+        raise ConfigError(
+            f"{sub.name}: micro-batch {max(checkpoint.logged, 0)} is logged and not complete, and some tasks may have committed "
+            "it. Run the application once more (--available-now) and stop it, then move its positions. Nothing was written"
+        )
+    present = checkpoint.start(checkpoint.logged + 1)
+    if present is None:
+        raise ConfigError(
+            f"{sub.name}: the checkpoint does not say where reading continues. Run the application once (--available-now) and "
+            "stop it, then move its positions. Nothing was written"
+        )
+    at = SourceOffsets({**present.topics, **first.start.topics})
+    return FirstBatch(at, at)
+
+
+class _WithOffsets:
+    """The commits topic of a sub-topology, whose consumer group moves together with each marker."""
+
+    def __init__(self, access: MarkerAccess, offsets: Mapping[TopicPartition, int]) -> None:
+        self._access = access
+        self._offsets = offsets
+
+    def fenced(self) -> dict[int, CommitMarker | None]:
+        return self._access.fenced()
+
+    def replace(self, task: int, expected: CommitMarker, marker: CommitMarker) -> bool:
+        return self._access.replace(task, expected, marker, self._offsets)
+
+
+def carry_out(move: Move, files: CheckpointFiles, report: Callable[[str], None]) -> None:
+    """Moves one sub-topology, or continues an interrupted move.
+
+    Raises:
+        CheckpointMismatchError: The application is running.
+    """
+    first = move.first
+    offsets = {(topic, n): at for topic, of in first.start.topics.items() for n, at in enumerate(of.offsets)}
+
+    def plan(markers: Markers) -> Adoption:
+        versions = {task: marker.version for task, marker in markers.items() if marker is not None}
+        return Adoption(str(uuid.uuid4()), first, versions, frozenset())
+
+    take_over(files, move.sub, _WithOffsets(move.access, offsets), plan, report)

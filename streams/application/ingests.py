@@ -12,8 +12,7 @@ from state.commit.ingest import OFFSETS, IngestBatch, digest_of
 from state.commit.last_marker import MarkerLog, read_last_marker
 from state.commit.marker import CommitMarker
 from state.kafka.admin import KafkaAdmin
-from streams.checkpoint.files import CheckpointFiles
-from streams.checkpoint.log import query_id_of, write_query_id
+from streams.checkpoint.files import CheckpointFiles, query_id_of, write_query_id
 from streams.serdes.base import serde_identity
 from streams.topology.graph import Graph, InternalTopic
 from streams.topology.ingest import Ingest

@@ -21,11 +21,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
+from enum import Enum
 
 from state.errors import KafkaClientError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.group_member import GroupMember
-from streams.application.topology_manifest import local_folder
+from streams.application.owned_topics import local_folder
 from streams.broker.locks import file_lock
 from streams.cluster.survey import Survey
 from streams.config import StreamsConfig
@@ -175,3 +176,44 @@ def while_stopped(config: StreamsConfig, admin: KafkaAdmin, topics: Iterable[str
     with only_instance(config):
         check_not_running(config, admin, topics)
         yield
+
+
+# --- The life cycle of an application that runs in the background (Kafka Streams: `KafkaStreams.State`).
+
+
+class ApplicationState(str, Enum):
+    """The states of an application's life cycle.
+
+    Attributes:
+        CREATED: Created, and not started yet.
+        STARTING: Topics are being prepared; Spark and the queries are starting.
+        RUNNING: Every query that can run has been started.
+        STOPPING: A stop was requested; running micro-batches are finishing.
+        STOPPED: Ended, by a stop or because everything was processed (`available_now`). A new start is not possible.
+        ERROR: Ended with an error, which `await_termination` raises.
+    """
+
+    CREATED = "CREATED"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    STOPPING = "STOPPING"
+    STOPPED = "STOPPED"
+    ERROR = "ERROR"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+MAY_FOLLOW: Mapping[ApplicationState, tuple[ApplicationState, ...]] = {
+    ApplicationState.STARTING: (ApplicationState.CREATED,),
+    ApplicationState.RUNNING: (ApplicationState.STARTING,),
+    ApplicationState.STOPPING: (ApplicationState.STARTING, ApplicationState.RUNNING),
+    ApplicationState.STOPPED: (
+        ApplicationState.CREATED,
+        ApplicationState.STARTING,
+        ApplicationState.RUNNING,
+        ApplicationState.STOPPING,
+    ),
+    ApplicationState.ERROR: (ApplicationState.STARTING, ApplicationState.RUNNING, ApplicationState.STOPPING),
+}
+"""The states that each state may follow; a change that comes too late is ignored."""

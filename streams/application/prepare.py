@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from state.changelog.topics import commits_topic, ensure_changelogs, ensure_commits, ensure_repartition
+from state.commit.crash_points import CrashPoints
 from state.commit.live import LiveKafka
 from state.errors import TopicNotFoundError
-from state.kafka.admin import KafkaAdmin, TopicInfo, TopicPartition
+from state.kafka.admin import KafkaAdmin
+from state.kafka.topics import TopicInfo, TopicPartition, TopicSpec
 from state.kafka.transactions import DECIDE_S, wait_until_decided
-from streams.application.belongings import belongings
-from streams.application.dead_letters.topic import check_dead_letter_topic
+from streams.application.dead_letters import check_dead_letter_topic
 from streams.application.ingests import ensure_ingests, ingest_partitions
-from streams.application.topology_manifest import own_manifest
+from streams.application.owned_topics import own_manifest, owned_topics
 from streams.config import StreamsConfig
+from streams.metrics.restores import ReportAddress
+from streams.microbatch.job import ProcessMemory, QueryJob
 from streams.model.row_layout import ColumnRule
 from streams.runtime.globals.global_tables import global_table_settings
 from streams.runtime.settings import TaskSettings
-from streams.source.offsets import SourceOffsets
+from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.source.partition_times import asks_for_partition_time
 from streams.source.planner import SourceSpec
 from streams.topology.check import check_explicit_names
@@ -212,7 +215,7 @@ def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmi
     if has_patterns(topology):
         log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
         made = internal_topics(topology, app, [sub_topology_name(sources, known) for sources in groups])
-        own = {*made, *belongings(app, written, admin, log).own}
+        own = {*made, *owned_topics(app, written, admin, log).own}
         topology = with_matching_topics(topology, (name for name in admin.topic_names() if name not in own))
     plan = build_plan(topology, app, known)
     counts = _source_partitions(plan, admin) | ingest_partitions(topology, app)
@@ -318,3 +321,93 @@ def _source_partitions(plan: Plan, admin: KafkaAdmin) -> dict[str, int]:
     read = {topic for sub in plan.sub_topologies for topic in sub.topics if topic not in plan.repartition_topics}
     read.update(str(table.source.topics[0]) for table in plan.topology.global_tables.values())
     return _check_exist(read, admin)
+
+
+# --- The job of a sub-topology's query: what its readers and tasks must know of the application and its settings.
+
+
+def query_job(
+    application: Application,
+    prepared: PreparedSub,
+    counts: dict[str, int],
+    processes: int,
+    readers: int | None,
+    *,
+    until: Mapping[tuple[str, int], int],
+    first: FirstBatch | None,
+    restore_reports: ReportAddress | None,
+) -> QueryJob:
+    """The job of one query."""
+    config, sub = application.config, prepared.sub
+    return QueryJob(
+        sub=sub,
+        tasks=prepared.tasks,
+        settings=application.task_settings(counts),
+        source=replace(
+            application.source_spec(sub),
+            until=until,
+            first=first,
+            tick_ms=None if config.available_now else config.wall_clock_interval_ms,
+            readers=readers,
+        ),
+        client=config.client,
+        state_dir=config.state_dir,
+        transaction_timeout_ms=config.transaction_timeout_ms,
+        spill_bytes=config.spill_bytes,
+        bulk_io=config.bulk_io,
+        crash=CrashPoints.from_environment(),
+        trim_delay_ms=config.trim_delay_ms,
+        memory=ProcessMemory.of(config.memory_bytes, processes),
+        snapshots=config.snapshots,
+        replica_dir=config.replica_dir,
+        logs=config.logs,
+        restore_reports=restore_reports,
+    )
+
+
+# --- The output topics of a replay: made like those of the program that it repeats.
+
+_COPIED = (
+    "cleanup.policy",
+    "compression.type",
+    "max.message.bytes",
+    "message.timestamp.type",
+    "min.insync.replicas",
+    "retention.bytes",
+    "retention.ms",
+)
+
+
+class Admin(Protocol):
+    """The part of `state.kafka.admin.KafkaAdmin` that this module uses."""
+
+    def describe_topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]: ...
+    def topic_config(self, name: str) -> Mapping[str, str]: ...
+    def create_topics(self, topics: Iterable[TopicSpec]) -> object: ...
+
+
+def make_outputs(admin: Admin, names: Mapping[str, str], replication: int = -1) -> list[str]:
+    """Creates the output topics of a replay with the partitions and settings of the originals; existing ones stay.
+
+    Raises:
+        TopicNotFoundError: An original does not exist.
+        TopicMismatchError: A topic of the replay exists with another number of partitions.
+    """
+    found = admin.describe_topics([*names, *names.values()])
+    specs = []
+    for original, name in sorted(names.items()):
+        if original not in found:
+            raise TopicNotFoundError(original)
+        settings = admin.topic_config(original)
+        config = {key: settings[key] for key in _COPIED if key in settings}
+        specs.append(TopicSpec(name, found[original].partitions, config, replication))
+    admin.create_topics(specs)
+    return [spec.name for spec in specs if spec.name not in found]
+
+
+def make_row_topics(admin: Admin, names: Sequence[str], inputs: Iterable[str], replication: int = -1) -> list[str]:
+    """Creates the topics that a replay writes to instead of lake sinks; existing ones stay."""
+    missing = sorted(set(names) - admin.describe_topics(names).keys())
+    partitions = max((info.partitions for info in admin.describe_topics(inputs).values()), default=1)
+    admin.create_topics([TopicSpec(name, partitions, replication=replication) for name in missing])
+    return missing

@@ -1,40 +1,280 @@
-"""Deletes everything that an application has created: internal topics, group offsets, local state and checkpoint.
+"""The part of a reset in the checkpoint folder: the note that a reset has begun, the deletion of the checkpoints, and new ones.
 
-Only topics that provably belong to the application (`belongings`) are deleted; inputs and outputs stay. The order: changelogs
-and repartition topics; then the commits topics, which prove whose the others are; then the files. An interrupted reset is
-finished by running it again, and until then the application does not start.
-
-A lake sink can be given up alone (`plan_drop`): its internal topic, then its folder of the checkpoint. All other state stays.
+Invariants: nothing outside the folder is touched, nor anything in it that is neither a query's checkpoint nor the engine's own
+file; the note is written before anything is deleted and deleted last, so that an application never starts on half a reset.
 """
 
 from __future__ import annotations
 
+import csv
 import shutil
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any, Protocol
+
+import orjson
 
 from state.changelog.topics import commits_topic, pauses_topic
 from state.commit.last_marker import MarkerLog
 from state.errors import KafkaClientError
-from state.kafka.admin import KafkaAdmin, TopicPartition
+from state.kafka.admin import KafkaAdmin
+from state.kafka.topics import TopicInfo, TopicPartition
 from state.restore.directory import StateDirectory
-from streams.application.belongings import COMMITS, Belongings, belongings, commits_topics_of
-from streams.application.reset_checkpoint import (
-    check_no_reset,
-    delete_checkpoint,
-    note_reset,
-    noted_start,
-    noted_topics,
-    query_folders,
+from streams.application.instances import LOCK
+from streams.application.markers import newest_markers
+from streams.application.owned_topics import (
+    COMMITS,
+    FILE,
+    REPARTITION,
+    OwnedTopics,
+    commits_topics_of,
+    described_repartitions,
+    local_folder,
+    own_manifest,
+    owned_topics,
 )
-from streams.application.topology_manifest import local_folder, own_manifest
+from streams.checkpoint.files import LocalFiles, write_first_batch, write_query_id
 from streams.config import StreamsConfig
 from streams.errors import ConfigError, ResetUnfinishedError
-from streams.source.offsets import FirstBatch, SourceOffsets
+from streams.lake.commit import TABLE_COMMIT
+from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets
 from streams.topology.graph import InternalTopic
 from streams.wording import counted
+
+NOTE = "reset.json"
+
+
+def check_no_reset(application_id: str, checkpoint_dir: str) -> None:
+    """Refuses a start after an unfinished reset.
+
+    Raises:
+        ResetUnfinishedError: A reset was begun and not finished.
+    """
+    if noted_topics(checkpoint_dir) is not None:
+        raise ResetUnfinishedError(
+            f"a reset of {application_id} was begun and has not come to its end, so a part of what it has kept is gone. Run "
+            f"`streams reset {application_id}` again: it goes on where it stopped. Nothing was written."
+        )
+
+
+def noted_topics(checkpoint_dir: str) -> list[str] | None:
+    """The topics that an unfinished reset is to delete; None if there is no unfinished reset."""
+    note = _note(checkpoint_dir)
+    return None if note is None else [str(topic) for topic in note.get("topics", ())]
+
+
+def noted_start(checkpoint_dir: str) -> dict[str, FirstBatch]:
+    """Where an unfinished reset lets sub-topologies begin to read; empty if it says nothing about that."""
+    found = (_note(checkpoint_dir) or {}).get("start", {})
+    return {name: FirstBatch.from_json(first) for name, first in found.items()}
+
+
+def _note(checkpoint_dir: str) -> dict[str, Any] | None:
+    folder = local_folder(checkpoint_dir)
+    if folder is None or not (folder / NOTE).exists():
+        return None
+    try:
+        note = orjson.loads((folder / NOTE).read_bytes())
+    except orjson.JSONDecodeError:
+        # The note is truncated, so nothing was deleted yet.
+        return {}
+    return note if isinstance(note, dict) else {}
+
+
+def note_reset(
+    checkpoint_dir: str, topics: Iterable[str], start: Mapping[str, FirstBatch] = MappingProxyType({})
+) -> None:
+    """Writes the note that a reset begins, with the topics that it is to delete, and where reading then begins."""
+    folder = local_folder(checkpoint_dir)
+    if folder is not None:
+        note = {"topics": sorted(topics), "start": {name: first.to_json() for name, first in sorted(start.items())}}
+        LocalFiles(str(folder)).write(NOTE, orjson.dumps(note))
+
+
+def query_folders(checkpoint_dir: str, sub_topologies: Collection[str]) -> list[Path]:
+    """The checkpoints of queries in the folder: folders named after a sub-topology, or with Spark's layout, or of a lake sink.
+
+    Folders that `streams adopt` has moved aside are named after a sub-topology too, with a suffix that begins with `~`.
+    """
+    folder = local_folder(checkpoint_dir)
+    if folder is None or not folder.is_dir():
+        return []
+    return [
+        child
+        for child in sorted(folder.iterdir())
+        if child.is_dir()
+        and not child.is_symlink()
+        and (
+            not {child.name, child.name.partition("~")[0]}.isdisjoint(sub_topologies)
+            or ((child / "metadata").exists() and (child / "offsets").is_dir())
+            or (child / TABLE_COMMIT).exists()
+        )
+    ]
+
+
+def delete_checkpoint(
+    checkpoint_dir: str, sub_topologies: Collection[str], start: Mapping[str, FirstBatch] = MappingProxyType({})
+) -> list[str]:
+    """Deletes the queries' checkpoints, makes new ones where reading begins elsewhere, then deletes the engine's own files."""
+    folder = local_folder(checkpoint_dir)
+    if folder is None or not folder.is_dir():
+        return []
+    for query in query_folders(checkpoint_dir, sub_topologies):
+        shutil.rmtree(query)
+    files = LocalFiles(str(folder))
+    for name, first in start.items():
+        write_query_id(files, name, str(uuid.uuid4()))
+        write_first_batch(files, name, first)
+    for file in (*folder.glob(f"{Path(FILE).stem}.*.tmp"), folder / FILE, folder / LOCK, folder / NOTE):
+        file.unlink(missing_ok=True)
+    left = sorted(child.name for child in folder.iterdir() if child.name not in start)
+    if not left and not start:
+        folder.rmdir()
+    return left
+
+
+# --- Where an application begins to read after a reset: at a time, some time ago, or at given offsets.
+#
+# The positions become the first position of a new checkpoint, in the file that a start looks for
+# (`first-batch.json`), so that the start of the application needs no setting. Everything is refused that is not
+# exactly possible: a topic without partitions named, an offset that is not in the log.
+
+
+class Admin(Protocol):
+    """The part of `state.kafka.admin.KafkaAdmin` that this module uses."""
+
+    def topic_names(self) -> list[str]: ...
+    def describe_topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]: ...
+    def begin_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]: ...
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The positions that a user asks for.
+
+    Attributes:
+        time_ms: The first records at or past this time, ms since 1970; None: the offsets.
+        offsets: Partition -> offset; partitions that are not named are an error.
+    """
+
+    time_ms: int | None = None
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+def parse_offsets(lines: Iterable[str]) -> dict[TopicPartition, int]:
+    """The offsets in lines of `topic,partition,offset`, the form of `kafka-consumer-groups.sh --from-file`.
+
+    Raises:
+        ConfigError: A line has another form.
+    """
+    found: dict[TopicPartition, int] = {}
+    for number, row in enumerate(csv.reader(lines), 1):
+        if not row:
+            continue
+        if len(row) != 3 or not (row[1].strip().isdecimal() and row[2].strip().isdecimal()):
+            raise ConfigError(f"--to-offsets: line {number} is {','.join(row)!r}, and topic,partition,offset is needed")
+        found[row[0].strip(), int(row[1])] = int(row[2])
+    return found
+
+
+def start_positions(config: StreamsConfig, admin: Admin, log: MarkerLog, wanted: Wanted) -> dict[str, FirstBatch]:
+    """Sub-topology -> where it is to begin; without those that only read repartition topics, which a reset deletes.
+
+    Raises:
+        ConfigError: The inputs are unknown, a position is missing, or it is not in the log.
+    """
+    if local_folder(config.checkpoint_dir) is None:
+        raise ConfigError(
+            f"the checkpoint {config.checkpoint_dir} is on remote storage, where a reset cannot make a new one: reset without "
+            "positions, and start with --set starting_offsets=timestamp:MS"
+        )
+    inputs = _inputs(config, admin, log)
+    found = admin.describe_topics({topic for topics in inputs.values() for topic in topics})
+    missing = sorted({topic for topics in inputs.values() for topic in topics} - found.keys())
+    if missing:
+        raise ConfigError(f"{', '.join(missing)}: the application reads this, and there is no such topic")
+    places = [(name, number) for name, info in sorted(found.items()) for number in range(info.partitions)]
+    at = _positions(admin, places, wanted)
+    return {
+        sub: _first({name: TopicOffsets(found[name].topic_id, _of(at, name, found[name])) for name in sorted(topics)})
+        for sub, topics in sorted(inputs.items())
+        if topics
+    }
+
+
+def _first(topics: Mapping[str, TopicOffsets]) -> FirstBatch:
+    # A first position with an end is final; without one, a start decides anew where a first micro-batch begins.
+    return FirstBatch(SourceOffsets(topics), SourceOffsets(topics))
+
+
+def _of(at: Mapping[TopicPartition, int], topic: str, info: TopicInfo) -> tuple[int, ...]:
+    return tuple(at[topic, number] for number in range(info.partitions))
+
+
+def _positions(admin: Admin, places: list[TopicPartition], wanted: Wanted) -> Mapping[TopicPartition, int]:
+    begins, ends = admin.begin_offsets(places), admin.end_offsets(places)
+    if wanted.time_ms is not None:
+        found = admin.offsets_for_times(dict.fromkeys(places, wanted.time_ms))
+        return {place: min(max(found[place], begins[place]), ends[place]) for place in places}
+    strange = sorted(wanted.offsets.keys() - set(places))
+    if strange:
+        raise ConfigError(f"--to-offsets: {strange[0][0]}-{strange[0][1]} is no partition that the application reads")
+    for place in places:
+        name = f"{place[0]}-{place[1]}"
+        if place not in wanted.offsets:
+            raise ConfigError(f"--to-offsets: {name} is missing, whose log has [{begins[place]}, {ends[place]})")
+        if not begins[place] <= wanted.offsets[place] <= ends[place]:
+            raise ConfigError(
+                f"--to-offsets: offset {wanted.offsets[place]} of {name} is not in the log, which has [{begins[place]}, "
+                f"{ends[place]})"
+            )
+    return wanted.offsets
+
+
+def _inputs(config: StreamsConfig, admin: Admin, log: MarkerLog) -> dict[str, set[str]]:
+    """Sub-topology -> the topics that it reads and does not own: by topology.json and by the markers."""
+    app, kept = config.application_id, own_manifest(config)
+    found: dict[str, set[str]] = {}
+    own = {*owned_topics(app, kept, admin, log).own, *(described_repartitions(kept, app) if kept else ())}
+    for name, sub in kept["sub_topologies"].items() if kept else ():
+        found[name] = _plain_sources(sub, kept or {}, set(admin.topic_names()))
+    for topic, name in sorted(commits_topics_of(app, own).items()):
+        info = admin.describe_topics([topic]).get(topic)
+        for marker in newest_markers(log, topic, range(info.partitions)) if info else ():
+            # Without topology.json only their names tell what a reset deletes: nobody else reads such a topic.
+            internal = {
+                topic for topic in marker.topic_ids if topic.startswith(f"{app}-") and topic.endswith(REPARTITION)
+            }
+            found.setdefault(name, set()).update(set(marker.topic_ids) - own - internal)
+    if not any(found.values()):
+        raise ConfigError(
+            f"which topics {app} reads is not known: there is neither a topology.json in {config.checkpoint_dir} nor any commit "
+            "marker. Is the application id right, and --base-dir?"
+        )
+    return found
+
+
+def _plain_sources(sub: Mapping[str, Any], kept: Mapping[str, Any], known: set[str]) -> set[str]:
+    """The named topics of a described sub-topology; those of a pattern are known from the markers."""
+    named = {str(topic) for topics in sub["sources"].values() for topic in topics}
+    # A pattern stands between slashes, which no topic's name contains.
+    return {topic for topic in named - set(kept["repartition_topics"]) if topic in known or "/" not in topic}
+
+
+# --- Deletes everything that an application has created: internal topics, group offsets, local state and checkpoint.
+#
+# Only topics that provably belong to the application (`owned_topics`) are deleted; inputs and outputs stay. The order:
+# changelogs and repartition topics; then the commits topics, which prove whose the others are; then the files. An
+# interrupted reset is finished by running it again, and until then the application does not start.
+#
+# A lake sink can be given up alone (`plan_drop`): its internal topic, then its folder of the checkpoint. All other
+# state stays.
 
 RECENT_MS = 60_000
 
@@ -60,7 +300,7 @@ class ResetPlan:
     topics: Mapping[str, str]
     records: Mapping[str, int]
     described: bool
-    others: Belongings
+    others: OwnedTopics
     tasks: int
     queries: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -116,7 +356,7 @@ def plan_reset(
     """
     app = config.application_id
     kept = own_manifest(config)
-    found = belongings(app, kept, admin, log)
+    found = owned_topics(app, kept, admin, log)
     begun = set(noted_topics(config.checkpoint_dir) or ()) & set(found.unproven)
     topics = {**found.own, **dict.fromkeys(begun, "a reset that was begun"), **_named(app, named, found)}
     commits = commits_topics_of(app, topics)
@@ -138,7 +378,7 @@ def plan_reset(
     )
 
 
-def _named(application_id: str, named: Collection[str], found: Belongings) -> dict[str, str]:
+def _named(application_id: str, named: Collection[str], found: OwnedTopics) -> dict[str, str]:
     for name in named:
         if name in found.foreign:
             raise ConfigError(f"--topics: {name!r} belongs to the application {found.foreign[name]}, and stays")

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from streams.application.rights.commands import command as kafka_acls
-from streams.application.rights.commands import principal_of
-from streams.application.rights.needed import NeededRights, Right, needed_rights, operating_rights
+from streams.application.rights import NeededRights, Right, needed_rights, operating_rights, principal_of
+from streams.application.rights import command as kafka_acls
 from streams.cli.command import command
 from streams.cli.console import table_console
 from streams.cli.output import print_json

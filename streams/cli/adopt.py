@@ -9,17 +9,15 @@ import typer
 from state.changelog.topics import commits_topic
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
-from streams.application.adopt import Adopter, described, lost_sinks
-from streams.application.check_start import check_start
+from streams.application.adopt import Adopter, GivenPositions, described, lost_sinks
 from streams.application.instances import while_stopped
-from streams.application.positions import GivenPositions
-from streams.application.preflight import Preflight
 from streams.application.prepare import plan_application
+from streams.application.start import Preflight, check_start
 from streams.cli.command import command
 from streams.cli.operations.checkpoints import open_checkpoint
 from streams.cli.settings import ApplicationOptions, Target, reachable
 from streams.cli.target import TopologyTarget
-from streams.lake.handed_over import write_checkpoint
+from streams.lake.commit import write_checkpoint
 
 Positions = Annotated[
     list[str] | None,

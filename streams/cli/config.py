@@ -13,7 +13,7 @@ from streams.cli.output import print_json
 from streams.cli.settings import ApplicationOptions, AsJson, with_embedded_broker
 from streams.cli.target import TopologyTarget
 from streams.config import Layer, StreamsConfig, config_of
-from streams.config.reference import explained, markdown, origins, toml
+from streams.config.loading import explained, markdown, origins, toml
 
 DEFAULT_ID = "app"
 

@@ -11,12 +11,11 @@ import typer
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from state.kafka.rights import RightsProbe
-from streams.application.belongings import commits_topics_of
 from streams.application.instances import while_stopped
-from streams.application.reset import ResetPlan, drop_sink, plan_drop, plan_reset
+from streams.application.owned_topics import commits_topics_of
+from streams.application.reset import ResetPlan, drop_sink, plan_drop, plan_reset, start_positions
 from streams.application.reset import reset as reset_application
-from streams.application.reset_positions import start_positions
-from streams.application.rights.check import check_reset_rights, check_topic_deletion
+from streams.application.rights import check_reset_rights, check_topic_deletion
 from streams.cli.command import command
 from streams.cli.operations.positions import WAIT, PositionOptions, as_offsets, move_positions
 from streams.cli.output import print_json

@@ -14,8 +14,14 @@ from rich.table import Table
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from streams.application.prepare import plan_application
-from streams.application.status.application import Status, SubStatus, application_status, records_per_second
-from streams.application.status.lake_sinks import SinkStatus, sink_statuses
+from streams.application.status import (
+    SinkStatus,
+    Status,
+    SubStatus,
+    application_status,
+    records_per_second,
+    sink_statuses,
+)
 from streams.cli.command import NOT_SAFE, command
 from streams.cli.console import table_console
 from streams.cli.output import print_json, print_json_line
@@ -23,7 +29,7 @@ from streams.cli.settings import ApplicationOptions, AsJson, Target, reachable
 from streams.cli.target import TopologyTarget
 from streams.cli.topic.lines import shown_time
 from streams.config import StreamsConfig
-from streams.config.durations import age_in_words, to_milliseconds
+from streams.config.settings import age_in_words, to_milliseconds
 from streams.errors import ConfigError
 from streams.source.log import LiveLog
 from streams.source.pauses import read_pauses

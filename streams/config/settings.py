@@ -1,25 +1,117 @@
-"""All settings of an application, as one class: `StreamsConfig`.
-
-The class has plain values only and can be printed: secrets of the Kafka client are masked.
-"""
+"""The address that metrics are served at, as a setting: `HOST:PORT`, `[::1]:PORT`, `:PORT` or `PORT`."""
 
 from __future__ import annotations
 
+import re
+from datetime import timedelta
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from state.secrets import redact, remember
 from state.snapshots.settings import SnapshotSettings
-from streams.config.address import Address
-from streams.config.durations import DurationMs, to_milliseconds
-from streams.config.field import setting
 from streams.errors import ConfigError
 from streams.logs.settings import LogFormat, LogLevel, LogSettings
 from streams.topology.application_id import wrong_application_id
+
+LOOPBACK = "127.0.0.1"
+_FORM = re.compile(r"(?:(?P<host>\[[0-9a-fA-F:.]+\]|[^:\s\[\]]*):)?(?P<port>\d{1,5})")
+
+
+class Address(NamedTuple):
+    """Where a server listens; port 0: a free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """The address from text. Without a host, only programs on this host can connect.
+
+        Raises:
+            ValueError: The text is no address.
+        """
+        found = _FORM.fullmatch(text.strip())
+        if found is None or int(found["port"]) > 65535:
+            raise ValueError(f"{text!r} is no address: write HOST:PORT, or a port alone for programs on this host only")
+        return cls((found["host"] or LOOPBACK).strip("[]"), int(found["port"]))
+
+
+# --- Durations as people write them: `500ms`, `5s`, `10m`, `1h30m`, `7d`, or a bare number of milliseconds.
+#
+# Settings whose names end in `_ms` accept durations on the command line, in a TOML file and in the environment, as do
+# starting offsets (`duration:10m`); inside the program durations are plain milliseconds.
+
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_PART = r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)"
+_WHOLE = re.compile(rf"(?:{_PART}\s*)+")
+_EXAMPLES = "500ms, 5s, 10m, 1h30m or 7d, or a number of milliseconds"
+
+
+def to_milliseconds(value: Any) -> Any:
+    """Milliseconds for a text or a `timedelta`; other values are returned unchanged, for pydantic to check.
+
+    Raises:
+        ValueError: The text is not a duration, or not a whole number of milliseconds.
+    """
+    if isinstance(value, timedelta):
+        return value // timedelta(milliseconds=1)
+    if not isinstance(value, str):
+        return value
+    text = value.strip().replace("_", "")
+    if re.fullmatch(r"-?\d+", text):
+        return int(text)
+    if not _WHOLE.fullmatch(text):
+        raise ValueError(f"{value!r} is not a duration: write {_EXAMPLES}")
+    total = sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PART, text))
+    if total != int(total):
+        raise ValueError(f"{value!r} is not a whole number of milliseconds")
+    return int(total)
+
+
+def in_words(milliseconds: int) -> str:
+    """The shortest exact form of a duration, such as `1d`, `90s` or `1500ms`."""
+    if milliseconds == 0:
+        return "0"
+    for unit in ("d", "h", "m", "s"):
+        if milliseconds % _UNITS[unit] == 0:
+            return f"{milliseconds // _UNITS[unit]}{unit}"
+    return f"{milliseconds}ms"
+
+
+def age_in_words(ms: int) -> str:
+    """A duration that can be read at a glance: `3 s`, `12 min`, `5 h`, `40 d`."""
+    seconds = max(0, ms) // 1000
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+DurationMs = Annotated[int, BeforeValidator(to_milliseconds)]
+"""The type of a setting in milliseconds; a field of this type takes durations with a unit as well."""
+
+
+# --- The definition of one setting with its documentation, as used in errors, `streams config` and
+# `docs/configuration.md`.
+
+
+def setting(says: str, default: Any = ..., *, unit: str = "", shown: str | None = None, **limits: Any) -> Any:
+    """One field of `StreamsConfig`, with its documentation."""
+    if "default_factory" not in limits:
+        limits["default"] = default
+    return Field(description=says, json_schema_extra={"unit": unit, "shown": shown}, **limits)
+
+
+# --- All settings of an application, as one class: `StreamsConfig`.
+#
+# The class has plain values only and can be printed: secrets of the Kafka client are masked.
 
 MOST_SPILL_BYTES = 1024 * 1024 * 1024
 MESSAGE_MAX_BYTES = 1_000_000

@@ -5,13 +5,18 @@ The text is the `userMetadata` of a Delta commit, and so becomes visible with th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
-from streams.source.offsets import TopicOffsets
+from state.kafka.admin import KafkaAdmin
+from state.kafka.topics import TopicPartition
+from streams.checkpoint.files import Checkpoint, CheckpointFiles, write_query_id
+from streams.errors import LakePositionError
+from streams.source.offsets import SourceOffsets, TopicOffsets
 
 TABLE_COMMIT = "table-commit.json"
 """The copy of the last commit: a file in the sink's folder of the checkpoint."""
@@ -85,3 +90,233 @@ def newest(metadata: Iterable[str | None], of: SinkId) -> SinkCommit | None:
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
             continue  # somebody else's text
     return None
+
+
+# --- Where a sink continues: behind the newest commit that its table has, if everything fits; else an error and
+# nothing is written.
+#
+# The table decides. A copy of the last commit beside the application's checkpoint only shows that a table without
+# commits of the sink is another one than before, and stands in for commits that Delta has removed from a table's
+# history.
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLog:
+    """The internal topic as it is.
+
+    Attributes:
+        name: Its name.
+        topic_id: Its id.
+        begins: The first offset of each partition that still exists.
+        ends: The end of each partition.
+    """
+
+    name: str
+    topic_id: str
+    begins: Sequence[int]
+    ends: Sequence[int]
+
+
+def topic_log(admin: KafkaAdmin, topic: str) -> TopicLog:
+    """An internal topic as it is now."""
+    info = admin.describe_topics([topic])[topic]
+    places = [(topic, partition) for partition in range(info.partitions)]
+    begins, ends = admin.begin_offsets(places), admin.end_offsets(places)
+    return TopicLog(topic, info.topic_id, [begins[at] for at in places], [ends[at] for at in places])
+
+
+@dataclass(frozen=True, slots=True)
+class SavedCommit:
+    """The copy of the last commit.
+
+    Attributes:
+        commit: The commit.
+        table_id: Delta's id of the table, which a table made anew does not have.
+    """
+
+    commit: SinkCommit
+    table_id: str
+
+
+def resume(
+    of: SinkId, table: str, found: SinkCommit | None, table_id: str, saved: SavedCommit | None, log: TopicLog
+) -> SinkCommit:
+    """The commit behind which the sink continues.
+
+    Raises:
+        LakePositionError: Records would be lost or written twice.
+    """
+    if saved is not None and saved.commit.position.topic_id != log.topic_id:
+        saved = None  # of an internal topic that a reset has deleted
+    if found is None and saved is not None:
+        if saved.table_id != table_id:
+            raise LakePositionError(
+                f"{of}: the table {table} is not the one that was written last: it was dropped or replaced, and the rows of "
+                f"commits 1 to {saved.commit.version} are missing in it. Nothing was written. Put the old table back. Or begin "
+                f"anew with `streams reset`, which lets the application write all results again. Or continue in this table "
+                f"without the old rows: {_drop(of)}."
+            )
+        found = saved.commit  # its entry in the history is older than the table keeps
+    if found is None:
+        found = SinkCommit(0, TopicOffsets(log.topic_id, ()))
+    if found.position.topic_id != log.topic_id:
+        raise LakePositionError(
+            f"{of}: the table {table} has rows of the internal topic {log.name} as it was before it was deleted and created again "
+            f"(by a reset, for example), so new rows would come on top of those. Nothing was written. Delete the table to write "
+            f"to an empty one; or name the sink anew (named=...) to keep the rows and add to them."
+        )
+    return SinkCommit(found.version, _checked(of, table, found, log), found.attempt)
+
+
+def _drop(of: SinkId) -> str:
+    return (
+        f"`streams reset {of.application_id} --drop-sink {of.sink}` gives up the rows that wait in the internal topic"
+    )
+
+
+def _checked(of: SinkId, table: str, found: SinkCommit, log: TopicLog) -> TopicOffsets:
+    """The commit's positions, with one for each partition."""
+    known = found.position.offsets
+    offsets = (*known, *(0 for _ in log.begins[len(known) :]))
+    for partition, (at, begin, end) in enumerate(zip(offsets, log.begins, log.ends, strict=False)):
+        if at < begin:
+            raise LakePositionError(
+                f"{of}: the table {table} has the rows of {log.name}-{partition} up to offset {at}, but the topic begins at "
+                f"{begin}: the {begin - at} offsets between were deleted after they had been written, to a table (or a version of "
+                f"it) that is no longer here. Nothing was written. Put that table back. Or begin anew with `streams reset`. Or "
+                f"continue in this table without them: {_drop(of)}, and name the sink anew (named=...)."
+            )
+        if at > end:
+            raise LakePositionError(
+                f"{of}: the table {table} has the rows of {log.name}-{partition} up to offset {at}, but the topic ends at {end}: "
+                f"the topic has lost records. Nothing was written. Begin anew with `streams reset` and a new table. Or "
+                f"continue in this table without them: {_drop(of)}, and name the sink anew (named=...)."
+            )
+    if len(known) > len(log.begins):
+        raise LakePositionError(
+            f"{of}: the table {table} has rows of {len(known)} partitions of {log.name}, which has {len(log.begins)}. Nothing was "
+            f"written. Begin anew with `streams reset` and a new table."
+        )
+    return TopicOffsets(log.topic_id, offsets)
+
+
+# --- The note in Kafka of the last batch that a function of `foreach_batch` was called with, and what it says of a
+# checkpoint.
+#
+# The function relies on the numbers of batches, which Spark's checkpoint alone decides. A checkpoint that is lost, or
+# put back from a copy, would give a number that the function has seen to other rows. So the driver notes each number
+# before the call, as metadata of the application's group offsets of the internal topic; the offsets themselves move
+# once the function has returned. Kafka forgets them after some quiet days: then the next start notes what the
+# checkpoint says.
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """The note.
+
+    Attributes:
+        topic: The internal topic.
+        topic_id: Its id.
+        batch: The number of the batch; -1: the function was never called.
+        end: Where the batch ends, by partition.
+        done: Where the last batch ends for which the function has returned, by partition.
+        settings: What Spark has logged of the batch besides; it needs these to run the batch again.
+    """
+
+    topic: str
+    topic_id: str
+    batch: int
+    end: Sequence[int]
+    done: Sequence[int]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_checkpoint(cls, checkpoint: Checkpoint, log: TopicLog) -> HandedOver:
+        """The note that a checkpoint amounts to."""
+
+        def end(batch: int) -> Sequence[int]:
+            at = checkpoint.offsets.get(batch)
+            of = at.topics.get(log.name) if at else None
+            return of.offsets if of else [0] * len(log.ends)
+
+        return cls(log.name, log.topic_id, checkpoint.logged, end(checkpoint.logged), end(checkpoint.committed))
+
+    @classmethod
+    def of_group(cls, offsets: Mapping[TopicPartition, tuple[int, str]], log: TopicLog) -> HandedOver | None:
+        """The note that the group's offsets and their metadata have; None: there is none of this topic."""
+        notes = {
+            place[1]: (at, note)
+            for place, (at, text) in offsets.items()
+            if text and (note := orjson.loads(text))["topic_id"] == log.topic_id
+        }
+        if not notes:
+            return None
+        end = [notes[n][1]["end"] if n in notes else 0 for n in range(len(log.ends))]
+        done = [notes[n][0] if n in notes else 0 for n in range(len(log.ends))]
+        settings: Mapping[str, Any] = next((note["settings"] for _, note in notes.values() if "settings" in note), {})
+        return cls(log.name, log.topic_id, max(note["batch"] for _, note in notes.values()), end, done, settings)
+
+    @classmethod
+    def of_admin(cls, admin: KafkaAdmin, of: SinkId, log: TopicLog) -> HandedOver | None:
+        """The note in Kafka; None: there is none."""
+        places = [(log.name, number) for number in range(len(log.ends))]
+        return cls.of_group(admin.group_notes(of.application_id, places), log)
+
+    def to_group(self) -> dict[TopicPartition, tuple[int, str]]:
+        """The group's offsets and their metadata."""
+        notes: list[dict[str, Any]] = [{"batch": self.batch, "end": end, "topic_id": self.topic_id} for end in self.end]
+        notes[0]["settings"] = self.settings  # once: a broker takes 4096 bytes of metadata
+        texts = (orjson.dumps(note).decode() for note in notes)
+        return {(self.topic, number): at for number, at in enumerate(zip(self.done, texts, strict=True))}
+
+    def calls(self, batch: int, end: Sequence[int], settings: Mapping[str, Any]) -> HandedOver:
+        return replace(
+            self, batch=batch, end=end, settings=settings, done=[*self.done, *[0] * (len(end) - len(self.done))]
+        )
+
+    def returned(self) -> HandedOver:
+        return replace(self, done=self.end)
+
+
+def check_handed_over(of: SinkId, checkpoint: Checkpoint, note: HandedOver | None, log: TopicLog) -> None:
+    """Refuses a checkpoint that would hand a number over again with other rows.
+
+    Raises:
+        LakePositionError: It would.
+    """
+    if checkpoint.query_id is None and (any(log.ends) if note is None else note.batch >= 0):
+        seen = "records have been sent to it before" if note is None else f"batch {note.batch} was handed over last"
+        raise refused(of, f"is missing, but {seen}. A new checkpoint would count from 0 again", note is not None)
+    if checkpoint.query_id is None or note is None:
+        return
+    if checkpoint.logged < note.batch:
+        raise refused(of, f"ends with batch {checkpoint.logged}, but batch {note.batch} was handed over last")
+    logged = checkpoint.offsets.get(note.batch)
+    found = logged.topics.get(log.name) if logged else None
+    if found is not None and found.topic_id == note.topic_id and list(found.offsets) != list(note.end):
+        raise refused(of, f"has other rows for batch {note.batch} than those that were handed over")
+
+
+def write_checkpoint(files: CheckpointFiles, sink: str, note: HandedOver) -> None:
+    """Makes a new checkpoint from a note: a batch whose call has not returned runs again, with its number and its rows."""
+    returned = list(note.done) == list(note.end)
+    for batch, end in ((note.batch - 1, note.done), (note.batch, note.end)):
+        if batch >= 0:
+            at = SourceOffsets({note.topic: TopicOffsets(note.topic_id, tuple(end))})
+            lines = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}, **note.settings}, at.to_json()
+            files.write(f"{sink}/offsets/{batch}", b"\n".join([b"v1", *map(orjson.dumps, lines)]))
+    if (committed := note.batch if returned else note.batch - 1) >= 0:
+        files.write(f"{sink}/commits/{committed}", b"v1\n" + orjson.dumps({"nextBatchWatermarkMs": 0}))
+    # Last: a checkpoint is there once it has its id.
+    write_query_id(files, sink, str(uuid.uuid4()))
+
+
+def refused(of: SinkId, what: str, noted: bool = True) -> LakePositionError:
+    """The error for a checkpoint that does not fit; a new one can be made if the last batch is noted in Kafka."""
+    adopt = "Or delete that folder and let `streams adopt` make a new one behind the last batch. " if noted else ""
+    return LakePositionError(
+        f"{of}: the checkpoint of this foreach_batch sink {what}. A function that skips numbers it has seen would lose records. "
+        f"Nothing was read. Put the folder {of.sink} of the checkpoint back as it was last. {adopt}Or give up the rows that wait "
+        f"in the sink's internal topic, with `streams reset {of.application_id} --drop-sink {of.sink}`: the sink then begins with "
+        f"batch 0 and new records, and all other state stays. Delete what the function has stored under its numbers before that."
+    )

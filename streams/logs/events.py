@@ -91,7 +91,7 @@ class Events:
         self._notifier.notify(event)
 
     def reported(self, sub_topology: str, task: int, events: Iterable[Mapping[str, Any]]) -> None:
-        """Takes in the events of a step from its report: see `streams.microbatch.step_events`."""
+        """Takes in the events of a step from its report: see `streams.microbatch.step`."""
         for one in events:
             self.emit(_BY_NAME[one["event"]], one["message"], sub_topology, task, **one["fields"])
 

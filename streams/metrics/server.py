@@ -18,7 +18,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from streams.config import StreamsConfig
-from streams.config.address import Address
+from streams.config.settings import Address
 from streams.errors import ConfigError
 from streams.metrics.application import ApplicationMetrics, Readiness
 from streams.metrics.catalogue import METRICS, Metric

@@ -1,4 +1,4 @@
-"""The data that all processes of one streaming query need, created on the driver and sent along once."""
+"""The shares of `memory_bytes` that each Python process of a host has for what it keeps between steps."""
 
 from __future__ import annotations
 
@@ -14,10 +14,37 @@ from state.snapshots.settings import NO_SNAPSHOTS, SnapshotSettings
 from state.tables.rocks_options import DEFAULT_SETTINGS
 from streams.logs.settings import LogSettings
 from streams.metrics.restores import ReportAddress
-from streams.microbatch.memory import ProcessMemory
 from streams.runtime.settings import TaskSettings
 from streams.source.planner import SourceSpec
 from streams.topology.plan import SubTopology
+
+PREFETCH = 4
+"""A quarter of the memory is for prefetched records, over all processes."""
+CACHE = 4
+"""A quarter is for the stores' block caches, over all processes; their memtables are charged to the caches."""
+SMALLEST_CACHE = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessMemory:
+    """What one Python process may keep.
+
+    Attributes:
+        prefetch_bytes: Prefetched records of all partitions that the process reads.
+        cache_bytes: Block cache of all stores that the process opens, with their memtables.
+    """
+
+    prefetch_bytes: int
+    cache_bytes: int
+
+    @classmethod
+    def of(cls, memory_bytes: int, processes: int) -> ProcessMemory:
+        """The share of one of several processes of a host."""
+        share = memory_bytes // max(1, processes)
+        return cls(share // PREFETCH, max(SMALLEST_CACHE, share // CACHE))
+
+
+# --- The data that all processes of one streaming query need, created on the driver and sent along once.
 
 DEFAULT_MEMORY = ProcessMemory(POOL_PREFETCH_BYTES, DEFAULT_SETTINGS.block_cache_bytes)
 

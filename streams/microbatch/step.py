@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from state.changelog.trim import note_needed
+from state.commit.decide import TaskIdentity
 from state.commit.marker import CommitMarker, MarkerCopy
 from state.commit.step import CommitStep, StepInput, StepResult
+from state.errors import FencedError
+from state.restore.listener import RestoreReport, StoreReport
+from state.restore.plan import Action
 from state.stores.task_store import TaskStore
+from streams.logs.errors import error_fields
+from streams.logs.events import Events
+from streams.logs.kinds import ATTEMPT_FAILED, FENCED, RESTORED, RETRIED, EventKind
 from streams.microbatch.job import QueryJob
-from streams.microbatch.rows import Row, TaskInput
+from streams.microbatch.read import Row, StepRows
 from streams.runtime.outputs import OutputTopics
 from streams.runtime.task.task import StepOutput, StreamTask
 from streams.source.partition_times import with_partition_times
@@ -44,13 +52,13 @@ def run_step(
     copy: MarkerCopy | None,
     global_stores: GlobalStores,
     topics: OutputTopics | None = None,
-) -> tuple[StepResult, TaskInput]:
+) -> tuple[StepResult, StepRows]:
     """Runs the step.
 
     Raises:
         StreamsError: The attempt is over.
     """
-    given = TaskInput.of(rows)
+    given = StepRows.of(rows)
     task = step.identity.task
 
     def process(store: TaskStore, last: CommitMarker | None) -> StepOutput:
@@ -73,3 +81,133 @@ def run_step(
         keyed_by=job.sub.keyed_by,
     )
     return step.run(step_input, copy, process), given
+
+
+# --- Events of a step, for the report that goes from the worker to the driver: plain data, since the report is JSON.
+
+
+def step_events(attempt: int, batch_id: int, restored: RestoreReport | None) -> list[Mapping[str, Any]]:
+    """The events of a step that has reached its end; most steps have none."""
+    return [*_restored(restored), *_retried(attempt, batch_id)]
+
+
+def log_failed_attempt(identity: TaskIdentity, attempt: int, batch_id: int, error: Exception) -> None:
+    """Logs that an attempt has failed: it has no report, and Spark tells its reason only if the last attempt fails, too."""
+    fenced = isinstance(error, FencedError)
+    ids = {"transactional_id": identity.transactional_id} if fenced else {}
+    Events(identity.application_id).emit(
+        FENCED if fenced else ATTEMPT_FAILED,
+        f"attempt {attempt + 1} of {identity} {'was fenced' if fenced else 'has failed'}: {error}",
+        identity.sub_topology,
+        identity.task,
+        **ids,
+        attempt=attempt + 1,
+        batch_id=batch_id,
+        error=error_fields(error),
+    )
+
+
+def _restored(report: RestoreReport | None) -> Iterator[Mapping[str, Any]]:
+    if report is None:
+        return
+    restored = [store for store in report.stores if store.action is not Action.NOTHING]
+    if not restored and not report.copy:
+        return
+    rows, source = sum(store.rows for store in report.stores), report.copy or "changelog"
+    yield _event(
+        RESTORED,
+        f"task {report.task} has restored {rows:,} rows from {source} ({report.records:,} changelog records) in "
+        f"{report.seconds:.1f} s{_why(restored)}",
+        source=source,
+        stores={store.store: store.action.value for store in restored},
+        reasons={store.store: store.reason for store in restored},
+        records=report.records,
+        rows=rows,
+        bytes=report.bytes,
+        seconds=round(report.seconds, 3),
+    )
+
+
+def _why(restored: Sequence[StoreReport]) -> str:
+    """Why stores were read from the start; empty if none was."""
+    reasons = dict.fromkeys(store.reason for store in restored if store.action is Action.FROM_START)
+    return f" from the start: {'; '.join(reasons)}" if reasons else ""
+
+
+def _retried(attempt: int, batch_id: int) -> Iterator[Mapping[str, Any]]:
+    if attempt > 0:
+        yield _event(
+            RETRIED,
+            f"micro-batch {batch_id} needed attempt {attempt + 1} of this task: see the workers' log lines before",
+            attempt=attempt + 1,
+            batch_id=batch_id,
+        )
+
+
+def _event(kind: EventKind, message: str, **fields: Any) -> Mapping[str, Any]:
+    return {"event": kind.name, "message": message, "fields": fields}
+
+
+# --- Which host runs each task: reported with every step, so that the driver sees a task move.
+#
+# Local state makes a host the right place for a task. Spark prefers the executor that has loaded its own copy of the
+# task's state (`StateStoreCoordinator`), and takes another one if that executor has no free core within
+# `spark.locality.wait`, or has ended. A task that has moved brings the local stores there to its marker first, which
+# is what a move costs.
+
+MOVED: Final = "moved"
+"""Counter: steps on another host than the task's step before."""
+SAY_EVERY_S = 10.0
+"""Seconds between two lines about moves of the same task; the counter has all of them."""
+
+
+def restored(report: RestoreReport | None) -> Mapping[str, Any] | None:
+    """What a step had to read before its local stores were at the marker; None: nothing."""
+    if report is None or not (report.copy or report.stores):
+        return None
+    anew = any(store.action is Action.FROM_START for store in report.stores)
+    return {"copy": report.copy, "anew": anew, "records": report.records}
+
+
+class Placement:
+    """Where each task has run last.
+
+    Args:
+        clock: A monotonic clock, in seconds.
+
+    Attributes:
+        lines: What is to be said about moves; the caller takes it from here.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.lines: list[str] = []
+        self._clock = clock
+        self._hosts: dict[tuple[str, int], str] = {}
+        self._said: dict[tuple[str, int], float] = {}
+
+    def moved(self, sub: str, report: Mapping[str, Any]) -> bool:
+        """Takes in the report of a step; returns whether its task has moved since its last step."""
+        if "host" not in report:
+            return False
+        key, host = (sub, report["task"]), str(report["host"])
+        before = self._hosts.setdefault(key, host)
+        self._hosts[key] = host
+        now = self._clock()
+        if before != host and now - self._said.get(key, -SAY_EVERY_S) >= SAY_EVERY_S:
+            self._said[key] = now
+            self.lines.append(_line(before, report))
+        return before != host
+
+
+def _line(before: str, report: Mapping[str, Any]) -> str:
+    how = _how(report["restored"])
+    return f"task {report['task']} moved from {before} to {report['host']}: {how}"
+
+
+def _how(restore: Mapping[str, Any] | None) -> str:
+    if restore is None:
+        return "its state was there"
+    records = f"{restore['records']:,} changelog records"
+    if restore["copy"]:
+        return f"taken over from {restore['copy']}, then {records}"
+    return f"restored from {records}" if restore["anew"] else f"rolled forward by {records}"

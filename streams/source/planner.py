@@ -1,23 +1,81 @@
-"""The planner of micro-batches on the driver: initial positions, the next batch's ranges, and checks of the topics."""
+"""The part of retry topics that a micro-batch reads: the records that have waited for their topic's delay.
+
+Each topic has one delay, and its records carry the time at which they were written, so those that are due come first. What a
+micro-batch reads ends before the first record that is not: waiting costs no reads, and a logged range stays what it is.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 from state.errors import OffsetsLostError, TopicNotFoundError, TopicRecreatedError
-from state.kafka.patience import delete_if_possible
+from state.kafka.admin import KafkaAdmin
+from state.kafka.config import QUIET
+from state.kafka.patience import Patience, delete_if_possible
+from state.kafka.sampler import RecordSampler
+from state.kafka.transactions import wait_until_decided
 from streams.errors import ConfigError
-from streams.source.admin import Admin, TopicInfo
 from streams.source.backlog import Backlog
+from streams.source.log import Admin, LiveLog, PatientAdmin, TopicInfo, now_ms
 from streams.source.offsets import FirstBatch, OffsetRange, SourceOffsets, TopicOffsets
-from streams.source.retry_topics import RETRIED, RetryTopics
-from streams.source.sampling import ReadRecords, TopicPartition
+from streams.source.pauses import PauseWatch
+from streams.source.sampling import Positions, ReadRecords, Record, TopicPartition
 
 if TYPE_CHECKING:
     from streams.source.partition_times import PartitionTimes
+
+
+RETRIED = 4
+"""A micro-batch may have this fraction (1/4) of its limits in records of retry topics, besides the others."""
+
+
+class Times(Protocol):
+    """The part of an admin client that is needed here."""
+
+    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """The first offset of each partition with a timestamp at or after a time; the end if there is none."""
+
+
+class RetryTopics:
+    """The retry topics of a sub-topology.
+
+    Args:
+        delays: Retry topic -> how long after a record was written it is read, ms.
+        admin: Asks Kafka.
+        backlog: Limits the retried records of a micro-batch. They are not aligned with the others by time, since theirs is that
+            of the failure: they would all come after any backlog.
+        now_ms: The clock, ms since 1970; the same one by which the failures were written.
+    """
+
+    def __init__(self, delays: Mapping[str, int], admin: Times, backlog: Backlog, now_ms: Callable[[], int]) -> None:
+        self._delays = delays
+        self._admin = admin
+        self._backlog = backlog
+        self._now_ms = now_ms
+
+    def among(self, end: Positions) -> dict[TopicPartition, int]:
+        """The partitions of retry topics among all, with their ends."""
+        return {tp: at for tp, at in end.items() if tp[0] in self._delays}
+
+    def due(self, positions: Positions, end: Positions) -> dict[TopicPartition, int]:
+        """The end of the records that are due in each partition of a retry topic."""
+        waiting = {tp: at for tp, at in self.among(end).items() if at > positions[tp]}
+        if not waiting:
+            return {}
+        now = self._now_ms()
+        found = self._admin.offsets_for_times({tp: max(0, now - self._delays[tp[0]] + 1) for tp in waiting})
+        return {tp: min(at, max(positions[tp], found[tp])) for tp, at in waiting.items()}
+
+    def admit(self, positions: Positions, due: Positions) -> dict[TopicPartition, int]:
+        """The end of the next micro-batch in each partition of a retry topic."""
+        return self._backlog.admit(positions, due) if due else {}
+
+
+# --- The planner of micro-batches on the driver: initial positions, the next batch's ranges, and checks of the topics.
 
 log = logging.getLogger(__name__)
 
@@ -320,3 +378,28 @@ def _offsets(
         hidden = known[name].offsets[info.partitions :] if name in known else ()
         known[name] = TopicOffsets(info.topic_id, (*(at[name, p] for p in range(info.partitions)), *hidden))
     return SourceOffsets(known)
+
+
+# --- The planner on a real cluster.
+
+SHORT_WAIT_S = 20.0
+"""How long the planner retries while brokers are away. The driver handles longer outages: it can report them and be stopped."""
+
+
+def live_planner(client: Mapping[str, str], spec: SourceSpec) -> BatchPlanner:
+    patience = Patience(min(SHORT_WAIT_S, spec.broker_wait_ms / 1000))
+    admin = PatientAdmin(KafkaAdmin({**QUIET, **client}), patience)
+    sampler = RecordSampler(client)
+    log = LiveLog(client, admin)
+
+    def read(at: Positions, end: Positions) -> Mapping[TopicPartition, Sequence[Record]]:
+        return patience(lambda: sampler.sample(at, end))
+
+    times = None
+    if spec.times_topic:
+        # It reads markers, which takes numpy and pyarrow; few programs need it.
+        from streams.source.partition_times import PartitionTimes
+
+        times = PartitionTimes(log, spec.times_topic, partial(wait_until_decided, admin, timeout_s=spec.decide_s))
+    watch = None if spec.pauses is None else PauseWatch(log, *spec.pauses, now_ms)
+    return BatchPlanner(admin, spec, read, times, now_ms, sampler.rest, watch or (lambda: False))

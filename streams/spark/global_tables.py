@@ -32,7 +32,7 @@ from state.tables.rocks_options import RocksSettings
 from streams.microbatch.job import QueryJob
 from streams.runtime.counters import Counters
 from streams.runtime.globals.global_tables import GlobalTables, global_store_specs
-from streams.source.clock import now_ms as wall_clock_ms
+from streams.source.log import now_ms as wall_clock_ms
 from streams.source.offsets import TopicOffsets
 
 log = logging.getLogger(__name__)

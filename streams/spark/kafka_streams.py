@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from state.secrets import mask
-from streams.application.life_cycle import MAY_FOLLOW, ApplicationState
+from streams.application.instances import MAY_FOLLOW, ApplicationState
 from streams.config import StreamsConfig
 from streams.config.loading import config_from
 from streams.errors import ConfigError

@@ -17,11 +17,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from state.secrets import mask
-from streams.config.durations import age_in_words
+from streams.config.settings import age_in_words
 from streams.metrics.application import SubTopologyMetrics
 from streams.metrics.figures import PARTS, StepFigures
 from streams.metrics.recorder import MetricsRecorder
-from streams.microbatch.placement import MOVED, Placement
+from streams.microbatch.step import MOVED, Placement
 from streams.runtime.counters import ONE_BY_ONE
 from streams.source.offsets import SourceOffsets
 

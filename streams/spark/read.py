@@ -7,9 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from streams.logs.json_lines import set_context
-from streams.microbatch.partitions import PlannedCall, PlannedPartition
-from streams.microbatch.read import call_every_task, read_range
-from streams.microbatch.rows import TaskRow
+from streams.microbatch.read import PlannedCall, PlannedPartition, TaskRow, call_every_task, read_range
 from streams.source.range_records import range_records
 from streams.spark.job import job_of_worker
 from streams.spark.row_schema import COLUMNS

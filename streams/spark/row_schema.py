@@ -1,4 +1,4 @@
-"""The columns of a row on its way through Spark's shuffle: the task's key, and the fields of `streams.microbatch.rows.TaskRow`.
+"""The columns of a row on its way through Spark's shuffle: the task's key, and the fields of `streams.microbatch.read.TaskRow`.
 
 The data source declares these columns to Spark, and the readers deliver them as Arrow. Both use this one list, because order
 and types must agree. The file imports nothing: Spark starts three short-lived Python processes for each query just to

@@ -20,11 +20,9 @@ from state.kafka.patience import Patience
 from state.machine_cache import kernels_compiled
 from state.secrets import mask
 from streams.application.instances import check_not_running, only_instance, shown_as_running
-from streams.application.preflight import Preflight
-from streams.application.prepare import Application, PreparedSub
-from streams.application.prepare_start import check_places, prepare_start
-from streams.application.query_job import query_job
-from streams.application.topology_manifest import local_folder
+from streams.application.owned_topics import local_folder
+from streams.application.prepare import Application, PreparedSub, query_job
+from streams.application.start import Preflight, check_places, prepare_start
 from streams.checkpoint.files import CheckpointFiles
 from streams.config import StreamsConfig
 from streams.logs.errors import tell

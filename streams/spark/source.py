@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from streams.microbatch.job import QueryJob
-    from streams.microbatch.partitions import BatchPartitioner, PlannedPartition
+    from streams.microbatch.read import BatchPartitioner, PlannedPartition
     from streams.source.planner import BatchPlanner
 
 
 class BatchPartition(InputPartition):
-    """Planned partitions of a micro-batch (`streams.microbatch.partitions`) for one reader, as a Spark input partition."""
+    """Planned partitions of a micro-batch (`streams.microbatch.read`) for one reader, as a Spark input partition."""
 
     def __init__(self, planned: Sequence[PlannedPartition]) -> None:
         self.planned = planned
@@ -52,7 +52,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._planner_or_none is None:
             from state.secrets import remember
             from streams.logs.output import set_up_worker
-            from streams.source.live import live_planner
+            from streams.source.planner import live_planner
 
             client, spec, logs = cloudpickle.loads(self._planning)
             remember(client)
@@ -82,7 +82,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Input partitions for the topic-partitions with records, and for a call of every task if that is due."""
-        from streams.microbatch.partitions import BatchPartitioner, together
+        from streams.microbatch.read import BatchPartitioner, together
 
         if self._partitioner is None:
             self._partitioner = BatchPartitioner(self._planner)

@@ -27,10 +27,8 @@ from streams.metrics.figures import RestoreFigures
 from streams.metrics.memory import about_this_process
 from streams.metrics.restores import RestoreReporter
 from streams.microbatch.job import QueryJob
-from streams.microbatch.placement import restored
-from streams.microbatch.rows import TaskInput
-from streams.microbatch.step import BatchContext, run_step
-from streams.microbatch.step_events import log_failed_attempt, step_events
+from streams.microbatch.read import StepRows
+from streams.microbatch.step import BatchContext, log_failed_attempt, restored, run_step, step_events
 from streams.source.offsets import topics_from_json
 from streams.spark.global_tables import count_global_tables, global_stores
 from streams.spark.job import job_of_worker
@@ -94,7 +92,7 @@ def _run(
 
 def _step(
     job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: GroupState
-) -> tuple[StepResult, TaskInput, Mapping[str, Any]]:
+) -> tuple[StepResult, StepRows, Mapping[str, Any]]:
     """One step on the real Kafka and the worker's disk, and what the report says of its stores and events."""
     context = TaskContext.get()
     assert context is not None

@@ -16,9 +16,7 @@ from state.tables.memory import MemoryTable
 from state.tables.warm_up import warm_up as warm_up_tables
 from streams import JoinWindows, SessionWindows, SlidingWindows, StreamsBuilder, TimeWindows, agg, fields
 from streams.microbatch.job import QueryJob
-from streams.microbatch.partitions import PlannedRange
-from streams.microbatch.read import read_range
-from streams.microbatch.rows import TaskInput, TaskRow
+from streams.microbatch.read import PlannedRange, StepRows, TaskRow, read_range
 from streams.runtime.settings import TaskSettings
 from streams.runtime.task.task import StreamTask
 from streams.serdes.json_normal import normal_json
@@ -46,7 +44,7 @@ def _run(topology: Topology, settings: TaskSettings) -> None:
         rows = list(_rows(sub, settings))
         for task in range(_TASKS):
             store = TaskStore(MemoryTable(), [node.spec for node in sub.stores.values()])
-            given = TaskInput.of(row for row in rows if row.task == task)
+            given = StepRows.of(row for row in rows if row.task == task)
             StreamTask(sub, task, store, {}, settings).process(given.batches, now_ms=0)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from state.errors import CheckpointMismatchError
 from state.kafka.headers import encode_headers
 from state.kafka.partitioner import partition_for_key
-from streams.application.rescale.states import Handling, UsersChoices
+from streams.application.rescale.plan import Handling, UsersChoices
 from streams.config import StreamsConfig
 from streams.metrics.operators import NodeMetrics, node_metrics
 from streams.model.conversions import TimestampLike, to_timestamp_ms

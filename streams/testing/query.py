@@ -19,9 +19,7 @@ from state.commit.step import CommitStep
 from state.restore.task_stores import TaskStateManager
 from state.stores.task_store import TaskStore
 from streams.microbatch.job import QueryJob
-from streams.microbatch.partitions import PlannedCall, PlannedRange
-from streams.microbatch.read import call_every_task, read_range
-from streams.microbatch.rows import TaskRow
+from streams.microbatch.read import PlannedCall, PlannedRange, TaskRow, call_every_task, read_range
 from streams.microbatch.step import BatchContext, run_step
 from streams.runtime.outputs import OutputTopics
 from streams.runtime.reader.pipeline import ReaderPipeline

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streams.application.rescale.rescaler import Rescaler
-from streams.application.rescale.staging import NobodyListens
-from streams.application.rescale.states import UsersChoices
-from streams.application.rescale.sub_rescale import SubRescale
-from streams.application.rescale.surroundings import Surroundings
+from streams.application.rescale.plan import UsersChoices
+from streams.application.rescale.rescale import RescaleContext, Rescaler, SubRescale
+from streams.application.rescale.rows import NobodyListens
 from streams.checkpoint.compare import Markers, SubIdentity
 from streams.errors import RescaleError
 from streams.source.offsets import FirstBatch
@@ -57,7 +55,7 @@ def rescaler_of(
             raise RescaleError(f"{sub}: the last micro-batch has failed and is not finished: send a record, or restart")
         return FirstBatch(offsets)
 
-    around = Surroundings(kafka, kafka, NoFiles(), first_of, choices, NobodyListens())
+    around = RescaleContext(kafka, kafka, NoFiles(), first_of, choices, NobodyListens())
     subs = []
     for query in queries:
         found = kafka.describe_topics([query.commits_topic]).get(query.commits_topic)

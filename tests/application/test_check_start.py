@@ -13,11 +13,11 @@ import pytest
 
 from state.errors import ChangelogMismatchError, CheckpointMismatchError
 from streams import Consumed, JsonSerde, Materialized, Repartitioned, StreamsBuilder
-from streams.application.check_start import check_start
-from streams.application.dead_letters.topic import check_dead_letter_topic
+from streams.application.dead_letters import check_dead_letter_topic
+from streams.application.owned_topics import described_topics, write_manifest, written_manifest
 from streams.application.prepare import Application, plan_application
-from streams.application.reset_checkpoint import note_reset
-from streams.application.topology_manifest import described_topics, write_manifest, written_manifest
+from streams.application.reset import note_reset
+from streams.application.start import check_start
 from streams.config import StreamsConfig
 from streams.errors import ConfigError, RescaleUnfinishedError, ResetUnfinishedError, TopologyMismatchError
 from streams.topology.change import REFUSED

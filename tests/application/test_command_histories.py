@@ -17,9 +17,8 @@ from state.commit.step import CommitStep
 from state.errors import KafkaClientError
 from state.kafka.topics import TopicSpec
 from streams import Materialized, Processor, Retry, StreamsBuilder
-from streams.application.move_positions import carry_out, plan_moves
-from streams.application.reset import plan_reset, reset
-from streams.application.reset_positions import Wanted, start_positions
+from streams.application.adopt import carry_out, plan_moves
+from streams.application.reset import Wanted, plan_reset, reset, start_positions
 from streams.errors import ConfigError, RescaleError
 from tests.doctor.world import APP, World
 from tests.properties.runs import examples

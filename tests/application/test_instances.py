@@ -20,7 +20,7 @@ from streams.application.instances import (
     shown_as_running,
     while_stopped,
 )
-from streams.application.prepare_start import check_places
+from streams.application.start import check_places
 from streams.broker import EmbeddedBroker
 from streams.config import StreamsConfig
 from streams.errors import AlreadyRunningError, ConfigError

@@ -9,14 +9,13 @@ import pytest
 
 from state.errors import CheckpointMismatchError
 from state.restore.directory import StateDirectory
-from streams.application.reset import plan_reset, reset
-from streams.application.reset_checkpoint import check_no_reset, noted_topics
-from streams.application.topology_manifest import write_manifest
+from streams.application.owned_topics import write_manifest
+from streams.application.reset import check_no_reset, noted_topics, plan_reset, reset
 from streams.config import StreamsConfig
 from streams.errors import ConfigError, ResetUnfinishedError
 from streams.topology.plan import build_plan
 from tests.application.cluster import CONTROL, files
-from tests.application.test_belongings import KEPT, MADE, PROGRAM, all_made, neighbours
+from tests.application.test_owned_topics import KEPT, MADE, PROGRAM, all_made, neighbours
 
 OTHERS = {"orders-eu-in-commits", "orders-eu-counts-changelog", "orders-eu-changelog", "orders.in"}
 

@@ -15,13 +15,11 @@ from state.commit.last_marker import read_last_marker
 from state.errors import KafkaClientError
 from state.kafka.topics import TopicSpec
 from streams import Processor, Retry, StreamsBuilder
+from streams.application.adopt import carry_out, plan_moves
 from streams.application.markers import MarkerAccess
-from streams.application.move_positions import carry_out, plan_moves
-from streams.application.reset import plan_reset, reset
-from streams.application.reset_checkpoint import note_reset, noted_start
-from streams.application.reset_positions import Wanted, parse_offsets, start_positions
-from streams.checkpoint.adoption import NEVER
-from streams.checkpoint.log import read_checkpoint
+from streams.application.reset import Wanted, note_reset, noted_start, parse_offsets, plan_reset, reset, start_positions
+from streams.checkpoint.compare import NEVER
+from streams.checkpoint.files import read_checkpoint
 from streams.cli.operations.positions import move_positions
 from streams.errors import ConfigError, RescaleUnfinishedError, ResetUnfinishedError
 from streams.source.offsets import FirstBatch

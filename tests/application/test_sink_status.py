@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from streams.application.status.lake_sinks import SinkStatus, sink_statuses
+from streams.application.status import SinkStatus, sink_statuses
 from streams.lake.commit import TABLE_COMMIT, SinkCommit, SinkId
 from streams.source.offsets import SourceOffsets, TopicOffsets
 from streams.source.pauses import NOTHING, WHOLE, Pauses

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from rich.table import Table
 
-from streams.application.status import application as status_module
-from streams.application.status.application import Status, SubStatus, TaskStatus, records_per_second
-from streams.application.status.lake_sinks import SinkStatus
+from streams.application import status as status_module
+from streams.application.status import SinkStatus, Status, SubStatus, TaskStatus, records_per_second
 from streams.cli.status import _table, as_dict
-from streams.config.durations import age_in_words
+from streams.config.settings import age_in_words
 
 
 def sub(read: int, *committed: TaskStatus) -> SubStatus:

@@ -10,8 +10,7 @@ from typing import Any
 
 from state.commit.marker import CommitMarker
 from streams.checkpoint.compare import SubIdentity
-from streams.checkpoint.files import LocalFiles
-from streams.checkpoint.log import write_first_batch, write_query_id
+from streams.checkpoint.files import LocalFiles, write_first_batch, write_query_id
 from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets, batch_digest
 
 SUB = SubIdentity("app", "in", 2, "hash")

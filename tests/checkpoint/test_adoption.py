@@ -12,12 +12,9 @@ import pytest
 from state.commit.decide import Decision, decide
 from state.commit.marker import CommitMarker
 from state.errors import CheckpointMismatchError, FencedError
-from streams.application.adopt import take_over
-from streams.application.positions import GivenPositions, reading_positions
-from streams.checkpoint.adoption import Adoption, plan_adoption
-from streams.checkpoint.compare import Markers, check_checkpoint, check_topic
-from streams.checkpoint.files import LocalFiles
-from streams.checkpoint.log import Checkpoint, read_checkpoint
+from streams.application.adopt import GivenPositions, reading_positions, take_over
+from streams.checkpoint.compare import Adoption, Markers, check_checkpoint, check_topic, plan_adoption
+from streams.checkpoint.files import Checkpoint, LocalFiles, read_checkpoint
 from streams.errors import ConfigError
 from streams.source.offsets import batch_digest
 from tests.checkpoint.made import SUB, Made, at, made_marker

@@ -11,10 +11,10 @@ import pytest
 from state.commit.marker import CommitMarker
 from state.errors import CheckpointMismatchError
 from streams.checkpoint.compare import Markers, check_checkpoint, check_program, check_topic
-from streams.checkpoint.files import LocalFiles
-from streams.checkpoint.log import (
+from streams.checkpoint.files import (
     FIRST_BATCH,
     Checkpoint,
+    LocalFiles,
     read_checkpoint,
     write_first_batch,
     write_query_id,

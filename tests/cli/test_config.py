@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from streams.config import StreamsConfig, load_config
-from streams.config.durations import in_words, to_milliseconds
-from streams.config.reference import markdown, settings
+from streams.config.loading import markdown, settings
+from streams.config.settings import in_words, to_milliseconds
 from streams.errors import ConfigError
 
 if sys.version_info >= (3, 11):

@@ -10,7 +10,7 @@ import pytest
 
 from state.errors import KafkaClientError, TopicNotFoundError
 from state.restore.rebuild import TaskPlace
-from streams.application.replica import ReplicaPosition, ReplicaTask
+from streams.application.restore import ReplicaPosition, ReplicaTask
 from streams.cli.stores.replica import _follow
 
 WARM = ReplicaPosition(ReplicaTask(TaskPlace("app", "in", 0, 1, "hash"), ()), version=3, behind=0)

@@ -12,7 +12,7 @@ from state.kafka.admin import KafkaAdmin
 from state.kafka.producer import TransactionalProducer
 from state.kafka.topics import TopicSpec
 from streams import Grouped, Materialized, StreamsBuilder
-from streams.application.topology_manifest import write_manifest
+from streams.application.owned_topics import write_manifest
 from streams.broker import EmbeddedBroker
 from streams.topology.plan import Plan, build_plan
 from tests.application.cluster import marker

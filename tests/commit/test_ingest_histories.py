@@ -18,8 +18,7 @@ from state.commit.ingest import Rows, check_batch, write_batch
 from state.errors import CheckpointMismatchError
 from state.kafka.columns import binary_column
 from streams.application.ingests import last_markers, logged_batch, remake_checkpoint
-from streams.checkpoint.files import LocalFiles
-from streams.checkpoint.log import query_id_of, write_query_id
+from streams.checkpoint.files import LocalFiles, query_id_of, write_query_id
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import StringSerde
 from streams.testing.simulation.kafka import SimulatedKafka

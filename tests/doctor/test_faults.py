@@ -9,8 +9,8 @@ import pytest
 
 from state.kafka.topics import TopicSpec
 from streams import StreamsBuilder
-from streams.application.doctor.findings import Finding, Severity
-from streams.application.reset_checkpoint import note_reset
+from streams.application.doctor.inspection import Finding, Severity
+from streams.application.reset import note_reset
 from streams.config import StreamsConfig
 from streams.testing.simulation import Crash
 from tests.doctor.world import World, only

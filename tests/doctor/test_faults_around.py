@@ -10,8 +10,8 @@ import pytest
 
 from state.commit.marker import MARKER_KEY
 from streams import JsonSerde, StreamsBuilder, agg, col, fields
-from streams.application.doctor.fields import FEWEST
-from streams.application.doctor.findings import Finding, Severity
+from streams.application.doctor.inspection import Finding, Severity
+from streams.application.doctor.program import FEWEST
 from streams.cluster.survey import Replicas
 from tests.doctor.world import NOW_MS, World, only
 

@@ -8,7 +8,7 @@ import pytest
 
 from state.errors import ClientFailure, KafkaClientError
 from streams.application.doctor.examine import CHECKS, examine
-from streams.application.doctor.findings import Severity, worst
+from streams.application.doctor.inspection import Severity, worst
 from tests.application.cluster import files
 from tests.doctor.world import World, only
 

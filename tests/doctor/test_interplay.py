@@ -13,11 +13,10 @@ from state.restore.rebuild import TaskPlace
 from state.restore.task_stores import TaskStateManager
 from streams import Processor, Retry, StreamsBuilder
 from streams.application.doctor.examine import examine
-from streams.application.doctor.findings import Finding, Severity
+from streams.application.doctor.inspection import Finding, Severity
 from streams.application.prepare import ensure_internal_topics
-from streams.application.rescale.notes import RescaleNotes
-from streams.application.rescale.plan import Phase, RescalePlan
-from streams.application.reset_checkpoint import note_reset
+from streams.application.rescale.plan import Phase, RescaleNotes, RescalePlan
+from streams.application.reset import note_reset
 from streams.source.pauses import WHOLE, pause_record
 from tests.doctor.world import NOW_MS, World, only
 

@@ -11,7 +11,7 @@ import pytest
 
 from state.errors import TopicNotFoundError
 from streams import JsonSerde, Processor, Retry, StreamsBuilder
-from streams.application.replay import make_outputs
+from streams.application.prepare import make_outputs
 from streams.cli.operations import replay as command
 from streams.errors import ConfigError, TopologyError
 from streams.source.planner import BatchPlanner

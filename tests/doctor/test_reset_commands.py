@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from streams.checkpoint.log import read_checkpoint
+from streams.checkpoint.files import read_checkpoint
 from streams.cli import reset as command
 from streams.cli.operations import positions
 from tests.doctor.world import NOW_MS, Kafka, World

@@ -16,10 +16,9 @@ from state.kafka.topics import TopicPartition, TopicSpec
 from state.restore.rebuild import TaskPlace, rebuild_task
 from streams import Materialized, StreamsBuilder
 from streams.application.doctor.examine import examine
-from streams.application.doctor.findings import Finding, Severity
-from streams.application.doctor.inspection import Inspection
+from streams.application.doctor.inspection import Finding, Inspection, Severity
+from streams.application.owned_topics import write_manifest
 from streams.application.prepare import Application, PreparedSub, plan_application
-from streams.application.topology_manifest import write_manifest
 from streams.checkpoint.files import LocalFiles
 from streams.cluster.java_admin import CoordinatorView, OpenProducer
 from streams.cluster.survey import Replicas

@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from streams.lake.commit import SinkCommit, SinkId, newest
-from streams.lake.resume import SavedCommit, TopicLog, resume
+from streams.lake.commit import SavedCommit, SinkCommit, SinkId, TopicLog, newest, resume
 from streams.lake.writer import LakeWriter, WriteConflictError
 from streams.source.offsets import TopicOffsets
 

@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.checkpoint.log import Checkpoint
+from streams.checkpoint.files import Checkpoint
 from streams.errors import LakeConflictError, LakePositionError
-from streams.lake.commit import SinkCommit, newest
-from streams.lake.handed_over import HandedOver, check_handed_over
-from streams.lake.resume import SavedCommit, TopicLog
+from streams.lake.commit import HandedOver, SavedCommit, SinkCommit, TopicLog, check_handed_over, newest
 from streams.source.offsets import SourceOffsets, TopicOffsets
 from tests.lake.model import SINK, DriverDied, ModelSink, ModelTable, ModelTopic, conflict, died
 

@@ -14,7 +14,7 @@ import pytest
 from state.kafka.columns import RecordColumns, binary_column
 from streams import JsonSerde, KStream, StreamsBuilder, TimeWindows, Topology, TopologyError
 from streams.errors import RecordFailedError, RowError
-from streams.lake.rows import PARTITION, arrow_schema, row_batch
+from streams.lake.writer import PARTITION, arrow_schema, row_batch
 from streams.model.record import Record
 from streams.model.row_layout import ColumnRule, Origin, RowLayout, RowMaker, TableColumn
 from streams.model.table_columns import ScalarType

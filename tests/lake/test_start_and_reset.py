@@ -11,12 +11,11 @@ import orjson
 import pytest
 
 from streams import StreamsBuilder, Topology
-from streams.application.check_start import check_start
+from streams.application.owned_topics import write_manifest
 from streams.application.prepare import Application, plan_application
 from streams.application.reset import plan_reset, reset
-from streams.application.topology_manifest import write_manifest
-from streams.checkpoint.files import LocalFiles
-from streams.checkpoint.log import write_query_id
+from streams.application.start import check_start
+from streams.checkpoint.files import LocalFiles, write_query_id
 from streams.config import StreamsConfig
 from streams.errors import TopologyMismatchError
 from streams.source.offsets import SourceOffsets, TopicOffsets

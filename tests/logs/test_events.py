@@ -15,7 +15,7 @@ from state.restore.plan import Action
 from streams.logs.events import Event, Events
 from streams.logs.kinds import DEAD_LETTERS, KINDS, PAUSED, RESTORED, RESUMED, RETRIED, STARTING, STOPPING
 from streams.logs.notifier import Notifier
-from streams.microbatch.step_events import log_failed_attempt, step_events
+from streams.microbatch.step import log_failed_attempt, step_events
 from streams.source.pauses import WHOLE, Pauses
 from streams.spark.reports.dead_letter_events import INTERVAL_S, DeadLetterEvents
 from streams.spark.reports.pause_events import PauseEvents

@@ -16,7 +16,7 @@ from state.stores.codec import timestamped
 from state.stores.task_store import TaskStore
 from state.tables.memory import MemoryTable
 from streams.config import load_config
-from streams.config.address import Address
+from streams.config.settings import Address
 from streams.metrics.application import StoreRestore
 from streams.metrics.recorder import MetricsRecorder
 from streams.metrics.restores import INTERVAL_S, ReportAddress, RestoreReporter, RestoreReports

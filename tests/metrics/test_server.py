@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from streams.config import StreamsConfig, load_config
-from streams.config.address import Address
+from streams.config.settings import Address
 from streams.errors import ConfigError
 from streams.metrics import catalogue
 from streams.metrics.recorder import START, MetricsRecorder

@@ -7,18 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from streams.application.adopt import Adopter
-from streams.application.move_positions import carry_out, plan_moves
-from streams.application.preflight import Preflight
-from streams.application.rescale.plan import first_batch
-from streams.application.rescale.rescaler import Rescaler
-from streams.application.rescale.staging import NobodyListens
-from streams.application.rescale.states import UsersChoices
-from streams.application.rescale.sub_rescale import SubRescale
-from streams.application.rescale.surroundings import Surroundings
-from streams.application.reset_positions import Wanted, start_positions
+from streams.application.adopt import Adopter, carry_out, plan_moves
+from streams.application.rescale.plan import UsersChoices, first_batch
+from streams.application.rescale.rescale import RescaleContext, Rescaler, SubRescale
+from streams.application.rescale.rows import NobodyListens
+from streams.application.reset import Wanted, start_positions
+from streams.application.start import Preflight
 from streams.checkpoint.compare import Markers, SubIdentity, check_checkpoint
-from streams.checkpoint.log import read_checkpoint
+from streams.checkpoint.files import read_checkpoint
 from streams.errors import RescaleError
 from streams.source.offsets import FirstBatch
 from tests.doctor.world import APP, World
@@ -35,7 +31,7 @@ def rescale(world: World, tasks: int) -> None:
         return first_batch(sub, checkpoint, markers)
 
     _, prepared = world.plan()
-    around = Surroundings(world.kafka, world.kafka, world.files, first_of, UsersChoices(), NobodyListens())
+    around = RescaleContext(world.kafka, world.kafka, world.files, first_of, UsersChoices(), NobodyListens())
     Rescaler([SubRescale(APP, prepared.sub, prepared.tasks, tasks, around)]).run()
 
 

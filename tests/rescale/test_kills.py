@@ -13,9 +13,8 @@ import pytest
 from state.commit.last_marker import read_last_marker
 from state.errors import CheckpointMismatchError
 from streams import StreamsBuilder
-from streams.application.rescale.notes import check_no_rescale
-from streams.application.rescale.rescaler import Rescaler
-from streams.application.rescale.states import UsersChoices
+from streams.application.rescale.plan import UsersChoices, check_no_rescale
+from streams.application.rescale.rescale import Rescaler
 from streams.errors import RescaleError, RescaleUnfinishedError
 from streams.testing import TopologyTestDriver
 from streams.testing.rescaling import rescaler_of

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from streams.application.preflight import Preflight
 from streams.application.rescale.plan import first_batch
+from streams.application.start import Preflight
 from streams.checkpoint.compare import SubIdentity
-from streams.checkpoint.log import Checkpoint
+from streams.checkpoint.files import Checkpoint
 from streams.errors import RescaleError
 from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets
 from tests.checkpoint.made import made_marker

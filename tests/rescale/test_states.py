@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams.application.rescale.states import UsersChoices, merged_state, sources_of
+from streams.application.rescale.plan import UsersChoices, merged_state, sources_of
 from streams.errors import RescaleError
 
 NOTHING = UsersChoices()

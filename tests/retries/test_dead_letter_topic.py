@@ -3,7 +3,7 @@
 import pytest
 
 from streams import StreamsBuilder
-from streams.application.dead_letters.topic import check_dead_letter_topic
+from streams.application.dead_letters import check_dead_letter_topic
 from streams.errors import ConfigError
 from streams.topology.plan import build_plan
 

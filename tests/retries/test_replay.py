@@ -16,10 +16,17 @@ from state.kafka.admin import KafkaAdmin
 from state.kafka.headers import decode_headers, encode_headers
 from state.kafka.producer import TransactionalProducer
 from streams import Processor, Retry, StreamsBuilder, StringSerde
-from streams.application.dead_letters.letters import Choice, letters_of
-from streams.application.dead_letters.purge import Until, plan_purge, purge
-from streams.application.dead_letters.replay import plan_replay, replay
-from streams.application.dead_letters.replayed import read_replayed, replays_topic
+from streams.application.dead_letters import (
+    Choice,
+    Until,
+    letters_of,
+    plan_purge,
+    plan_replay,
+    purge,
+    read_replayed,
+    replay,
+    replays_topic,
+)
 from streams.errors import ConfigError
 from streams.runtime.dead_letters import error_headers
 from streams.runtime.handlers import OUTSIDE
@@ -417,8 +424,8 @@ DYING = """
 import os, signal, sys
 from state.commit.live import LiveKafka
 from state.kafka.producer import TransactionalProducer
-from streams.application.dead_letters.letters import Choice
-from streams.application.dead_letters.replay import plan_replay, replay
+from streams.application.dead_letters import Choice
+from streams.application.dead_letters import plan_replay, replay
 
 servers, dead, moment = sys.argv[1:]
 commit, calls = TransactionalProducer.commit, []

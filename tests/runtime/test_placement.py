@@ -6,7 +6,7 @@ from rich.console import Console
 
 from state.restore.listener import RestoreReport, StoreReport
 from state.restore.plan import Action
-from streams.microbatch.placement import SAY_EVERY_S, Placement, restored
+from streams.microbatch.step import SAY_EVERY_S, Placement, restored
 from streams.spark.progress import Progress
 
 

@@ -11,9 +11,7 @@ import pyarrow as pa
 from state.kafka.columns import RecordColumns
 from streams import StreamsBuilder
 from streams.microbatch.job import QueryJob
-from streams.microbatch.partitions import PlannedCall, PlannedRange
-from streams.microbatch.read import call_every_task, read_range
-from streams.microbatch.rows import TaskInput
+from streams.microbatch.read import PlannedCall, PlannedRange, StepRows, call_every_task, read_range
 from streams.runtime.rows import decode
 from streams.runtime.settings import TaskSettings
 from streams.source.offsets import OffsetRange
@@ -87,7 +85,7 @@ def test_the_largest_event_time_comes_with_the_row_of_the_owner_whatever_the_pie
     builder.stream("in").filter(lambda value: value > 0).to("out")
     topology = builder.build()
     for sent in (sent_by(topology), sent_by(topology, pieces=3)):
-        assert TaskInput.of([row for row in sent if row.task == 0]).event_times == {("in", 0): 5}
+        assert StepRows.of([row for row in sent if row.task == 0]).event_times == {("in", 0): 5}
         assert [row.event_time for row in sent if row.task != 0] == [None] * len([r for r in sent if r.task != 0])
 
 
@@ -96,7 +94,7 @@ def test_a_call_is_for_every_task_and_brings_nothing():
     builder.stream("in").filter(lambda value: False).to("out")
     rows = list(call_every_task(job_of(builder.build()), PlannedCall("batch", backlog=True)))
     assert {row.task for row in rows} == set(range(TASKS))
-    given = TaskInput.of(rows)
+    given = StepRows.of(rows)
     assert (given.batch, given.backlog, given.ranges, given.batches) == ("batch", True, {}, [])
 
 
@@ -107,7 +105,7 @@ def counted_by(key_of):
 
 
 def routings(sent):
-    inputs = {task: TaskInput.of([row for row in sent if row.task == task]) for task in range(TASKS)}
+    inputs = {task: StepRows.of([row for row in sent if row.task == task]) for task in range(TASKS)}
     return {task: given.routing for task, given in inputs.items() if given.routing}
 
 

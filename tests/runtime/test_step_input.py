@@ -7,7 +7,7 @@ import sys
 from dataclasses import fields
 from typing import Any
 
-from streams.microbatch.rows import TaskRow
+from streams.microbatch.read import TaskRow
 from streams.source.partition_times import with_partition_times
 from streams.spark.read import ROW_SCHEMA
 from streams.spark.row_schema import COLUMNS

@@ -21,7 +21,7 @@ from state.kafka.admin import KafkaAdmin
 from state.kafka.rights import grant_rights
 from state.kafka.topics import TopicSpec
 from streams import Consumed, JsonSerde, StreamsBuilder, StringSerde
-from streams.application.rights.needed import NeededRights, Right, needed_rights
+from streams.application.rights import NeededRights, Right, needed_rights
 from streams.broker import EmbeddedBroker
 from streams.config import ErrorPolicy, StreamsConfig
 from streams.drills.reader import read_first

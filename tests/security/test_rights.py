@@ -9,9 +9,18 @@ import pytest
 
 from state.errors import AuthorizationError
 from streams import Consumed, StreamsBuilder, StringSerde
-from streams.application.rights.check import check_created, check_replay_rights, check_reset_rights, check_rights
-from streams.application.rights.commands import command
-from streams.application.rights.needed import NeededRights, Resource, Right, needed_rights, operating_rights
+from streams.application.rights import (
+    NeededRights,
+    Resource,
+    Right,
+    check_created,
+    check_replay_rights,
+    check_reset_rights,
+    check_rights,
+    command,
+    needed_rights,
+    operating_rights,
+)
 from streams.topology.topology import Topology
 from tests.security.secured import counts_by_country, settings
 

@@ -19,7 +19,7 @@ from state.errors import (
 )
 from state.kafka.topics import TopicPartition
 from streams.application import prepare
-from streams.application.dead_letters.replay import ReplayPlan
+from streams.application.dead_letters import ReplayPlan
 from streams.config import StreamsConfig
 from streams.microbatch.job import QueryJob
 from streams.source.pauses import WHOLE, pauses_in

@@ -15,19 +15,14 @@ from state.changelog.topics import commits_topic, ensure_pauses, ensure_replays,
 from state.errors import KafkaClientError, StreamsError
 from state.kafka.topics import TopicPartition
 from state.restore.task_stores import WorkerMemory
-from streams.application.adopt import Adopter
-from streams.application.dead_letters.letters import Choice
-from streams.application.dead_letters.replay import ReplayPlan, plan_replay, replay
-from streams.application.dead_letters.replayed import replays_topic
-from streams.application.move_positions import carry_out, plan_moves
-from streams.application.positions import GivenPositions
+from streams.application.adopt import Adopter, GivenPositions, carry_out, plan_moves
+from streams.application.dead_letters import Choice, ReplayPlan, plan_replay, replay, replays_topic
 from streams.application.prepare import Application as Planned
 from streams.application.prepare import plan_application
-from streams.application.rescale.live import LiveRescale
-from streams.application.rescale.rescaler import Rescaler
-from streams.application.rescale.staging import NobodyListens
-from streams.application.rescale.states import UsersChoices
-from streams.application.reset_positions import Wanted, start_positions
+from streams.application.rescale.plan import UsersChoices
+from streams.application.rescale.rescale import LiveRescale, Rescaler
+from streams.application.rescale.rows import NobodyListens
+from streams.application.reset import Wanted, start_positions
 from streams.source.pauses import WHOLE, pause_record
 from streams.testing.simulation import Crash
 from tests.simulation.application import Application

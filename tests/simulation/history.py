@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from state.errors import CheckpointMismatchError
-from streams.checkpoint.log import read_checkpoint
+from streams.checkpoint.files import read_checkpoint
 from streams.spark import global_tables
 from tests.simulation import snapshots
 from tests.simulation.application import Application, Failed, Setup

@@ -24,18 +24,20 @@ from state.errors import StreamsError
 from state.kafka.columns import RecordColumns
 from state.stores.task_store import TaskStore
 from streams.application import prepare
-from streams.application.check_start import check_start
 from streams.application.markers import MarkerAccess
-from streams.application.preflight import Preflight
-from streams.application.prepare import ensure_internal_topics, plan_application
-from streams.application.query_job import query_job
-from streams.checkpoint.files import CheckpointFiles
-from streams.checkpoint.log import query_id_of, write_query_id
+from streams.application.prepare import ensure_internal_topics, plan_application, query_job
+from streams.application.start import Preflight, check_start
+from streams.checkpoint.files import CheckpointFiles, query_id_of, write_query_id
 from streams.config import StreamsConfig
 from streams.microbatch.job import QueryJob
-from streams.microbatch.partitions import BatchPartitioner, PlannedCall, PlannedPartition
-from streams.microbatch.read import call_every_task, read_range
-from streams.microbatch.rows import TaskRow
+from streams.microbatch.read import (
+    BatchPartitioner,
+    PlannedCall,
+    PlannedPartition,
+    TaskRow,
+    call_every_task,
+    read_range,
+)
 from streams.microbatch.step import BatchContext, run_step
 from streams.runtime.globals.global_tables import global_store_specs
 from streams.source.offsets import SourceOffsets, topics_from_json

@@ -11,9 +11,9 @@ from state.restore import plan, proof, restorer
 from state.snapshots.task_snapshots import TaskSnapshots
 from state.stores.task_store import TaskStore
 from state.tables.buffer import WriteBuffer
-from streams.application import move_positions, preflight
-from streams.application.dead_letters.replayed import Replayed
-from streams.checkpoint import log
+from streams.application import adopt, start
+from streams.application.dead_letters import Replayed
+from streams.checkpoint.files import Checkpoint
 from streams.runtime.task import task
 from streams.source.pauses import PauseWatch
 from streams.source.planner import BatchPlanner
@@ -158,7 +158,7 @@ GUARDS = [
     ),
     Guard(
         "markers and checkpoint are compared before any task runs",
-        off(*((preflight, check) for check in ("check_program", "check_checkpoint", "check_topic"))),
+        off(*((start, check) for check in ("check_program", "check_checkpoint", "check_topic"))),
         stories.checkpoint_is_rolled_back,
     ),
     Guard(
@@ -214,12 +214,12 @@ GUARDS = [
     Guard("inputs are trimmed when they are consumed", trimmed_when_planned, stories.unlucky("crash", program=STAGES)),
     Guard(
         "an adopted micro-batch is done before positions are moved",
-        lambda patch: patch.setattr(log.Checkpoint, "repeats", False),
+        lambda patch: patch.setattr(Checkpoint, "repeats", False),
         stories.positions_are_moved_within_an_adopted_micro_batch,
     ),
     Guard(
         "positions in the application's own topics stay",
-        lambda patch: patch.setattr(move_positions, "_beside", lambda sub, first, checkpoint: first),
+        lambda patch: patch.setattr(adopt, "_beside", lambda sub, first, checkpoint: first),
         stories.positions_are_moved_twice,
     ),
     Guard("a pause holds", lambda patch: patch.setattr(PauseWatch, "__call__", lambda _: False), stories.paused),

@@ -15,8 +15,7 @@ from state.stores.dump import state_digest
 from state.stores.position import read_meta
 from state.stores.task_store import TaskStore
 from state.tables.memory import MemoryTable
-from streams.application.dead_letters.letters import letters_of
-from streams.application.dead_letters.replayed import read_replayed
+from streams.application.dead_letters import letters_of, read_replayed
 from streams.config import StreamsConfig
 from streams.microbatch.job import QueryJob
 from streams.testing.simulation import SimulatedKafka

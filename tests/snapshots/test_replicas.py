@@ -13,7 +13,7 @@ from state.snapshots.settings import NO_SNAPSHOTS
 from state.stores.read_only import read_task_store
 from state.tables.open import open_table
 from state.tables.rocks_options import RocksSettings
-from streams.application.replica import Replica, ReplicaTask
+from streams.application.restore import Replica, ReplicaTask
 from tests.restore.logs import APPLICATION, SPECS, commit, marker_of
 from tests.snapshots.life import Life
 

@@ -8,8 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from state.kafka.sampler import RECORDS, SampledRecord
-from streams.source.admission import admit
-from streams.source.backlog import Backlog
+from streams.source.backlog import Backlog, admit
 from streams.source.sampling import AHEAD_MS, BacklogSamples
 
 TP = tuple[str, int]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.source.clock import STEP, now_ms
+from streams.source.log import STEP, now_ms
 
 HOURS_MS = 2 * 3_600_000
 

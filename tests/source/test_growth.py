@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from state.kafka.sampler import SampledRecord
-from streams.source.backlog import Backlog
-from streams.source.growth import FACTOR, FIRST_RECORDS, LONGEST, WANTED_MS, BatchGrowth
+from streams.source.backlog import FACTOR, FIRST_RECORDS, LONGEST, WANTED_MS, Backlog, BatchGrowth
 
 WAITING = 10_000_000
 PLACE = ("t", 0)

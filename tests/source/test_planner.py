@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from state.errors import OffsetsLostError, TopicNotFoundError, TopicRecreatedError
 from state.kafka.sampler import SampledRecord
 from streams.errors import ConfigError
-from streams.microbatch.partitions import PlannedCall
+from streams.microbatch.read import PlannedCall
 from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets, batch_digest
 from streams.source.planner import BatchPlanner, SourceSpec
 from streams.spark.source import KafkaStreamReader

@@ -12,13 +12,13 @@ import pytest
 from state.kafka.columns import RecordColumns
 from streams.errors import RangeTooLargeError
 from streams.microbatch.job import DEFAULT_MEMORY
-from streams.microbatch.partitions import PlannedRange
+from streams.microbatch.read import PlannedRange
 from streams.model.row_layout import Origin, RowLayout, TableColumn
 from streams.model.table_columns import ScalarType
-from streams.source import range_records, range_size
+from streams.source import range_records
 from streams.source.offsets import OffsetRange
 from streams.source.planner import SourceSpec
-from streams.source.range_size import bounded
+from streams.source.range_records import bounded
 from streams.spark import read
 from streams.spark.lake import read as lake
 
@@ -36,7 +36,7 @@ def pieces(count: int, records: int, size: int) -> Iterator[RecordColumns]:
 
 
 def test_a_range_that_is_far_too_large_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(range_size, "NEVER_TOO_LARGE", 0)
+    monkeypatch.setattr(range_records, "NEVER_TOO_LARGE", 0)
     taken = []
     with pytest.raises(RangeTooLargeError) as caught:
         taken.extend(bounded(pieces(100, 10, 1_000), OffsetRange("t", 3, 0, 1_000), 20_000))
@@ -53,7 +53,7 @@ def test_a_range_that_is_far_too_large_is_named(monkeypatch: pytest.MonkeyPatch)
 
 def test_what_is_not_far_above_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(list(bounded(pieces(10, 10, 1_000), OffsetRange("t", 3, 0, 100), 1))) == 10
-    monkeypatch.setattr(range_size, "NEVER_TOO_LARGE", 0)
+    monkeypatch.setattr(range_records, "NEVER_TOO_LARGE", 0)
     assert len(list(bounded(pieces(10, 10, 1_000), OffsetRange("t", 3, 0, 100), 30_000))) == 10
     # A record that is too large by itself cannot be planned any smaller.
     assert len(list(bounded(pieces(1, 1, 1_000), OffsetRange("t", 3, 0, 1), 1))) == 1
@@ -71,7 +71,7 @@ def test_the_reader_of_a_task_counts(monkeypatch: pytest.MonkeyPatch) -> None:
         taken.extend(of)
         yield from ()
 
-    monkeypatch.setattr(range_size, "NEVER_TOO_LARGE", 0)
+    monkeypatch.setattr(range_records, "NEVER_TOO_LARGE", 0)
     monkeypatch.setattr(read, "job_of_worker", lambda payload: job)
     monkeypatch.setattr(range_records, "shared_reader", lambda *_, **__: reader)
     monkeypatch.setattr(read, "read_range", read_range)
@@ -84,7 +84,7 @@ def test_rows_of_a_lake_sink_may_be_as_large_as_they_are(monkeypatch: pytest.Mon
     layout = RowLayout((TableColumn("note", ScalarType("STRING"), Origin.FIELD),))
     row = orjson.dumps({"note": "x" * 1_000})
     large = [RecordColumns("t", 3, np.arange(10), np.arange(10), pa.nulls(10, pa.binary()), pa.array([row] * 10))] * 20
-    monkeypatch.setattr(range_size, "NEVER_TOO_LARGE", 0)
+    monkeypatch.setattr(range_records, "NEVER_TOO_LARGE", 0)
     monkeypatch.setattr(
         range_records, "shared_reader", lambda *_, **__: SimpleNamespace(read=lambda end, most: iter(large))
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams.microbatch.partitions import (
+from streams.microbatch.read import (
     MOST_TOGETHER,
     SMALL_RECORDS,
     PlannedCall,

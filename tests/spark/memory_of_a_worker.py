@@ -18,10 +18,8 @@ import pyarrow as pa
 from state.stores.task_store import open_task_store
 from state.tables.rocks_options import rocks_settings
 from streams import StreamsBuilder, TimeWindows, agg
-from streams.microbatch.job import QueryJob
-from streams.microbatch.memory import ProcessMemory
-from streams.microbatch.partitions import PlannedRange
-from streams.microbatch.rows import TaskInput
+from streams.microbatch.job import ProcessMemory, QueryJob
+from streams.microbatch.read import PlannedRange, StepRows
 from streams.runtime.settings import TaskSettings
 from streams.runtime.task.task import StreamTask
 from streams.source.offsets import OffsetRange
@@ -71,7 +69,7 @@ def _step(job: QueryJob, payload: bytes, folder: Path, topic: str, partitions: i
         rows += [
             _row(batch) for batch in read_partition(payload, planned) if batch.column("task_key")[0].as_py() == own
         ]
-    given = TaskInput.of(rows)
+    given = StepRows.of(rows)
     specs = [node.spec for node in job.sub.stores.values()]
     store = open_task_store(folder, specs, job.spill_bytes, rocks_settings(job.memory.cache_bytes))
     StreamTask(job.sub, 0, store, {}, job.settings).process(given.batches, now_ms=0)

@@ -19,8 +19,8 @@ from state.kafka.admin import KafkaAdmin
 from streams import ApplicationFailedError, Grouped, Materialized, StreamsBuilder, TimeWindows
 from streams.application.adopt import Adopter
 from streams.application.instances import seen_as_running
-from streams.application.preflight import Preflight
 from streams.application.prepare import plan_application
+from streams.application.start import Preflight
 from streams.checkpoint.files import CheckpointFiles, LocalFiles
 from streams.errors import AlreadyRunningError
 from streams.spark.checkpoint_files import HadoopFiles

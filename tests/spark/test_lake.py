@@ -22,8 +22,7 @@ from streams.application.prepare import plan_application
 from streams.checkpoint.files import LocalFiles
 from streams.cli.main import app
 from streams.errors import ApplicationFailedError, LakePositionError, LakeSchemaError
-from streams.lake.commit import SinkCommit, SinkId
-from streams.lake.handed_over import write_checkpoint
+from streams.lake.commit import SinkCommit, SinkId, write_checkpoint
 from streams.lake.writer import WriteConflictError
 from streams.model.row_layout import Origin, RowLayout, TableColumn
 from streams.model.table_columns import ScalarType

@@ -12,7 +12,7 @@ import orjson
 from prometheus_client.parser import text_string_to_metric_families
 
 from streams import Materialized, StreamsBuilder, Topology
-from streams.config.address import Address
+from streams.config.settings import Address
 from streams.metrics.figures import MicroBatchFigures
 from streams.metrics.server import MetricsServer
 from streams.spark.runner import StreamsApplication

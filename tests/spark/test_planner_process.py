@@ -28,7 +28,7 @@ NO_FUNCTION = -1
 PROGRAM = """
 import sys
 import streams.spark.source
-from streams.source.live import live_planner
+from streams.source.planner import live_planner
 from streams.source.planner import SourceSpec
 
 live_planner({"bootstrap.servers": "127.0.0.1:1"}, SourceSpec({}))

@@ -10,9 +10,9 @@ import pytest
 from state.errors import ChangelogMismatchError
 from state.kafka.admin import KafkaAdmin
 from streams import Grouped, Materialized, StreamsBuilder, TimeWindows
-from streams.application.rescale.live import LiveRescale
-from streams.application.rescale.staging import NobodyListens
-from streams.application.rescale.states import UsersChoices
+from streams.application.rescale.plan import UsersChoices
+from streams.application.rescale.rescale import LiveRescale
+from streams.application.rescale.rows import NobodyListens
 from streams.checkpoint.files import LocalFiles
 from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent, last_per_key

@@ -13,7 +13,7 @@ from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import open_task_store
 from state.tables.private_folder import make_private
 from streams import StreamsBuilder
-from streams.application.topology_manifest import write_manifest
+from streams.application.owned_topics import write_manifest
 from streams.topology.plan import build_plan
 
 

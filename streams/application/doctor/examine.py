@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from state.errors import KafkaClientError, StreamsError
-from streams.application.doctor import cluster, commits, fields, local, program, reading, snapshots, topics, writers
-from streams.application.doctor.findings import CheckResult, Finding, Severity
-from streams.application.doctor.inspection import Inspection
+from streams.application.doctor import cluster, program, state
+from streams.application.doctor.inspection import CheckResult, Finding, Inspection, Severity
 
 _ATTEMPTS = 10
 
@@ -38,22 +37,22 @@ START = Check("start", "the program may go on with the state", program.start)
 CHECKS = (
     START,
     Check("pauses", "nothing is paused", program.pauses),
-    Check("internal topics", "all have the right partitions and settings", topics.internal_topics),
-    Check("output topics", "all exist", topics.outputs),
-    Check("fields", "those that are read by name exist in the newest records", fields.fields),
-    Check("left-over topics", "there are none", topics.left_over),
+    Check("internal topics", "all have the right partitions and settings", cluster.internal_topics),
+    Check("output topics", "all exist", cluster.outputs),
+    Check("fields", "those that are read by name exist in the newest records", program.fields),
+    Check("left-over topics", "there are none", cluster.left_over),
     Check("replicas", "every topic can be written, and outlives a broker", cluster.replicas),
-    Check("checkpoint", "it fits the commit markers of all tasks", commits.checkpoint),
-    Check("micro-batch", "no micro-batch is half committed", commits.half_committed),
-    Check("changelogs", "they have all that the markers promise", commits.changelogs),
-    Check("positions", "everything that is to be read next is in the logs", reading.positions),
-    Check("retention", "no unread record is about to be deleted", reading.retention),
-    Check("consumer group", "its offsets are those of the markers", reading.group),
-    Check("transactions", "none holds readers up", writers.transactions),
-    Check("drivers", "one driver at most is at work", writers.drivers),
-    Check("disk", "the state folder has room, and is this user's", local.disk),
-    Check("local state", "what is on this host comes from this application's commits", local.stores),
-    Check("snapshots", "those that are taken can be restored", snapshots.snapshots),
+    Check("checkpoint", "it fits the commit markers of all tasks", state.checkpoint),
+    Check("micro-batch", "no micro-batch is half committed", state.half_committed),
+    Check("changelogs", "they have all that the markers promise", state.changelogs),
+    Check("positions", "everything that is to be read next is in the logs", program.positions),
+    Check("retention", "no unread record is about to be deleted", program.retention),
+    Check("consumer group", "its offsets are those of the markers", program.group),
+    Check("transactions", "none holds readers up", cluster.transactions),
+    Check("drivers", "one driver at most is at work", cluster.drivers),
+    Check("disk", "the state folder has room, and is this user's", state.disk),
+    Check("local state", "what is on this host comes from this application's commits", state.stores),
+    Check("snapshots", "those that are taken can be restored", state.snapshots),
 )
 """What is looked at, in this order, once the program is planned."""
 

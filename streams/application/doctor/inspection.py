@@ -1,10 +1,11 @@
-"""What the doctor looks at: the application, its cluster and its disks, each read once."""
+"""Findings of the doctor: a sentence, the place that it is about, and the command that mends it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from enum import Enum
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -14,15 +15,93 @@ from state.commit.protocols import KafkaAccess
 from state.errors import CheckpointMismatchError
 from state.kafka.topics import TopicPartition
 from streams.application.markers import newest_marker
-from streams.application.preflight import Findings, Preflight
 from streams.application.prepare import Application, PreparedSub, plan_application
+from streams.application.start import Findings, Preflight
 from streams.application.transactions import TransactionsAdmin
 from streams.checkpoint.compare import Markers
-from streams.checkpoint.files import CheckpointFiles
-from streams.checkpoint.log import Checkpoint
+from streams.checkpoint.files import Checkpoint, CheckpointFiles
 from streams.cluster.survey import Replicas
 from streams.config import StreamsConfig
 from streams.topology.topology import Topology
+
+
+class Severity(str, Enum):
+    """How bad a finding is; the values are in the order of their weight."""
+
+    OK = "ok"
+    NOTE = "note"
+    """Nothing has to be done."""
+    WARNING = "warning"
+    """A start succeeds, but data or the guarantees are in danger."""
+    ERROR = "error"
+    """A start is refused, or fails, or data is lost already."""
+
+    @property
+    def weight(self) -> int:
+        """A number that is larger for what is worse."""
+        return list(Severity).index(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place that a finding is about; None: the finding is not about one of these.
+
+    Attributes:
+        sub_topology: The sub-topology's name.
+        task: The task's number.
+        topic: The topic.
+        partition: The topic's partition.
+        offset: The offset in the partition.
+    """
+
+    sub_topology: str | None = None
+    task: int | None = None
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+
+    def __str__(self) -> str:
+        named = [(one.name.replace("_", "-"), getattr(self, one.name)) for one in fields(self)]
+        return ", ".join(f"{name} {value}" for name, value in named if value is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One finding.
+
+    Attributes:
+        severity: How bad it is.
+        says: What was found and what it means, as sentences.
+        command: The command that mends it, or shows more; None: the sentences say what to do, or there is nothing to do.
+        place: What it is about.
+    """
+
+    severity: Severity
+    says: str
+    command: str | None = None
+    place: Place = Place()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """The findings of one check; a single one of severity `OK` if all is well.
+
+    Attributes:
+        check: The check's name.
+        findings: At least one.
+    """
+
+    check: str
+    findings: tuple[Finding, ...]
+
+
+def worst(results: Iterable[CheckResult]) -> Severity:
+    """The severity of the worst finding."""
+    found = (finding.severity for result in results for finding in result.findings)
+    return max(found, key=lambda severity: severity.weight, default=Severity.OK)
+
+
+# --- What the doctor looks at: the application, its cluster and its disks, each read once.
 
 
 class ClusterSurvey(Protocol):

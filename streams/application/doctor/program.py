@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from state.changelog.topics import pauses_topic, rescale_topic
 from state.errors import (
     ChangelogMismatchError,
     CheckpointMismatchError,
     KafkaClientError,
+    OffsetsLostError,
     StreamsError,
     TopicNotFoundError,
+    TopicRecreatedError,
 )
-from streams.application.check_start import check_start
-from streams.application.doctor.findings import Finding, Place, Severity
-from streams.application.doctor.inspection import Inspection
-from streams.application.rescale.notes import RescaleNotes, check_no_rescale
-from streams.application.reset_checkpoint import check_no_reset
-from streams.application.topology_manifest import FILE
-from streams.config.durations import age_in_words
+from state.kafka.topics import TopicPartition
+from streams.application.doctor.inspection import Finding, Inspection, Place, Severity, SubLook
+from streams.application.owned_topics import FILE
+from streams.application.rescale.plan import RescaleNotes, check_no_rescale
+from streams.application.reset import check_no_reset
+from streams.application.start import check_start
+from streams.config.settings import age_in_words
 from streams.errors import RescaleUnfinishedError, ResetUnfinishedError, TopologyMismatchError
+from streams.serdes.json import JsonSerde
 from streams.source.pauses import WHOLE, pauses_in
+from streams.suggest import did_you_mean
+from streams.topology.graph import ProcessorNode, SourceNode
+from streams.topology.plan import SubTopology
+from streams.topology.specs.aggregations import AggregationSpec
+from streams.topology.specs.base import Keeps, Keys, NodeSpec
+from streams.topology.specs.streams import FilterSpec, MapValuesSpec, SelectKeySpec
+from streams.wording import counted
 
 
 def plan(inspection: Inspection) -> Iterator[Finding]:
@@ -97,3 +108,243 @@ def _rescaled_to(inspection: Inspection) -> str:
         if notes is not None:
             return str(notes.plan.new)
     return "N"
+
+
+# --- Fields that the program reads by name and that no record has: perhaps misspelt, and null without an error.
+#
+# Where the type of values is known, building the topology refuses such a name
+# (`dsl.nodes.result_types.check_fields`). JSON without a type may have any fields, so the newest records of each
+# topic are looked at.
+
+SAMPLE = 500
+"""How many of the newest records of a topic are looked at, over all partitions."""
+FEWEST = 20
+"""With fewer objects than this nothing is said: a field may be rare."""
+
+
+def fields(inspection: Inspection) -> Iterator[Finding]:
+    """Compares the fields that the program reads with those of the newest records."""
+    for prepared in inspection.application.subs:
+        for node in prepared.sub.nodes.values():
+            if (
+                isinstance(node, SourceNode)
+                and isinstance(node.value_serde, JsonSerde)
+                and node.value_serde.kind is None
+            ):
+                read = dict(_reads(prepared.sub, node.name))
+                for topic in sorted(map(str, node.topics)) if read else ():
+                    yield from _unseen(inspection, prepared.sub.name, topic, node.value_serde, read)
+
+
+def _reads(sub: SubTopology, parent: str) -> Iterator[tuple[str, str]]:
+    """Each path that is read from the values of a node, with the node that reads it."""
+    for name in sub.children(parent):
+        node = sub.nodes[name]
+        if isinstance(node, ProcessorNode):
+            yield from ((path, name) for path in _paths(node.spec))
+            if isinstance(node.spec, FilterSpec | SelectKeySpec):
+                yield from _reads(sub, name)  # values pass unchanged
+
+
+def _paths(spec: NodeSpec) -> Sequence[str]:
+    if isinstance(spec, AggregationSpec):
+        return () if isinstance(spec.fields, str) else spec.fields
+    function = spec.on_columns
+    if isinstance(function, Keeps):
+        return function.where.paths
+    if isinstance(function, Keys):
+        return function.key.paths
+    if isinstance(spec, MapValuesSpec) and spec.fields is not None:
+        return [path for _, expression in spec.fields.computed for path in expression.paths]
+    return ()
+
+
+def _unseen(
+    inspection: Inspection, sub: str, topic: str, serde: JsonSerde[Any], read: Mapping[str, str]
+) -> Iterator[Finding]:
+    objects = _newest(inspection, topic, serde)
+    if len(objects) < FEWEST:
+        return
+    for path, node in read.items():
+        if not any(_has(value, path) for value in objects):
+            names = dict.fromkeys(str(name) for value in objects for name in value)
+            yield Finding(
+                Severity.NOTE,
+                f"'{node}' reads the field {path!r}, which none of the last {len(objects)} objects has, so it is null there."
+                f"{did_you_mean(path, names)}",
+                place=Place(sub, topic=topic),
+            )
+
+
+def _newest(inspection: Inspection, topic: str, serde: JsonSerde[Any]) -> list[dict[str, Any]]:
+    """The objects among the newest records of a topic."""
+    places = inspection.partitions([topic])
+    begins, ends = inspection.admin.begin_offsets(places), inspection.admin.end_offsets(places)
+    found = []
+    for place in places:
+        begin = max(begins[place], ends[place] - SAMPLE // len(places))
+        for columns in inspection.kafka.read(*place, begin, ends[place]):
+            for cell in columns.values.to_pylist():
+                try:
+                    value = serde.deserialize(topic, cell, ())
+                except StreamsError:
+                    continue
+                if isinstance(value, dict):
+                    found.append(value)
+    return found
+
+
+def _has(value: Any, path: str) -> bool:
+    for name in path.split("."):
+        if not isinstance(value, Mapping) or name not in value:
+            return False
+        value = value[name]
+    return True
+
+
+# --- Where the application reads on: positions in the logs, the consumer group, and records that are about to be
+# deleted.
+
+NEARLY = 0.8
+"""The part of a retention time after which unread records are in danger."""
+_CLOSE = 0.05
+"""The part of a log before a position that is still there, below which the position is close to the log's start."""
+
+
+def positions(inspection: Inspection) -> Iterator[Finding]:
+    """Checks that what the checkpoint wants to read is still in the logs."""
+    for look in inspection.subs:
+        found = inspection.admin.describe_topics(sorted(look.prepared.sub.topics))
+        logged = look.checkpoint.offsets.get(look.checkpoint.logged)
+        for topic, of in sorted(logged.topics.items()) if logged else ():
+            if topic in found and found[topic].topic_id != of.topic_id:
+                error = TopicRecreatedError(topic, of.topic_id, found[topic].topic_id)
+                yield Finding(
+                    Severity.ERROR,
+                    str(error),
+                    f"streams reset {inspection.app} --dry-run",
+                    Place(look.name, topic=topic),
+                )
+        at = _positions(look)
+        places = [place for place in inspection.partitions(look.prepared.sub.topics) if place in at]
+        begins, ends = inspection.admin.begin_offsets(places), inspection.admin.end_offsets(places)
+        for place in places:
+            if not begins[place] <= at[place] <= ends[place]:
+                yield _lost(inspection, look, place, at[place], begins[place], ends[place])
+
+
+def _lost(inspection: Inspection, look: SubLook, place: TopicPartition, at: int, begin: int, end: int) -> Finding:
+    policy = inspection.config.on_lost_offsets
+    error = OffsetsLostError(place[0], place[1], at, earliest=begin, latest=end)
+    return Finding(
+        Severity.ERROR if policy == "fail" else Severity.WARNING,
+        f"{error}. With on_lost_offsets={policy}, "
+        + ("a start fails" if policy == "fail" else f"reading goes on at the {policy} offset"),
+        inspection.command("run", "--set on_lost_offsets=earliest"),
+        Place(look.name, None, *place, at),
+    )
+
+
+def _positions(look: SubLook) -> dict[TopicPartition, int]:
+    """Where the next micro-batch begins: the end of the last confirmed one, or of the logged one if that is not known."""
+    checkpoint = look.checkpoint
+    done = checkpoint.offsets.get(checkpoint.committed) or checkpoint.offsets.get(checkpoint.logged)
+    done = done or (checkpoint.first.start if checkpoint.first else None)
+    if done is None:
+        return {}
+    return {(topic, n): at for topic, of in done.topics.items() for n, at in enumerate(of.offsets)}
+
+
+def retention(inspection: Inspection) -> Iterator[Finding]:
+    """Looks for unread records of the inputs that retention is about to delete."""
+    for look in inspection.subs:
+        read = _positions(look)
+        places = inspection.partitions(inspection.source_topics & set(look.prepared.sub.topics))
+        group = inspection.admin.group_offsets(inspection.app, places)
+        begins, ends = inspection.admin.begin_offsets(places), inspection.admin.end_offsets(places)
+        settings = {topic: inspection.admin.topic_config(topic) for topic in {place[0] for place in places}}
+        for place in places:
+            at = max(read.get(place, group.get(place, begins[place])), begins[place])
+            deletes = "delete" in settings[place[0]].get("cleanup.policy", "delete")
+            keep_ms = int(settings[place[0]].get("retention.ms", -1))
+            if not deletes or at >= ends[place]:
+                continue
+            unread = counted(ends[place] - at, "offset")
+            if keep_ms > 0:
+                now_ms = inspection.now_ms()
+                young = inspection.admin.offsets_for_times({place: int(now_ms - NEARLY * keep_ms)})[place]
+                if at < young:
+                    yield _endangered(
+                        inspection,
+                        look,
+                        place,
+                        at,
+                        f"{unread} not read yet, and the next one is older than {NEARLY:.0%} of the topic's retention "
+                        f"({age_in_words(keep_ms)}): it is deleted soon",
+                    )
+                    continue
+            if begins[place] > 0 and at - begins[place] < _CLOSE * (ends[place] - begins[place]):
+                yield _endangered(
+                    inspection,
+                    look,
+                    place,
+                    at,
+                    f"{unread} not read yet, and the log begins {counted(at - begins[place], 'offset')} before them: records are "
+                    "being deleted there, and unread ones are next",
+                )
+
+
+def _endangered(inspection: Inspection, look: SubLook, place: TopicPartition, at: int, says: str) -> Finding:
+    return Finding(
+        Severity.WARNING,
+        f"{says}. Let the application catch up, or keep records for longer",
+        f"kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type topics --entity-name {place[0]} --add-config "
+        "retention.ms=MORE",
+        Place(look.name, None, *place, at),
+    )
+
+
+def group(inspection: Inspection) -> Iterator[Finding]:
+    """Compares the consumer group's offsets with the markers, which were committed together with them."""
+    members = inspection.survey.group_members(inspection.app)
+    if members:
+        yield Finding(
+            Severity.WARNING,
+            f"consumers have joined the group {inspection.app} ({', '.join(members)}), which belongs to the application: they "
+            "commit offsets of their own over those of its tasks. Give them another group.id",
+        )
+    for look in inspection.subs:
+        promised = _promised(look)
+        committed = inspection.admin.group_offsets(inspection.app, sorted(promised))
+        for place, (task, end) in sorted(promised.items()):
+            where = Place(look.name, task, *place, committed.get(place))
+            if place not in committed:
+                yield Finding(
+                    Severity.NOTE,
+                    f"the consumer group has no offset, though the task has read up to {end}: Kafka has forgotten it "
+                    "(offsets.retention.minutes), or it was deleted. The application goes on from its checkpoint; should the "
+                    "checkpoint be lost, an adoption asks for the position",
+                    inspection.command("adopt", f"--position {place[0]}:{place[1]}={end} --dry-run"),
+                    where,
+                )
+            elif committed[place] < end or (committed[place] > end and not inspection.has_moved(look, task)):
+                yield Finding(
+                    Severity.WARNING,
+                    f"the consumer group's offset is {committed[place]}, and the task has committed {end} together with its "
+                    "marker: something else has changed the group. The application goes on from its checkpoint, but lag and "
+                    "adoptions go by the group. Set it back",
+                    f"kafka-consumer-groups.sh --bootstrap-server HOST:PORT --group {inspection.app} --topic {place[0]}:{place[1]} "
+                    f"--reset-offsets --to-offset {end} --execute",
+                    where,
+                )
+
+
+def _promised(look: SubLook) -> dict[TopicPartition, tuple[int, int]]:
+    """Partition -> the task that reports its progress, and the end of the last range that this task has committed."""
+    found: dict[TopicPartition, tuple[int, int]] = {}
+    for task, marker in look.found.items():
+        for topic, of in marker.ranges.items():
+            for partition, (_, end) in of.items():
+                if int(partition) % look.prepared.tasks == task:
+                    found[topic, int(partition)] = (task, end)
+    return found

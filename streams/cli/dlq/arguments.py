@@ -17,7 +17,7 @@ from streams.topology.graph import Failed
 
 if TYPE_CHECKING:
     from state.commit.live import LiveKafka
-    from streams.application.dead_letters.letters import Choice
+    from streams.application.dead_letters import Choice
     from streams.config import StreamsConfig
 
 Target = Annotated[
@@ -62,7 +62,7 @@ class ChoiceOptions(OptionGroup):
         Raises:
             ConfigError: A time or a position cannot be read.
         """
-        from streams.application.dead_letters.letters import Choice
+        from streams.application.dead_letters import Choice
 
         return Choice(
             error=self.error,

@@ -14,7 +14,7 @@ from streams.cli.topic.lines import shown_time
 
 if TYPE_CHECKING:
     from state.commit.live import LiveKafka
-    from streams.application.dead_letters.letters import Choice, Letter
+    from streams.application.dead_letters import Choice, Letter
 
 
 @command
@@ -49,8 +49,7 @@ def list_letters(
 
 def _rows(log: LiveKafka, topic: str, choice: Choice, each: bool) -> list[dict[str, Any]]:
     """A row for each kind of letters, or for each letter."""
-    from streams.application.dead_letters.letters import letters_of, places_of
-    from streams.application.dead_letters.replayed import read_replayed
+    from streams.application.dead_letters import letters_of, places_of, read_replayed
 
     places = places_of(log, topic)
     replayed = read_replayed(log, topic)

@@ -43,8 +43,8 @@ def purge(
     Kafka deletes records of a partition from its beginning: the first letter that stays keeps all after it.
     """
     from state.kafka.admin import KafkaAdmin
-    from streams.application.dead_letters.purge import Until, plan_purge
-    from streams.application.dead_letters.purge import purge as purge_letters
+    from streams.application.dead_letters import Until, plan_purge
+    from streams.application.dead_letters import purge as purge_letters
 
     if as_json and not (yes or dry_run):
         raise ConfigError("--json cannot ask: add --dry-run, or --yes to delete")

@@ -38,10 +38,9 @@ def replay(
     from state.changelog.topics import ensure_replays
     from state.kafka.admin import KafkaAdmin
     from state.kafka.rights import RightsProbe
-    from streams.application.dead_letters.replay import plan_replay, summary
-    from streams.application.dead_letters.replay import replay as replay_letters
-    from streams.application.dead_letters.replayed import replays_topic
-    from streams.application.rights.check import check_replay_rights
+    from streams.application.dead_letters import plan_replay, replays_topic, summary
+    from streams.application.dead_letters import replay as replay_letters
+    from streams.application.rights import check_replay_rights
 
     if as_json and not (yes or dry_run):
         raise ConfigError("--json cannot ask: add --dry-run, or --yes to replay")

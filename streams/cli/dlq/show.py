@@ -14,7 +14,7 @@ from streams.cli.topic.lines import shown_time
 from streams.errors import ConfigError
 
 if TYPE_CHECKING:
-    from streams.application.dead_letters.letters import Letter
+    from streams.application.dead_letters import Letter
 
 
 @command
@@ -32,8 +32,7 @@ def show(
     application: ApplicationOptions,
 ) -> None:
     """Print one dead letter: the record that failed, why, where it came from, and where a replay would send it."""
-    from streams.application.dead_letters.letters import letters_of
-    from streams.application.dead_letters.replayed import read_replayed
+    from streams.application.dead_letters import letters_of, read_replayed
 
     letters = DeadLetters.of(target, topic, application)
     name, (partition, offset), log = letters.only, position(at), letters.log()

@@ -13,8 +13,7 @@ from rich.console import Console
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from streams.application.doctor.examine import examine
-from streams.application.doctor.findings import CheckResult, Finding, Severity, worst
-from streams.application.doctor.inspection import Inspection
+from streams.application.doctor.inspection import CheckResult, Finding, Inspection, Severity, worst
 from streams.broker.errors import BrokerError
 from streams.cli.command import NOT_SAFE, command
 from streams.cli.operations.checkpoints import open_checkpoint

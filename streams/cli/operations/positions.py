@@ -14,17 +14,15 @@ import typer
 from state.changelog.topics import commits_topic
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
+from streams.application.adopt import carry_out, plan_moves
 from streams.application.instances import while_stopped
-from streams.application.move_positions import carry_out, plan_moves
-from streams.application.rescale.notes import check_no_rescale
-from streams.application.reset import positions_text, running_signs
-from streams.application.reset_checkpoint import check_no_reset
-from streams.application.reset_positions import Wanted, parse_offsets
+from streams.application.rescale.plan import check_no_rescale
+from streams.application.reset import Wanted, check_no_reset, parse_offsets, positions_text, running_signs
 from streams.checkpoint.files import LocalFiles
 from streams.cli.command import OptionGroup
 from streams.cli.topic.lines import to_timestamp
 from streams.config import StreamsConfig
-from streams.config.durations import to_milliseconds
+from streams.config.settings import to_milliseconds
 from streams.errors import ConfigError
 from streams.source.offsets import FirstBatch
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from state.kafka.admin import KafkaAdmin
-from streams.application.replay import make_outputs, make_row_topics
+from streams.application.prepare import make_outputs, make_row_topics
 from streams.cli.command import command
 from streams.cli.operations.positions import duration_ms
 from streams.cli.run import Format, Level, MetricsAddress, run_topology, set_up_logs

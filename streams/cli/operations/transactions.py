@@ -22,7 +22,7 @@ from streams.cli.settings import ApplicationOptions, AsJson, reachable
 from streams.cli.target import TopologyTarget
 from streams.cluster.java_admin import JavaAdmin
 from streams.config import StreamsConfig
-from streams.config.durations import age_in_words
+from streams.config.settings import age_in_words
 from streams.errors import ConfigError
 
 _PAUSE_S = 2.0

@@ -9,9 +9,8 @@ import typer
 from state.changelog.topics import commits_topic
 from state.kafka.admin import KafkaAdmin
 from streams.application.instances import while_stopped
-from streams.application.rescale.live import LiveRescale
-from streams.application.rescale.states import Handling, UsersChoices
-from streams.application.rescale.sub_rescale import SubRescale
+from streams.application.rescale.plan import Handling, UsersChoices
+from streams.application.rescale.rescale import LiveRescale, SubRescale
 from streams.cli.command import command
 from streams.cli.operations.checkpoints import open_checkpoint
 from streams.cli.output import print_json

@@ -11,7 +11,7 @@ from streams.cli.console import bars
 
 
 class RescaleProgress:
-    """A `streams.application.rescale.staging.Listener` that shows the progress.
+    """A `streams.application.rescale.rows.Listener` that shows the progress.
 
     Args:
         console: Where to write; default: standard error, so that the result can be piped.

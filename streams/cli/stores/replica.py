@@ -15,15 +15,14 @@ from state.commit.live import LiveKafka
 from state.errors import KafkaClientError, TopicNotFoundError
 from state.kafka.group_member import GroupMember
 from state.tables.private_folder import make_private
-from streams.application.replica import Replica, ReplicaPosition, ReplicaTask
-from streams.application.restore import StoredTask, stored_tasks
+from streams.application.restore import Replica, ReplicaPosition, ReplicaTask, StoredTask, stored_tasks
 from streams.cli.command import command
 from streams.cli.output import print_json_line
 from streams.cli.restore_progress import RestoreProgress
 from streams.cli.settings import ApplicationOptions, AsJson, Target, reachable
 from streams.cli.target import TopologyTarget
 from streams.config import StreamsConfig
-from streams.config.durations import to_milliseconds
+from streams.config.settings import to_milliseconds
 from streams.errors import ConfigError
 from streams.spark.signals import stopped_by_signals
 from streams.suggest import did_you_mean

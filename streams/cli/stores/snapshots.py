@@ -22,7 +22,7 @@ from streams.cli.console import table_console
 from streams.cli.output import print_json
 from streams.cli.settings import ApplicationOptions, AsJson, Target, reachable
 from streams.cli.target import TopologyTarget
-from streams.config.durations import age_in_words
+from streams.config.settings import age_in_words
 
 
 @dataclass(frozen=True)

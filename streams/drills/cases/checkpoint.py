@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from streams.application.adopt import ADOPTING
-from streams.checkpoint.log import FIRST_BATCH
+from streams.checkpoint.files import FIRST_BATCH
 from streams.drills.failure import DrillFailed
 from streams.drills.processes import CommandProcess, own_environment, wait_until
 from streams.drills.world import APPLICATION_ID, World

@@ -11,7 +11,7 @@ from state.changelog.topics import commits_topic
 from streams.drills.program.topology import ORDERS, PAYMENTS, TOTALS
 from streams.drills.reader import read_committed
 from streams.drills.world import APPLICATION_ID, World
-from streams.source.clock import STEP
+from streams.source.log import STEP
 
 DEAD = "dead-letters"
 DEAD_LETTERS = ("--bad-records", "dlq", "--dead-letter-topic", DEAD)

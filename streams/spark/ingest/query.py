@@ -23,7 +23,7 @@ from state.commit.ingest import IngestBatch, check_batch, check_rows, write_batc
 from state.commit.live import LiveKafka
 from streams.application.ingests import ingest_topic, keys_digest, last_markers, logged_batch, remake_checkpoint
 from streams.application.prepare import Application
-from streams.checkpoint.log import query_id_of
+from streams.checkpoint.files import query_id_of
 from streams.errors import ConfigError
 from streams.spark.checkpoint_files import checkpoint_files, checkpoint_of_query
 from streams.spark.ingest.hold import PauseHold

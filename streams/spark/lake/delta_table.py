@@ -20,8 +20,7 @@ from pyspark.sql.types import StructType
 
 from streams.errors import LakePositionError, LakeSchemaError
 from streams.lake.commit import SinkCommit, SinkId, newest
-from streams.lake.rows import DELETED, OFFSET, PARTITION, sql_columns
-from streams.lake.writer import WriteConflictError
+from streams.lake.writer import DELETED, OFFSET, PARTITION, WriteConflictError, sql_columns
 from streams.model.row_layout import ColumnRule, RowLayout
 from streams.model.table_columns import quoted
 from streams.spark.checkpoint_files import qualified

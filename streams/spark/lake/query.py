@@ -22,14 +22,22 @@ from pyspark.sql.streaming import StreamingQuery
 from state.kafka.admin import KafkaAdmin
 from state.kafka.patience import Patience, delete_if_possible
 from streams.application.prepare import Application
-from streams.checkpoint.files import CheckpointFiles, LocalFiles
-from streams.checkpoint.log import logged_end, logged_settings, read_checkpoint
+from streams.checkpoint.files import CheckpointFiles, LocalFiles, logged_end, logged_settings, read_checkpoint
 from streams.errors import DamagedCheckpointError
-from streams.lake.commit import TABLE_COMMIT, SinkCommit, SinkId
-from streams.lake.handed_over import HandedOver, check_handed_over, refused
-from streams.lake.resume import SavedCommit, TopicLog, resume, topic_log
+from streams.lake.commit import (
+    TABLE_COMMIT,
+    HandedOver,
+    SavedCommit,
+    SinkCommit,
+    SinkId,
+    TopicLog,
+    check_handed_over,
+    refused,
+    resume,
+    topic_log,
+)
 from streams.lake.writer import LakeWriter
-from streams.microbatch.memory import ProcessMemory
+from streams.microbatch.job import ProcessMemory
 from streams.model.row_layout import ColumnRule
 from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets
 from streams.source.planner import SourceSpec

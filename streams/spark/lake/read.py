@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from state.secrets import remember
-from streams.lake.rows import arrow_schema, row_batch
+from streams.lake.writer import arrow_schema, row_batch
 from streams.logs.output import set_up_worker
-from streams.microbatch.partitions import PlannedPartition, PlannedRange
+from streams.microbatch.read import PlannedPartition, PlannedRange
 from streams.source.range_records import range_records
 from streams.spark.lake.rows_job import RowsJob
 

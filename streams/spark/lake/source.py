@@ -48,7 +48,7 @@ class LakeSource(DataSource):
 
 def lake_source(query: str, source: SourceSpec, job: RowsJob) -> type[DataSource]:
     """A new data source class for a sink's query."""
-    from streams.lake.rows import sql_schema
+    from streams.lake.writer import sql_schema
 
     name = f"streams-lake-{query}"
 

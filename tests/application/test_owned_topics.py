@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from streams import Grouped, Materialized, StreamsBuilder
-from streams.application.belongings import belongings
 from streams.application.markers import newest_marker
+from streams.application.owned_topics import owned_topics
 from streams.topology.manifest import manifest
 from tests.application.cluster import CONTROL, Cluster, marker
 
@@ -38,7 +38,7 @@ def neighbours(cluster: Cluster) -> Cluster:
 
 
 def test_the_plan_tells_what_is_its_own() -> None:
-    found = belongings("orders", KEPT, neighbours(all_made()), neighbours(all_made()))
+    found = owned_topics("orders", KEPT, neighbours(all_made()), neighbours(all_made()))
     assert set(found.own) == set(MADE)
     assert found.foreign == {"orders-eu-counts-changelog": "orders-eu", "orders-eu-in-commits": "orders-eu"}
     assert found.unproven == ("orders-eu-changelog",)
@@ -47,7 +47,7 @@ def test_the_plan_tells_what_is_its_own() -> None:
 
 def test_markers_alone_tell_as_much() -> None:
     cluster = neighbours(all_made())
-    assert set(belongings("orders", None, cluster, cluster).own) == set(MADE)
+    assert set(owned_topics("orders", None, cluster, cluster).own) == set(MADE)
 
 
 def test_markers_tell_the_topics_of_an_unfinished_rescale() -> None:
@@ -55,29 +55,29 @@ def test_markers_tell_the_topics_of_an_unfinished_rescale() -> None:
     cluster = neighbours(all_made()).put("orders-eu-in-rescale", b"note")
     for topic in during:
         cluster.put(topic, b"row")
-    assert set(belongings("orders", None, cluster, cluster).own) == {*MADE, *during}
+    assert set(owned_topics("orders", None, cluster, cluster).own) == {*MADE, *during}
 
 
 def test_what_an_old_program_left_is_proven_by_its_markers() -> None:
     cluster = all_made().commit("orders-gone-commits", "orders", ["old"]).put("orders-old-changelog", b"row")
-    found = belongings("orders", KEPT, cluster, cluster)
+    found = owned_topics("orders", KEPT, cluster, cluster)
     assert set(found.own) == {*MADE, "orders-gone-commits", "orders-old-changelog"}
 
 
 def test_markers_of_older_versions_count_with_topology_json_only() -> None:
     cluster = Cluster().commit(MADE[0], "", ["counts"]).put(MADE[1]).put("orders-eu-in-commits", b"no marker at all")
-    assert belongings("orders", None, cluster, cluster).unproven == (
+    assert owned_topics("orders", None, cluster, cluster).unproven == (
         "orders-counts-changelog",
         "orders-eu-in-commits",
         "orders-in-commits",
     )
-    assert set(belongings("orders", KEPT, cluster, cluster).own) == {MADE[0], MADE[1]}
+    assert set(owned_topics("orders", KEPT, cluster, cluster).own) == {MADE[0], MADE[1]}
 
 
 def test_another_applications_markers_win_over_the_plan() -> None:
     cluster = Cluster().commit(MADE[0], "orders-in", ["x"]).commit("orders-x-commits", "orders-x", [])
     cluster.put("orders-in-x-changelog").put(MADE[1], b"row")
-    found = belongings("orders", KEPT, cluster, cluster)
+    found = owned_topics("orders", KEPT, cluster, cluster)
     assert set(found.own) == {MADE[1]}
     assert set(found.foreign) == {MADE[0], "orders-x-commits", "orders-in-x-changelog"}
 
@@ -86,7 +86,7 @@ def test_a_repartition_topic_of_another_application_may_be_an_input() -> None:
     read = {"orders-eu-x-repartition": "id"}
     cluster = Cluster().commit("orders-orders-eu-x-repartition-commits", "orders", topic_ids=read)
     cluster.put("orders-eu-x-repartition", b"row")
-    found = belongings("orders", None, cluster, cluster)
+    found = owned_topics("orders", None, cluster, cluster)
     assert set(found.own) == {"orders-orders-eu-x-repartition-commits"}
 
 

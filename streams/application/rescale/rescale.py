@@ -1,10 +1,10 @@
-"""The rescale of one sub-topology, step by step. Each step can be repeated, and finds what an interrupted one has left."""
+"""What the rescale of a sub-topology works with: Kafka, the checkpoint folder, and what the user says."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,22 +17,76 @@ from state.changelog.topics import (
     staging_topic,
 )
 from state.commit.guards import fenced_producer
+from state.commit.live import LiveKafka
 from state.commit.marker import MARKER_KEY, RESCALED, CommitMarker
+from state.commit.protocols import KafkaAccess
 from state.errors import CheckpointMismatchError, FencedError
+from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicSpec
+from state.kafka.transactions import DECIDE_S, wait_until_decided
+from state.restore.directory import StateDirectory
 from state.stores.spec import StoreSpec
 from streams.application.markers import MarkerAccess
-from streams.application.rescale.log_copy import LogCopy, records_of
-from streams.application.rescale.notes import STAGING, Notes, RescaleNotes
-from streams.application.rescale.plan import Phase, RescalePlan, check_same, new_markers, runs
-from streams.application.rescale.row_keys import USERS_PROCESSORS, row_keys
-from streams.application.rescale.staging import stage_partition
-from streams.application.rescale.surroundings import Surroundings
-from streams.checkpoint.compare import Markers, SubIdentity, check_program
-from streams.checkpoint.files import move_aside
-from streams.checkpoint.log import query_id_of, write_first_batch, write_query_id
+from streams.application.prepare import plan_application
+from streams.application.rescale.plan import (
+    STAGING,
+    Notes,
+    Phase,
+    RescaleNotes,
+    RescalePlan,
+    TopicAdmin,
+    UsersChoices,
+    check_same,
+    first_batch,
+    new_markers,
+    runs,
+)
+from streams.application.rescale.rows import USERS_PROCESSORS, Listener, LogCopy, records_of, row_keys, stage_partition
+from streams.application.start import check_may_continue
+from streams.checkpoint.compare import Markers, SubIdentity, check_checkpoint, check_program, check_topic
+from streams.checkpoint.files import (
+    CheckpointFiles,
+    move_aside,
+    query_id_of,
+    read_checkpoint,
+    write_first_batch,
+    write_query_id,
+)
+from streams.config import StreamsConfig
 from streams.errors import RescaleError
+from streams.source.offsets import FirstBatch
 from streams.topology.plan import SubTopology
+from streams.topology.topology import Topology
+
+FirstOf = Callable[[SubIdentity, Markers], "FirstBatch | None"]
+"""Where the new checkpoint begins; refuses state that is not at rest."""
+
+
+@dataclass(frozen=True)
+class RescaleContext:
+    """What a rescale works with.
+
+    Attributes:
+        admin: Creates and deletes topics.
+        kafka: Reads and writes records.
+        files: The application's checkpoint folder.
+        first_of: See `FirstOf`.
+        choices: What the user says.
+        listener: Is told of the progress.
+        replication: Replication factor of topics; -1: the broker's default.
+    """
+
+    admin: TopicAdmin
+    kafka: KafkaAccess
+    files: CheckpointFiles
+    first_of: FirstOf
+    choices: UsersChoices
+    listener: Listener
+    replication: int = -1
+
+
+# --- The rescale of one sub-topology, step by step. Each step can be repeated, and finds what an interrupted one has
+# left.
 
 _MADE = "~rescaled"
 
@@ -45,20 +99,20 @@ class SubRescale:
         sub: The sub-topology.
         old: The number of its tasks now, if no rescale was begun; else that of the notes counts.
         new: The new number.
-        around: What the rescale works with.
+        context: What the rescale works with.
 
     Attributes:
         notes: What was noted so far; None: the rescale of this sub-topology has not begun.
     """
 
-    def __init__(self, application_id: str, sub: SubTopology, old: int, new: int, around: Surroundings) -> None:
+    def __init__(self, application_id: str, sub: SubTopology, old: int, new: int, context: RescaleContext) -> None:
         self.sub = sub
         self.new = new
         self._app = application_id
-        self._around = around
+        self._context = context
         self._transactional_id = f"{application_id}-{sub.name}-rescale"
         self._notes_topic = RescaleNotes(
-            around.kafka, around.admin, rescale_topic(application_id, sub.name), self._transactional_id
+            context.kafka, context.admin, rescale_topic(application_id, sub.name), self._transactional_id
         )
         self.notes: Notes | None = self._notes_topic.read()
         plan = self.notes.plan if self.notes else None
@@ -70,7 +124,7 @@ class SubRescale:
             )
         self.old = plan.old if plan else old
         self._identity = SubIdentity(application_id, sub.name, self.old, sub.topology_hash)
-        self._markers = MarkerAccess(around.kafka, self._identity)
+        self._markers = MarkerAccess(context.kafka, self._identity)
         self._specs = [node.spec for node in sub.stores.values() if node.spec.logged]
         self._commits = commits_topic(application_id, sub.name)
 
@@ -100,11 +154,11 @@ class SubRescale:
             # Of the same program: the notes have its markers, even if the commits topic is just being replaced.
             check_program(replace(self._identity, tasks=self.new), self.notes.markers)
             return
-        row_keys(self.sub, self._around.choices.by_key)
+        row_keys(self.sub, self._context.choices.by_key)
         lost = sorted(
             name
             for name, node in self.sub.stores.items()
-            if not node.spec.logged and name not in self._around.choices.dropped
+            if not node.spec.logged and name not in self._context.choices.dropped
         )
         if lost:
             raise RescaleError(
@@ -113,7 +167,7 @@ class SubRescale:
             )
         markers = self._markers.read() if self._exists(self._commits) else {}
         check_program(self._identity, opened(markers))
-        plan = RescalePlan("", self.old, self.new, self._around.first_of(self._identity, opened(markers)))
+        plan = RescalePlan("", self.old, self.new, self._context.first_of(self._identity, opened(markers)))
         self._new_markers(plan, opened(markers))
 
     def begin(self) -> None:
@@ -122,9 +176,9 @@ class SubRescale:
             return
         markers = opened(self._markers.fenced()) if self._exists(self._commits) else {}
         check_program(self._identity, markers)
-        first = self._around.first_of(self._identity, markers)
+        first = self._context.first_of(self._identity, markers)
         plan = RescalePlan(str(uuid.uuid4()), self.old, self.new, first)
-        self._notes_topic.create(plan, self._around.replication)
+        self._notes_topic.create(plan, self._context.replication)
         self.notes = Notes(plan, {}, {})
 
     def stage(self) -> None:
@@ -134,19 +188,19 @@ class SubRescale:
         assert self.notes is not None
         markers = opened(self._markers.fenced()) if self._exists(self._commits) else {}
         made = self._new_markers(self.notes.plan, markers)
-        keys = row_keys(self.sub, self._around.choices.by_key)
+        keys = row_keys(self.sub, self._context.choices.by_key)
         # What an interrupted run has copied is not known to be complete.
         staging = [staging_topic(self._app, spec.name) for spec in self._specs]
-        self._around.admin.delete_topics(staging)
+        self._context.admin.delete_topics(staging)
         for spec, topic in zip(self._specs, staging, strict=True):
             self._create(topic, self.new, STAGING)
             if not self._exists(changelog_topic(self._app, spec.name)):
                 continue
-            copy = LogCopy(self._around.kafka, self._transactional_id, topic, self.new)
+            copy = LogCopy(self._context.kafka, self._transactional_id, topic, self.new)
             for task in range(self.old):
                 stage_partition(
                     copy, changelog_topic(self._app, spec.name), spec, keys[spec.name], (task, self.old),
-                    markers.get(task), self._around.listener,
+                    markers.get(task), self._context.listener,
                 )  # fmt: skip
             copy.flush()
         versions = {task: marker.version for task, marker in markers.items() if marker is not None}
@@ -183,8 +237,8 @@ class SubRescale:
 
     def clean_up(self) -> None:
         """Deletes the staging topics, and the notes last: from then on the application can be started."""
-        self._around.admin.delete_topics([staging_topic(self._app, spec.name) for spec in self._specs])
-        self._around.admin.delete_topics([self._notes_topic.topic])
+        self._context.admin.delete_topics([staging_topic(self._app, spec.name) for spec in self._specs])
+        self._context.admin.delete_topics([self._notes_topic.topic])
         self.notes = None
 
     def check_abort(self) -> None:
@@ -211,7 +265,7 @@ class SubRescale:
 
     def _new_markers(self, plan: RescalePlan, markers: Markers) -> dict[int, CommitMarker]:
         users = frozenset(node.name for node in self.sub.processors if node.kind in USERS_PROCESSORS)
-        return new_markers(plan, markers, users, self._around.choices)
+        return new_markers(plan, markers, users, self._context.choices)
 
     def _put(self, task: int, old: CommitMarker, new: CommitMarker) -> None:
         try:
@@ -227,18 +281,18 @@ class SubRescale:
         self.notes = Notes(plan, self.notes.markers if markers is None else markers, self.notes.filled)
 
     def _exists(self, topic: str) -> bool:
-        return topic in self._around.admin.describe_topics([topic])
+        return topic in self._context.admin.describe_topics([topic])
 
     def _create(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
-        self._around.admin.create_topics([TopicSpec(topic, partitions, config, self._around.replication)])
+        self._context.admin.create_topics([TopicSpec(topic, partitions, config, self._context.replication)])
 
     def _fill(self, topic: str, spec: StoreSpec) -> dict[int, int]:
         """Replaces a changelog by its staging topic; returns where the partitions end."""
-        around, staging = self._around, staging_topic(self._app, spec.name)
-        copy = LogCopy(around.kafka, self._transactional_id, topic, self.new)
+        context, staging = self._context, staging_topic(self._app, spec.name)
+        copy = LogCopy(context.kafka, self._transactional_id, topic, self.new)
         if not self._is_filled(topic):
-            around.admin.delete_topics([topic])
-            self._create(topic, self.new, changelog_config(spec, around.replication))
+            context.admin.delete_topics([topic])
+            self._create(topic, self.new, changelog_config(spec, context.replication))
             for partition in range(self.new):
                 self._fill_partition(copy, staging, partition, f"{spec.name} (new)")
             copy.flush()
@@ -248,7 +302,7 @@ class SubRescale:
         return {partition: end for (_, partition), end in copy.ends().items()}
 
     def _fill_partition(self, copy: LogCopy, staging: str, partition: int, name: str) -> None:
-        kafka, listener, place = self._around.kafka, self._around.listener, (staging, partition)
+        kafka, listener, place = self._context.kafka, self._context.listener, (staging, partition)
         end = kafka.end_offsets([place])[place]
         listener.on_start(name, partition, end)
         for columns in records_of(kafka, *place, end):
@@ -258,12 +312,12 @@ class SubRescale:
 
     def _is_filled(self, topic: str) -> bool:
         assert self.notes is not None
-        found = self._around.admin.describe_topics([topic]).get(topic)
+        found = self._context.admin.describe_topics([topic]).get(topic)
         return found is not None and self.notes.filled.get(topic) == found.topic_id
 
     def _note_filled(self, topic: str) -> None:
         assert self.notes is not None
-        topic_id = self._around.admin.describe_topics([topic])[topic].topic_id
+        topic_id = self._context.admin.describe_topics([topic])[topic].topic_id
         self._notes_topic.note_filled(topic, topic_id)
         self.notes = replace(self.notes, filled={**self.notes.filled, topic: topic_id})
 
@@ -272,10 +326,10 @@ class SubRescale:
         assert self.notes is not None
         if self._is_filled(self._commits):
             return
-        self._around.admin.delete_topics([self._commits])
-        self._create(self._commits, self.new, commits_config(self._around.replication))
+        self._context.admin.delete_topics([self._commits])
+        self._create(self._commits, self.new, commits_config(self._context.replication))
         if self.notes.markers:
-            producer = fenced_producer(self._around.kafka, self._transactional_id)
+            producer = fenced_producer(self._context.kafka, self._transactional_id)
             try:
                 producer.begin()
                 for task, marker in sorted(self.notes.markers.items()):
@@ -287,7 +341,7 @@ class SubRescale:
         self._note_filled(self._commits)
 
     def _replace_checkpoint(self, plan: RescalePlan) -> None:
-        files, name = self._around.files, self.sub.name
+        files, name = self._context.files, self.sub.name
         if plan.first is None or query_id_of(files, name) == plan.query_id:
             return
         folder = name + _MADE
@@ -305,3 +359,136 @@ def opened(markers: Markers) -> dict[int, CommitMarker | None]:
         task: None if marker is None else replace(marker, query_id=marker.query_id.removesuffix(RESCALED))
         for task, marker in markers.items()
     }
+
+
+# --- The rescale of an application: all of its sub-topologies, so that no start finds some of them with another
+# number of tasks.
+
+
+@dataclass(frozen=True)
+class Rescaler:
+    """Takes an application to another number of tasks, or goes on with what an interrupted run has begun.
+
+    Attributes:
+        subs: The sub-topologies.
+    """
+
+    subs: Sequence[SubRescale]
+
+    @property
+    def waiting(self) -> list[SubRescale]:
+        """The sub-topologies with something to do."""
+        return [sub for sub in self.subs if sub.needed]
+
+    def check(self) -> None:
+        """Checks all that can be checked without reading the state; writes nothing.
+
+        Raises:
+            StreamsError: The rescale is refused.
+        """
+        for sub in self.waiting:
+            sub.check()
+
+    def run(self) -> None:
+        """Does it. Nothing is replaced before the copies of all sub-topologies are complete.
+
+        Raises:
+            StreamsError: The rescale is refused, or a request to Kafka has failed; the next run goes on.
+        """
+        for sub in self.subs:
+            sub.settle()
+        waiting = self.waiting
+        self.check()
+        # The notes of all come first: they keep the application from being started, until the last of them is deleted.
+        for sub in waiting:
+            sub.begin()
+        for sub in waiting:
+            sub.stage()
+        for sub in waiting:
+            sub.close()
+        for sub in waiting:
+            sub.replace()
+        for sub in waiting:
+            sub.clean_up()
+
+    def abort(self) -> None:
+        """Takes back a rescale that has replaced nothing yet.
+
+        Raises:
+            RescaleError: Something was replaced already.
+        """
+        for sub in self.subs:
+            sub.settle()
+            sub.check_abort()
+        for sub in self.subs:
+            sub.abort()
+
+
+# --- A rescale on a real cluster: what is compared with the program and with Spark's checkpoint before it begins.
+
+
+@dataclass(frozen=True)
+class LiveRescale:
+    """What a rescale of a real application needs.
+
+    Attributes:
+        config: The application's settings.
+        admin: Asks Kafka.
+        files: The application's checkpoint folder.
+        listener: Is told of the progress.
+    """
+
+    config: StreamsConfig
+    admin: KafkaAdmin
+    files: CheckpointFiles
+    listener: Listener
+
+    def rescaler(self, topology: Topology, tasks: int, choices: UsersChoices) -> Rescaler:
+        """The rescale of a program's state.
+
+        Raises:
+            StreamsError: The program is not the one that wrote the state, or another rescale is unfinished.
+        """
+        config, kafka = self.config, self._kafka
+        # The number in the settings may already be the new one; the topics have the present one.
+        application = plan_application(topology, config.model_copy(update={"tasks": None}), self.admin)
+        check_may_continue(application, self.admin, kafka)
+        context = RescaleContext(
+            self.admin, kafka, self.files, self._first_of, choices, self.listener, config.replication_factor
+        )
+        app, subs = config.application_id, application.plan.sub_topologies
+        found = self.admin.describe_topics([commits_topic(app, sub.name) for sub in subs])
+
+        def present(name: str) -> int:
+            info = found.get(commits_topic(app, name))
+            # Without commits there is nothing to move: the next start creates the topics.
+            return tasks if info is None else info.partitions
+
+        return Rescaler([SubRescale(app, sub, present(sub.name), tasks, context) for sub in subs])
+
+    @property
+    def _kafka(self) -> LiveKafka:
+        return LiveKafka(self.config.client, self.config.transaction_timeout_ms, bulk=self.config.bulk_io)
+
+    def forget_local_state(self, tasks: int, say: Callable[[str], None]) -> None:
+        """Deletes this machine's stores of tasks that no longer exist; all others are foreign now, and are restored."""
+        for directory in StateDirectory(self.config.state_dir).tasks(self.config.application_id):
+            if directory.task >= tasks:
+                directory.wipe()
+                say(
+                    f"deleted the local state of task {directory.task} of {directory.sub_topology}, which no longer exists"
+                )
+
+    def _first_of(self, sub: SubIdentity, markers: Markers) -> FirstBatch | None:
+        """Where the new checkpoint begins, once the old one is known to match the markers."""
+        checkpoint = read_checkpoint(self.files, sub.name, {marker.batch_id for marker in markers.values() if marker})
+        check_checkpoint(sub, checkpoint, markers)
+        if self.config.on_lost_offsets == "fail":
+            try:
+                check_topic(sub, checkpoint, markers)
+            except CheckpointMismatchError:
+                # The last commits of an earlier run may not be readable yet.
+                access = MarkerAccess(self._kafka, sub)
+                wait_until_decided(self.admin, access.places(), self.config.transaction_timeout_ms / 1000 + DECIDE_S)
+                check_topic(sub, checkpoint, opened(access.read()))
+        return first_batch(sub, checkpoint, markers)

@@ -1,0 +1,573 @@
+"""Dead letters as they are read: the record that failed, the error, and the position that it came from."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from typing import Any, Protocol
+
+import orjson
+
+from state.changelog.topics import INTERNAL_ENDINGS
+from state.errors import OffsetsLostError, TopicNotFoundError
+from state.kafka.columns import RecordColumns
+from state.kafka.headers import decode_headers
+from state.kafka.topics import TopicInfo, TopicPartition
+from streams.errors import ConfigError
+from streams.model.error_headers import CUT, ERROR_HEADERS, ORIGIN, plain_headers
+from streams.model.record import Headers
+from streams.model.timestamps import RETRIED_TIME
+from streams.operators.retry.attempts import ATTEMPT, TOPIC
+from streams.runtime.handlers import OUTSIDE
+from streams.topology.plan import Plan
+
+
+class Log(Protocol):
+    """The requests to Kafka by which dead letters are read."""
+
+    def log_ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        """Last stable offset and end of each log, once no transaction is open."""
+
+    def begin_offset(self, partition: TopicPartition) -> int: ...
+
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Last stable offset of each log at present, whatever transactions are open."""
+
+    def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]:
+        """The topics that exist, asked for at each call."""
+
+    def partition_count(self, topic: str) -> int: ...
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]:
+        """Committed records [start, end)."""
+
+
+@dataclass(frozen=True)
+class Letter:
+    """One dead letter.
+
+    Attributes:
+        place: Topic and partition of the letter.
+        offset: Its offset.
+        timestamp: When it was written, ms.
+        key: The key of the record that failed.
+        value: Its value.
+        headers: All headers, those of the error included.
+    """
+
+    place: TopicPartition
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+    @cached_property
+    def _said(self) -> Mapping[str, str]:
+        return {name: (value or b"").decode(errors="backslashreplace") for name, value in self.headers}
+
+    def error(self, name: str) -> str:
+        """What the letter says of its error: `exception`, `message`, `stacktrace`, `stage`, `topic`, `partition`, ..."""
+        return self._said.get(ERROR_HEADERS + name, "")
+
+    @property
+    def origin(self) -> str:
+        """The position of the record that failed: `orders-0@17`; empty if there was no single one."""
+        topic = self.error("topic")
+        where = f"{topic}-{self.error('partition')}@{self.error('offset')}" if topic else ""
+        return "a row from outside Kafka" if self._is_row else where
+
+    @property
+    def _is_row(self) -> bool:
+        """Whether an ingest could not make a record of a row: the letter has the row's text as key and value."""
+        return self.error("partition") == str(OUTSIDE)
+
+    @property
+    def attempts(self) -> int:
+        """How often the record has failed."""
+        return int(self._said.get(ATTEMPT) or 1)
+
+    @property
+    def event_time(self) -> int:
+        """The record's own timestamp, ms."""
+        return int(self._said.get(RETRIED_TIME) or self.error("timestamp") or self.timestamp)
+
+    @property
+    def retry_topic(self) -> str | None:
+        """The retry topic of the operator that has failed, through which the record comes back to that operator alone."""
+        return self._said.get(TOPIC)
+
+    @property
+    def target(self) -> str | None:
+        """The topic to which a replay sends the record: through its retry topic, else where it came from; None: nowhere."""
+        return self.retry_topic or self.error("topic") or None
+
+    @property
+    def cut(self) -> str:
+        """Which parts of the record are missing, because the letter was too large with them; empty: none."""
+        parts = (part for part in self._said.get(CUT, "").split(", ") if part)
+        return ", ".join(part for part in parts if part.split()[0] in ("key", "value", "headers"))
+
+    @property
+    def left_out(self) -> str:
+        """Why a replay that is given no topic sends the record nowhere; empty: it sends it to `target`."""
+        if self.cut:
+            return "parts of the record were cut off"
+        if self._is_row:
+            return (
+                "a row from outside Kafka that never became a record: correct it where it came from, or send its text to a topic "
+                "with --to"
+            )
+        return "" if self.target else "it came of no single record"
+
+    @property
+    def own_headers(self) -> Headers:
+        """The headers of the record that failed."""
+        return plain_headers(self.headers)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The dead letters that a command is about; None: all, by this criterion.
+
+    Attributes:
+        error: The name of the exception, or a part of its message.
+        key: The key as text.
+        since_ms: The earliest time of the letter, ms.
+        until_ms: The first time that is too late, ms.
+        origin: The topic of the records that failed.
+        positions: (partition, offset) of the letters.
+    """
+
+    error: str | None = None
+    key: str | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    origin: str | None = None
+    positions: frozenset[tuple[int, int]] | None = None
+
+    def has(self, letter: Letter) -> bool:
+        """Whether a letter is among them."""
+        wanted: list[tuple[Any, bool]] = [
+            (self.error, self.error == letter.error("exception") or str(self.error) in letter.error("message")),
+            (self.key, letter.key is not None and letter.key.decode(errors="backslashreplace") == self.key),
+            (self.since_ms, letter.timestamp >= (self.since_ms or 0)),
+            (self.until_ms, letter.timestamp < (self.until_ms or 0)),
+            (self.origin, letter.error("topic") == self.origin),
+            (self.positions, (letter.place[1], letter.offset) in (self.positions or ())),
+        ]
+        return all(true for given, true in wanted if given is not None)
+
+
+def letters_of(log: Log, place: TopicPartition, start: int = 0, end: int | None = None) -> Iterator[Letter]:
+    """The dead letters of a partition, in order."""
+    first = max(start, log.begin_offset(place))
+    last = log.log_ends([place])[place][0] if end is None else end
+    while first < last:
+        try:
+            for columns in log.read(*place, first, last):
+                yield from _letters(place, columns)
+                first = int(columns.offsets[-1]) + 1
+            return
+        except OffsetsLostError as lost:
+            if lost.earliest <= first:
+                raise
+            # A purge is under way.
+            first = lost.earliest
+
+
+def _letters(place: TopicPartition, columns: RecordColumns) -> Iterator[Letter]:
+    headers = [None] * len(columns) if columns.headers is None else columns.headers.to_pylist()
+    rows = (
+        columns.offsets.tolist(),
+        columns.timestamps.tolist(),
+        columns.keys.to_pylist(),
+        columns.values.to_pylist(),
+    )
+    for offset, timestamp, key, value, cell in zip(*rows, headers, strict=True):
+        yield Letter(place, offset, timestamp, key, value, tuple(decode_headers(cell)))
+
+
+def places_of(log: Log, topic: str) -> list[TopicPartition]:
+    """The partitions of a topic.
+
+    Raises:
+        TopicNotFoundError: There is no such topic.
+    """
+    return [(topic, partition) for partition in range(log.partition_count(topic))]
+
+
+# --- Which dead letters have been replayed: ranges of offsets, in a compacted topic beside the dead letters.
+#
+# A replay writes them in the transaction in which it sends the records, so both happened or neither. A consumer
+# group's offset would not do: a replay of some letters passes over others, and committed offsets expire a week after
+# the last replay.
+
+ENDING = "-replays"
+Ranges = tuple[tuple[int, int], ...]
+
+
+def replays_topic(topic: str) -> str:
+    """The topic that remembers the replays of a topic of dead letters."""
+    return topic + ENDING
+
+
+def replay_id(topic: str) -> str:
+    """The transactional id of the replays of a topic of dead letters: a later replay fences an earlier one."""
+    return f"streams-replay-of-{topic}"
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """The letters of one topic that have been replayed.
+
+    Attributes:
+        topic_id: Kafka's id of the topic, because one that was deleted and created again has other letters.
+        ranges: Partition -> ranges [first, last) of offsets, in order.
+    """
+
+    topic_id: str
+    ranges: Mapping[int, Ranges] = field(default_factory=dict)
+
+    def has(self, partition: int, offset: int) -> bool:
+        """Whether a letter has been replayed."""
+        return any(first <= offset < last for first, last in self.ranges.get(partition, ()))
+
+    def record(self, partition: int, offsets: Sequence[int], also: Collection[int]) -> tuple[bytes, bytes]:
+        """The key and value that remember a partition's replayed letters."""
+        ranges = list(_joined((*self.ranges.get(partition, ()), *((one, one + 1) for one in also)), offsets))
+        return str(partition).encode(), orjson.dumps({"topic_id": self.topic_id, "ranges": ranges})
+
+
+def _joined(ranges: Iterable[tuple[int, int]], offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The fewest ranges with the same letters. Two are joined only where it is known that no letter is between them."""
+    first = last = None
+    for begin, end in sorted(ranges):
+        if first is None or last is None:
+            first, last = begin, end
+            continue
+        following = bisect_left(offsets, last)
+        if begin <= last or (following < len(offsets) and begin <= offsets[following]):
+            last = max(last, end)
+        else:
+            yield first, last
+            first, last = begin, end
+    if first is not None and last is not None:
+        yield first, last
+
+
+def read_replayed(log: Log, topic: str, fenced: bool = False) -> Replayed:
+    """The letters of a topic that have been replayed so far.
+
+    Raises:
+        TopicNotFoundError: The topic does not exist.
+    """
+    there = log.describe_topics([topic, replays_topic(topic)])
+    if topic not in there:
+        raise TopicNotFoundError(topic)
+    found = Replayed(there[topic].topic_id)
+    if replays_topic(topic) not in there:
+        return found
+    place: TopicPartition = (replays_topic(topic), 0)
+    ranges: dict[int, Ranges] = {}
+    first = log.begin_offset(place)
+    last = log.log_ends([place])[place][0] if fenced else log.end_offsets([place])[place]
+    for columns in log.read(*place, first, last) if first < last else ():
+        for key, value in zip(columns.keys.to_pylist(), columns.values.to_pylist(), strict=True):
+            said = orjson.loads(value)
+            if said["topic_id"] == found.topic_id:
+                ranges[int(key)] = tuple((first, last) for first, last in said["ranges"])
+    return Replayed(found.topic_id, ranges)
+
+
+# --- Replays dead letters, each once: in transactions that also remember which letters they have sent.
+#
+# A letter goes through the retry topic of the operator that has failed, if it names one, and else to the topic that
+# it came from, with its own key, value, headers and timestamp. The order is that of `state.commit.step`: the producer
+# fences an older replay of the same letters and decides its transaction; only then is it read which letters are left.
+# So a replay that was killed, repeated or started twice sends nothing twice.
+
+TOGETHER = 500
+"""The most letters in one transaction."""
+_KEPT = (RETRIED_TIME, *ORIGIN)
+"""What a retry topic's record says of itself besides its own headers."""
+
+
+_NEVER = tuple(ending for ending in INTERNAL_ENDINGS if ending != "-repartition")
+"""Names of topics to which no letter can lead. Records of repartition topics can fail, and so can go back there."""
+
+
+class Kafka(Log, Protocol):
+    """The requests to Kafka of a replay."""
+
+    def producer(self, transactional_id: str) -> Any: ...
+
+
+@dataclass
+class ReplayPlan:
+    """What a replay would do.
+
+    Attributes:
+        topic: The topic of dead letters.
+        topic_id: Its id: the offsets of one that was deleted and created again are of other letters.
+        offsets: Partition -> the offsets of all its letters.
+        chosen: Partition -> the offsets of the letters to send.
+        targets: Target -> the number of letters for it.
+        done: The number of chosen letters that have been replayed already.
+        left_out: Why chosen letters cannot be sent -> how many.
+    """
+
+    topic: str
+    topic_id: str = ""
+    offsets: dict[int, list[int]] = field(default_factory=dict)
+    chosen: dict[int, list[int]] = field(default_factory=dict)
+    targets: Counter[str] = field(default_factory=Counter)
+    done: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def letters(self) -> int:
+        return sum(map(len, self.chosen.values()))
+
+
+def plan_replay(log: Log, topic: str, choice: Choice, to: str | None = None) -> ReplayPlan:
+    """Reads all letters and decides which of them to send where.
+
+    Raises:
+        TopicNotFoundError: The topic does not exist.
+        ConfigError: A target does not exist, or is the topic of dead letters itself.
+    """
+    places, replayed = places_of(log, topic), read_replayed(log, topic)
+    plan = ReplayPlan(topic, replayed.topic_id)
+    for place in places:
+        offsets, chosen = plan.offsets.setdefault(place[1], []), plan.chosen.setdefault(place[1], [])
+        for letter in letters_of(log, place):
+            offsets.append(letter.offset)
+            if not choice.has(letter):
+                continue
+            if replayed.has(place[1], letter.offset):
+                plan.done += 1
+            elif (target := to or letter.target) is None or letter.cut:
+                plan.left_out[letter.left_out] += 1
+            else:
+                chosen.append(letter.offset)
+                plan.targets[target] += 1
+    _check_targets(log, plan)
+    return plan
+
+
+def _check_targets(log: Log, plan: ReplayPlan) -> None:
+    gone = sorted(plan.targets.keys() - log.describe_topics(sorted(plan.targets)).keys())
+    if gone:
+        raise ConfigError(
+            f"{plan.topic!r} has letters for {', '.join(map(repr, gone))}, which does not exist. Nothing was sent. Create it, name "
+            f"another topic with --to, or choose other letters with --from-topic"
+        )
+    if forbidden := [name for name in plan.targets if name.startswith("__") or name.endswith(_NEVER)]:
+        raise ConfigError(
+            f"letters of {plan.topic!r} say that they came from {forbidden[0]!r}, an internal topic to which no record of a user "
+            f"goes: somebody else wrote them. Nothing was sent. Name another topic with --to, or choose other letters"
+        )
+    if plan.topic in plan.targets:
+        raise ConfigError(
+            f"letters of {plan.topic!r} would be sent to that topic itself. Nothing was sent. Name another with --to"
+        )
+
+
+def replay(
+    kafka: Kafka, plan: ReplayPlan, now_ms: Callable[[], int], to: str | None = None, together: int = TOGETHER
+) -> int:
+    """Sends the letters of a plan that have not been replayed meanwhile, and returns their number.
+
+    Raises:
+        ConfigError: The topic of the plan was deleted and created again.
+    """
+    sent = 0
+    for partition, offsets in plan.chosen.items():
+        left = iter(offsets)
+        while some := list(islice(left, together)):
+            sent += _Transaction(kafka, plan, (plan.topic, partition), now_ms(), to).send(some)
+    return sent
+
+
+@dataclass(frozen=True)
+class _Transaction:
+    """One transaction, with letters of one partition."""
+
+    kafka: Kafka
+    plan: ReplayPlan
+    place: TopicPartition
+    now_ms: int
+    to: str | None
+
+    def send(self, offsets: Sequence[int]) -> int:
+        producer = self.kafka.producer(replay_id(self.plan.topic))
+        try:
+            producer.init_transactions()
+            # Only now can no other replay commit anything more.
+            replayed = read_replayed(self.kafka, self.plan.topic, fenced=True)
+            self._check_same(replayed.topic_id)
+            letters = list(self._left(offsets, replayed))
+            if not letters:
+                return 0
+            now = self.kafka.describe_topics([self.plan.topic]).get(self.plan.topic)
+            self._check_same(None if now is None else now.topic_id)
+            producer.begin()
+            for letter in letters:
+                self._send(producer, letter)
+            known = self.plan.offsets[self.place[1]]
+            key, value = replayed.record(self.place[1], known, {letter.offset for letter in letters})
+            producer.send(replays_topic(self.plan.topic), 0, key, value, self.now_ms)
+            producer.flush()
+            producer.commit()
+        finally:
+            producer.close()
+        return len(letters)
+
+    def _check_same(self, topic_id: str | None) -> None:
+        if topic_id != self.plan.topic_id:
+            raise ConfigError(
+                f"{self.plan.topic!r} was deleted and created again after the replay was planned, so its letters are others. None "
+                f"of these was sent. Run `streams dlq replay` again, and it shows which there are now"
+            )
+
+    def _left(self, offsets: Sequence[int], replayed: Replayed) -> Iterator[Letter]:
+        wanted = {offset for offset in offsets if not replayed.has(self.place[1], offset)}
+        for letter in letters_of(self.kafka, self.place, offsets[0], offsets[-1] + 1) if wanted else ():
+            if letter.offset in wanted:
+                yield letter
+
+    def _send(self, producer: Any, letter: Letter) -> None:
+        target, headers = self.to or letter.target, letter.own_headers
+        if target == letter.retry_topic:
+            headers = (*headers, *(one for one in letter.headers if one[0] in _KEPT))
+            # Records there wait by the clock of the application. That of whoever replays may be ahead of it by a day.
+            timestamp = max(0, min(self.now_ms, letter.timestamp))
+        else:
+            timestamp = max(0, letter.event_time)
+        producer.send(target, None, letter.key, letter.value, timestamp, headers or None)
+
+
+def summary(plan: ReplayPlan) -> Mapping[str, Any]:
+    return {
+        "topic": plan.topic,
+        "letters": plan.letters,
+        "targets": dict(plan.targets),
+        "replayed_before": plan.done,
+        "left_out": dict(plan.left_out),
+    }
+
+
+# --- Deletes dead letters, from the oldest up to an offset of each partition, as Kafka deletes records (DeleteRecords).
+
+
+@dataclass
+class PurgePlan:
+    """What a purge would delete.
+
+    Attributes:
+        before: Partition of the topic -> the first offset that stays; without those where nothing is deleted.
+        letters: The number of letters that go.
+        not_replayed: How many of them have never been replayed.
+        first_ms: When the oldest of them was written, ms; None: there is none.
+        last_ms: When the newest of them was written, ms.
+    """
+
+    before: dict[TopicPartition, int] = field(default_factory=dict)
+    letters: int = 0
+    not_replayed: int = 0
+    first_ms: int | None = None
+    last_ms: int | None = None
+
+    def add(self, letter: Letter, replayed: bool) -> None:
+        self.before[letter.place] = letter.offset + 1
+        self.letters += 1
+        self.not_replayed += not replayed
+        self.first_ms = letter.timestamp if self.first_ms is None else min(self.first_ms, letter.timestamp)
+        self.last_ms = letter.timestamp if self.last_ms is None else max(self.last_ms, letter.timestamp)
+
+
+@dataclass(frozen=True)
+class Until:
+    """How far to delete. In each partition, the first letter that must stay keeps all after it.
+
+    Attributes:
+        time_ms: Letters from this time on stay; None: whatever their time.
+        offsets: Partition -> the first offset that stays; None: no such limit. Other partitions stay whole.
+        replayed: Letters that have not been replayed stay.
+    """
+
+    time_ms: int | None = None
+    offsets: Mapping[int, int] | None = None
+    replayed: bool = False
+
+    def keeps(self, letter: Letter, replayed: bool) -> bool:
+        late = self.time_ms is not None and letter.timestamp >= self.time_ms
+        beyond = self.offsets is not None and letter.offset >= self.offsets.get(letter.place[1], 0)
+        return late or beyond or (self.replayed and not replayed)
+
+
+def plan_purge(log: Log, topic: str, until: Until) -> PurgePlan:
+    """Decides what to delete.
+
+    Raises:
+        TopicNotFoundError: The topic does not exist.
+        ConfigError: It is an internal topic of an application.
+    """
+    if topic.endswith(INTERNAL_ENDINGS):
+        raise ConfigError(
+            f"{topic!r} is an internal topic of an application, and holds no dead letters but records that it still needs. Nothing "
+            f"was deleted. Name the topic of dead letters"
+        )
+    plan, places = PurgePlan(), places_of(log, topic)
+    known = read_replayed(log, topic)
+    for place in places:
+        for letter in letters_of(log, place):
+            replayed = known.has(place[1], letter.offset)
+            if until.keeps(letter, replayed):
+                break
+            plan.add(letter, replayed)
+    return plan
+
+
+def purge(plan: PurgePlan, delete_records: Callable[[Mapping[TopicPartition, int]], object]) -> None:
+    if plan.before:
+        delete_records(plan.before)
+
+
+# --- The check of the dead letter topic, before an application starts.
+
+
+class Admin(Protocol):
+    """The part of `state.kafka.admin.KafkaAdmin` that this module uses."""
+
+    def topic_config(self, name: str) -> dict[str, str]:
+        """All settings of a topic, defaults included."""
+
+
+def check_dead_letter_topic(topic: str, plan: Plan, admin: Admin) -> None:
+    """Refuses a topic that is internal, that the application itself reads, or that would not retain dead letters.
+
+    Raises:
+        ConfigError: The topic is not suitable for dead letters.
+    """
+    if topic in plan.internal_topics or topic.startswith("__") or topic.endswith(INTERNAL_ENDINGS):
+        raise ConfigError(
+            f"the topic of dead letters {topic!r} has the name of an internal topic: choose a topic of its own"
+        )
+    tables = (table.source.topics for table in plan.topology.global_tables.values())
+    if any(topic in topics for topics in (*(sub.topics for sub in plan.sub_topologies), *tables)):
+        raise ConfigError(
+            f"the topic of dead letters {topic!r} is read by this application, which would read its bad records again and again: "
+            f"choose a topic of its own, one that no pattern of the application matches"
+        )
+    if "compact" in admin.topic_config(topic).get("cleanup.policy", ""):
+        raise ConfigError(
+            f"the topic of dead letters {topic!r} is compacted, so of several dead letters with one key only the last would be "
+            f"kept, and one without a key is refused: kafka-configs.sh --alter --entity-type topics --entity-name {topic} "
+            f"--add-config cleanup.policy=delete, or choose another topic"
+        )

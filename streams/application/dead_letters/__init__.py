@@ -1,1 +1,0 @@
-"""Dead letters after they were written: what they say, which have been replayed, and how they are replayed and deleted."""

@@ -1,0 +1,202 @@
+"""The manifest of the program that wrote an application's state: `topology.json` beside its checkpoint.
+
+A start compares the manifest with the program (`check_start`), `streams diff` shows the same comparison, and `streams reset`
+reads from it what the application has created.
+
+Invariants: the file names its application; it is replaced atomically, and only after a start has accepted the program, so
+after a refused change it still describes the program that wrote the state. A checkpoint on remote storage has no such file
+(save the output of `streams describe --format json` with the program instead).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+
+from state.changelog.topics import (
+    INTERNAL_ENDINGS,
+    changelog_topic,
+    commits_topic,
+    pauses_topic,
+    rescale_topic,
+    staging_topic,
+)
+from state.commit.last_marker import MarkerLog
+from state.commit.marker import CommitMarker
+from state.errors import CheckpointMismatchError, MarkerFormatError
+from state.kafka.topics import TopicInfo
+from state.tables.private_folder import make_private, write_private
+from streams.application.markers import newest_markers
+from streams.checkpoint.files import is_local
+from streams.config import StreamsConfig
+from streams.topology.manifest import FORMAT, Manifest, plan_manifest
+from streams.topology.plan import Plan
+
+FILE = "topology.json"
+
+
+def local_folder(checkpoint_dir: str) -> Path | None:
+    """The folder of a checkpoint; None if the checkpoint is on remote storage."""
+    return Path(checkpoint_dir.removeprefix("file:")) if is_local(checkpoint_dir) else None
+
+
+def written_manifest(checkpoint_dir: str) -> Manifest | None:
+    """The manifest in a checkpoint's folder; None if there is none that this version can read."""
+    folder = local_folder(checkpoint_dir)
+    try:
+        found = orjson.loads((folder / FILE).read_bytes()) if folder else None
+    except (FileNotFoundError, orjson.JSONDecodeError):
+        return None
+    readable = (
+        isinstance(found, dict) and found.get("format") == FORMAT and isinstance(found.get("sub_topologies"), dict)
+    )
+    return found if readable else None
+
+
+def own_manifest(config: StreamsConfig) -> Manifest | None:
+    """Like `written_manifest`, for an application's own checkpoint.
+
+    Raises:
+        CheckpointMismatchError: The checkpoint belongs to another application.
+    """
+    found = written_manifest(config.checkpoint_dir)
+    # Files of older versions do not name their application.
+    if found is not None and found.get("application_id", config.application_id) != config.application_id:
+        raise CheckpointMismatchError(
+            f"the checkpoint {config.checkpoint_dir} belongs to another application id, {found['application_id']!r} (its "
+            f"{FILE} says so), and not to {config.application_id!r}. Nothing was written or deleted. Give each application a "
+            f"checkpoint_dir of its own."
+        )
+    return found
+
+
+def write_manifest(plan: Plan, checkpoint_dir: str) -> Path | None:
+    """Writes the manifest of a program whose start was accepted."""
+    if (folder := local_folder(checkpoint_dir)) is None:
+        return None
+    file = folder / FILE
+    make_private(folder)
+    written = {"application_id": plan.application_id, **plan_manifest(plan)}
+    write_private(file, orjson.dumps(written, option=orjson.OPT_INDENT_2))
+    return file
+
+
+def described_topics(written: Mapping[str, Any], application_id: str) -> set[str]:
+    """The real names of all internal topics of a described program, also of those that exist only during a rescale."""
+    subs = written["sub_topologies"]
+    stores = {name: store for sub in subs.values() for name, store in sub["stores"].items()}
+    return {
+        *(topic(application_id, name) for name in subs for topic in (commits_topic, rescale_topic)),
+        *(
+            topic(application_id, name)
+            for name, store in stores.items()
+            if store["logged"]
+            for topic in (changelog_topic, staging_topic)
+        ),
+        *described_repartitions(written, application_id),
+    }
+
+
+def described_repartitions(written: Mapping[str, Any], application_id: str) -> set[str]:
+    """The real names of the repartition topics of a described program."""
+    return {f"{application_id}-{name}" for name in written["repartition_topics"]}
+
+
+# --- The topics that an application has created, as its topology.json and its commit markers prove.
+#
+# A name alone proves nothing: `orders-eu-counts-changelog` begins with `orders-`, but may belong to the application
+# `orders-eu`. A marker names its application and the stores of its task. Markers of older versions do not name the
+# application: then their topic counts as the application's own only if topology.json lists it too.
+
+COMMITS, REPARTITION = "-commits", "-repartition"
+
+
+class TopicLister(Protocol):
+    """The part of `state.kafka.admin.KafkaAdmin` that this module uses."""
+
+    def topic_names(self) -> list[str]:
+        """The names of all visible topics."""
+
+    def describe_topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
+        """Descriptions of the topics that exist."""
+
+
+@dataclass(frozen=True)
+class OwnedTopics:
+    """The topics of the cluster that may belong to an application.
+
+    Attributes:
+        own: Topics that the application has created -> the proof.
+        foreign: Topics with similar names that belong to another application by a marker -> that application.
+        unproven: Topics with similar names of which nothing more is known.
+        query_ids: Ids of the Spark queries that wrote the application's markers.
+    """
+
+    own: Mapping[str, str]
+    foreign: Mapping[str, str]
+    unproven: tuple[str, ...]
+    query_ids: frozenset[str] = frozenset()
+
+
+@dataclass
+class _Found:
+    own: dict[str, str] = field(default_factory=dict)
+    foreign: dict[str, str] = field(default_factory=dict)
+    query_ids: set[str] = field(default_factory=set)
+
+
+def owned_topics(
+    application_id: str, kept: Mapping[str, Any] | None, admin: TopicLister, log: MarkerLog
+) -> OwnedTopics:
+    """The ownership of all topics whose names begin with the application id."""
+    names = set(admin.topic_names())
+    described = described_topics(kept, application_id) & names if kept else set()
+    alike = {name for name in names if name.startswith(f"{application_id}-") and name.endswith(INTERNAL_ENDINGS)}
+    pauses = {pauses_topic(application_id)} & names
+    found = _Found({**dict.fromkeys(described, "topology.json"), **dict.fromkeys(pauses, "its pauses")})
+    commits = admin.describe_topics(name for name in alike - pauses if name.endswith(COMMITS))
+    for topic, info in commits.items():
+        for marker in _readable_markers(log, topic, info.partitions):
+            _take(found, application_id, topic, marker)
+    own = {name: proof for name, proof in found.own.items() if name in names and name not in found.foreign}
+    foreign = {name: owner for name, owner in found.foreign.items() if name in names}
+    unproven = tuple(sorted(alike - own.keys() - foreign.keys()))
+    return OwnedTopics(dict(sorted(own.items())), dict(sorted(foreign.items())), unproven, frozenset(found.query_ids))
+
+
+def commits_topics_of(application_id: str, topics: Iterable[str]) -> dict[str, str]:
+    """The topics with commit markers among an application's own, each with its sub-topology; pauses are no commits."""
+    return {
+        topic: topic[len(application_id) + 1 : -len(COMMITS)]
+        for topic in topics
+        if topic.endswith(COMMITS) and topic != pauses_topic(application_id)
+    }
+
+
+def _readable_markers(log: MarkerLog, topic: str, partitions: int) -> list[CommitMarker]:
+    """The newest markers of a topic; none if its records are not markers."""
+    try:
+        return list(newest_markers(log, topic, range(partitions)))
+    except MarkerFormatError:
+        return []
+
+
+def _take(found: _Found, application_id: str, topic: str, marker: CommitMarker) -> None:
+    owner = marker.application_id
+    if not owner:
+        return
+    # Also what exists only while a rescale is unfinished: its copies would bring back what a reset has deleted.
+    stores = (each(owner, store) for store in marker.changelog_ends for each in (changelog_topic, staging_topic))
+    proven = {topic, *stores, *(rescale_topic(owner, sub) for sub in commits_topics_of(owner, [topic]).values())}
+    # A sub-topology that is named after a repartition topic reads that topic; the other topics it reads may be anyone's.
+    if (read := topic.removesuffix(COMMITS)).endswith(REPARTITION) and read in marker.topic_ids:
+        proven.add(read)
+    if owner == application_id:
+        found.query_ids.add(marker.query_id)
+        found.own |= {name: f"the commits of query {marker.query_id}" for name in proven if name not in found.own}
+    else:
+        found.foreign |= dict.fromkeys(proven, owner)

@@ -1,0 +1,371 @@
+"""Copies changelog records to partitions of a topic that nothing else writes to, in transactions of bounded size.
+
+Invariants: records of one source partition stay in their order; each transaction is committed only if its records are where the
+last one ended, so two rescales at a time cannot mix their records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from state.changelog.log_end import check_end
+from state.commit.guards import fenced_producer
+from state.commit.marker import CommitMarker
+from state.commit.protocols import KafkaAccess, Producer
+from state.kafka.columns import RecordColumns, binary_column, one_piece
+from state.kafka.partitioner import partition_for_keys
+from state.kafka.topics import TopicPartition
+from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
+from state.stores.spec import StoreKind, StoreSpec
+from state.tables.binary_columns import numbers_at, sliced
+from streams.errors import RescaleError
+from streams.serdes.base import Serde, serde_identity
+from streams.serdes.foreign_key import CombinedKeySerde
+from streams.serdes.primitives import BytesSerde
+from streams.serdes.waiting import NUMBER_BYTES, WaitingKeySerde
+from streams.serdes.windowed import CustomWindowedSerde, SessionWindowedSerde, TimeWindowedSerde
+from streams.topology.graph import ProcessorNode, StoreNode
+from streams.topology.node_kind import NodeKind
+from streams.topology.plan import SubTopology
+from streams.topology.specs.streams import RetryingProcessorSpec
+
+CHUNK_BYTES = 32 * 1024 * 1024
+"""Keys and values in one transaction, about: large enough that its constant cost does not matter."""
+
+
+@dataclass
+class LogCopy:
+    """Writes to the partitions of one topic.
+
+    Args:
+        kafka: The cluster.
+        transactional_id: Of the rescale of this sub-topology.
+        topic: The topic, which was created for this.
+        partitions: The number of its partitions.
+
+    Attributes:
+        records: The number of records written so far.
+    """
+
+    kafka: KafkaAccess
+    transactional_id: str
+    topic: str
+    partitions: int
+    records: int = 0
+    _ends: dict[TopicPartition, int] = field(default_factory=dict)
+    _waiting: list[tuple[RecordColumns, npt.NDArray[np.int32]]] = field(default_factory=list)
+    _bytes: int = 0
+
+    def add(self, columns: RecordColumns, partitions: npt.NDArray[np.int32]) -> None:
+        """Adds records, each with its partition; they are written once there are enough of them."""
+        if not len(columns):
+            return
+        self._waiting.append((columns, partitions))
+        self._bytes += columns.keys.nbytes + columns.values.nbytes
+        if self._bytes >= CHUNK_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes all records that were added.
+
+        Raises:
+            RescaleError: Something else has written to the topic.
+        """
+        waiting, self._waiting, self._bytes = self._waiting, [], 0
+        if not waiting:
+            return
+        keys = one_piece(pa.chunked_array([columns.keys for columns, _ in waiting]))
+        values = one_piece(pa.chunked_array([columns.values for columns, _ in waiting]))
+        stamps = np.concatenate([columns.timestamps for columns, _ in waiting])
+        places = np.concatenate([partitions for _, partitions in waiting])
+        producer = fenced_producer(self.kafka, self.transactional_id)
+        try:
+            self._write(producer, places, keys, values, stamps)
+        finally:
+            producer.close()
+        self.records += len(keys)
+
+    def _write(self, producer: Producer, places: npt.NDArray[np.int32], keys: Any, values: Any, stamps: Any) -> None:
+        ends, counts = self.ends(), {}
+        producer.begin()
+        # One partition after the other: only then does the producer know where the last record of each has landed.
+        for partition in np.unique(places).tolist():
+            rows = np.flatnonzero(places == partition)
+            taken = pa.array(rows)
+            producer.send_columns(self.topic, partition, keys.take(taken), values.take(taken), stamps[rows])
+            counts[self.topic, partition] = len(rows)
+        producer.flush()
+        for place, count in counts.items():
+            if producer.delivered(*place) != ends[place] + count - 1:
+                raise _another(self.topic)
+            # The control record of the commit follows.
+            self._ends[place] = ends[place] + count + 1
+        producer.commit()
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """Where the partitions end.
+
+        Raises:
+            RescaleError: Something else has written to the topic.
+        """
+        places = [(self.topic, partition) for partition in range(self.partitions)]
+        found = {place: stable for place, (stable, _) in self.kafka.log_ends(places).items()}
+        if any(end != self._ends.get(place, end) for place, end in found.items()):
+            raise _another(self.topic)
+        self._ends = found
+        return dict(found)
+
+
+def records_of(kafka: KafkaAccess, topic: str, partition: int, end: int | None = None) -> Iterator[RecordColumns]:
+    """The committed records of a partition, up to an offset or all of them."""
+    place = (topic, partition)
+    yield from kafka.read(
+        topic, partition, kafka.begin_offset(place), kafka.end_offsets([place])[place] if end is None else end
+    )
+
+
+def _another(topic: str) -> RescaleError:
+    return RescaleError(
+        f"something else writes to {topic}: another `streams rescale` is at work. Let one of them come to its end"
+    )
+
+
+# --- Where the key of a row's record is in the row's changelog key, for each kind of store.
+#
+# Records come to tasks by the bytes of their keys, and so do the rows that they make. A row's changelog key contains
+# these bytes: alone, in front of a window, behind a time, or as the first part of a combined key. The rule for a
+# store follows from the operator that owns it, from its kind, and from its key serde, whose layers
+# (`TimeWindowedSerde` around the key's own) are taken off until the serde is the one by which records reach the task.
+# Where that is uncertain there is no rule, and nothing is moved.
+
+USERS_PROCESSORS = frozenset(
+    {
+        NodeKind.KSTREAM_PROCESSOR,
+        NodeKind.KSTREAM_PROCESSVALUES,
+        NodeKind.PROCESSOR,
+        NodeKind.KTABLE_TRANSFORMVALUES,
+    }
+)
+"""The kinds of nodes in which users' code decides what is stored, and under which keys."""
+
+_LONG = 8
+_LENGTH = 4
+_OPEN_WINDOW = 2 * _LONG
+"""End and start, in front of a key in the index of open windows (`operators/aggregate/open_windows.py`)."""
+_WAITING = _LONG + 1
+"""Time and side, in front of a waiting record's key (`serdes/waiting.py`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowKey:
+    """Where the record key is in a changelog key.
+
+    Attributes:
+        front: Number of bytes in front of it.
+        back: Number of bytes behind it.
+        counted: Whether the first part behind `front` has its length (4 bytes) in front: then the record key is in that part.
+    """
+
+    front: int = 0
+    back: int = 0
+    counted: bool = False
+
+    def of(self, keys: pa.BinaryArray) -> pa.BinaryArray:
+        """The record keys of changelog keys."""
+        if not self.counted:
+            return keys if self.front == self.back == 0 else sliced(keys, self.front, self.back)
+        # Cut at a place that each row says itself; only the stores of foreign keys, ranks and ids have such rows.
+        start = self.front + _LENGTH
+        return binary_column(
+            [
+                key[start : start + int.from_bytes(key[self.front : start], "big") - self.back]
+                for key in keys.to_pylist()
+            ]
+        )
+
+
+def row_keys(sub: SubTopology, by_key: frozenset[str] = frozenset()) -> dict[str, RowKey]:
+    """The rule for each store of a sub-topology that has a changelog.
+
+    Raises:
+        RescaleError: It is not known to which records the rows of a store belong.
+    """
+    return {name: _row_key(sub, node, name in by_key) for name, node in sub.stores.items() if node.spec.logged}
+
+
+def _row_key(sub: SubTopology, store: StoreNode, by_key: bool) -> RowKey:
+    owners = [node for node in sub.processors if store.name in node.stores]
+    own = [node for node in owners if node.kind not in USERS_PROCESSORS or _holds_lines(node, store)]
+    if owners and not own and not by_key:
+        raise RescaleError(
+            f"the store {store.name!r} belongs to a processor ({', '.join(node.name for node in owners)}), which decides what it "
+            f"stores under which key. If each row is stored under the key of the record that wrote it, say so: --by-key "
+            f"{store.name}. If not, the rows cannot be moved to the tasks of their keys: keep the number of tasks"
+        )
+    front, counted, serde = _form(sub, own or owners, store)
+    back = 0 if counted else _suffix(store.spec) + (NUMBER_BYTES if isinstance(store.key_serde, WaitingKeySerde) else 0)
+    routed = _routed_by(sub, own or owners)
+    for layer, outside in _layers(serde):
+        if routed == {serde_identity(layer)}:
+            return RowKey(front, back + outside, counted)
+    if by_key:
+        return RowKey(front, back, counted)
+    raise RescaleError(
+        f"the keys of the store {store.name!r} are written by {serde_identity(serde)}, but records come to its task by keys "
+        f"written by {' and '.join(sorted(routed)) or 'nothing'}, so the bytes of the store do not tell where a row belongs. "
+        f"If both write the same bytes for every key, say so: --by-key {store.name}"
+    )
+
+
+def _holds_lines(owner: ProcessorNode, store: StoreNode) -> bool:
+    """Whether the store has the lines of a processor that retries in order: the engine writes it, by the keys of records."""
+    return isinstance(owner.spec, RetryingProcessorSpec) and owner.spec.waiting == store.name
+
+
+def _form(sub: SubTopology, owners: list[ProcessorNode], store: StoreNode) -> tuple[int, bool, Serde]:
+    """Bytes in front of the key, whether its length is there too, and the serde that wrote it."""
+    serde = store.key_serde
+    for owner in owners:
+        place = owner.stores.index(store.name)
+        written_by = owner.input_key_serde or sub.stores[owner.stores[0]].key_serde
+        if owner.kind is NodeKind.KTABLE_SUPPRESS:
+            return (_LONG if place == 0 else 0), False, written_by
+        if owner.kind is NodeKind.KTABLE_TOP and place == 1:
+            return 0, True, written_by
+        if isinstance(serde, WaitingKeySerde):
+            return _WAITING, False, _key_beside(sub, owner, store) or written_by
+        if isinstance(serde, BytesSerde) and place == 1 and store.name.endswith("-open"):
+            return _OPEN_WINDOW, False, sub.stores[owner.stores[0]].key_serde
+    if isinstance(serde, CombinedKeySerde):
+        return 0, True, serde.foreign_key
+    return 0, False, serde
+
+
+def _key_beside(sub: SubTopology, owner: ProcessorNode, store: StoreNode) -> Serde | None:
+    """The key serde of another store of the operator, which holds rows under the same keys."""
+    others = (sub.stores[name].key_serde for name in owner.stores if name != store.name and name in sub.stores)
+    return next((serde for serde in others if not isinstance(serde, WaitingKeySerde)), None)
+
+
+def _suffix(spec: StoreSpec) -> int:
+    if spec.kind.windowed:
+        return WINDOW_SUFFIX
+    return SESSION_SUFFIX if spec.kind.segmented else 0
+
+
+def _layers(serde: Serde) -> Iterator[tuple[Serde, int]]:
+    """A serde and those inside of it, each with the number of bytes that the outer ones add at the end."""
+    outside = 0
+    yield serde, outside
+    while isinstance(serde, TimeWindowedSerde | CustomWindowedSerde | SessionWindowedSerde):
+        outside += 2 * _LONG if isinstance(serde, SessionWindowedSerde) else _LONG
+        serde = serde.inner
+        yield serde, outside
+
+
+def _routed_by(sub: SubTopology, owners: list[ProcessorNode]) -> set[str]:
+    """The serdes of the keys by which records come to the tasks and then to these nodes."""
+    above: set[str] = set()
+    waiting = [owner.name for owner in owners]
+    while waiting:
+        name = waiting.pop()
+        if name not in above:
+            above.add(name)
+            waiting += sub.nodes[name].parents
+    return {serde_identity(entry.key_serde) for entry in sub.entries if entry.node in above and not entry.by_partition}
+
+
+# --- Copies one task's changelog to a staging topic, each row to the partition of its record key.
+
+
+class Listener(Protocol):
+    """Is told of the progress of a copy."""
+
+    def on_start(self, store: str, partition: int, offsets: int) -> None: ...
+    def on_batch(self, store: str, partition: int, records: int, offset: int) -> None: ...
+    def on_end(self, store: str, partition: int) -> None: ...
+
+
+class NobodyListens:
+    """A listener that does nothing."""
+
+    def on_start(self, store: str, partition: int, offsets: int) -> None: ...
+    def on_batch(self, store: str, partition: int, records: int, offset: int) -> None: ...
+    def on_end(self, store: str, partition: int) -> None: ...
+
+
+def stage_partition(
+    copy: LogCopy,
+    topic: str,
+    spec: StoreSpec,
+    key: RowKey,
+    task_of: tuple[int, int],
+    marker: CommitMarker | None,
+    listener: Listener,
+) -> None:
+    """Copies the rows of a store of one task.
+
+    Raises:
+        RescaleError: A row is not in the task of its key.
+        RestoreError: The changelog has lost records that the last commit promises.
+    """
+    task, tasks = task_of
+    place = (topic, task)
+    end = copy.kafka.end_offsets([place])[place]
+    if marker is not None:
+        # As for a restore, the state is what the last commit says, and nothing after it.
+        promised = marker.changelog_ends.get(spec.name, end)
+        check_end(spec.name, end, marker.version, promised)
+        end = promised
+    listener.on_start(spec.name, task, end)
+    for columns in records_of(copy.kafka, topic, task, end):
+        if marker is None:
+            raise RescaleError(
+                f"the changelog {topic}-{task} has records, but task {task} has no commit that says which step they belong to. "
+                f"`streams run` refuses this, too, and says what to do"
+            )
+        alive = _alive(columns, spec, marker.expired_before.get(spec.name, 0))
+        keys = key.of(alive.keys)
+        _check_place(keys, alive, spec, task, tasks)
+        copy.add(alive, partition_for_keys(keys, copy.partitions))
+        listener.on_batch(spec.name, task, len(columns), int(columns.offsets[-1]))
+    listener.on_end(spec.name, task)
+
+
+def _alive(columns: RecordColumns, spec: StoreSpec, before_ms: int) -> RecordColumns:
+    """The records of segments that have not expired: in another task, with an earlier stream time, they would come back."""
+    if not spec.kind.segmented or before_ms <= 0:
+        return columns
+    width = spec.segment_width_ms
+    times = numbers_at(columns.keys, -(SESSION_SUFFIX if spec.kind is StoreKind.SESSION else WINDOW_SUFFIX))
+    alive = times // width >= before_ms // width
+    if alive.all():
+        return columns
+    mask = pa.array(alive)
+    return RecordColumns(
+        columns.topic,
+        columns.partition,
+        columns.offsets[alive],
+        columns.timestamps[alive],
+        columns.keys.filter(mask),
+        columns.values.filter(mask),
+    )
+
+
+def _check_place(keys: pa.BinaryArray, columns: RecordColumns, spec: StoreSpec, task: int, tasks: int) -> None:
+    """Checks that each row is in the task of its key, which proves the rule for keys before anything is replaced."""
+    found: npt.NDArray[np.int32] = partition_for_keys(keys, tasks)
+    wrong = np.flatnonzero(found != task)
+    if len(wrong):
+        at = int(wrong[0])
+        raise RescaleError(
+            f"the store {spec.name!r} of task {task} has a row (offset {columns.offsets[at]}) for the record key "
+            f"{keys[at].as_py()!r}, whose records come to task {found[at]}: its rows are not stored under the keys of their "
+            f"records, so they cannot be moved. Nothing was replaced: `streams rescale --abort` removes the copies"
+        )

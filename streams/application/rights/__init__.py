@@ -1,1 +1,0 @@
-"""The rights (Kafka's ACLs) that an application needs: which, whether it has them, and what grants them."""

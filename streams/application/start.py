@@ -1,0 +1,429 @@
+"""The check before a start creates anything: whether the program may continue with its application's state.
+
+A start that is refused here has left no trace: no topic, no file. Whether Spark's checkpoint matches the commit markers is a
+separate check (`preflight`), once the topics exist.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from state.changelog.topics import commits_topic
+from state.commit.last_marker import MarkerLog
+from state.commit.live import LiveKafka
+from state.commit.protocols import KafkaAccess
+from state.errors import ChangelogMismatchError, CheckpointMismatchError
+from state.kafka.admin import KafkaAdmin
+from state.kafka.rights import RightsProbe
+from state.kafka.sampler import RecordSampler
+from state.kafka.topics import TopicPartition
+from state.kafka.transactions import wait_until_decided
+from state.snapshots.location import open_location
+from state.tables.private_folder import check_owner
+from streams.application.markers import MarkerAccess, newest_markers
+from streams.application.owned_topics import described_repartitions, local_folder, own_manifest, write_manifest
+from streams.application.prepare import Application, PreparedSub, ensure_internal_topics, plan_application
+from streams.application.rescale.plan import check_no_rescale
+from streams.application.reset import check_no_reset
+from streams.application.rights import check_created, check_rights, needed_rights
+from streams.checkpoint.compare import (
+    Limits,
+    Markers,
+    SubIdentity,
+    check_checkpoint,
+    check_program,
+    check_topic,
+    misfit,
+    oversized,
+)
+from streams.checkpoint.files import (
+    Checkpoint,
+    CheckpointFiles,
+    LocalFiles,
+    confirmed_end,
+    is_local,
+    read_checkpoint,
+    write_first_batch,
+)
+from streams.cluster.topics import check_reachable
+from streams.config import StreamsConfig
+from streams.errors import ConfigError, DamagedCheckpointError, TopologyMismatchError
+from streams.source.log import LiveLog, now_ms
+from streams.source.offsets import FirstBatch
+from streams.source.pauses import Pauses, read_pauses
+from streams.source.planner import BatchPlanner
+from streams.source.sampling import Positions, ReadRecords, Record
+from streams.topology.change import REFUSED
+from streams.topology.diff import compare_plan, unreadable_topics
+from streams.topology.graph import InternalTopic
+from streams.topology.manifest import plan_manifest
+from streams.topology.plan import Plan
+from streams.topology.topology import Topology
+
+
+def check_start(application: Application, admin: KafkaAdmin, log: MarkerLog) -> None:
+    """Refuses a start that would damage the application's state or lose input.
+
+    Raises:
+        RescaleUnfinishedError: An unfinished rescale has moved a part of the state.
+        StreamsError: As of `check_may_continue`.
+        ChangelogMismatchError: The state is that of another number of tasks.
+    """
+    plan = application.plan
+    check_no_rescale(plan.application_id, [sub.name for sub in plan.sub_topologies], admin)
+    check_may_continue(application, admin, log)
+    check_tasks(application, admin)
+
+
+def check_may_continue(application: Application, admin: KafkaAdmin, log: MarkerLog) -> None:
+    """Checks that the program may continue with the application's state, whatever the number of tasks.
+
+    Raises:
+        ResetUnfinishedError: An unfinished reset has deleted a part of the state.
+        TopologyMismatchError: The state was written by a program with another structure.
+        ChangelogMismatchError: A commits topic belongs to another application.
+        CheckpointMismatchError: The checkpoint belongs to another application.
+    """
+    config = application.config
+    check_no_reset(config.application_id, config.checkpoint_dir)
+    check_commits_owner(application.plan, admin, log)
+    kept = own_manifest(config)
+    if kept is not None and _has_committed(kept, config.application_id, admin):
+        check_structure(application.plan, kept)
+        check_readable(application, kept, admin)
+        check_all_read(application, kept, admin)
+
+
+def check_tasks(application: Application, admin: KafkaAdmin) -> None:
+    """Checks that the state is that of as many tasks as the application is about to have.
+
+    Raises:
+        ChangelogMismatchError: It is not.
+    """
+    app = application.config.application_id
+    tasks = {commits_topic(app, prepared.sub.name): prepared.tasks for prepared in application.subs}
+    for topic, info in admin.describe_topics(tasks).items():
+        places = [(topic, partition) for partition in range(info.partitions)]
+        if info.partitions != tasks[topic] and any(admin.end_offsets(places).values()):
+            raise ChangelogMismatchError(
+                topic,
+                f"the state in Kafka is that of {info.partitions} tasks, and the application is about to run with {tasks[topic]}",
+                f"nothing was written; `streams rescale MODULE:TOPOLOGY -a {app} --tasks {tasks[topic]}` moves the state to as "
+                f"many tasks; or leave tasks={info.partitions}",
+            )
+
+
+def check_commits_owner(plan: Plan, admin: KafkaAdmin, log: MarkerLog) -> None:
+    """Checks that the commits topics are this application's, as far as their markers show.
+
+    Raises:
+        ChangelogMismatchError: A topic belongs to another application.
+    """
+    app = plan.application_id
+    topics = [commits_topic(app, sub.name) for sub in plan.sub_topologies]
+    for topic, info in admin.describe_topics(topics).items():
+        # One marker is enough: no application commits to a topic with another application's markers.
+        marker = next(newest_markers(log, topic, range(info.partitions)), None)
+        if marker is not None and marker.application_id not in ("", app):
+            raise ChangelogMismatchError(
+                topic,
+                f"it holds commits of the application {marker.application_id!r}, whose sub-topology makes the same name as one of "
+                f"{app!r} does; both would write as one",
+                f"nothing was written; give this application another id, one that {marker.application_id!r} does not begin with",
+            )
+
+
+def check_structure(plan: Plan, kept: Mapping[str, Any]) -> None:
+    """Checks that the program may continue with the state of the described one.
+
+    Raises:
+        TopologyMismatchError: It may not; the message lists all the reasons.
+    """
+    against = [change for change in compare_plan(kept, plan) if change.refused and not change.depends]
+    if against:
+        said = "; ".join(
+            f"{change.where}: {change.what} {change.says.removesuffix(f'. {REFUSED}')}" for change in against
+        )
+        raise TopologyMismatchError(
+            f"the state of {plan.application_id} was written by another topology, described in topology.json in the checkpoint's "
+            f"folder: {said}. {REFUSED}. Nothing was written. `streams diff` shows all differences."
+        )
+
+
+def check_readable(application: Application, kept: Mapping[str, Any], admin: KafkaAdmin) -> None:
+    """Checks that the program can read the records that wait in its repartition topics.
+
+    Raises:
+        TopologyMismatchError: Their fields are not those that it needs.
+    """
+    app = application.config.application_id
+    changed = unreadable_topics(kept, plan_manifest(application.plan, sorted(kept["sub_topologies"])))
+    topics = {f"{app}-{name}": why for name, why in changed.items()}
+    if waiting := sorted(application.unread(admin, topics)):
+        raise TopologyMismatchError(
+            f"{waiting[0]}: the old program of {app} has written records there that this one cannot read: {topics[waiting[0]]}. "
+            f"Nothing was written. Give a new field a default, or let the old program run until its lag is 0, then start this one."
+        )
+
+
+def check_all_read(application: Application, kept: Mapping[str, Any], admin: KafkaAdmin) -> None:
+    """Checks that all records in repartition topics which the new program no longer has were read.
+
+    Raises:
+        TopologyMismatchError: Some records are unread.
+    """
+    config = application.config
+    app = config.application_id
+    gone = described_repartitions(kept, app) - application.plan.repartition_topics.keys()
+    sinks = {InternalTopic(name).topic_name(app): name for name in kept.get("lake_sinks", ())}
+    unread = application.unread(admin, gone, _confirmed(config.checkpoint_dir, sinks))
+    if unread:
+        dropped = ", ".join(
+            f"`streams reset {app} --drop-sink {sinks[topic]}`" for topic in sorted(unread & sinks.keys())
+        )
+        raise TopologyMismatchError(
+            f"{', '.join(sorted(unread))}: the old program of {app} has written there what it has not read again yet, and this one "
+            f"does not know the topic: it would be lost. Nothing was written. Let the old program run until its lag is 0, then "
+            f"start this one{f'; or give up what waits there with {dropped}' if dropped else ''}."
+        )
+
+
+def _confirmed(checkpoint_dir: str, sinks: Mapping[str, str]) -> dict[TopicPartition, int]:
+    """What functions of foreach_batch have got, by the checkpoint: versions before the note in Kafka have left no other trace."""
+    files = LocalFiles(checkpoint_dir)
+    ends = {topic: confirmed_end(files, name, topic) for topic, name in sinks.items() if is_local(checkpoint_dir)}
+    return {(topic, n): at for topic, end in ends.items() if end for n, at in enumerate(end.offsets)}
+
+
+def _has_committed(kept: Mapping[str, Any], application_id: str, admin: KafkaAdmin) -> bool:
+    """Whether the described program has committed anything; if not, it has written no state."""
+    found = admin.describe_topics(commits_topic(application_id, name) for name in kept["sub_topologies"])
+    places = [(name, p) for name, info in found.items() for p in range(info.partitions)]
+    return any(end > 0 for end in admin.end_offsets(places).values())
+
+
+# --- The driver's check before the first micro-batch of a run: checkpoints and commits topics must belong together.
+#
+# The check changes two things only: the first position of a new query is saved beside its checkpoint, and a logged
+# micro-batch that is too large, and that no task has committed, is taken back.
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The result of the check for a sub-topology.
+
+    Attributes:
+        checkpoint: The contents of its checkpoint; empty if the checkpoint is damaged.
+        markers: The last markers of its tasks.
+        wrong: Why the checkpoint cannot be used; None if it can.
+    """
+
+    checkpoint: Checkpoint
+    markers: Markers
+    wrong: CheckpointMismatchError | None
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """The comparison of an application's checkpoints with its commits topics.
+
+    Attributes:
+        application: The application that is about to run.
+        files: The application's checkpoint folder.
+        admin: Asks Kafka.
+        say: Shows a message to the user.
+        kafka: Reads and writes logs; None: the real cluster of the settings.
+        until_decided: Waits until transactions are decided, for readers too.
+        sample: Reads a few records at given places; None: from the cluster of the settings.
+    """
+
+    application: Application
+    files: CheckpointFiles
+    admin: KafkaAdmin
+    say: Callable[[str], None]
+    kafka: KafkaAccess | None = None
+    until_decided: Callable[[KafkaAdmin, Iterable[TopicPartition], float], object] = wait_until_decided
+    sample: ReadRecords | None = None
+
+    def run(self) -> dict[str, FirstBatch]:
+        """Checks every sub-topology; nothing is changed before all of them pass.
+
+        Raises:
+            CheckpointMismatchError: A checkpoint does not match; the message says what was found and what to do.
+            StreamsError: A first position cannot be determined: a topic is missing, or has no initial position.
+        """
+        checked = [(prepared, self.check(prepared)) for prepared in self.application.subs]
+        firsts = {prepared.sub.name: self._first(prepared, checkpoint) for prepared, checkpoint in checked}
+        return {name: first for name, first in firsts.items() if first is not None}
+
+    def check(self, prepared: PreparedSub) -> Checkpoint:
+        """Compares one sub-topology's checkpoint with its markers.
+
+        Raises:
+            CheckpointMismatchError: Checkpoint and markers do not belong together.
+        """
+        found = self.inspect(prepared)
+        if found.wrong is not None:
+            raise found.wrong
+        return found.checkpoint
+
+    def inspect(self, prepared: PreparedSub) -> Findings:
+        """Like `check`, but returns an error that a new checkpoint would resolve, instead of raising it.
+
+        Raises:
+            CheckpointMismatchError: Another program has written the state, or the commits topic has lost markers.
+        """
+        sub, access = self.identity(prepared), self.markers(prepared)
+        markers = access.read() if self.admin.describe_topics([access.topic]) else {}
+        check_program(sub, markers)
+        try:
+            checkpoint = read_checkpoint(self.files, sub.name, {m.batch_id for m in markers.values() if m})
+        except DamagedCheckpointError as error:
+            return Findings(Checkpoint(), markers, _damaged(sub, markers, error))
+        wrong = None
+        try:
+            check_checkpoint(sub, checkpoint, markers)
+        except CheckpointMismatchError as error:
+            wrong = error
+        if all(marker is None or marker.query_id == checkpoint.query_id for marker in markers.values()):
+            self._check_topic(sub, access, checkpoint, markers)
+        return Findings(checkpoint, markers, wrong)
+
+    def _check_topic(self, sub: SubIdentity, access: MarkerAccess, checkpoint: Checkpoint, markers: Markers) -> None:
+        if self.application.config.on_lost_offsets != "fail":
+            # Lost records make no task commit, and which were lost is recorded nowhere.
+            return
+        try:
+            check_topic(sub, checkpoint, markers)
+        except CheckpointMismatchError:
+            # The last commits of an earlier run may not be readable yet.
+            self.until_decided(self.admin, access.places(), self.application.decide_s)
+            check_topic(sub, checkpoint, access.read())
+
+    def identity(self, prepared: PreparedSub) -> SubIdentity:
+        """The identity of a sub-topology."""
+        config, sub = self.application.config, prepared.sub
+        return SubIdentity(config.application_id, sub.name, prepared.tasks, sub.topology_hash)
+
+    def markers(self, prepared: PreparedSub) -> MarkerAccess:
+        """The commits topic of a sub-topology."""
+        config = self.application.config
+        kafka = self.kafka or LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
+        return MarkerAccess(kafka, self.identity(prepared))
+
+    def _first(self, prepared: PreparedSub, checkpoint: Checkpoint) -> FirstBatch | None:
+        """Where a sub-topology's first micro-batch begins; decided now if none is logged yet."""
+        planner = self._planner(prepared)
+        taken_back = take_back(self.files, prepared.sub.name, checkpoint, planner, self.markers(prepared), self.say)
+        first = checkpoint.first
+        if first is not None and (first.end is not None or first.fixed or taken_back == 0):
+            return first
+        if checkpoint.logged < 0:
+            first = FirstBatch(planner.initial())
+            write_first_batch(self.files, prepared.sub.name, first)
+        return first
+
+    def _planner(self, prepared: PreparedSub) -> BatchPlanner:
+        def read(at: Positions, end: Positions) -> Mapping[TopicPartition, Sequence[Record]]:
+            with closing(RecordSampler(self.application.config.client)) as sampler:
+                return sampler.sample(at, end)
+
+        spec = self.application.source_spec(prepared.sub)
+        return BatchPlanner(self.admin, spec, self.sample or read, now_ms=now_ms)
+
+
+def take_back(
+    files: CheckpointFiles,
+    name: str,
+    checkpoint: Checkpoint,
+    limits: Limits,
+    access: MarkerAccess,
+    say: Callable[[str], None],
+) -> int | None:
+    """Takes back the plan of a logged micro-batch that is too large, unless a task has committed it."""
+    found = oversized(checkpoint, limits)
+    if found is None:
+        return None
+    digest = checkpoint.digest(found.batch)
+    # Fenced, so that a task which is still about to commit the micro-batch cannot do so afterwards.
+    markers = access.fenced()
+    done = sorted(task for task, marker in markers.items() if marker is not None and marker.batch == digest)
+    if done:
+        say(
+            f"{name}: an earlier run has planned {found}. It cannot be planned anew, for task {done[0]} has committed it. "
+            "If it fails for want of memory, give the workers more; if it takes too long, raise transaction_timeout_ms; "
+            "the limits hold again for the next one"
+        )
+        return None
+    aside = f"{name}/taken-back/{found.batch}-{int(time.time() * 1000)}"
+    if found.batch == 0 and files.names(f"{name}/state"):
+        # Spark created this folder when the query began, and starts no query where state exists. It is empty of tasks' state.
+        files.move(f"{name}/state", f"{aside}/state")
+    files.move(f"{name}/offsets/{found.batch}", f"{aside}/offsets")
+    say(f"{name}: an earlier run has planned {found}. No task has committed it: it is planned anew")
+    return found.batch
+
+
+def _damaged(sub: SubIdentity, markers: Markers, error: DamagedCheckpointError) -> CheckpointMismatchError:
+    what = f"the checkpoint is damaged: {error}"
+    if any(markers.values()):
+        return misfit(sub, what)
+    return misfit(sub, what, f"No task has ever committed: delete the checkpoint's folder {sub.name}, to begin anew.")
+
+
+# --- What an application checks, and what it does in Kafka, before Spark starts.
+
+
+def check_places(config: StreamsConfig) -> None:
+    """Refuses folders that cannot work; asks no broker.
+
+    Raises:
+        ConfigError: The folder of snapshots cannot be opened, or a folder belongs to somebody else or cannot be written.
+    """
+    open_location(config.snapshot_dir)
+    for setting, folder in (("state_dir", config.state_dir), ("checkpoint_dir", local_folder(config.checkpoint_dir))):
+        if folder is not None:
+            check_owner(folder)
+            _check_writable(config, setting, folder)
+
+
+def _check_writable(config: StreamsConfig, setting: str, folder: Path) -> None:
+    """Writes a file without a name where the folder is or will be: it leaves no trace."""
+    there = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
+    try:
+        tempfile.TemporaryFile(dir=there).close()
+    except OSError as error:
+        base = config.base_dir.absolute()
+        name = f"base_dir ({base})" if base in folder.absolute().parents else setting
+        raise ConfigError(
+            f"{name}: {folder} cannot be used, because {there} refuses files: {error.strerror}. Choose another folder, or let "
+            "this user write there"
+        ) from error
+
+
+def prepare_start(
+    topology: Topology, config: StreamsConfig, tell_created: Callable[[str], None]
+) -> tuple[Application, dict[str, int], Pauses]:
+    """Checks the cluster, the rights there and what was committed before; then creates the internal topics.
+
+    Raises:
+        StreamsError: The application cannot start; nothing was written, apart from topics that are empty.
+    """
+    check_reachable(config.client)
+    needed, probe = needed_rights(topology, config), RightsProbe(config.client)
+    missing = check_rights(needed, probe, config.client)
+    with KafkaAdmin(config.client) as admin:
+        application = plan_application(topology, config, admin)
+        log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
+        check_start(application, admin, log)
+        counts = ensure_internal_topics(application, admin, tell_created)
+        check_created(needed, missing, probe, config.client)
+        pauses = read_pauses(LiveLog(config.client, admin), config.application_id)
+    write_manifest(application.plan, config.checkpoint_dir)
+    return application, counts, pauses
