@@ -6,16 +6,17 @@ processes in which Spark inspects a query's source import the package, but use n
 
 from streams.dsl.branched import Branched, BranchedKStream
 from streams.dsl.builder import StreamsBuilder
-from streams.dsl.cogrouped import (
+from streams.dsl.grouped import (
     CogroupedKStream,
+    KGroupedStream,
+    KGroupedTable,
     SessionWindowedCogroupedKStream,
+    SessionWindowedKStream,
     TimeWindowedCogroupedKStream,
+    TimeWindowedKStream,
 )
-from streams.dsl.global_table import GlobalKTable
-from streams.dsl.grouped import KGroupedStream, SessionWindowedKStream, TimeWindowedKStream
-from streams.dsl.grouped_table import KGroupedTable
 from streams.dsl.kstream import KStream
-from streams.dsl.ktable import KTable
+from streams.dsl.ktable import GlobalKTable, KTable
 from streams.dsl.options import (
     Consumed,
     Grouped,

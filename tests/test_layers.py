@@ -73,25 +73,7 @@ FOREIGN = {
 }
 """Libraries that only these floors know; the broker takes its jars from pyspark."""
 
-FACADES = {
-    "streams/dsl/" + name
-    for name in (
-        "aggregating.py",
-        "branched.py",
-        "cogrouped.py",
-        "group_facade.py",
-        "grouped.py",
-        "grouped_table.py",
-        "kstream.py",
-        "kstream_base.py",
-        "kstream_enrich.py",
-        "kstream_extras.py",
-        "kstream_joins.py",
-        "kstream_records.py",
-        "ktable.py",
-        "ktable_joins.py",
-    )
-}
+FACADES = {f"streams/dsl/{name}.py" for name in ("branched", "grouped", "kstream", "kstream_joins", "ktable")}
 """The one circle: streams give tables, tables give streams, as `KStreamImpl` and `KTableImpl` do in Kafka Streams."""
 
 

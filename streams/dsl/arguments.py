@@ -13,9 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeVar, cast
 
-from streams.dsl.options import Named
+from streams.dsl.options import Named, settings_of
 from streams.dsl.options import Option as SomeOption
-from streams.dsl.options.base import settings_of
 from streams.errors import TopologyError
 from streams.serdes.base import Serde
 from streams.wording import described

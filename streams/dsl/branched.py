@@ -13,9 +13,8 @@ from streams.dsl import functions
 from streams.dsl.arguments import one_option
 from streams.dsl.facade import Facade
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
-from streams.dsl.nodes.result_types import check_fields
-from streams.dsl.options import NameLike
-from streams.dsl.options.base import Option
+from streams.dsl.nodes.inferred_types import check_fields
+from streams.dsl.options import NameLike, Option
 from streams.errors import TopologyError
 from streams.model.typing import K, KeyValuePredicate, V, ValuePredicate
 from streams.operators.stateless import Branch, PassThrough

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast, overload
 
 from typing_extensions import Unpack
 
-from streams.dsl.arguments import named_option, one_option, two_options
+from state.stores.spec import StoreKind
+from streams.dsl.arguments import named_option, names, one_option, two_options
 from streams.dsl.functions import timestamp_function
-from streams.dsl.global_table import GlobalKTable, add_global_store
 from streams.dsl.kstream import KStream
-from streams.dsl.ktable import KTable
-from streams.dsl.nodes.finalize import finalize
-from streams.dsl.nodes.graph_builder import GraphBuilder, Port
-from streams.dsl.nodes.materialize import key_value_store
-from streams.dsl.nodes.table_source import add_table
-from streams.dsl.options import Consumed, Extractor, Materialized, NameLike
-from streams.dsl.options.keywords import ConsumedKeywords, ConsumedSettings
-from streams.dsl.sources.dataframes import IngestMixin
+from streams.dsl.ktable import GlobalKTable, KTable
+from streams.dsl.nodes.graph_builder import GraphBuilder, Port, finalize
+from streams.dsl.nodes.processing import checked_supplier
+from streams.dsl.nodes.stores import key_value_store
+from streams.dsl.nodes.tables import add_table
+from streams.dsl.options import Consumed, ConsumedKeywords, ConsumedSettings, Extractor, Materialized, NameLike
 from streams.errors import TopologyError
-from streams.model.timestamps import CustomTimestampExtractor, TimestampExtractor
+from streams.model.timestamps import FAIL_ON_INVALID_TIMESTAMP, CustomTimestampExtractor, TimestampExtractor
 from streams.model.typing import K, V
 from streams.operators.processor import Processor
 from streams.operators.wrapped import ProcessorWrapper
@@ -31,14 +30,42 @@ from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import StringSerde
 from streams.spelling.answers import AnswersUnknownNames
 from streams.topology.check import check_explicit_names, check_sources
-from streams.topology.graph import GlobalTable, Graph, SourceNode, StoreNode
-from streams.topology.naming import check_topic, numbered
+from streams.topology.graph import GlobalTable, Graph, InternalTopic, SourceNode, StoreNode
+from streams.topology.ingest import Ingest
+from streams.topology.naming import check_name, check_topic, numbered
 from streams.topology.node_kind import NodeKind
 from streams.topology.pattern_name import pattern_name
 from streams.topology.topology import Topology
 
+PARTITIONS = 4
+"""Partitions of the internal topic of a source outside Kafka, unless the program says otherwise."""
 
-class StreamsBuilder(IngestMixin, AnswersUnknownNames):
+
+@dataclass(frozen=True, slots=True)
+class DeltaRead:
+    """Makes the streaming DataFrame of a Delta table.
+
+    Attributes:
+        table: The table's path or URI, or its name in Spark's catalog.
+        is_path: Whether it is a path or URI.
+        change_feed: Whether to read the change data feed.
+        options: Options of Delta's streaming source.
+    """
+
+    table: str
+    is_path: bool
+    change_feed: bool
+    options: tuple[tuple[str, str], ...]
+
+    def __call__(self, spark: Any) -> Any:
+        """The stream of the table's rows, or of its changes."""
+        reader = spark.readStream.format("delta").options(**dict(self.options))
+        if self.change_feed:
+            reader = reader.option("readChangeFeed", "true")
+        return reader.load(self.table) if self.is_path else reader.table(self.table)
+
+
+class StreamsBuilder(AnswersUnknownNames):
     """Builds a topology, operator by operator.
 
     Example::
@@ -199,6 +226,97 @@ class StreamsBuilder(IngestMixin, AnswersUnknownNames):
         self._graph.topology.add_global(table)
         return GlobalKTable(self._graph, table)
 
+    def from_dataframe(
+        self,
+        frame: Callable[[Any], Any],
+        named: str,
+        *,
+        key: str | Sequence[str] = (),
+        timestamp: str | None = None,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+        partitions: int = PARTITIONS,
+    ) -> KStream[Any, Any]:
+        """Reads the rows of a Spark DataFrame as a stream, each row exactly once.
+
+        A query of its own writes the rows to an internal topic, each batch once; a static DataFrame is one batch, which is read
+        once in the application's life. The records' values are the rows as JSON objects.
+
+        Args:
+            frame: `frame(spark)` makes the DataFrame, streaming (`spark.readStream...`) or static, at each start. A batch that
+                runs again must give the same rows, as it does from files, tables and Kafka.
+            named: The source's name, which its internal topic, its commits and its checkpoint are called after.
+            key: The column, or columns, of the key: one column as text, several as a JSON object. Default: records without a key.
+            timestamp: The column of the timestamp, a TIMESTAMP or ms since 1970. Default: the time of the batch.
+            key_serde: How keys are written, if not like that.
+            value_serde: How values are written; default: JSON.
+            partitions: The number of partitions of the internal topic, decided at the first start.
+
+        Raises:
+            TopologyError: The name is taken or not valid in a topic's name, or the number of partitions is none.
+        """
+        if not callable(frame):
+            raise TopologyError(
+                f"from_dataframe() takes a function that makes the DataFrame, such as lambda spark: spark.read.parquet('in'), "
+                f"since there is no session yet; not {frame!r}."
+            )
+        return _add_ingest(
+            self._graph,
+            Ingest(named, partitions, frame, *_keys(key, key_serde), value_serde or JsonSerde(), timestamp),
+        )
+
+    def from_delta(
+        self,
+        table: str | os.PathLike[str],
+        *,
+        key: str | Sequence[str] = (),
+        change_feed: bool = False,
+        timestamp: str | None = None,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+        partitions: int = PARTITIONS,
+        options: Mapping[str, str] | None = None,
+        named: str | None = None,
+    ) -> KStream[Any, Any]:
+        """Reads a Delta table as a stream: the rows it has at the first start, then all that are added, each exactly once.
+
+        With `change_feed`, updates and deletions follow, too: an inserted row, and a row after its update, is a record; a deleted
+        row is a tombstone, so that `to_table()` has the table's rows. Updates must not change the key's columns.
+
+        Args:
+            table: The table's path or URI, or its name in Spark's catalog. Without `change_feed` it must only ever be appended to.
+            key: As for `from_dataframe`; needed with `change_feed`.
+            change_feed: Whether to read Delta's change data feed, which the table must have (`delta.enableChangeDataFeed`).
+            timestamp: As for `from_dataframe`; default with `change_feed`: the time of the commit.
+            key_serde: As for `from_dataframe`.
+            value_serde: As for `from_dataframe`.
+            partitions: As for `from_dataframe`.
+            options: Options of Delta's streaming source, such as `{"startingVersion": "7", "maxFilesPerTrigger": "100"}`.
+            named: The source's name; default: `delta-` and the last part of the table's path or name.
+
+        Raises:
+            TopologyError: There is no key for a change feed, or as for `from_dataframe`.
+        """
+        text = os.fspath(table)
+        if change_feed and not key:
+            raise TopologyError(
+                "from_delta(change_feed=True) needs key=...: a deletion is a record with a key and no value."
+            )
+        is_path = not isinstance(table, str) or re.search(r"[/\\:]", text) is not None
+        frame = DeltaRead(text, is_path, change_feed, tuple(sorted((options or {}).items())))
+        last = re.sub(r"[^A-Za-z0-9._-]+", "-", re.split(r"[/\\]", text.rstrip("/\\"))[-1]).strip("-.")
+        made = Ingest(
+            named or f"delta-{last or 'table'}",
+            partitions,
+            frame,
+            *_keys(key, key_serde),
+            value_serde or JsonSerde(),
+            timestamp,
+            change_feed,
+            delta=True,
+        )
+        return _add_ingest(self._graph, made)
+
     def add_state_store(self, store: StoreNode) -> StreamsBuilder:
         """Adds a store for processors, made by `Stores`; `process(..., stores=[name])` connects it.
 
@@ -254,7 +372,7 @@ class StreamsBuilder(IngestMixin, AnswersUnknownNames):
         if callable(consumed) and not callable(supplier):
             supplier, consumed = consumed, supplier  # Java's order
         name, read = named_option("add_global_store", Consumed, named, consumed, option)
-        add_global_store(self._graph, store, self._global_source(topic, read), supplier, name)
+        _add_global_store(self._graph, store, self._global_source(topic, read), supplier, name)
         return self
 
     def build(self) -> Topology:
@@ -317,3 +435,34 @@ def _extractor(given: Extractor) -> TimestampExtractor:
     if hasattr(given, "extract"):
         return cast("TimestampExtractor", given)
     return CustomTimestampExtractor(timestamp_function(given))
+
+
+def _add_global_store(
+    graph: GraphBuilder, store: StoreNode, source: SourceNode, supplier: Callable[[], Processor], name: str | None
+) -> None:
+    """Adds a global store that a user's processor fills. Raises `TopologyError` if the store has windows or versions."""
+    if store.spec.kind not in (StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE):
+        raise TopologyError(
+            f"The global store '{store.name}' must be a key-value store, not one of kind '{store.spec.kind.value}': nothing would "
+            f"ever leave it, because global stores have no stream time."
+        )
+    unlogged = replace(store, spec=replace(store.spec, logged=False, changelog_config={}))
+    name = name or f"GLOBAL-STORE-{source.topics[0]}"
+    graph.topology.add_global(GlobalTable(name, source, unlogged, checked_supplier(supplier)))
+
+
+def _keys(key: str | Sequence[str], serde: Serde[Any] | None) -> tuple[tuple[str, ...], Serde[Any]]:
+    columns = names(key)
+    return columns, serde or (StringSerde() if len(columns) <= 1 else JsonSerde())
+
+
+def _add_ingest(graph: GraphBuilder, ingest: Ingest) -> KStream[Any, Any]:
+    """Adds the source and the internal topic that it reads."""
+    if ingest.partitions < 1:
+        raise TopologyError(f"'{ingest.name}': an internal topic has at least one partition, not {ingest.partitions}.")
+    topic = InternalTopic(check_name(ingest.name), ingest.partitions)
+    graph.topology.add_ingest(ingest)
+    source = SourceNode(
+        f"{ingest.name}-source", (topic,), ingest.key_serde, ingest.value_serde, FAIL_ON_INVALID_TIMESTAMP
+    )
+    return KStream(graph, graph.source(source))

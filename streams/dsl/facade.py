@@ -1,10 +1,19 @@
-"""The common base of streams, tables and groups: a helpful error for unknown names, and a readable `repr`."""
+"""The common bases of streams, tables and groups: a helpful error for unknown names, a readable `repr`, and joins of streams."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from streams.dsl import functions
+from streams.dsl.arguments import one_option
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
-from streams.dsl.nodes.shown import way
+from streams.dsl.options import Joined, Option
+from streams.errors import TopologyError
+from streams.model.windows import JoinWindows
+from streams.operators.table.value_getter import JoinKind
 from streams.spelling.answers import AnswersUnknownNames
+from streams.topology.graph import InternalTopic, Node, SinkNode, SourceNode
+from streams.topology.node_kind import NodeKind
 
 
 class Facade(AnswersUnknownNames):
@@ -14,7 +23,145 @@ class Facade(AnswersUnknownNames):
     _port: Port
 
     def _shown(self) -> str:
-        return way(self._graph, self._port)
+        return path_of(self._graph, self._port)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._shown()})"
+
+
+# --- A stream or a table in one line, for people: `'orders' → filter → map_values`.
+
+_MOST = 6
+
+_METHODS: dict[NodeKind, str | None] = {
+    NodeKind.KSTREAM_FLATMAP: "flat_map",
+    NodeKind.KSTREAM_FLATMAPVALUES: "flat_map_values",
+    NodeKind.KSTREAM_MAPVALUES: "map_values",
+    NodeKind.KSTREAM_KEY_SELECT: "select_key",
+    NodeKind.KSTREAM_PROCESSOR: "process",
+    NodeKind.KSTREAM_PROCESSVALUES: "process_values",
+    NodeKind.KSTREAM_BRANCH: "split",
+    NodeKind.KSTREAM_BRANCHCHILD: "branch",
+    NodeKind.KSTREAM_TOTABLE: "to_table",
+    NodeKind.KSTREAM_LEFTJOIN: "left_join",
+    NodeKind.KSTREAM_JOINTHIS: "join",
+    NodeKind.KSTREAM_JOINOTHER: "join",
+    NodeKind.KSTREAM_JOINALL: "join_all",
+    NodeKind.KSTREAM_ASOFTHIS: "as_of_join",
+    NodeKind.KSTREAM_ASOFOTHER: "as_of_join",
+    NodeKind.COGROUPKSTREAM_AGGREGATE: "cogroup",
+    NodeKind.COGROUPKSTREAM_MERGE: "aggregate",
+    NodeKind.KTABLE_SOURCE: None,
+    NodeKind.KTABLE_MAPVALUES: "map_values",
+    NodeKind.KTABLE_TRANSFORMVALUES: "transform_values",
+    NodeKind.KTABLE_TOSTREAM: "to_stream",
+    NodeKind.KTABLE_SELECT: "group_by",
+    NodeKind.KTABLE_JOINTHIS: "join",
+    NodeKind.KTABLE_JOINOTHER: "join",
+    NodeKind.KTABLE_MERGE: "join",
+    NodeKind.KTABLE_FK_JOIN_SUBSCRIPTION_REGISTRATION: None,
+    NodeKind.KTABLE_FK_JOIN_SUBSCRIPTION_PROCESSOR: None,
+    NodeKind.KTABLE_FK_JOIN_FOREIGN_PROCESSOR: None,
+    NodeKind.KTABLE_FK_JOIN_RESPONSE: None,
+    NodeKind.KTABLE_FK_JOIN_SUBSCRIPTION_RESPONSE_RESOLVER: None,
+    NodeKind.KTABLE_FK_JOIN_OUTPUT: "join",
+}
+"""Kind of a node -> the method that adds it, where that is not the kind's last word; None: not the last node of its method."""
+
+
+def path_of(graph: GraphBuilder, port: Port) -> str:
+    """The topics that a stream comes from, and the methods called since."""
+    steps = _steps(graph, port.node)
+    shown = steps if len(steps) <= _MOST else ["…", *steps[-_MOST:]]
+    return " → ".join([", ".join(map(repr, port.lineage.topics)), *shown])
+
+
+def _steps(graph: GraphBuilder, name: str) -> list[str]:
+    """The methods from the topic to a node, along the first parents."""
+    steps: list[str | None] = []
+    node: Node | None = graph.topology.nodes[name]
+    while node is not None:
+        step = _method(node)
+        if steps[-1:] != [step]:
+            steps.append(step)
+        node = _above(graph, node)
+    return [step for step in reversed(steps) if step is not None]
+
+
+def _method(node: Node) -> str | None:
+    if isinstance(node, SinkNode):
+        return "repartition" if node.repartitions else None
+    if isinstance(node, SourceNode):
+        return None
+    return _METHODS.get(node.kind, node.kind.value.rpartition("-")[2].lower())
+
+
+def _above(graph: GraphBuilder, node: Node) -> Node | None:
+    """The first parent; for the source of a repartition topic, the sink that writes the topic."""
+    nodes = graph.topology.nodes
+    if node.parents:
+        return nodes[node.parents[0]]
+    topics = (
+        [topic for topic in node.topics if isinstance(topic, InternalTopic)] if isinstance(node, SourceNode) else []
+    )
+    return next((sink for sink in nodes.values() if isinstance(sink, SinkNode) and sink.topic in topics), None)
+
+
+class AbstractStream(Facade):
+    """Base of `KStream`, `KTable` and `GlobalKTable`, which belong to one builder; each knows how a stream is joined with it."""
+
+    def _joined_by(
+        self,
+        left: Port,
+        method: str,
+        kind: JoinKind,
+        joiner: functions.Function,
+        windows: object,
+        joined: object,
+        key_selector: functions.Function | None,
+        keywords: dict[str, Any],
+    ) -> Port:
+        """Adds the join of the stream behind `left` with this; the other arguments are those of the stream's method."""
+        raise NotImplementedError
+
+    def _check_same_builder(self, other: object) -> None:
+        """Raises `TopologyError` unless the other is a stream or table of the same builder."""
+        if not isinstance(other, AbstractStream) or other._graph is not self._graph:
+            known = isinstance(other, AbstractStream)
+            what = "comes from another StreamsBuilder" if known else "is no stream or table"
+            raise TopologyError(
+                f"{type(other).__name__} {what}: join and merge take streams and tables of one builder."
+            )
+
+
+def windows_and_option(
+    method: str, other: AbstractStream, windows: object, joined: object, key_selector: object
+) -> tuple[object, object]:
+    """The windows and the other option of a join by key, which may come in either order.
+
+    Raises:
+        TopologyError: There are two functions, or a key selector.
+    """
+    if callable(windows) and not isinstance(windows, type):
+        raise TopologyError(
+            f"{method}() with a {type(other).__name__} takes one function, the joiner: both sides are joined by key. Only a "
+            f"global table is joined by a key_selector=..., and a table with a table by a foreign_key=...."
+        )
+    if key_selector is not None:
+        raise TopologyError(
+            "key_selector is for global tables; a join with a stream or a table goes by key: select_key(...) first."
+        )
+    if isinstance(windows, Option | str) and (joined is None or isinstance(joined, JoinWindows)):
+        return joined, windows
+    return windows, joined
+
+
+def joined_option(
+    method: str, kind: JoinKind, windows: object, joined: object, keywords: dict[str, Any]
+) -> Joined[Any, Any]:
+    """The option of a join of a stream with a table. Raises `TopologyError` for windows and for an outer join."""
+    if windows is not None:
+        raise TopologyError("A join with a table takes no windows: the table's value at the time of the record counts.")
+    if kind == "outer":
+        raise TopologyError("A stream has no outer join with a table: updates of the table alone give no result.")
+    return one_option(method, Joined, joined, keywords)

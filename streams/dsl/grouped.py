@@ -2,30 +2,63 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 
+from state.stores.spec import StoreKind, StoreSpec
 from streams.dsl import functions
-from streams.dsl.aggregating import Aggregating, AggregatingByRecord, Name, Store
-from streams.dsl.nodes.aggregation import Aggregation, by_functions, of_fields
+from streams.dsl.arguments import named_option
+from streams.dsl.facade import Facade, path_of
+from streams.dsl.nodes.aggregations import (
+    NO_WINDOWS,
+    Aggregation,
+    Windowing,
+    by_functions,
+    counting,
+    of_fields,
+    reduction,
+    windowing_of,
+)
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
-from streams.dsl.nodes.materialize import table_names
-from streams.dsl.nodes.result_types import aggregate_type
-from streams.dsl.nodes.windowing import NO_WINDOWS, Windowing, windowing_of
+from streams.dsl.nodes.inferred_types import aggregate_type
+from streams.dsl.nodes.stores import key_value_store, table_names
+from streams.dsl.nodes.stream_joins import common_key_serde
+from streams.dsl.nodes.tables import TableNode, TopAggregator, checked_top
 from streams.dsl.options import Grouped, Materialized, NameLike
 from streams.errors import TopologyError
-from streams.model.aggregates import Aggregate
+from streams.model.aggregates import Aggregate, Field, agg
 from streams.model.record import Windowed
-from streams.model.typing import Aggregator, Initializer, K, KeyAggregator, KeyMerger, Merger, R, V
+from streams.model.typing import (
+    KR,
+    Aggregator,
+    Initializer,
+    K,
+    KeyAggregator,
+    KeyMerger,
+    Merger,
+    R,
+    Reducer,
+    V,
+    ValueMapper,
+)
 from streams.model.windows import EmitStrategy, GroupingWindows, SessionWindows, SlidingWindows, Windows
 from streams.serdes.base import Serde
+from streams.serdes.change import ChangeSerde
+from streams.serdes.json import JsonSerde, is_plain_json
+from streams.serdes.primitives import BytesSerde, Int64Serde
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.aggregations import AggregationSpec
 from streams.topology.specs.base import Parameters
+from streams.topology.specs.streams import MergeSpec
+from streams.topology.specs.tables import TableAggregateSpec, TableTopSpec
 
 if TYPE_CHECKING:
-    from streams.dsl.cogrouped import CogroupedKStream
     from streams.dsl.ktable import KTable
+
+Name: TypeAlias = NameLike | Materialized[Any, Any]
+Store: TypeAlias = Materialized[Any, Any] | NameLike
 
 
 class Group:
@@ -81,6 +114,188 @@ class Group:
         return KTable(graph, table, store, from_stored=what.view)
 
 
+class GroupFacade(Facade):
+    """Shown as `KGroupedStream('orders' → select_key)`, followed by the windows if there are any."""
+
+    _group: Group
+    _windowing: Windowing = NO_WINDOWS
+
+    def _shown(self) -> str:
+        windows = self._windowing.windows
+        return path_of(self._group.graph, self._group._port) + (f", {windows!r}" if windows is not None else "")
+
+
+# --- The aggregations that grouped and windowed streams share. What differs (store, key, operator) is behind `_table`.
+
+
+class Aggregating(GroupFacade, ABC, Generic[K, V, KR]):
+    """Aggregations of a grouped stream. Each returns a table with keys of type `KR`: the stream's keys, or windows of them."""
+
+    @abstractmethod
+    def _table(self, what: Aggregation, how: Materialized, name: str | None) -> KTable[KR, Any]:
+        """Adds the store and the operator."""
+
+    def count(
+        self, named: NameLike | Materialized[K, int] = None, materialized: Materialized[K, int] | NameLike = None
+    ) -> KTable[KR, int]:
+        """Counts the records of each key, as a 64-bit integer.
+
+        The result is a `KTable[K, int]`. Records with a null key are dropped, and so are null values in sliding windows and without
+        windows. The result's timestamp is the largest of the records'. Source: Kafka Streams' `KStreamAggregate`.
+
+        Args:
+            named: Name of the operator.
+            materialized: Name, serdes and settings of the store, or its name alone.
+        """
+        return self._build("count", counting(Int64Serde()), named, materialized)
+
+    def reduce(
+        self,
+        reducer: Reducer[V],
+        named: NameLike | Materialized[K, V] = None,
+        materialized: Materialized[K, V] | NameLike = None,
+    ) -> KTable[KR, V]:
+        """Combines the values of each key with `reducer(aggregate, value)`; the first value becomes the first aggregate.
+
+        The result is a `KTable[K, V]`. The rules for nulls and timestamps are those of `count`. If the reducer returns None, the
+        key is deleted.
+
+        Args:
+            reducer: Returns the new aggregate.
+            named: Name of the operator.
+            materialized: Name, serdes and settings of the store, or its name alone.
+
+        Raises:
+            TopologyError: The function takes another number of arguments.
+
+        Source: Kafka Streams' `KStreamReduce`.
+        """
+        what = reduction(functions.reducer(reducer), functions.merger(reducer))
+        return self._build("reduce", what, named, materialized)
+
+    def sum(self, field: Field, named: Name = None, materialized: Store = None) -> KTable[KR, dict[str, Any]]:
+        """Adds up a field or an expression; short for `aggregate(sum=agg.sum(field))`."""
+        return self._build("sum", of_fields({"sum": agg.sum(field)}), named, materialized)
+
+    def min(self, field: Field, named: Name = None, materialized: Store = None) -> KTable[KR, dict[str, Any]]:
+        """Finds the smallest number in a field or an expression; short for `aggregate(min=agg.min(field))`."""
+        return self._build("min", of_fields({"min": agg.min(field)}), named, materialized)
+
+    def max(self, field: Field, named: Name = None, materialized: Store = None) -> KTable[KR, dict[str, Any]]:
+        """Finds the largest number in a field or an expression; short for `aggregate(max=agg.max(field))`."""
+        return self._build("max", of_fields({"max": agg.max(field)}), named, materialized)
+
+    def mean(self, field: Field, named: Name = None, materialized: Store = None) -> KTable[KR, dict[str, Any]]:
+        """Averages a field or an expression; short for `aggregate(mean=agg.mean(field))`."""
+        return self._build("mean", of_fields({"mean": agg.mean(field)}), named, materialized)
+
+    def top(
+        self,
+        n: int,
+        by: ValueMapper[V, Any],
+        largest: bool = True,
+        named: NameLike | Materialized[K, list[V]] = None,
+        materialized: Materialized[K, list[V]] | NameLike = None,
+    ) -> KTable[KR, list[V]]:
+        """Ranks the values of each key (and window or session) and returns the best n as a list, best first.
+
+        Args:
+            n: The length of the list.
+            by: `by(value)` returns the score, a number; a value whose score is None is not ranked.
+            largest: Whether the largest score is the best. Among equal scores the earlier value ranks higher.
+            named: Name of the operator.
+            materialized: Name, serdes and settings of the store, which holds the lists.
+
+        Raises:
+            TopologyError: `n` is not a positive whole number.
+        """
+        best = TopAggregator(n, checked_top(n, by), largest)
+        what = by_functions(NodeKind.KSTREAM_AGGREGATE, list, best, best.merge)
+        return self._build("top", what, named, materialized)
+
+    def _build(self, method: str, what: Aggregation, named: object, materialized: object) -> KTable[KR, Any]:
+        name, how = named_option(method, Materialized, named, materialized)
+        if what.view is not None and how.value_serde is not None and not is_plain_json(how.value_serde):
+            raise TopologyError(
+                "The store of built-in aggregates holds JSON: leave the value_serde out of Materialized."
+            )
+        return self._table(what, how, name)
+
+
+class AggregatingByRecord(Aggregating[K, V, KR]):
+    """Aggregations that take one record after the other; sessions also need a merger."""
+
+    @overload
+    def aggregate(
+        self,
+        initializer: Initializer[R],
+        aggregator: Aggregator[V, R],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[KR, R]: ...
+
+    @overload
+    def aggregate(
+        self,
+        initializer: Initializer[R],
+        aggregator: KeyAggregator[K, V, R],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[KR, R]: ...
+
+    @overload
+    def aggregate(
+        self, *, named: Name = None, materialized: Store = None, **built_in: Aggregate
+    ) -> KTable[KR, dict[str, Any]]: ...
+
+    def aggregate(  # type: ignore[misc]  # no built-in aggregate can have the name of an argument
+        self,
+        initializer: Initializer[R] | None = None,
+        aggregator: Aggregator[V, R] | KeyAggregator[K, V, R] | None = None,
+        named: Name = None,
+        materialized: Store = None,
+        **built_in: Aggregate,
+    ) -> KTable[KR, Any]:
+        """Aggregates the values of each key, with your own functions or with built-in aggregates.
+
+        Examples::
+
+            grouped.aggregate(lambda: 0, lambda value, total: total + value["price"])
+            grouped.aggregate(flights=agg.count(), mean_delay=agg.mean("dep_delay"))
+
+        Args:
+            initializer: Returns the aggregate before the first value.
+            aggregator: `aggregator(value, aggregate)` or `aggregator(key, value, aggregate)` returns the new aggregate;
+                None deletes the key.
+            named: Name of the operator.
+            materialized: Name, serdes and settings of the store.
+            **built_in: Aggregates over fields of the values, by their names in the result, which is a JSON object. Use those of
+                `agg`, or objects of your own `Aggregate` class. The engine parses only these fields of JSON values.
+
+        Raises:
+            TopologyError: Neither or both forms are given, or a function has the wrong number of arguments.
+        """
+        functions_given = (initializer is not None) + (aggregator is not None)
+        if functions_given not in (0, 2) or bool(functions_given) == bool(built_in):
+            raise TopologyError(
+                "aggregate takes either an initializer and an aggregator, or built-in aggregates by name: "
+                "aggregate(n=agg.count(), delay=agg.mean('delay'))."
+            )
+        if initializer is not None and aggregator is not None:
+            what = by_functions(
+                NodeKind.KSTREAM_AGGREGATE,
+                functions.initializer(initializer),
+                functions.aggregator(aggregator),
+                value_type=aggregate_type(initializer, aggregator),
+            )
+        else:
+            what = of_fields(built_in)
+        return self._build("aggregate", what, named, materialized)
+
+
+# --- Grouped streams, with and without windows.
+
+
 class KGroupedStream(AggregatingByRecord[K, V, K], Generic[K, V]):
     """A stream grouped by key, to aggregate into a table, to divide into windows, or to cogroup with others.
 
@@ -107,9 +322,7 @@ class KGroupedStream(AggregatingByRecord[K, V, K], Generic[K, V]):
         Source: Kafka Streams' `windowedBy`.
         """
         windowing = windowing_of(windows)
-        if isinstance(windows, SessionWindows):
-            return SessionWindowedKStream(self._group, windowing)
-        return TimeWindowedKStream(self._group, windowing)
+        return (SessionWindowedKStream if windows.merges else TimeWindowedKStream)(self._group, windowing)
 
     @overload
     def cogroup(self, aggregator: Aggregator[V, R]) -> CogroupedKStream[K, R]: ...
@@ -123,7 +336,7 @@ class KGroupedStream(AggregatingByRecord[K, V, K], Generic[K, V]):
         `aggregator(value, aggregate)` or `aggregator(key, value, aggregate)` adds a record of this stream.
         Source: Kafka Streams' `cogroup` (KIP-150).
         """
-        from streams.dsl.cogrouped import CogroupedKStream
+        from streams.dsl.grouped import CogroupedKStream
 
         return CogroupedKStream(((self._group, functions.aggregator(aggregator)),))
 
@@ -273,3 +486,376 @@ def emit_of(strategy: EmitStrategy) -> EmitStrategy:
             f"emit_strategy takes EmitStrategy.on_window_update() or EmitStrategy.on_window_close(), not {strategy!r}."
         )
     return strategy
+
+
+# --- Cogrouping: aggregates several grouped streams, each with its own aggregator, into one table (KIP-150).
+#
+# Every stream has an operator of its own. The operators share the store, and a pass-through node merges their updates. Built-in
+# aggregates do not apply, because each stream adds to the common aggregate in its own way.
+
+Parts: TypeAlias = tuple[tuple[Group, Callable[[Any, Any, Any], Any]], ...]
+
+
+class CogroupFacade(Facade):
+    """Shown as `CogroupedKStream('clicks'; 'orders')`."""
+
+    _parts: Parts
+
+    def _shown(self) -> str:
+        return "; ".join(path_of(group.graph, group._port) for group, _ in self._parts)
+
+
+class CogroupedKStream(CogroupFacade, Generic[K, R]):
+    """Grouped streams to be aggregated into one table, made by `KGroupedStream.cogroup`.
+
+    Example::
+
+        clicks.group_by_key().cogroup(add_click).cogroup(orders.group_by_key(), add_order).aggregate(dict)
+
+    Records with a null key or a null value are dropped.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    @overload
+    def cogroup(self, grouped: KGroupedStream[K, V], aggregator: Aggregator[V, R]) -> CogroupedKStream[K, R]: ...
+
+    @overload
+    def cogroup(self, grouped: KGroupedStream[K, V], aggregator: KeyAggregator[K, V, R]) -> CogroupedKStream[K, R]: ...
+
+    def cogroup(
+        self, grouped: KGroupedStream[K, V], aggregator: Aggregator[V, R] | KeyAggregator[K, V, R]
+    ) -> CogroupedKStream[K, R]:
+        """Adds a stream; `aggregator(value, aggregate)` or `aggregator(key, value, aggregate)` adds a record to the aggregate.
+
+        Raises:
+            TopologyError: The argument is no grouped stream of this builder, or the function takes another number of arguments.
+        """
+        if not isinstance(grouped, KGroupedStream) or grouped._group.graph is not self._parts[0][0].graph:
+            raise TopologyError("cogroup takes grouped streams of one StreamsBuilder.")
+        return CogroupedKStream((*self._parts, (grouped._group, functions.aggregator(aggregator))))
+
+    def aggregate(
+        self,
+        initializer: Initializer[R],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]:
+        """Aggregates all streams; `initializer` returns the aggregate before the first record of any stream.
+
+        The result is a `KTable[K, V2]`, whose timestamps are the largest of the records'.
+
+        Raises:
+            TopologyError: The streams are keyed by different serdes.
+        """
+        return _table(self._parts, NO_WINDOWS, initializer, None, named, materialized)
+
+    @overload
+    def windowed_by(self, windows: Windows | SlidingWindows) -> TimeWindowedCogroupedKStream[K, R]: ...
+
+    @overload
+    def windowed_by(self, windows: SessionWindows) -> SessionWindowedCogroupedKStream[K, R]: ...
+
+    def windowed_by(
+        self, windows: GroupingWindows
+    ) -> TimeWindowedCogroupedKStream[K, R] | SessionWindowedCogroupedKStream[K, R]:
+        """Divides the groups of all streams into the same windows.
+
+        Raises:
+            TopologyError: The argument is not a definition of windows.
+        """
+        windowing = windowing_of(windows)
+        return (SessionWindowedCogroupedKStream if windows.merges else TimeWindowedCogroupedKStream)(
+            self._parts, windowing
+        )
+
+
+class TimeWindowedCogroupedKStream(CogroupFacade, Generic[K, R]):
+    """Cogrouped streams in windows; every stream has its own stream time (Kafka Streams' rule)."""
+
+    def __init__(self, parts: Parts, windowing: Windowing) -> None:
+        self._parts = parts
+        self._windowing = windowing
+
+    def aggregate(
+        self,
+        initializer: Initializer[R],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[Windowed[K], R]:
+        """Aggregates all streams into a table with a row for each key and window."""
+        return _table(self._parts, self._windowing, initializer, None, named, materialized)
+
+
+class SessionWindowedCogroupedKStream(CogroupFacade, Generic[K, R]):
+    """Cogrouped streams in sessions; every stream has its own stream time (Kafka Streams' rule)."""
+
+    def __init__(self, parts: Parts, windowing: Windowing) -> None:
+        self._parts = parts
+        self._windowing = windowing
+
+    @overload
+    def aggregate(
+        self,
+        initializer: Initializer[R],
+        merger: Merger[R],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[Windowed[K], R]: ...
+
+    @overload
+    def aggregate(
+        self,
+        initializer: Initializer[R],
+        merger: KeyMerger[K, R],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[Windowed[K], R]: ...
+
+    def aggregate(
+        self,
+        initializer: Initializer[R],
+        merger: Merger[R] | KeyMerger[K, R],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[Windowed[K], R]:
+        """Aggregates all streams into a table of sessions; `merger(earlier, later)` or `merger(key, earlier, later)` merges two."""
+        return _table(self._parts, self._windowing, initializer, functions.merger(merger), named, materialized)
+
+
+def _table(
+    parts: Parts,
+    windowing: Windowing,
+    initializer: Callable[[], Any],
+    merger: Callable[[Any, Any, Any], Any] | None,
+    named: object,
+    materialized: object,
+) -> KTable[Any, Any]:
+    from streams.dsl.ktable import KTable
+
+    operator, how = named_option("aggregate", Materialized, named, materialized)
+    start = functions.initializer(initializer)
+    graph = parts[0][0].graph
+    placed = [group.placed_port(how) for group, _ in parts]
+    key_serde, lineage = placed[0][1], placed[0][0].lineage
+    for port, _ in placed[1:]:
+        key_serde, lineage = common_key_serde(graph, placed[0][0], port, key_serde), lineage | port.lineage
+    value_serde = graph.value_serde(how.value_serde, graph.serde_of_values(aggregate_type(initializer)))
+    groups: Parameters = tuple((f"grouped:{at}", group.how) for at, (group, _) in enumerate(parts))
+    parameters: Parameters = (*groups, *windowing.parameters)
+    kind = NodeKind.COGROUPKSTREAM_AGGREGATE
+    name, store = table_names(kind, lineage, operator, how, parameters)
+    stores = windowing.add_stores(graph, store, how, how.key_serde or key_serde, value_serde)
+    ports = []
+    for at, ((_, aggregator), (port, _)) in enumerate(zip(parts, placed, strict=True)):
+        supplier = windowing.supplier(by_functions(kind, start, aggregator, merger), stores, how)
+        ports.append(
+            graph.stateful(
+                AggregationSpec(kind, windowing.windows, parameters, supplier, caching=how.caching),
+                port,
+                f"{name}-{at}",
+                stores=stores,
+                input_key_serde=key_serde,
+                key_serde=windowing.key_serde(key_serde),
+                value_serde=value_serde,
+            )
+        )
+    merged = graph.stateless(MergeSpec(NodeKind.COGROUPKSTREAM_MERGE), ports[0], name, others=tuple(ports[1:]))
+    return KTable(graph, merged, node=TableNode(graph, tuple(port.node for port in ports), store))
+
+
+# --- `KGroupedTable`: the result of `KTable.group_by`, and its aggregations.
+
+
+class KGroupedTable(Facade, Generic[K, V]):
+    """A table whose rows are grouped by a new key, to aggregate into another table.
+
+    A row that changes is first subtracted from its old group and then added to its new one, so every aggregation needs both
+    functions. The rows go through a repartition topic, since a group may belong to another task than its rows.
+    """
+
+    def __init__(self, graph: GraphBuilder, port: Port, grouped: Grouped) -> None:
+        self._graph = graph
+        self._port = port
+        self._grouped = grouped
+        self._placed: Port | None = None
+
+    def count(
+        self, named: NameLike | Materialized[K, int] = None, materialized: Materialized[K, int] | NameLike = None
+    ) -> KTable[K, int]:
+        """Counts the rows of each group, as a 64-bit integer; a group that loses its last row stays, with a count of 0.
+
+        The result is a `KTable[K2, int]`, whose timestamps are the largest of the group's updates. Source: Kafka Streams'
+        `KTableAggregate`.
+        """
+        return self._table(
+            "count", NodeKind.KTABLE_AGGREGATE, _zero, _plus_one, _minus_one, Int64Serde(), named, materialized
+        )
+
+    def reduce(
+        self,
+        adder: Reducer[V],
+        subtractor: Reducer[V],
+        named: NameLike | Materialized[K, V] = None,
+        materialized: Materialized[K, V] | NameLike = None,
+    ) -> KTable[K, V]:
+        """Combines the values of each group with `adder(aggregate, value)` and its inverse, `subtractor(aggregate, value)`.
+
+        The first value of a group becomes its first aggregate. The result is a `KTable[K2, V]`, whose timestamps are the largest of
+        the group's updates.
+
+        Raises:
+            TopologyError: A function takes another number of arguments.
+
+        Source: Kafka Streams' `KTableReduce`.
+        """
+        add, subtract = functions.reducer(adder), functions.reducer(subtractor)
+        return self._table(
+            "reduce", NodeKind.KTABLE_REDUCE, None, add, subtract, self._value_serde, named, materialized
+        )
+
+    @overload
+    def aggregate(
+        self,
+        initializer: Initializer[R],
+        adder: Aggregator[V, R],
+        subtractor: Aggregator[V, R],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]: ...
+
+    @overload
+    def aggregate(
+        self,
+        initializer: Initializer[R],
+        adder: KeyAggregator[K, V, R],
+        subtractor: KeyAggregator[K, V, R],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]: ...
+
+    def aggregate(
+        self,
+        initializer: Initializer[R],
+        adder: Aggregator[V, R] | KeyAggregator[K, V, R],
+        subtractor: Aggregator[V, R] | KeyAggregator[K, V, R],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]:
+        """Aggregates the values of each group.
+
+        Args:
+            initializer: Returns the aggregate of an empty group.
+            adder: `adder(value, aggregate)` or `adder(key, value, aggregate)` returns the aggregate with the value added; None
+                deletes the group.
+            subtractor: The inverse: returns the aggregate with the value removed.
+            named: Name of the operator.
+            materialized: Name, serdes and settings of the store.
+        """
+        initial = functions.initializer(initializer)
+        add, subtract = functions.aggregator(adder), functions.aggregator(subtractor)
+        value_serde = self._graph.serde_of_values(aggregate_type(initializer, adder, subtractor))
+        return self._table(
+            "aggregate", NodeKind.KTABLE_AGGREGATE, initial, add, subtract, value_serde, named, materialized
+        )
+
+    def top(
+        self,
+        n: int,
+        by: ValueMapper[V, Any],
+        largest: bool = True,
+        named: NameLike | Materialized[K, list[V]] = None,
+        materialized: Materialized[K, list[V]] | NameLike = None,
+    ) -> KTable[K, list[V]]:
+        """Ranks the rows of each group and returns the values of the best n as a list, best first, as rows come, change and go.
+
+        All rows of a group are stored in the order of their scores, so that the next row moves up when another is deleted.
+
+        Args:
+            n: The length of the list.
+            by: `by(value)` returns the score, a number, compared as a 64-bit float; a row whose score is None is not ranked.
+            largest: Whether the largest score is the best. Rows with equal scores are ordered by the bytes of their values.
+            named: Name of the operator.
+            materialized: Name, value serde and settings of the store, which holds the lists.
+
+        Raises:
+            TopologyError: `n` is not a positive whole number.
+        """
+        from streams.dsl.ktable import KTable
+
+        score, graph = checked_top(n, by), self._graph
+        operator_named, how = named_option("top", Materialized, named, materialized)
+        placed, key_serde = self._placed_port(how)
+        list_serde = graph.value_serde(how.value_serde)
+        spec = TableTopSpec(n, largest, score, key_serde, self._value_serde, caching=how.caching)
+        name, store = table_names(spec.kind, placed.lineage, operator_named, how, spec.parameters)
+        graph.store(key_value_store(store, how), how.key_serde or key_serde, list_serde)
+        rows = graph.store(
+            StoreSpec(f"{store}-rows", StoreKind.KEY_VALUE, persistent=how.persistent, logged=how.logging),
+            BytesSerde(),
+            JsonSerde(),
+        )
+        port = graph.stateful(
+            spec,
+            placed,
+            name,
+            stores=(store, rows),
+            key_serde=key_serde,
+            value_serde=list_serde,
+        )
+        return KTable(graph, port, store)
+
+    def _placed_port(self, how: Materialized) -> tuple[Port, Serde]:
+        """The port behind the repartition topic, and the serde of the groups' keys."""
+        graph = self._graph
+        key_serde = graph.key_serde(self._grouped.key_serde, self._port.key_serde, how.key_serde)
+        if self._placed is None:
+            change_serde = ChangeSerde(self._value_serde)
+            self._placed = graph.colocated(self._port, self._grouped.name, key_serde, change_serde)
+        return self._placed, key_serde
+
+    @property
+    def _value_serde(self) -> Serde:
+        return self._graph.value_serde(self._grouped.value_serde, self._port.value_serde)
+
+    def _table(
+        self,
+        method: str,
+        kind: NodeKind,
+        initializer: Callable[[], Any] | None,
+        adder: Callable[[Any, Any, Any], Any],
+        subtractor: Callable[[Any, Any, Any], Any],
+        value_serde: Serde | None,
+        named: object,
+        materialized: object,
+    ) -> KTable[K, Any]:
+        from streams.dsl.ktable import KTable
+
+        graph = self._graph
+        operator, how = named_option(method, Materialized, named, materialized)
+        placed, key_serde = self._placed_port(how)
+        stored_serde = graph.value_serde(how.value_serde, value_serde)
+        name, store = table_names(kind, placed.lineage, operator, how, ())
+        graph.store(key_value_store(store, how), how.key_serde or key_serde, stored_serde)
+        port = graph.stateful(
+            TableAggregateSpec(kind, initializer, adder, subtractor, caching=how.caching),
+            placed,
+            name,
+            stores=(store,),
+            key_serde=key_serde,
+            value_serde=stored_serde,
+        )
+        return KTable(graph, port, store)
+
+
+def _zero() -> int:
+    return 0
+
+
+def _plus_one(key: Any, value: Any, aggregate: int) -> int:
+    return aggregate + 1
+
+
+def _minus_one(key: Any, value: Any, aggregate: int) -> int:
+    return aggregate - 1

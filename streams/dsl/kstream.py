@@ -7,9 +7,9 @@ raises a `TopologyError`, and so does a name that is taken. "Source" names the o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast, overload
 
 from typing_extensions import Unpack
 
@@ -17,32 +17,68 @@ from streams.dsl import functions
 from streams.dsl.arguments import named_option, names, one_option, operator_name
 from streams.dsl.branched import BranchedKStream
 from streams.dsl.grouped import KGroupedStream
-from streams.dsl.kstream_enrich import EnrichMixin
-from streams.dsl.kstream_extras import ExtrasMixin
-from streams.dsl.kstream_joins import JoinMixin
-from streams.dsl.kstream_records import RecordsMixin
-from streams.dsl.lake.mixin import LakeMixin
-from streams.dsl.nodes.dropped import add_dropped
+from streams.dsl.kstream_joins import StreamJoins
+from streams.dsl.lake import LakeMixin
 from streams.dsl.nodes.graph_builder import Port
-from streams.dsl.nodes.materialize import table_names
-from streams.dsl.nodes.process import OnError, add_process, add_process_values
-from streams.dsl.nodes.table_source import add_table
-from streams.dsl.options import Grouped, Materialized, NameLike, Produced, Repartitioned
-from streams.dsl.options.keywords import GroupedKeywords, MaterializedKeywords, ProducedKeywords, RepartitionedKeywords
+from streams.dsl.nodes.inferred_types import Type, check_fields, element_type, pair_types, result_type
+from streams.dsl.nodes.processing import (
+    EnrichOnError,
+    EnrichOptions,
+    OnError,
+    add_deduplicate,
+    add_dropped,
+    add_enrich,
+    add_process,
+    add_process_values,
+)
+from streams.dsl.nodes.stores import table_names
+from streams.dsl.nodes.tables import add_table
+from streams.dsl.options import (
+    Grouped,
+    GroupedKeywords,
+    Materialized,
+    MaterializedKeywords,
+    NameLike,
+    Produced,
+    ProducedKeywords,
+    Repartitioned,
+    RepartitionedKeywords,
+)
+from streams.model.expressions.expression import Expression
+from streams.model.expressions.fields import ValueFields
 from streams.model.record import RecordContext, TopicExtractor
-from streams.model.typing import K2, V2, K, KeyValueMapper, V, ValueMapper
-from streams.operators.processor import Processor
+from streams.model.typing import (
+    K2,
+    V2,
+    K,
+    KeyValueAction,
+    KeyValueMapper,
+    KeyValuePredicate,
+    T,
+    V,
+    ValueAction,
+    ValueMapper,
+    ValuePredicate,
+)
+from streams.model.windows import Duration
+from streams.operators.processor import AnyProcessor, Processor
+from streams.operators.stateless import FlatMap, FlatMapValues, Map, Peek
 from streams.serdes.base import Serde
 from streams.topology.graph import SinkNode
 from streams.topology.naming import check_topic, stateful_name
 from streams.topology.node_kind import NodeKind
-from streams.topology.specs.streams import MergeSpec
+from streams.topology.specs.base import NodeSpec, OperatorSpec
+from streams.topology.specs.streams import FilterSpec, MapValuesSpec, MergeSpec, SelectKeySpec
 
 if TYPE_CHECKING:
     from streams.dsl.ktable import KTable
 
+Results: TypeAlias = Sequence[V2] | Awaitable[Sequence[V2]]
+OrFactory: TypeAlias = T | Callable[..., T]
+OnFailure: TypeAlias = Literal["fail", "drop"] | Callable[[K, V, Exception], V2] | Callable[[V, Exception], V2]
 
-class KStream(RecordsMixin[K, V], JoinMixin[K, V], ExtrasMixin[K, V], EnrichMixin[K, V], LakeMixin, Generic[K, V]):
+
+class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     """A stream of records, made by `StreamsBuilder.stream` and by methods of streams and tables.
 
     Example::
@@ -51,6 +87,373 @@ class KStream(RecordsMixin[K, V], JoinMixin[K, V], ExtrasMixin[K, V], EnrichMixi
         late = flights.filter(lambda flight: flight["dep_delay"] > 60)
         late.select_key(lambda flight: flight["carrier"]).group_by_key().count().to_stream().to("late-by-carrier")
     """
+
+    # Records one by one -------------------------------------------------------------------------------------------------
+
+    @overload
+    def filter(self, predicate: ValuePredicate[V], named: NameLike = None) -> KStream[K, V]: ...
+
+    @overload
+    def filter(self, predicate: KeyValuePredicate[K, V], named: NameLike = None) -> KStream[K, V]: ...
+
+    def filter(self, predicate: ValuePredicate[V] | KeyValuePredicate[K, V], named: NameLike = None) -> KStream[K, V]:
+        """Keeps the records for which the predicate is true.
+
+        `KStream[K, V]` to `KStream[K, V]`. Nulls are passed to the predicate; timestamps and headers stay.
+        Source: Kafka Streams' `KStreamFilter`.
+        """
+        return self._filter("filter", predicate, named, negate=False)
+
+    @overload
+    def filter_not(self, predicate: ValuePredicate[V], named: NameLike = None) -> KStream[K, V]: ...
+
+    @overload
+    def filter_not(self, predicate: KeyValuePredicate[K, V], named: NameLike = None) -> KStream[K, V]: ...
+
+    def filter_not(
+        self, predicate: ValuePredicate[V] | KeyValuePredicate[K, V], named: NameLike = None
+    ) -> KStream[K, V]:
+        """Removes the records for which the predicate is true.
+
+        `KStream[K, V]` to `KStream[K, V]`. Nulls are passed to the predicate; timestamps and headers stay.
+        Source: Kafka Streams' `KStreamFilter`.
+        """
+        return self._filter("filter_not", predicate, named, negate=True)
+
+    def _filter(self, method: str, predicate: functions.Function, named: NameLike, *, negate: bool) -> KStream[K, V]:
+        expression = predicate if isinstance(predicate, Expression) else None
+        check_fields(predicate, self._port.node, self._port.value_serde)
+        spec = FilterSpec(functions.predicate(predicate), negate, expression)
+        return self._behind(method, spec, named)
+
+    @overload
+    def map(self, mapper: KeyValueMapper[K, V, tuple[K2 | None, V2]], named: NameLike = None) -> KStream[K2, V2]: ...
+
+    @overload
+    def map(self, mapper: ValueMapper[V, tuple[K2 | None, V2]], named: NameLike = None) -> KStream[K2, V2]: ...
+
+    def map(
+        self,
+        mapper: KeyValueMapper[K, V, tuple[K2 | None, V2]] | ValueMapper[V, tuple[K2 | None, V2]],
+        named: NameLike = None,
+    ) -> KStream[K2, V2]:
+        """Maps each record to a new key and value: `mapper(key, value)` returns a pair. Prefer `map_values` if the key stays.
+
+        `KStream[K, V]` to `KStream[K2, V2]`. Nulls are passed to the mapper; timestamps and headers stay.
+        Source: Kafka Streams' `KStreamMap`.
+        """
+        fn = functions.key_value(mapper, "mapper")
+        made = pair_types(self._result_type(mapper))
+        return self._then(
+            "map", NodeKind.KSTREAM_MAP, partial(Map, fn), named, new_key=True, new_value=True, types=made
+        )
+
+    @overload
+    def map_values(self, mapper: ValueMapper[V, V2], named: NameLike = None) -> KStream[K, V2]: ...
+
+    @overload
+    def map_values(self, mapper: KeyValueMapper[K, V, V2], named: NameLike = None) -> KStream[K, V2]: ...
+
+    def map_values(
+        self, mapper: ValueMapper[V, V2] | KeyValueMapper[K, V, V2], named: NameLike = None
+    ) -> KStream[K, V2]:
+        """Maps each value to a new one; key and task stay, so no repartition topic is needed.
+
+        `KStream[K, V]` to `KStream[K, V2]`. Nulls are passed to the mapper; timestamps and headers stay.
+        Source: Kafka Streams' `KStreamMapValues`.
+        """
+        fields = mapper if isinstance(mapper, ValueFields) else None
+        spec = MapValuesSpec(functions.key_value(mapper, "value mapper"), fields)
+        return self._behind("map_values", spec, named, new_value=True, types=(None, self._result_type(mapper)))
+
+    @overload
+    def flat_map(
+        self, mapper: KeyValueMapper[K, V, Iterable[tuple[K2 | None, V2]]], named: NameLike = None
+    ) -> KStream[K2, V2]: ...
+
+    @overload
+    def flat_map(
+        self, mapper: ValueMapper[V, Iterable[tuple[K2 | None, V2]]], named: NameLike = None
+    ) -> KStream[K2, V2]: ...
+
+    def flat_map(
+        self,
+        mapper: KeyValueMapper[K, V, Iterable[tuple[K2 | None, V2]]] | ValueMapper[V, Iterable[tuple[K2 | None, V2]]],
+        named: NameLike = None,
+    ) -> KStream[K2, V2]:
+        """Maps each record to any number of records: `mapper(key, value)` returns pairs of key and value.
+
+        `KStream[K, V]` to `KStream[K2, V2]`. All results have the original record's timestamp and headers.
+        Source: Kafka Streams' `KStreamFlatMap`.
+        """
+        fn = functions.key_value(mapper, "mapper")
+        made, operator = pair_types(element_type(self._result_type(mapper))), partial(FlatMap, fn)
+        return self._then(
+            "flat_map", NodeKind.KSTREAM_FLATMAP, operator, named, new_key=True, new_value=True, types=made
+        )
+
+    @overload
+    def flat_map_values(self, mapper: ValueMapper[V, Iterable[V2]], named: NameLike = None) -> KStream[K, V2]: ...
+
+    @overload
+    def flat_map_values(self, mapper: KeyValueMapper[K, V, Iterable[V2]], named: NameLike = None) -> KStream[K, V2]: ...
+
+    def flat_map_values(
+        self, mapper: ValueMapper[V, Iterable[V2]] | KeyValueMapper[K, V, Iterable[V2]], named: NameLike = None
+    ) -> KStream[K, V2]:
+        """Maps each value to any number of values; the key stays.
+
+        `KStream[K, V]` to `KStream[K, V2]`. All results have the original record's timestamp and headers.
+        Source: Kafka Streams' `KStreamFlatMapValues`.
+        """
+        fn = functions.key_value(mapper, "value mapper")
+        made, operator = (None, element_type(self._result_type(mapper))), partial(FlatMapValues, fn)
+        return self._then(
+            "flat_map_values", NodeKind.KSTREAM_FLATMAPVALUES, operator, named, new_value=True, types=made
+        )
+
+    @overload
+    def select_key(self, selector: ValueMapper[V, K2 | None], named: NameLike = None) -> KStream[K2, V]: ...
+
+    @overload
+    def select_key(self, selector: KeyValueMapper[K, V, K2 | None], named: NameLike = None) -> KStream[K2, V]: ...
+
+    def select_key(
+        self, selector: ValueMapper[V, K2 | None] | KeyValueMapper[K, V, K2 | None], named: NameLike = None
+    ) -> KStream[K2, V]:
+        """Replaces each key; the value stays.
+
+        `KStream[K, V]` to `KStream[K2, V]`. The new key may be null, but groups and joins drop null keys.
+        Timestamps and headers stay.
+        Source: Kafka Streams' `KStreamImpl.selectKey`.
+        """
+        expression = selector if isinstance(selector, Expression) else None
+        spec = SelectKeySpec(functions.key_value(selector, "key selector"), expression)
+        return self._behind("select_key", spec, named, new_key=True, types=(self._result_type(selector), None))
+
+    @overload
+    def peek(self, action: ValueAction[V], named: NameLike = None) -> KStream[K, V]: ...
+
+    @overload
+    def peek(self, action: KeyValueAction[K, V], named: NameLike = None) -> KStream[K, V]: ...
+
+    def peek(self, action: ValueAction[V] | KeyValueAction[K, V], named: NameLike = None) -> KStream[K, V]:
+        """Calls a function for each record, at least once, and passes the record on unchanged.
+
+        `KStream[K, V]` to the same. Source: Kafka Streams' `KStreamPeek`.
+        """
+        return self._then("peek", NodeKind.KSTREAM_PEEK, partial(Peek, functions.key_value(action, "action")), named)
+
+    @overload
+    def foreach(self, action: ValueAction[V], named: NameLike = None) -> None: ...
+
+    @overload
+    def foreach(self, action: KeyValueAction[K, V], named: NameLike = None) -> None: ...
+
+    def foreach(self, action: ValueAction[V] | KeyValueAction[K, V], named: NameLike = None) -> None:
+        """Calls a function for each record, at least once; the stream ends here. Source: Kafka Streams' `foreach`."""
+        self._then("foreach", NodeKind.KSTREAM_FOREACH, partial(Peek, functions.key_value(action, "action")), named)
+
+    def print(self, label: str | None = None, named: NameLike = None) -> None:
+        """Prints each record as `[label]: key, value`, on the machine where it is processed; the stream ends here."""
+        action = partial(_print_record, label or self._port.node)
+        self._then("print", NodeKind.KSTREAM_PRINTER, partial(Peek, action), named)
+
+    def _then(
+        self,
+        method: str,
+        kind: NodeKind,
+        supplier: Callable[[], AnyProcessor],
+        named: NameLike,
+        *,
+        new_key: bool = False,
+        new_value: bool = False,
+        types: tuple[Type, Type] = (None, None),
+    ) -> KStream[Any, Any]:
+        return self._behind(
+            method, OperatorSpec(kind, supplier), named, new_key=new_key, new_value=new_value, types=types
+        )
+
+    def _behind(
+        self,
+        method: str,
+        spec: NodeSpec,
+        named: NameLike,
+        *,
+        new_key: bool = False,
+        new_value: bool = False,
+        types: tuple[Type, Type] = (None, None),
+    ) -> KStream[Any, Any]:
+        port = self._graph.stateless(
+            spec,
+            self._port,
+            operator_name(method, named),
+            new_key=new_key,
+            new_value=new_value,
+            key_type=types[0],
+            value_type=types[1],
+        )
+        return self._stream(port)
+
+    def _result_type(self, fn: functions.Function) -> Type:
+        """The type that a function returns, if known. Raises `TopologyError` if it reads a field that is not there."""
+        check_fields(fn, self._port.node, self._port.value_serde)
+        return result_type(fn, self._port.key_serde, self._port.value_serde)
+
+    @overload
+    def enrich(
+        self,
+        function: OrFactory[Callable[[list[V]], Results[V2]]],
+        *,
+        batch_size: int,
+        concurrency: int | None = None,
+        timeout: Duration | None = None,
+        retries: int = 0,
+        backoff: Duration = 100,
+        on_error: OnFailure[K, V, V2] = "fail",
+        named: NameLike = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def enrich(
+        self,
+        function: OrFactory[Callable[[list[K], list[V]], Results[V2]]],
+        *,
+        batch_size: int,
+        concurrency: int | None = None,
+        timeout: Duration | None = None,
+        retries: int = 0,
+        backoff: Duration = 100,
+        on_error: OnFailure[K, V, V2] = "fail",
+        named: NameLike = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def enrich(
+        self,
+        function: OrFactory[Callable[[V], Awaitable[V2]]],
+        *,
+        batch_size: None = None,
+        concurrency: int | None = None,
+        timeout: Duration | None = None,
+        retries: int = 0,
+        backoff: Duration = 100,
+        on_error: OnFailure[K, V, V2] = "fail",
+        named: NameLike = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def enrich(
+        self,
+        function: OrFactory[Callable[[K, V], Awaitable[V2]]],
+        *,
+        batch_size: None = None,
+        concurrency: int | None = None,
+        timeout: Duration | None = None,
+        retries: int = 0,
+        backoff: Duration = 100,
+        on_error: OnFailure[K, V, V2] = "fail",
+        named: NameLike = None,
+    ) -> KStream[K, V2]: ...
+
+    def enrich(
+        self,
+        function: functions.Function,
+        *,
+        batch_size: int | None = None,
+        concurrency: int | None = None,
+        timeout: Duration | None = None,
+        retries: int = 0,
+        backoff: Duration = 100,
+        on_error: EnrichOnError = "fail",
+        named: NameLike = None,
+    ) -> KStream[Any, Any]:
+        """Maps values by calls to another system, with many values per call or many calls at the same time.
+
+        The function takes either many values (with `batch_size`; may be `async def`) or one value (must be `async def`)::
+
+            def countries(ips: list[str]) -> list[str]:
+                return geo.lookup_all(ips)
+
+            async def country(ip: str) -> str:
+                return await geo.lookup(ip)
+
+            stream.enrich(countries, batch_size=500, retries=3)
+            stream.enrich(country, concurrency=32, timeout=timedelta(seconds=2), on_error="drop")
+
+        `KStream[K, V]` to `KStream[K, V2]`. Keys, timestamps, headers and the order of records stay; nulls are passed to the
+        function. Calls are made where records are read, before records are merged by time; behind a stateful operator, the
+        stream goes through a repartition topic first. A repeated micro-batch makes its calls again, and only the results of one
+        attempt are committed.
+
+        Args:
+            function: `fn(values)` or `fn(keys, values)` returns a list with one result per value; without `batch_size`,
+                `async fn(value)` or `async fn(key, value)` returns the result. Of a class (or a `partial` of one), one object
+                is made in each process, in the event loop of its calls, and called; such an object can hold a client.
+            batch_size: The most values in a call; None: one value per call.
+            concurrency: The most calls of an async function at the same time in a reader (topic-partition); None: 16.
+            timeout: The longest that a call of an async function may take; None: 30 seconds.
+            retries: How often to repeat a failed call. If a call for many values still fails, each value is tried alone.
+            backoff: The wait before the first retry, doubled before each further one, up to a minute.
+            on_error: What to do when all calls for a record have failed. `"fail"`: the processing policy decides, as for any
+                function that raises; `"drop"`: the record is left out (`dropped()`; reasons `call_failed`, `timeout`); a `Retry`:
+                the record goes through retry topics and comes back; or a function `(value, error) -> value` or
+                `(key, value, error) -> value`.
+            named: Name of the operator, and of the repartition topic if one is needed; required with a `Retry`.
+
+        Raises:
+            TopologyError: The function has another signature, or the settings do not fit the function.
+
+        Source: ours; for Kafka Streams, KIP-311 and KIP-408 proposed the same.
+        """
+        options = EnrichOptions(batch_size, concurrency, timeout, retries, backoff, on_error)
+        port = add_enrich(self._graph, self._port, function, options, operator_name("enrich", named))
+        return self._stream(port)
+
+    @overload
+    def deduplicate(
+        self,
+        within: Duration,
+        by: ValueMapper[V, Any] | None = None,
+        grace: Duration = 0,
+        key_serde: Serde[K] | None = None,
+        named: NameLike = None,
+    ) -> KStream[K, V]: ...
+
+    @overload
+    def deduplicate(
+        self,
+        within: Duration,
+        by: KeyValueMapper[K, V, Any],
+        grace: Duration = 0,
+        key_serde: Serde[K] | None = None,
+        named: NameLike = None,
+    ) -> KStream[K, V]: ...
+
+    def deduplicate(
+        self,
+        within: Duration,
+        by: ValueMapper[V, Any] | KeyValueMapper[K, V, Any] | None = None,
+        grace: Duration = 0,
+        key_serde: Serde[K] | None = None,
+        named: NameLike = None,
+    ) -> KStream[K, V]:
+        """Drops duplicates: records that repeat one already processed, less than `within` before or after in event time.
+
+        Args:
+            within: How far apart in event time duplicates may be.
+            by: `by(value)` or `by(key, value)` returns an id, any JSON value, in which duplicates agree besides the key; None:
+                records with the same key are duplicates. A record whose id is None always passes.
+            grace: How late a record may be. A later record is dropped, because what it may repeat is no longer stored.
+            key_serde: The serde of the key, if an operator has made the key.
+            named: Name of the operator, its store and its repartition topic.
+
+        Raises:
+            TopologyError: `within` is not positive, or `grace` negative.
+        """
+        fn = None if by is None else functions.key_value(by, "id")
+        name = operator_name("deduplicate", named)
+        return self._stream(add_deduplicate(self._graph, self._port, within, fn, grace, key_serde, name))
 
     def merge(self, other: KStream[K2, V2], named: NameLike = None) -> KStream[K | K2, V | V2]:
         """Merges two streams into one. A task processes the oldest waiting record of both first.
@@ -325,3 +728,7 @@ class KStream(RecordsMixin[K, V], JoinMixin[K, V], ExtrasMixin[K, V], EnrichMixi
         name, store = table_names(NodeKind.KSTREAM_TOTABLE, port.lineage, operator, how, ())
         table, node = add_table(graph, NodeKind.KSTREAM_TOTABLE, port, name, store, how, key_serde, value_serde)
         return KTable(graph, table, node=node)
+
+
+def _print_record(label: str, key: Any, value: Any) -> None:
+    print(f"[{label}]: {key}, {value}")

@@ -1,4 +1,4 @@
-"""The part of `KStream` that joins it with another stream, a table or a global table.
+"""The joins of `KStream`: with another stream, a table, a global table, or several streams.
 
 The overloads tell type checkers which types a joiner receives: in a left join the right value may be None, in an outer join either
 value.
@@ -6,18 +6,17 @@ value.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast, overload
 
 from typing_extensions import Unpack
 
 from streams.dsl import functions
 from streams.dsl.arguments import one_option
-from streams.dsl.global_table import GlobalKTable
-from streams.dsl.kstream_base import KStreamPart
-from streams.dsl.nodes.abstract_stream import StreamBase
-from streams.dsl.nodes.join import join_any
-from streams.dsl.options import Joined, NameLike, Option, StreamJoined
-from streams.dsl.options.keywords import JoinedKeywords, StreamJoinedKeywords
+from streams.dsl.facade import AbstractStream, windows_and_option
+from streams.dsl.nodes.graph_builder import GraphBuilder, Port
+from streams.dsl.nodes.stream_joins import check_names, join_all_streams, join_as_of, join_streams
+from streams.dsl.options import Joined, JoinedKeywords, NameLike, StreamJoined, StreamJoinedKeywords
 from streams.errors import TopologyError
 from streams.model.typing import (
     KO,
@@ -31,20 +30,36 @@ from streams.model.typing import (
     ValueJoiner,
     ValueMapper,
 )
-from streams.model.windows import JoinWindows
+from streams.model.windows import Duration, JoinWindows
 from streams.operators.table.value_getter import JoinKind
+from streams.serdes.base import Serde
+from streams.wording import a_kind_of, described
 
 if TYPE_CHECKING:
     from streams.dsl.kstream import KStream
-    from streams.dsl.ktable import KTable
+    from streams.dsl.ktable import GlobalKTable, KTable
 
 OfStreams: TypeAlias = StreamJoined[K, V, VO] | NameLike
 WithTable: TypeAlias = Joined[K, V] | NameLike
 Selector: TypeAlias = KeyValueMapper[K, V, KO | None] | ValueMapper[V, KO | None]
 
 
-class JoinMixin(KStreamPart[K, V]):
-    """Joins of a `KStream`."""
+class StreamJoins(AbstractStream, Generic[K, V]):
+    """The part of `KStream` with its joins; it knows the graph under construction, and the stream's position in it."""
+
+    def __init__(self, graph: GraphBuilder, port: Port) -> None:
+        self._graph = graph
+        self._port = port
+
+    def _stream(self, port: Port) -> KStream[Any, Any]:
+        """The stream behind another node of the same graph."""
+        return cast("KStream[Any, Any]", type(self)(self._graph, port))
+
+    def _check_stream(self, other: object) -> None:
+        """Raises `TopologyError` unless the other is a stream of the same builder."""
+        self._check_same_builder(other)
+        if not isinstance(other, StreamJoins):
+            raise TopologyError(f"This argument takes a stream, not {a_kind_of(other)}: a table has to_stream().")
 
     @overload
     def join(
@@ -396,33 +411,189 @@ class JoinMixin(KStreamPart[K, V]):
     ) -> KStream[Any, Any]:
         self._check_same_builder(other)
         method = "join" if kind == "inner" else f"{kind}_join"
-        if isinstance(other, GlobalKTable) and key_selector is None and _is_function(windows):
-            # Kafka Streams' order: the table, the key to look up, the joiner.
-            key_selector, joiner, windows = joiner, cast("functions.Function", windows), None
-        elif _is_function(windows):
+        port = other._joined_by(self._port, method, kind, joiner, windows, joined, key_selector, keywords)
+        return self._stream(port)
+
+    def _joined_by(
+        self,
+        left: Port,
+        method: str,
+        kind: JoinKind,
+        joiner: functions.Function,
+        windows: object,
+        joined: object,
+        key_selector: functions.Function | None,
+        keywords: dict[str, Any],
+    ) -> Port:
+        within, option = windows_and_option(method, self, windows, joined, key_selector)
+        how = one_option(method, StreamJoined, option, keywords)
+        if not isinstance(within, JoinWindows):
             raise TopologyError(
-                f"{method}() with a {type(other).__name__} takes one function, the joiner: both sides are joined by key. Only a "
-                f"global table is joined by a key_selector=..., and a table with a table by a foreign_key=...."
+                f"A join of two streams needs JoinWindows, not {described(within)}: give "
+                f"JoinWindows.of_time_difference_with_no_grace(...) or ..._and_grace(...)."
             )
-        how: StreamJoined | Joined
-        between, given = _apart(windows, joined)
-        if isinstance(other, StreamBase):
-            how = one_option(method, StreamJoined, given, keywords)
-        else:
-            how = one_option(method, Joined, given, keywords)
-        port = join_any(self._graph, kind, self._port, other, joiner, between, how, key_selector)
-        looked_up, theirs = ((None,), None) if isinstance(other, GlobalKTable) else ((), other._port.value_serde)
-        return self._stream(
-            self._graph.typed(port, joiner, self._port.key_serde, *looked_up, self._port.value_serde, theirs)
-        )
+        port = join_streams(self._graph, kind, left, self._port, joiner, within, how)
+        return self._graph.typed(port, joiner, left.key_serde, left.value_serde, self._port.value_serde)
 
+    @overload
+    def join_all(
+        self,
+        others: Mapping[str, KStream[K, Any]],
+        joiner: ValueMapper[dict[str, Any], R],
+        windows: JoinWindows,
+        joined: StreamJoined | NameLike = None,
+        *,
+        this: str = "this",
+        value_serdes: Mapping[str, Serde[Any]] | None = None,
+        **option: Unpack[StreamJoinedKeywords],
+    ) -> KStream[K, R]: ...
 
-def _is_function(given: object) -> bool:
-    return callable(given) and not isinstance(given, type)
+    @overload
+    def join_all(
+        self,
+        others: Mapping[str, KStream[K, Any]],
+        joiner: KeyValueMapper[K, dict[str, Any], R],
+        windows: JoinWindows,
+        joined: StreamJoined | NameLike = None,
+        *,
+        this: str = "this",
+        value_serdes: Mapping[str, Serde[Any]] | None = None,
+        **option: Unpack[StreamJoinedKeywords],
+    ) -> KStream[K, R]: ...
 
+    def join_all(
+        self,
+        others: Mapping[str, KStream[K, Any]],
+        joiner: ValueMapper[dict[str, Any], R] | KeyValueMapper[K, dict[str, Any], R],
+        windows: JoinWindows,
+        joined: StreamJoined | NameLike = None,
+        *,
+        this: str = "this",
+        value_serdes: Mapping[str, Serde[Any]] | None = None,
+        **option: Unpack[StreamJoinedKeywords],
+    ) -> KStream[K, R]:
+        """Joins several streams: one result for each combination of one record per stream within one window.
 
-def _apart(windows: object, joined: object) -> tuple[object, object]:
-    """The windows, which the join itself checks, and the other option, in either order."""
-    if isinstance(windows, Option | str) and (joined is None or isinstance(joined, JoinWindows)):
-        windows, joined = joined, windows
-    return windows, joined
+        `orders.join_all({"payment": payments, "shipment": shipments}, joiner, windows, this="order")`. All records of a
+        result have the same key, and the oldest and the newest are at most the windows' time difference apart. Each result is
+        emitted once, when the last of its records arrives, with the timestamp of the newest record and the headers of the last
+        to arrive. Null keys, null values and late records are dropped, as by `join`. Several results of one record are ordered
+        by the first stream's record, oldest first, then the second's; this stream is the first, followed by `others`.
+
+        The cost is one result per combination. With m records per key and window in each of n streams, that is about
+        `m ** (n - 1)` results per record: fine for keys that occur once or twice, such as order numbers, and impossible
+        for frequent keys (four streams, 100 records each: a million results per record). In that case, aggregate the streams
+        first, or use shorter windows. A record is cheap as long as any other stream has no record of its key.
+
+        Args:
+            others: Two to eight other streams by name. The same stream may be passed again; its records then join themselves.
+            joiner: `joiner(values)` or `joiner(key, values)`; `values` is a new dict with the value of each stream by name.
+                Do not change these values, which may be part of several results.
+            windows: How far apart records may be, and the grace; the bounds before and after must be equal.
+            joined: Names, key serde and settings of the stores.
+            this: This stream's name in `values`. Stores are named after the streams' names, so choose names that can stay.
+            value_serdes: Serdes of the values in the stores, by name, for streams whose values are made by an operator.
+            **option: Fields of `StreamJoined`, passed directly.
+
+        Raises:
+            TopologyError: Windows are asymmetric, there are too few or too many streams, a name occurs twice, an argument is a
+                table, or the streams have keys of different serdes.
+        """
+        check_names(this, others)
+        for name, other in others.items():
+            self._check_same_builder(other)
+            if not isinstance(other, StreamJoins):
+                raise TopologyError(
+                    f"join_all joins streams, but '{name}' is {a_kind_of(other)}: join the result with it, or take its "
+                    f"to_stream()."
+                )
+        ports = {this: self._port, **{name: other._port for name, other in others.items()}}
+        how = one_option("join_all", StreamJoined, joined, option)
+        port = join_all_streams(self._graph, ports, joiner, windows, how, value_serdes or {})
+        return self._stream(self._graph.typed(port, joiner))
+
+    @overload
+    def as_of_join(
+        self,
+        other: KStream[K, VO],
+        joiner: ValueJoiner[V, VO, R],
+        within: Duration,
+        grace: Duration = 0,
+        joined: StreamJoined[K, V, VO] | NameLike = None,
+        *,
+        left: Literal[False] = False,
+        **option: Unpack[StreamJoinedKeywords],
+    ) -> KStream[K, R]: ...
+
+    @overload
+    def as_of_join(
+        self,
+        other: KStream[K, VO],
+        joiner: KeyValueJoiner[K, V, VO, R],
+        within: Duration,
+        grace: Duration = 0,
+        joined: StreamJoined[K, V, VO] | NameLike = None,
+        *,
+        left: Literal[False] = False,
+        **option: Unpack[StreamJoinedKeywords],
+    ) -> KStream[K, R]: ...
+
+    @overload
+    def as_of_join(
+        self,
+        other: KStream[K, VO],
+        joiner: ValueJoiner[V, VO | None, R],
+        within: Duration,
+        grace: Duration = 0,
+        joined: StreamJoined[K, V, VO] | NameLike = None,
+        *,
+        left: bool,
+        **option: Unpack[StreamJoinedKeywords],
+    ) -> KStream[K, R]: ...
+
+    @overload
+    def as_of_join(
+        self,
+        other: KStream[K, VO],
+        joiner: KeyValueJoiner[K, V, VO | None, R],
+        within: Duration,
+        grace: Duration = 0,
+        joined: StreamJoined[K, V, VO] | NameLike = None,
+        *,
+        left: bool,
+        **option: Unpack[StreamJoinedKeywords],
+    ) -> KStream[K, R]: ...
+
+    def as_of_join(
+        self,
+        other: KStream[Any, Any],
+        joiner: functions.Function,
+        within: Duration,
+        grace: Duration = 0,
+        joined: StreamJoined | NameLike = None,
+        *,
+        left: bool = False,
+        **option: Any,
+    ) -> KStream[Any, Any]:
+        """Joins each record with the newest record of the other stream that is no newer than the record itself.
+
+        The latest quote for each trade: `trades.as_of_join(quotes, joiner, within=timedelta(seconds=10))`. A record waits
+        until stream time has passed its timestamp by more than `grace`, so that late records of the other stream are found.
+
+        Args:
+            other: The stream to look records up in; of several with the same key and timestamp, the last to arrive counts.
+            joiner: `joiner(left, right)` or `joiner(key, left, right)`.
+            within: How much older the other record may be.
+            grace: How late records of either stream may be; later ones are dropped.
+            joined: Names, serdes and settings of the stores.
+            left: Whether a record without a match is joined with None; otherwise it has no result.
+            **option: Fields of `StreamJoined`, passed directly.
+
+        Raises:
+            TopologyError: A duration is negative, or the two sides have keys of different serdes.
+        """
+        self._check_stream(other)
+        fn, how = functions.joiner(joiner), one_option("as_of_join", StreamJoined, joined, option)
+        port = join_as_of(self._graph, self._port, other._port, fn, within, grace, left, how)
+        mine, theirs = self._port.value_serde, other._port.value_serde
+        return self._stream(self._graph.typed(port, joiner, self._port.key_serde, mine, theirs))

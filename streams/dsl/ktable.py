@@ -7,36 +7,56 @@ computed from the tables above at each look-up.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Generic, overload
+from typing import Any, ClassVar, Generic, TypeAlias, cast, overload
 
 from typing_extensions import Unpack
 
 from streams.dsl import functions
-from streams.dsl.arguments import named_option, names, operator_name
-from streams.dsl.grouped_table import KGroupedTable
+from streams.dsl.arguments import named_option, names, operator_name, takes
+from streams.dsl.facade import AbstractStream, joined_option, windows_and_option
+from streams.dsl.grouped import KGroupedTable
 from streams.dsl.kstream import KStream
-from streams.dsl.ktable_joins import TableJoinMixin
-from streams.dsl.lake.mixin import LakeMixin, Mode
-from streams.dsl.nodes.dropped import add_dropped
+from streams.dsl.lake import LakeMixin, Mode
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
-from streams.dsl.nodes.result_types import check_fields, pair_types, result_type
-from streams.dsl.nodes.suppress import add_suppress
-from streams.dsl.nodes.table_node import TableNode
-from streams.dsl.nodes.table_steps import add_filter, add_map_values, add_transform_values
-from streams.dsl.options import Grouped, Materialized, NameLike
-from streams.dsl.options.keywords import GroupedKeywords
-from streams.dsl.suppressed import Suppressed
-from streams.model.typing import K2, V2, K, KeyValueMapper, KeyValuePredicate, V, ValueMapper, ValuePredicate
+from streams.dsl.nodes.inferred_types import check_fields, pair_types, result_type
+from streams.dsl.nodes.processing import add_dropped
+from streams.dsl.nodes.stream_joins import join_global, join_table
+from streams.dsl.nodes.table_joins import join_foreign_key, join_tables
+from streams.dsl.nodes.tables import TableNode, add_filter, add_map_values, add_transform_values
+from streams.dsl.options import Grouped, GroupedKeywords, Materialized, Named, NameLike, Option
+from streams.dsl.suppressed import Suppressed, add_suppress
+from streams.errors import TopologyError
+from streams.model.typing import (
+    K2,
+    KO,
+    V2,
+    VO,
+    K,
+    KeyValueJoiner,
+    KeyValueMapper,
+    KeyValuePredicate,
+    R,
+    V,
+    ValueJoiner,
+    ValueMapper,
+    ValuePredicate,
+)
 from streams.operators.table.table_group_by import TableGroupBy
 from streams.operators.table.table_to_stream import TableToStream
 from streams.operators.table.table_transform_values import ValueTransformer
+from streams.operators.table.value_getter import JoinKind
 from streams.serdes.base import Serde
+from streams.topology.graph import GlobalTable
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import OperatorSpec
 
+Name: TypeAlias = NameLike | Materialized[Any, Any]
+Store: TypeAlias = Materialized[Any, Any] | NameLike
 
-class KTable(TableJoinMixin[K, V], LakeMixin, Generic[K, V]):
+
+class KTable(LakeMixin, Generic[K, V]):
     """A table that changes over time, made by `StreamsBuilder.table`, `KStream.to_table` and aggregations.
 
     A table that is read from a topic or made from a stream has a store only if a join looks rows up, if old values are needed
@@ -56,8 +76,10 @@ class KTable(TableJoinMixin[K, V], LakeMixin, Generic[K, V]):
         history_ms: int | None = None,
         node: TableNode | None = None,
     ) -> None:
+        self._graph = graph
+        self._port = port
         made = TableNode(graph, (port.node,), store, materialize, from_stored=from_stored, history_ms=history_ms)
-        super().__init__(graph, port, node or made)
+        self._node = node or made
 
     @property
     def store_name(self) -> str | None:
@@ -304,8 +326,404 @@ class KTable(TableJoinMixin[K, V], LakeMixin, Generic[K, V]):
         )
         return KGroupedTable(self._graph, port, how)
 
-    # For the other tables of a topology ---------------------------------------------------------------------------------
+    # Joins --------------------------------------------------------------------------------------------------------------
+
+    @overload
+    def join(
+        self,
+        other: KTable[K, VO],
+        joiner: ValueJoiner[V, VO, R | None],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]: ...
+
+    @overload
+    def join(
+        self,
+        other: KTable[K, VO],
+        joiner: KeyValueJoiner[K, V, VO, R | None],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]: ...
+
+    @overload
+    def join(
+        self,
+        other: KTable[KO, VO],
+        joiner: ValueJoiner[V, VO, R | None],
+        foreign_key: ValueMapper[V, KO | None],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]: ...
+
+    @overload
+    def join(
+        self,
+        other: KTable[KO, VO],
+        joiner: KeyValueJoiner[K, V, VO, R | None],
+        foreign_key: ValueMapper[V, KO | None],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]: ...
+
+    @overload
+    def join(
+        self,
+        other: KTable[KO, VO],
+        joiner: ValueJoiner[V, VO, R | None],
+        foreign_key: KeyValueMapper[K, V, KO | None],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]: ...
+
+    @overload
+    def join(
+        self,
+        other: KTable[KO, VO],
+        joiner: KeyValueJoiner[K, V, VO, R | None],
+        foreign_key: KeyValueMapper[K, V, KO | None],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]: ...
+
+    @overload
+    def join(
+        self,
+        other: KTable[KO, VO],
+        foreign_key: ValueMapper[V, KO | None],
+        joiner: ValueJoiner[V, VO, R | None],
+        /,
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]: ...
+
+    @overload
+    def join(
+        self,
+        other: KTable[KO, VO],
+        foreign_key: ValueMapper[V, KO | None],
+        joiner: KeyValueJoiner[K, V, VO, R | None],
+        /,
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]: ...
+
+    @overload
+    def join(
+        self,
+        other: KTable[KO, VO],
+        foreign_key: KeyValueMapper[K, V, KO | None],
+        joiner: ValueJoiner[V, VO, R | None],
+        /,
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]: ...
+
+    @overload
+    def join(
+        self,
+        other: KTable[KO, VO],
+        foreign_key: KeyValueMapper[K, V, KO | None],
+        joiner: KeyValueJoiner[K, V, VO, R | None],
+        /,
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]: ...
+
+    def join(
+        self,
+        other: KTable[Any, Any],
+        joiner: functions.Function,
+        *options: functions.Function | Named | Materialized[Any, Any] | str | None,
+        foreign_key: functions.Function | None = None,
+        named: Name = None,
+        materialized: Store = None,
+    ) -> KTable[K, Any]:
+        """Joins with another table, by key or by a foreign key; a row exists while both sides have one.
+
+        `KTable[K, V]` and `KTable[K, V2]` (by a foreign key: `KTable[K2, V2]`) to `KTable[K, V3]`. The timestamp is the larger
+        one of both sides; in a foreign-key join, an update of the right side has that update's timestamp. Source: Kafka
+        Streams' `KTableKTableInnerJoin`, KIP-213.
+
+        Args:
+            other: The other table.
+            joiner: `joiner(left, right)` or `joiner(key, left, right)`.
+            *options: `foreign_key`, `named` and `materialized` in this order, or any one of them. Kafka Streams' order,
+                `join(other, foreign_key, joiner)`, is accepted if the functions' numbers of arguments tell them apart.
+            foreign_key: `foreign_key(value)` or `foreign_key(key, value)` returns, for a row of this table, the key to look up
+                in the other; None: both tables have the same keys.
+            named: Name of the join.
+            materialized: Name and settings of the result's store.
+
+        Raises:
+            TopologyError: It is unclear which function is the foreign key; the other is no table of this builder; or, without
+                a foreign key, the other has keys of another serde.
+        """
+        return self._join("inner", other, joiner, options, foreign_key, named, materialized)
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[K, VO],
+        joiner: ValueJoiner[V, VO | None, R | None],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[K, VO],
+        joiner: KeyValueJoiner[K, V, VO | None, R | None],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[KO, VO],
+        joiner: ValueJoiner[V, VO | None, R | None],
+        foreign_key: ValueMapper[V, KO | None],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[KO, VO],
+        joiner: KeyValueJoiner[K, V, VO | None, R | None],
+        foreign_key: ValueMapper[V, KO | None],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[KO, VO],
+        joiner: ValueJoiner[V, VO | None, R | None],
+        foreign_key: KeyValueMapper[K, V, KO | None],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[KO, VO],
+        joiner: KeyValueJoiner[K, V, VO | None, R | None],
+        foreign_key: KeyValueMapper[K, V, KO | None],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[KO, VO],
+        foreign_key: ValueMapper[V, KO | None],
+        joiner: ValueJoiner[V, VO | None, R | None],
+        /,
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[KO, VO],
+        foreign_key: ValueMapper[V, KO | None],
+        joiner: KeyValueJoiner[K, V, VO | None, R | None],
+        /,
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[KO, VO],
+        foreign_key: KeyValueMapper[K, V, KO | None],
+        joiner: ValueJoiner[V, VO | None, R | None],
+        /,
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[KO, VO],
+        foreign_key: KeyValueMapper[K, V, KO | None],
+        joiner: KeyValueJoiner[K, V, VO | None, R | None],
+        /,
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]: ...
+
+    def left_join(
+        self,
+        other: KTable[Any, Any],
+        joiner: functions.Function,
+        *options: functions.Function | Named | Materialized[Any, Any] | str | None,
+        foreign_key: functions.Function | None = None,
+        named: Name = None,
+        materialized: Store = None,
+    ) -> KTable[K, Any]:
+        """Joins like `join`, but every row of this table has a result; the joiner gets None if the other table has no match.
+
+        With a foreign key, a row whose foreign key is None is joined with None (KIP-962). Source: Kafka Streams'
+        `KTableKTableLeftJoin`, KIP-213.
+        """
+        return self._join("left", other, joiner, options, foreign_key, named, materialized)
+
+    @overload
+    def outer_join(
+        self,
+        other: KTable[K, VO],
+        joiner: ValueJoiner[V | None, VO | None, R | None],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]: ...
+
+    @overload
+    def outer_join(
+        self,
+        other: KTable[K, VO],
+        joiner: KeyValueJoiner[K, V | None, VO | None, R | None],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]: ...
+
+    def outer_join(
+        self,
+        other: KTable[Any, Any],
+        joiner: functions.Function,
+        named: Name = None,
+        materialized: Store = None,
+    ) -> KTable[K, Any]:
+        """Joins by key like `join`, but a row exists while either side has one; the joiner gets None for the missing side.
+
+        Source: Kafka Streams' `KTableKTableOuterJoin`.
+        """
+        return self._join("outer", other, joiner, (), None, named, materialized)
+
+    def _join(
+        self,
+        kind: JoinKind,
+        other: KTable[Any, Any],
+        joiner: functions.Function,
+        options: tuple[object, ...],
+        foreign_key: functions.Function | None,
+        named: object,
+        materialized: object,
+    ) -> KTable[K, Any]:
+        if not isinstance(other, KTable) or other._graph is not self._graph:
+            what = "another StreamsBuilder's" if isinstance(other, KTable) else f"{type(other).__name__}, no"
+            raise TopologyError(f"A table joins with a KTable of its own StreamsBuilder; this is {what} table.")
+        method = "join" if kind == "inner" else f"{kind}_join"
+        if options and (options[0] is None or callable(options[0])):
+            function, *options_left = options
+            options = tuple(options_left)
+            if function is not None:
+                joiner, foreign_key = _joiner_first(method, joiner, cast("functions.Function", function))
+        name, how = named_option(method, Materialized, named, materialized, more=options)
+        left, right = (self._port, self._node), (other._port, other._node)
+        sides = self._port.value_serde, other._port.value_serde
+        check_fields(joiner, self._port.node, *sides)
+        check_fields(foreign_key, self._port.node, self._port.value_serde)
+        made = result_type(joiner, self._port.key_serde, *sides)
+        serde = self._graph.serde_of_values(made) if how.value_serde is None else None
+        how, fn = replace(how, value_serde=how.value_serde or serde), functions.joiner(joiner)
+        if foreign_key is None:
+            port, node = join_tables(left, right, fn, kind, name, how)
+        else:
+            port, node = join_foreign_key(
+                left, right, functions.key_value(foreign_key, "foreign key"), fn, kind, name, how
+            )
+        return self._table(replace(port, value_serde=port.value_serde or serde), node)
+
+    def _joined_by(
+        self,
+        left: Port,
+        method: str,
+        kind: JoinKind,
+        joiner: functions.Function,
+        windows: object,
+        joined: object,
+        key_selector: functions.Function | None,
+        keywords: dict[str, Any],
+    ) -> Port:
+        within, option = windows_and_option(method, self, windows, joined, key_selector)
+        how = joined_option(method, kind, within, option, keywords)
+        port = join_table(self._graph, kind, left, self._port, self._node, joiner, how)
+        return self._graph.typed(port, joiner, left.key_serde, left.value_serde, self._port.value_serde)
+
+    def _table(self, port: Port, node: TableNode) -> KTable[Any, Any]:
+        """The table behind another node of the same graph."""
+        return type(self)(self._graph, port, node=node)
 
     @property
     def _key_serde(self) -> Serde:
         return self._graph.key_serde(self._port.key_serde)
+
+
+def _joiner_first(
+    method: str, one: functions.Function, other: functions.Function
+) -> tuple[functions.Function, functions.Function]:
+    """The joiner and the foreign key, which may come in the opposite order, as in Kafka Streams.
+
+    A joiner takes two or three arguments, a foreign key one or two. Raises `TopologyError` if both take exactly two.
+    """
+    like_a_joiner = [takes(function, 3) - takes(function, 1) for function in (one, other)]
+    if like_a_joiner == [0, 0] and not (takes(one, 3) or takes(other, 3)):
+        raise TopologyError(
+            f"{method}() cannot tell which function is the joiner and which the foreign key, since both take two arguments: "
+            f"write {method}(other, joiner, foreign_key=...)."
+        )
+    return (other, one) if like_a_joiner[0] < like_a_joiner[1] else (one, other)
+
+
+class GlobalKTable(AbstractStream, Generic[K, V]):
+    """A topic read as a table by every process. Made by `StreamsBuilder.global_table`.
+
+    A global table has no updates to process; streams join with it (`stream.join(table, joiner, key_selector=...)`). Streams
+    and global tables are not synchronised by time: a record sees the topic as of the beginning of the record's step.
+    Source: Kafka Streams' `GlobalKTable` (KIP-99).
+    """
+
+    def __init__(self, graph: GraphBuilder, table: GlobalTable) -> None:
+        self._graph = graph
+        self._table = table
+
+    def _shown(self) -> str:
+        return repr(self._table.source.topics[0])
+
+    @property
+    def store_name(self) -> str:
+        """The name of the table's store, for interactive queries."""
+        return self._table.store.name
+
+    def _joined_by(
+        self,
+        left: Port,
+        method: str,
+        kind: JoinKind,
+        joiner: functions.Function,
+        windows: object,
+        joined: object,
+        key_selector: functions.Function | None,
+        keywords: dict[str, Any],
+    ) -> Port:
+        if key_selector is None and callable(windows) and not isinstance(windows, type):
+            # Kafka Streams' order: the table, the key to look up, the joiner.
+            key_selector, joiner, windows = joiner, windows, None
+        if isinstance(windows, Option | str) and joined is None:
+            windows, joined = None, windows
+        how = joined_option(method, kind, windows, joined, keywords)
+        if key_selector is None:
+            raise TopologyError("A join with a global table needs key_selector=..., the key to look up of each record.")
+        port = join_global(self._graph, kind, left, self.store_name, joiner, key_selector, how)
+        return self._graph.typed(port, joiner, left.key_serde, None, left.value_serde, None)

@@ -17,9 +17,8 @@ from streams.dsl import functions
 from streams.dsl.arguments import names, one_option
 from streams.dsl.builder import StreamsBuilder
 from streams.dsl.nodes.graph_builder import Port
-from streams.dsl.nodes.process import checked_supplier, split_stores
-from streams.dsl.options import Consumed, Produced
-from streams.dsl.options.keywords import ConsumedKeywords, ConsumedSettings, ProducedSettings
+from streams.dsl.nodes.processing import checked_supplier, split_stores
+from streams.dsl.options import Consumed, ConsumedKeywords, ConsumedSettings, Produced, ProducedSettings
 from streams.errors import TopologyError
 from streams.operators.processor import Processor
 from streams.serdes.base import Serde
@@ -101,9 +100,7 @@ class TopologyBuilder(AnswersUnknownNames):
             others=tuple(others),
             stores=own,
             global_stores=global_names,
-            input_key_serde=key_serde,
             key_serde=key_serde,
-            value_serde=None,
         )
         self._ports[name] = replace(made, key_serde=None, value_serde=None)
         return self

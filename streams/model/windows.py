@@ -2,7 +2,7 @@
 
 `GroupingWindows` is the base of all windows that can divide a grouped stream: windows that are identified by their start
 (`Windows`: tumbling, hopping, calendar, user-defined), sliding windows, and sessions. The store, keys and operator of an
-aggregation in each kind of windows are in `streams.dsl.nodes.windowing`.
+aggregation in each kind of windows are in `streams.dsl.nodes.aggregations`.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ class GroupingWindows(AnswersUnknownNames, ABC):
 
     inclusive_end: ClassVar[bool] = False
     """Whether the end belongs to the window, so that it closes one millisecond later."""
+
+    merges: ClassVar[bool] = False
+    """Whether a record between two windows can merge them into one, as sessions do."""
 
     @property
     def wait_ms(self) -> int:
@@ -176,6 +179,7 @@ class SessionWindows(GroupingWindows):
     """
 
     inclusive_end: ClassVar[bool] = True
+    merges: ClassVar[bool] = True
 
     gap_ms: int
     grace_ms: int

@@ -10,7 +10,7 @@ import pytest
 from state.commit.ingest import Rows
 from streams import BytesSerde, Int64Serde, JsonSerde, StreamsBuilder, StringSerde
 from streams.application.ingests import ingest_partitions
-from streams.dsl.sources.dataframes import DeltaRead
+from streams.dsl.builder import DeltaRead
 from streams.errors import TopologyError
 from streams.runtime.outputs import Outputs, UnlimitedTopics
 from streams.runtime.settings import TaskSettings

@@ -99,7 +99,7 @@ topology.add_sink("done", "out", parents="pass")""",
     ),
     (
         'stream.group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(9)).count(Materialized("c", retention=5))',
-        "its retention is 5 ms: leave it out, or give it more",
+        "its retention is 5 ms: leave the retention out",
     ),
     ('stream.filter(bool, "same").filter(bool, "same")', "Two nodes are called 'same', the first one in app.py, line 1."),
     (

@@ -9,16 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from state.stores.spec import StoreSpec
-from streams.dsl.nodes.derived_serdes import derived_key, derived_value, taken, without_mark
-from streams.dsl.nodes.result_types import Type, check_fields, result_type
+from streams.dsl.nodes.inferred_types import (
+    Type,
+    check_fields,
+    derived_key,
+    derived_value,
+    result_type,
+    taken,
+    without_mark,
+)
 from streams.errors import TopologyError
 from streams.model.typing import Partitioner
+from streams.operators.wrapped import ProcessorWrapper, wrapped
 from streams.serdes.base import Serde
 from streams.topology.graph import (
+    GlobalTable,
     Graph,
     InternalTopic,
+    Node,
     ProcessorNode,
     SinkNode,
     SourceNode,
@@ -26,6 +37,7 @@ from streams.topology.graph import (
 )
 from streams.topology.naming import Lineage, numbered, stateful_name, stateless_name
 from streams.topology.specs.base import NodeSpec
+from streams.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +92,7 @@ class GraphBuilder:
         return derived_value(kind, self.topology.default_value_serde)
 
     def typed(self, port: Port, fn: Callable[..., object], *serdes: Serde | None) -> Port:
-        """The port of a join, whose values are the results of a joiner: they get a serde for their type if that is known.
-
-        Args:
-            port: The port.
-            fn: The joiner.
-            *serdes: See `result_type`.
-        """
+        """The port of a join, whose values are the results of `fn`; they get a serde for their type if that is known."""
         check_fields(fn, port.node, *serdes)
         return replace(port, value_serde=self.serde_of_values(result_type(fn, *serdes)))
 
@@ -159,13 +165,16 @@ class GraphBuilder:
         name: str,
         *,
         others: tuple[Port, ...] = (),
-        stores: tuple[str, ...],
+        stores: tuple[str, ...] = (),
         global_stores: tuple[str, ...] = (),
-        input_key_serde: Serde,
         key_serde: Serde,
-        value_serde: Serde | None,
+        value_serde: Serde | None = None,
+        input_key_serde: Serde | None = None,
     ) -> Port:
-        """Adds a stateful operator behind one or more ports; its output stays in its task."""
+        """Adds a stateful operator behind one or more ports; its output stays in its task.
+
+        `input_key_serde` is the serde of the keys that it receives, if it differs from that of its results.
+        """
         lineage = port.lineage
         for other in others:
             lineage = lineage | other.lineage
@@ -179,7 +188,7 @@ class GraphBuilder:
                 stateless=False,
                 key_serde=key_serde,
                 value_serde=without_mark(value_serde),
-                input_key_serde=input_key_serde,
+                input_key_serde=input_key_serde or key_serde,
             )
         )
         needs_repartition = any(above.needs_repartition for above in (port, *others))
@@ -208,12 +217,7 @@ class GraphBuilder:
         return node
 
     def change_spec(self, name: str, spec: NodeSpec) -> None:
-        """Replaces the spec of an existing operator.
-
-        Args:
-            name: The node's name.
-            spec: The new spec.
-        """
+        """Replaces the spec of an existing operator."""
         self.topology.nodes[name] = replace(self.operator(name), spec=spec)
 
     def colocated(self, port: Port, name: str | None, key_serde: Serde, value_serde: Serde) -> Port:
@@ -278,3 +282,62 @@ class GraphBuilder:
         if (from_source or not port.in_head) and not port.needs_repartition:
             return self.key_serde(port.key_serde)
         return self.key_serde(asked, port.key_serde)
+
+
+# --- Completes all nodes and stores of a topology: wraps processors, and decides where stores are.
+
+
+def finalize(graph: Graph, wrapper: ProcessorWrapper | None, persistent: bool) -> Topology:
+    """Returns the topology, which later calls of the builder do not change.
+
+    Args:
+        graph: The graph as built so far.
+        wrapper: Wraps each processor, including the engine's. Wrappers see records, so nothing is processed as columns then.
+        persistent: Whether stores without a setting of their own are on disk instead of in memory.
+    """
+    nodes, tables = _keeping_null_keys(graph), dict(graph.global_tables)
+    if wrapper is not None:
+        nodes = {name: _wrapped_node(node, wrapper) for name, node in nodes.items()}
+        tables = {name: _wrapped_table(table, wrapper) for name, table in tables.items()}
+    return Topology(
+        graph.default_key_serde,
+        graph.default_value_serde,
+        nodes=nodes,
+        stores={name: _decided(store, persistent) for name, store in graph.stores.items()},
+        global_tables={name: replace(table, store=_decided(table.store, persistent)) for name, table in tables.items()},
+        lake_sinks=dict(graph.lake_sinks),
+        ingests=dict(graph.ingests),
+    )
+
+
+def _keeping_null_keys(graph: Graph) -> dict[str, Node]:
+    """All nodes, with the repartitions marked that have a join of records without keys below, however far (as in Kafka Streams)."""
+    nodes = dict(graph.nodes)
+    above: set[str | InternalTopic] = set()  # the nodes and repartition topics that lead to such a join
+    for node in reversed(graph.nodes.values()):
+        if isinstance(node, SourceNode):
+            above |= {topic for topic in node.topics if node.name in above and isinstance(topic, InternalTopic)}
+        elif isinstance(node, SinkNode) and node.topic in above:
+            above |= set(node.parents)
+            nodes[node.name] = replace(node, keeps_null_keys=True)
+        elif isinstance(node, ProcessorNode) and (node.name in above or node.spec.takes_null_keys):
+            above |= set(node.parents)
+    return nodes
+
+
+def _wrapped_node(node: Node, wrapper: ProcessorWrapper) -> Node:
+    if not isinstance(node, ProcessorNode):
+        return node
+    return replace(node, spec=node.spec.by_record(), wrapper=wrapper)
+
+
+def _wrapped_table(table: GlobalTable, wrapper: ProcessorWrapper) -> GlobalTable:
+    if table.supplier is None:
+        return table
+    return replace(table, supplier=partial(wrapped, wrapper, table.name, table.supplier))
+
+
+def _decided(store: StoreNode, persistent: bool) -> StoreNode:
+    if store.spec.persistent is not None:
+        return store
+    return replace(store, spec=replace(store.spec, persistent=persistent))

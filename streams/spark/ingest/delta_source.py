@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from streams.dsl.sources.dataframes import DeltaRead
+from streams.dsl.builder import DeltaRead
 from streams.errors import ConfigError
 from streams.spark.delta.tables import open_delta
 from streams.topology.ingest import Ingest

@@ -28,6 +28,21 @@ def table_names(
     return named, store
 
 
+def store_spec(
+    name: str, kind: StoreKind, how: Materialized | StreamJoined, retention_ms: int | None = None, **settings: bool
+) -> StoreSpec:
+    """A store with the user's settings of where it is and of its changelog."""
+    return StoreSpec(
+        name,
+        kind,
+        retention_ms=retention_ms,
+        persistent=how.persistent,
+        logged=how.logging,
+        changelog_config=dict(how.changelog_config),
+        **settings,
+    )
+
+
 def key_value_store(name: str, how: Materialized) -> StoreSpec:
     """The store of a table without windows."""
     if how.retention is not None:
@@ -44,13 +59,7 @@ def key_value_store(name: str, how: Materialized) -> StoreSpec:
             f"The aggregate '{name}' cannot have a versioned store: history_retention is for tables that are read, "
             f"made of a stream, filtered, mapped or joined. Make one of it: aggregate.to_stream().to_table(...)."
         )
-    return StoreSpec(
-        name,
-        StoreKind.TIMESTAMPED_KEY_VALUE,
-        persistent=how.persistent,
-        logged=how.logging,
-        changelog_config=dict(how.changelog_config),
-    )
+    return store_spec(name, StoreKind.TIMESTAMPED_KEY_VALUE, how)
 
 
 def history_ms(how: Materialized) -> int | None:
@@ -74,14 +83,7 @@ def table_store(name: str, how: Materialized) -> StoreSpec:
     history = history_ms(how)
     if history is None or how.ttl is not None:
         return key_value_store(name, how)
-    return StoreSpec(
-        name,
-        StoreKind.VERSIONED,
-        retention_ms=history,
-        persistent=how.persistent,
-        logged=how.logging,
-        changelog_config=dict(how.changelog_config),
-    )
+    return store_spec(name, StoreKind.VERSIONED, how, history)
 
 
 def lazy_store(
@@ -94,23 +96,9 @@ def lazy_store(
 
 def join_store(name: str, how: StreamJoined, windows: JoinWindows) -> StoreSpec:
     """The store of one side of a stream-stream join, which stores every record, including duplicates."""
-    return StoreSpec(
-        name,
-        StoreKind.WINDOW,
-        retention_ms=windows.keep_ms,
-        retain_duplicates=True,
-        persistent=how.persistent,
-        logged=how.logging,
-        changelog_config=dict(how.changelog_config),
-    )
+    return store_spec(name, StoreKind.WINDOW, how, windows.keep_ms, retain_duplicates=True)
 
 
 def waiting_store(name: str, how: StreamJoined) -> StoreSpec:
     """The store of waiting records in the order of time, for an outer join or a stream-table join with grace."""
-    return StoreSpec(
-        name,
-        StoreKind.KEY_VALUE,
-        persistent=how.persistent,
-        logged=how.logging,
-        changelog_config=dict(how.changelog_config),
-    )
+    return store_spec(name, StoreKind.KEY_VALUE, how)

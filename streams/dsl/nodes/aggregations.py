@@ -1,24 +1,24 @@
-"""How each kind of windows is aggregated: the contract of a kind, one class for each kind, and when results are emitted.
+"""What an aggregation of grouped streams computes (`Aggregation`), and how each kind of windows stores and computes it.
 
-A new kind of windows is a class in `streams.model` (its definition) and a class here (`WindowKind`: the parameters in names and
-in the topology hash, the store, the serde of the keys, the operator), registered with `kind_of`.
+A new kind of windows is a class in `streams.model` (its definition) and a `WindowKind` here, registered with `kind_of`: the
+parameters in names and in the topology hash, the store, the serde of the keys, and the operator.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial, singledispatch
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from state.stores.spec import StoreKind, StoreSpec
-from streams.dsl.nodes.aggregation import Aggregation
 from streams.dsl.nodes.graph_builder import GraphBuilder
-from streams.dsl.nodes.materialize import key_value_store
+from streams.dsl.nodes.inferred_types import Type, check_path
+from streams.dsl.nodes.stores import key_value_store, store_spec
 from streams.dsl.options import Materialized
 from streams.errors import TopologyError
-from streams.model.aggregates import BUILT_IN
+from streams.model.aggregates import BUILT_IN, Aggregate, agg
 from streams.model.windows import (
     EmitStrategy,
     GroupingWindows,
@@ -40,10 +40,133 @@ from streams.operators.aggregate.stream_aggregate import StreamAggregate
 from streams.operators.aggregate.window_aggregate import WindowAggregate
 from streams.operators.processor import AnyProcessor
 from streams.serdes.base import Serde
-from streams.serdes.primitives import BytesSerde
+from streams.serdes.json import JsonSerde
+from streams.serdes.primitives import (
+    BooleanSerde,
+    BytesSerde,
+    Float32Serde,
+    Float64Serde,
+    Int16Serde,
+    Int32Serde,
+    Int64Serde,
+    StringSerde,
+    UuidSerde,
+    VoidSerde,
+)
 from streams.serdes.windowed import CustomWindowedSerde, SessionWindowedSerde, TimeWindowedSerde
+from streams.topology.node_kind import NodeKind
 from streams.topology.specs.aggregations import FUNCTIONS
 from streams.topology.specs.base import Parameters
+
+_WITHOUT_FIELDS = frozenset(
+    {
+        BooleanSerde,
+        BytesSerde,
+        Float32Serde,
+        Float64Serde,
+        Int16Serde,
+        Int32Serde,
+        Int64Serde,
+        StringSerde,
+        UuidSerde,
+        VoidSerde,
+    }
+)
+"""Serdes whose values have no fields. The classes themselves: one that is derived from them may give anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """What to compute per group.
+
+    Attributes:
+        kind: The kind of operator.
+        functions: The functions that aggregate record by record.
+        fields: The built-in aggregates of fields that `functions` implement; None: the functions are the user's.
+        value_serde: The serde of the result, if it does not depend on the user; None: that of `Materialized`.
+        value_type: The type of the result, according to the user's functions; None: unknown.
+        keeps_type: Whether the result has the stream's type (reductions).
+    """
+
+    kind: NodeKind
+    functions: AggregationFunctions
+    fields: FieldAggregates | None = None
+    value_serde: Serde | None = None
+    value_type: Type = None
+    keeps_type: bool = False
+
+    @property
+    def parameters(self) -> Parameters:
+        """The parameters that are part of the topology hash."""
+        if self.fields is None or self.fields.bare:
+            return ()
+        return tuple((f"agg:{name}", one.identity) for name, one in self.fields.aggregates.items())
+
+    @property
+    def projection(self) -> tuple[str, ...] | None:
+        """The fields of a value that the aggregation needs; None: the whole value."""
+        if self.fields is None:
+            return None
+        return tuple(dict.fromkeys(path for one in self.fields.aggregates.values() for path in one.paths))
+
+    @property
+    def view(self) -> Callable[[Any], Any] | None:
+        """Converts the values in the store to the table's values; None: they are the same."""
+        return None if self.fields is None or self.fields.bare else self.fields.result
+
+    def check_values(self, node: str, serde: Serde | None) -> None:
+        """Raises `TopologyError` if fields are read from values of `node` that are known not to have them."""
+        if self.fields is not None:
+            for one in self.fields.aggregates.values():
+                for path in one.paths:
+                    check_path(one.text, path, node, serde)
+        if self.projection and type(serde) in _WITHOUT_FIELDS:
+            field, name = self.projection[0], type(serde).__name__
+            raise TopologyError(
+                f"An aggregate reads the field {field!r}, but the values of '{node}' are those of {name}, which have no "
+                f"fields: read them with JsonSerde, or make a dict or an object of each with map_values(...) before."
+            )
+
+
+def by_functions(
+    kind: NodeKind,
+    initializer: Callable[[], Any],
+    aggregator: Callable[[Any, Any, Any], Any],
+    merger: Callable[[Any, Any, Any], Any] | None = None,
+    value_type: Type = None,
+) -> Aggregation:
+    """An aggregation with the user's functions."""
+    return Aggregation(kind, AggregationFunctions(aggregator, initializer, merger), value_type=value_type)
+
+
+def reduction(reducer: Callable[[Any, Any, Any], Any], merger: Callable[[Any, Any, Any], Any]) -> Aggregation:
+    """A reduction, whose first aggregate is the first value."""
+    return Aggregation(NodeKind.KSTREAM_REDUCE, AggregationFunctions(reducer, None, merger), keeps_type=True)
+
+
+def counting(value_serde: Serde) -> Aggregation:
+    """The number of records, as the table's value itself."""
+    return _of_fields({"count": agg.count()}, value_serde, bare=True)
+
+
+def of_fields(aggregates: Mapping[str, Aggregate]) -> Aggregation:
+    """The aggregation of built-in aggregates, by their names in the result. Raises `TopologyError` for other values."""
+    for name, aggregate in aggregates.items():
+        if not isinstance(aggregate, Aggregate):
+            raise TopologyError(
+                f"aggregate({name}=...) takes a built-in aggregate such as agg.sum('field'), or an object of an Aggregate class of "
+                f"yours, not {aggregate!r}."
+            )
+    return _of_fields(dict(aggregates), JsonSerde(), bare=False)
+
+
+def _of_fields(aggregates: dict[str, Aggregate], value_serde: Serde, bare: bool) -> Aggregation:
+    fields = FieldAggregates(aggregates, bare)
+    functions = AggregationFunctions(fields.add, fields.initial, fields.merge, fields.result)
+    return Aggregation(NodeKind.KSTREAM_AGGREGATE, functions, fields, value_serde)
+
+
+# --- How each kind of windows is aggregated.
 
 Supplier: TypeAlias = Callable[..., AnyProcessor]
 """Makes an operator; it also takes `send_old` and `caching`."""
@@ -52,11 +175,7 @@ W = TypeVar("W")
 
 
 class WindowKind(ABC, Generic[W]):
-    """How an aggregation in a kind of windows is stored and computed.
-
-    Args:
-        windows: The windows.
-    """
+    """How an aggregation in a kind of windows is stored and computed."""
 
     def __init__(self, windows: W) -> None:
         self.windows = windows
@@ -78,41 +197,20 @@ class WindowKind(ABC, Generic[W]):
     def operator(
         self, functions: AggregationFunctions, store: str, open_store: str | None, how: Materialized
     ) -> Supplier:
-        """The function that makes the operator.
-
-        Args:
-            functions: The functions of the aggregation.
-            store: The name of the store of the results.
-            open_store: The name of the index of open windows, for emission on close; None: results are emitted with every update.
-            how: The user's options.
-        """
+        """Makes the operator; `open_store` is the index of open windows, None if results are emitted with every update."""
 
     def by_record(self, fields: FieldAggregates) -> str | None:
-        """Why built-in aggregates take whole records, one by one; None if they take columns.
-
-        Args:
-            fields: The aggregates.
-        """
+        """Why built-in aggregates take whole records, one by one; None if they take columns."""
         return "has windows of a class that computes their bounds for one record at a time"
 
     def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
-        """The function that makes the operator of built-in aggregates that take columns; it takes records, too.
-
-        Args:
-            fields: The aggregates.
-            store: The name of the store of the results.
-            how: The user's options.
-        """
+        """Makes the operator of built-in aggregates that take columns; it takes records, too."""
         raise NotImplementedError
 
 
 @singledispatch
 def kind_of(windows: object) -> WindowKind[Any]:
-    """The kind of the windows.
-
-    Raises:
-        TopologyError: The argument is not a definition of windows.
-    """
+    """The kind of the windows. Raises `TopologyError` if the argument is not a definition of windows."""
     raise TopologyError(
         f"windowed_by takes TimeWindows, SlidingWindows, SessionWindows, CalendarWindows, UnlimitedWindows or Windows of "
         f"your own, not {type(windows).__name__}."
@@ -120,33 +218,17 @@ def kind_of(windows: object) -> WindowKind[Any]:
 
 
 def segmented_store(name: str, kind: StoreKind, how: Materialized, needed_ms: int, why: str, kept_ms: int) -> StoreSpec:
-    """The specification of a store of windows.
+    """The store of windows. Raises `TopologyError` if the user's retention would delete windows that are still open.
 
-    Args:
-        name: The store's name.
-        kind: The store's kind.
-        how: The user's options, whose retention overrides `kept_ms`.
-        needed_ms: The smallest retention that keeps all open windows, ms.
-        why: The reason for `needed_ms`, for the error.
-        kept_ms: The default retention, ms.
-
-    Raises:
-        TopologyError: The user's retention is too short.
+    `needed_ms` is the smallest retention that keeps all open windows, `why` its reason, `kept_ms` the default retention.
     """
     retention = kept_ms if how.retention is None else to_ms(how.retention, "Retention")
     if retention < needed_ms:
         raise TopologyError(
-            f"The store '{name}' must keep its windows for at least {why}, but its retention is {retention} ms: leave it "
-            f"out, or give it more."
+            f"The store '{name}' must keep its windows for at least {why}, but its retention is {retention} ms: leave the "
+            f"retention out, or make it longer."
         )
-    return StoreSpec(
-        name,
-        kind,
-        retention_ms=retention,
-        persistent=how.persistent,
-        logged=how.logging,
-        changelog_config=dict(how.changelog_config),
-    )
+    return store_spec(name, kind, how, retention)
 
 
 def own_class(fields: FieldAggregates) -> str | None:
@@ -158,34 +240,28 @@ def own_class(fields: FieldAggregates) -> str | None:
 # --- No windows: one aggregate for each key, over all time.
 
 
-class Undivided(WindowKind[None]):
+class Unwindowed(WindowKind[None]):
     """A group that is not divided into windows."""
 
     @property
     def parameters(self) -> Parameters:
-        """None."""
         return ()
 
     def key_serde(self, inner: Serde) -> Serde:
-        """The records' own."""
         return inner
 
     def store(self, name: str, how: Materialized) -> StoreSpec:
-        """A table's store."""
         return key_value_store(name, how)
 
     def operator(
         self, functions: AggregationFunctions, store: str, open_store: str | None, how: Materialized
     ) -> Supplier:
-        """Every update is a result; nothing closes."""
         return partial(StreamAggregate, store, functions, caching=how.caching)
 
     def by_record(self, fields: FieldAggregates) -> str | None:
-        """They take columns."""
         return None
 
     def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
-        """Groups are folded in columns."""
         return partial(ColumnAggregate, store, fields.aggregates, self.windows, caching=how.caching, bare=fields.bare)
 
 
@@ -194,7 +270,7 @@ class Undivided(WindowKind[None]):
 WithStarts = TypeVar("WithStarts", bound=Windows)
 
 
-class _ByStart(WindowKind[WithStarts]):
+class StartKeyedWindows(WindowKind[WithStarts]):
     """The store and the operators of all windows that are identified by their start."""
 
     def store(self, name: str, how: Materialized) -> StoreSpec:
@@ -206,18 +282,16 @@ class _ByStart(WindowKind[WithStarts]):
     def operator(
         self, functions: AggregationFunctions, store: str, open_store: str | None, how: Materialized
     ) -> Supplier:
-        """One operator for each way of emitting."""
         operator = WindowAggregate if open_store is None else WindowAggregateOnClose
         return partial(operator, store, self.windows, functions, open_store, caching=how.caching)
 
 
 @kind_of.register(TimeWindows)
-class TumblingOrHopping(_ByStart[TimeWindows]):
+class TumblingOrHopping(StartKeyedWindows[TimeWindows]):
     """`TimeWindows`, which have one size, so that a window's end need not be stored."""
 
     @property
     def parameters(self) -> Parameters:
-        """Size, advance and grace."""
         return (
             ("size_ms", self.windows.size_ms),
             ("advance_ms", self.windows.advance_ms),
@@ -225,20 +299,17 @@ class TumblingOrHopping(_ByStart[TimeWindows]):
         )
 
     def key_serde(self, inner: Serde) -> Serde:
-        """Key and start."""
         return TimeWindowedSerde(inner, self.windows.size_ms)
 
     def by_record(self, fields: FieldAggregates) -> str | None:
-        """They take columns."""
         return None
 
     def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
-        """Groups are folded in columns."""
         return partial(ColumnAggregate, store, fields.aggregates, self.windows, caching=how.caching, bare=fields.bare)
 
 
 @kind_of.register(Windows)
-class Custom(_ByStart[Windows]):
+class Custom(StartKeyedWindows[Windows]):
     """`CalendarWindows`, `UnlimitedWindows`, and user-defined classes, which compute the ends of their windows."""
 
     def __init__(self, windows: Windows) -> None:
@@ -246,8 +317,8 @@ class Custom(_ByStart[Windows]):
         missing = [name for name in ("size_ms", "grace_ms") if not hasattr(windows, name)]
         if missing:
             raise TopologyError(
-                f"{type(windows).__qualname__} has no {' and no '.join(missing)}: windows of your own say their longest size "
-                f"(size_ms) and how long they take late records (grace_ms), as attributes or properties."
+                f"{type(windows).__qualname__} has no {' and no '.join(missing)}: windows of your own need their longest size "
+                f"(size_ms) and how late records may be (grace_ms), as attributes or properties."
             )
 
     @property
@@ -256,14 +327,12 @@ class Custom(_ByStart[Windows]):
         text = repr(self.windows)
         if " at 0x" in text:
             raise TopologyError(
-                f"The windows {text} are known by a memory address, so no state would fit them at the next start: give "
-                f"{type(self.windows).__qualname__} a __repr__ that says what makes them what they are; a frozen dataclass has "
-                f"one."
+                f"The windows {text} are identified by a memory address, which changes with every start, so that state would not "
+                f"be found again: give {type(self.windows).__qualname__} a __repr__ of its settings; a frozen dataclass has one."
             )
         return (("windows", text), ("grace_ms", self.windows.grace_ms))
 
     def key_serde(self, inner: Serde) -> Serde:
-        """Key and start; the windows give the end."""
         return CustomWindowedSerde(inner, self.windows)
 
 
@@ -276,11 +345,9 @@ class Sliding(WindowKind[SlidingWindows]):
 
     @property
     def parameters(self) -> Parameters:
-        """Time difference and grace."""
         return (("difference_ms", self.windows.difference_ms), ("grace_ms", self.windows.grace_ms))
 
     def key_serde(self, inner: Serde) -> Serde:
-        """Key and start; all windows are of one size."""
         return TimeWindowedSerde(inner, self.windows.difference_ms)
 
     def store(self, name: str, how: Materialized) -> StoreSpec:
@@ -293,15 +360,12 @@ class Sliding(WindowKind[SlidingWindows]):
     def operator(
         self, functions: AggregationFunctions, store: str, open_store: str | None, how: Materialized
     ) -> Supplier:
-        """One operator for both ways of emitting."""
         return partial(SlidingAggregate, store, self.windows, functions, open_store, caching=how.caching)
 
     def by_record(self, fields: FieldAggregates) -> str | None:
-        """Built-in aggregates take columns."""
         return own_class(fields)
 
     def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
-        """Windows are filled in columns."""
         return partial(SlidingColumnAggregate, store, self.windows, fields, caching=how.caching)
 
 
@@ -314,11 +378,9 @@ class Session(WindowKind[SessionWindows]):
 
     @property
     def parameters(self) -> Parameters:
-        """Gap and grace."""
         return (("gap_ms", self.windows.gap_ms), ("grace_ms", self.windows.grace_ms))
 
     def key_serde(self, inner: Serde) -> Serde:
-        """Key, end and start."""
         return SessionWindowedSerde(inner)
 
     def store(self, name: str, how: Materialized) -> StoreSpec:
@@ -330,7 +392,6 @@ class Session(WindowKind[SessionWindows]):
     def operator(
         self, functions: AggregationFunctions, store: str, open_store: str | None, how: Materialized
     ) -> Supplier:
-        """One operator for both ways of emitting."""
         return partial(
             SessionAggregate,
             store,
@@ -342,11 +403,9 @@ class Session(WindowKind[SessionWindows]):
         )
 
     def by_record(self, fields: FieldAggregates) -> str | None:
-        """Built-in aggregates take columns."""
         return own_class(fields)
 
     def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
-        """Sessions are merged in columns."""
         return partial(
             SessionColumnAggregate,
             store,
@@ -383,7 +442,7 @@ class Windowing:
     kind: WindowKind[Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kind", Undivided(None) if self.windows is None else kind_of(self.windows))
+        object.__setattr__(self, "kind", Unwindowed(None) if self.windows is None else kind_of(self.windows))
         if self.emit.on_close and not (self.windows is not None and self.windows.closes):
             raise TopologyError(
                 f"{type(self.windows).__name__} never close, so nothing would ever be emitted on close."
@@ -425,11 +484,7 @@ class Windowing:
 
 
 def windowing_of(windows: GroupingWindows) -> Windowing:
-    """The user's windows, with results for every update.
-
-    Raises:
-        TopologyError: The argument is not a definition of windows.
-    """
+    """The user's windows, with results for every update. Raises `TopologyError` if they are not windows."""
     kind_of(windows)
     return Windowing(windows)
 

@@ -1,0 +1,202 @@
+"""Joins of two tables by key: a node for each side, and a merge that may store the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from state.stores.spec import StoreKind, StoreSpec
+from streams.dsl.nodes.graph_builder import GraphBuilder, Port
+from streams.dsl.nodes.stores import history_ms, is_materialized, lazy_store, table_names, table_store
+from streams.dsl.nodes.stream_joins import common_key_serde, sides
+from streams.dsl.nodes.tables import TableNode, add_stored
+from streams.dsl.options import Materialized
+from streams.operators.table.value_getter import JoinKind, JoinValueGetter, ValueGetter
+from streams.serdes.foreign_key import CombinedKeySerde, ResponseSerde, SubscriptionSerde
+from streams.topology.graph import Graph
+from streams.topology.naming import stateful_name
+from streams.topology.node_kind import NodeKind
+from streams.topology.specs.base import Parameters
+from streams.topology.specs.streams import MergeSpec
+from streams.topology.specs.table_joins import (
+    ForeignKeyOutputSpec,
+    ForeignKeyResultSpec,
+    ForeignKeySubscribeSpec,
+    ForeignKeySubscriptionsSpec,
+    ForeignKeyUpdateSpec,
+    TableJoinMergeSpec,
+    TableJoinSpec,
+)
+
+Table = tuple[Port, TableNode]
+
+
+def join_tables(
+    left: Table,
+    right: Table,
+    joiner: Callable[[Any, Any, Any], Any],
+    kind: JoinKind,
+    name: str | None,
+    how: Materialized,
+) -> Table:
+    """Adds a joined table. A table whose rows may be without a match sends its old values, as in Kafka Streams."""
+    (left_port, left_node), (right_port, right_node) = left, right
+    graph = left_node.graph
+    key_serde = common_key_serde(graph, left_port, right_port, graph.key_serde(left_port.key_serde))
+    if kind != "inner":
+        left_node.send_old_values(True)
+    if kind == "outer":
+        right_node.send_old_values(True)
+    views = left_node.view(), right_node.view()
+    parameters: Parameters = (("kind", kind), *sides(left_port, right_port))
+    base = name or stateful_name("KTABLE-JOIN", left_port.lineage | right_port.lineage, parameters)
+    related = _are_related(graph.topology, (left_port.node, right_port.node), views)
+
+    def side(table: Table, other: ValueGetter, is_left: bool) -> Port:
+        port, node = table
+        return graph.stateful(
+            TableJoinSpec(kind, is_left, other, joiner, node.versioned, related),
+            port,
+            f"{base}-{'this' if is_left else 'other'}-join",
+            stores=tuple(dict.fromkeys((*views[0].stores, *views[1].stores))),
+            key_serde=key_serde,
+        )
+
+    this, that = side(left, views[1], is_left=True), side(right, views[0], is_left=False)
+    if is_materialized(how):
+        return _stored(graph, (this, that), (left_node, right_node), base, how)
+
+    def computed() -> ValueGetter:
+        return JoinValueGetter(left_node.view(), right_node.view(), joiner, kind)
+
+    # Without a store, or with one that exists only for old values, every update is forwarded at once.
+    merged = graph.stateless(TableJoinMergeSpec(caching=False), this, base, others=(that,))
+    serdes = how.key_serde or key_serde, graph.value_serde(how.value_serde)
+    make_store = partial(graph.materialize, merged.node, table_store(f"{base}-store", how), *serdes)
+    nodes, parents = (this.node, that.node, merged.node), (left_node, right_node)
+    merged = replace(merged, value_serde=how.value_serde)
+    return merged, TableNode(graph, nodes, None, make_store, parents, computed, joined=True, related=related)
+
+
+def _stored(
+    graph: GraphBuilder, joined: tuple[Port, Port], parents: tuple[TableNode, ...], base: str, how: Materialized
+) -> Table:
+    """The joined table, with a store."""
+    this, that = joined
+    spec = TableJoinMergeSpec(caching=how.caching)
+    name, store = table_names(spec.kind, this.lineage | that.lineage, base, how, ())
+    port, store = add_stored(graph, spec, joined, name, store, how, graph.value_serde(how.value_serde))
+    nodes = (this.node, that.node, port.node)
+    return port, TableNode(graph, nodes, store, parents=parents, history_ms=history_ms(how), joined=True)
+
+
+def _are_related(topology: Graph, nodes: tuple[str, str], views: tuple[ValueGetter, ValueGetter]) -> bool:
+    """Whether one update may change both tables: both derive from the same table, or one derives from the other."""
+    shared = not set(views[0].stores).isdisjoint(views[1].stores)
+    return shared or _made_of(topology, nodes[0], views[1]) or _made_of(topology, nodes[1], views[0])
+
+
+def _made_of(topology: Graph, node: str, table: ValueGetter) -> bool:
+    """Whether a node's table derives from another within the same task, so that one update changes both before the join."""
+    filled_by = {next(name for name, one in topology.nodes.items() if store in one.stores) for store in table.stores}
+    above, waiting = set[str](), [node]
+    while waiting:
+        above.add(name := waiting.pop())
+        waiting.extend(topology.nodes[name].parents)
+    return not above.isdisjoint(filled_by)
+
+
+# --- Foreign-key joins of two tables: three parts in two sub-topologies, connected by a repartition topic in each direction.
+#
+# ```
+# left table  ──subscribe──▶ <name>-subscription-repartition ──▶ subscriptions ─┐
+#                                                                right table ──update──┴▶ <name>-response-repartition ──▶ result
+# ```
+# The right part runs in the right table's sub-topology, the result in the left table's, so each can read its table's stores.
+
+
+def join_foreign_key(
+    left: Table,
+    right: Table,
+    extractor: Callable[[Any, Any], Any],
+    joiner: Callable[[Any, Any, Any], Any],
+    kind: JoinKind,
+    name: str | None,
+    how: Materialized,
+) -> Table:
+    """Adds the join, a table with the left table's keys. Both tables get stores."""
+    (left_port, left_node), (right_port, right_node) = left, right
+    graph = left_node.graph
+    base = name or stateful_name("KTABLE-FK-JOIN", left_port.lineage | right_port.lineage, (("kind", kind),))
+    left_key, right_key = graph.key_serde(left_port.key_serde), graph.key_serde(right_port.key_serde)
+    left_value = graph.value_serde(left_port.value_serde)
+    left_node.send_old_values(True)
+    right_node.send_old_values(True)
+    this = left_node.view()
+
+    registration = f"{base}-subscription-registration"
+    asking = ForeignKeySubscribeSpec(extractor, left_value, kind == "left", left_node.versioned)
+    asked = graph.stateless(asking, left_port, registration, new_key=True, new_value=True)
+    subscriptions = graph.repartition(asked, f"{base}-subscription", right_key, SubscriptionSerde(left_key))
+    responses = _right_part(graph, base, subscriptions, right_port, right_node, left_key, how)
+    right_value = graph.value_serde(right_port.value_serde)
+    answered = graph.repartition(responses, f"{base}-response", left_key, ResponseSerde(right_value))
+    joined = graph.stateful(
+        ForeignKeyResultSpec(kind, this, left_value, joiner),
+        answered,
+        f"{base}-response-resolver",
+        stores=this.stores,
+        key_serde=left_key,
+        value_serde=how.value_serde,
+    )
+    return _output(graph, joined, base, registration, how)
+
+
+def _right_part(
+    graph: GraphBuilder,
+    base: str,
+    subscriptions: Port,
+    right_port: Port,
+    right_node: TableNode,
+    left_key: Any,
+    how: Materialized,
+) -> Port:
+    """Adds the part next to the right table: the store of subscriptions, and the nodes that answer them."""
+    right_key = graph.key_serde(right_port.key_serde)
+    keys, other = CombinedKeySerde(right_key, left_key), right_node.view()
+    spec = StoreSpec(f"{base}-subscription-store", StoreKind.KEY_VALUE, persistent=how.persistent, logged=how.logging)
+    store = graph.store(spec, keys, SubscriptionSerde(left_key))
+    add = partial(graph.stateful, input_key_serde=right_key, key_serde=right_key, value_serde=None)
+    answers = add(
+        ForeignKeySubscriptionsSpec(other, keys),
+        subscriptions,
+        f"{base}-subscription-processor",
+        stores=tuple(dict.fromkeys((store, *other.stores))),
+    )
+    updates = add(
+        ForeignKeyUpdateSpec(keys, right_node.versioned),
+        right_port,
+        f"{base}-foreign-processor",
+        stores=(store,),
+    )
+    merge = MergeSpec(NodeKind.KTABLE_FK_JOIN_RESPONSE)
+    return graph.stateless(merge, answers, f"{base}-response", others=(updates,), new_key=True)
+
+
+def _output(graph: GraphBuilder, joined: Port, base: str, registration: str, how: Materialized) -> Table:
+    """Adds the resulting table, which has a store if it has a name or is looked up."""
+    key_serde, value_serde = graph.key_serde(joined.key_serde), graph.value_serde(how.value_serde)
+    spec = ForeignKeyOutputSpec(registration, caching=how.caching)
+    name, store = table_names(spec.kind, joined.lineage, f"{base}-output", how, ())
+    port = graph.stateful(
+        spec,
+        joined,
+        name,
+        stores=(),
+        key_serde=key_serde,
+        value_serde=how.value_serde,
+    )
+    made, make = lazy_store(graph, name, store, how, how.key_serde or key_serde, value_serde)
+    return port, TableNode(graph, (name,), made, make, history_ms=history_ms(how))

@@ -1,0 +1,397 @@
+"""A table under construction: its store, the tables it derives from, and whether its updates have old values.
+
+Rules (Kafka Streams: `KTableImpl.enableSendingOldValues`, `valueGetterSupplier`): a table has a store only if it has a name, is
+looked up, or its old values are needed. A filtered or mapped table without a name never has one, but is computed from the tables
+above at each look-up. A joined table is computed, too, unless both sides derive from one table and its old values are needed: the
+computed old value would never have been sent (the other side has changed with the same update), which only compat mode accepts.
+Such needs become known late, when an operator below is added, so the node is then replaced in place.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from streams.dsl import functions
+from streams.dsl.nodes.graph_builder import GraphBuilder, Port
+from streams.dsl.nodes.inferred_types import Type
+from streams.dsl.nodes.processing import split_stores
+from streams.dsl.nodes.stores import (
+    history_ms,
+    is_materialized,
+    key_value_store,
+    lazy_store,
+    table_names,
+    table_store,
+    waiting_store,
+)
+from streams.dsl.options import Materialized, StreamJoined
+from streams.errors import TopologyError
+from streams.model.windows import to_ms
+from streams.operators.table.table_transform_values import ValueTransformer
+from streams.operators.table.value_getter import FilterValueGetter, MapValueGetter, StoreValueGetter, ValueGetter
+from streams.serdes.base import Serde
+from streams.serdes.primitives import BytesSerde
+from streams.serdes.waiting import WaitingKeySerde, WaitingSerde
+from streams.topology.node_kind import NodeKind
+from streams.topology.specs.base import CachingTableSpec, Parameters, TableSpec
+from streams.topology.specs.tables import (
+    ExpiringTableSpec,
+    TableFilterSpec,
+    TableMapValuesSpec,
+    TableSourceSpec,
+    TransformValuesSpec,
+)
+
+
+@dataclass
+class TableNode:
+    """A table under construction.
+
+    Attributes:
+        graph: The graph under construction.
+        nodes: The names of the operators that can fill `Change.old`.
+        store: The table's store; None if there is none so far.
+        materialize: Adds a store; None if that is not possible later.
+        parents: The tables that this one derives from.
+        computed: How to look rows up without a store.
+        from_stored: Converts stored values to the table's values; None: they are the same.
+        history_ms: How far back the table's own versioned store can look; None: not versioned.
+        joined: Whether this is a join of two tables, which need stores for old values to be known.
+        related: Whether this is a join whose sides derive from one table, or one from the other.
+        forwards_all: Whether every update of the table above is forwarded, whatever its value.
+    """
+
+    graph: GraphBuilder
+    nodes: tuple[str, ...]
+    store: str | None
+    materialize: Callable[[], str] | None = None
+    parents: tuple[TableNode, ...] = ()
+    computed: Callable[[], ValueGetter] | None = None
+    from_stored: Callable[[Any], Any] | None = None
+    history_ms: int | None = None
+    joined: bool = False
+    related: bool = False
+    forwards_all: bool = False
+    _sends_old: bool = field(default=False, init=False)
+
+    @property
+    def versioned(self) -> bool:
+        """Whether updates are those of a versioned table, and so may be out of order (KIP-914)."""
+        if self.store is not None:
+            return self.history_ms is not None
+        return any(parent.versioned for parent in self.parents)
+
+    @property
+    def history(self) -> int | None:
+        """How far back rows can be looked up, ms; None: only the current rows."""
+        if self.store is not None:
+            return self.history_ms
+        return self.parents[0].history if len(self.parents) == 1 and self.computed is not None else None
+
+    def send_old_values(self, force: bool) -> bool:
+        """Adds the old value to the table's updates.
+
+        Args:
+            force: Whether to add a store to a table above if necessary.
+
+        Returns:
+            Whether updates now have the old value.
+        """
+        if not self._sends_old and self._can_send_old(force):
+            for name in self.nodes:
+                self.graph.change_spec(name, self._spec(name).with_old_values())
+            self._sends_old = True
+        if force and self._sends_old:
+            self._materialize_related()
+        return self._sends_old
+
+    def _materialize_related(self) -> None:
+        if self.store is None and self.related:
+            self.require_store()
+        elif self.store is None:
+            for parent in self.parents:
+                parent._materialize_related()
+
+    @property
+    def old_values_are_exact(self) -> bool:
+        """Whether old values, if sent, are exactly those that were forwarded before."""
+        if self.store is not None:
+            return True
+        return not self.related and all(parent.old_values_are_exact for parent in self.parents)
+
+    @property
+    def filters_updates(self) -> bool:
+        """Whether some updates of the parents are not forwarded, depending on their values."""
+        return bool(self.parents) and (not self.forwards_all or self.parents[0].filters_updates)
+
+    def _can_send_old(self, force: bool) -> bool:
+        if self.joined:
+            enabled = [parent.send_old_values(True) for parent in self.parents]
+            return all(enabled)
+        if self.store is not None:
+            return True
+        if self.computed is not None:
+            enabled = [parent.send_old_values(force) for parent in self.parents]
+            return all(enabled)
+        if force:
+            self.require_store()
+        return force
+
+    def require_store(self) -> str:
+        """The table's store, which is added if there was none."""
+        if self.store is None:
+            assert self.materialize is not None, "a table without a store knows how to make one"
+            self.store = self.materialize()
+        return self.store
+
+    def view(self) -> ValueGetter:
+        """How operators look rows up."""
+        if self.store is None and self.computed is not None:
+            return self.computed()
+        return StoreValueGetter(self.require_store(), self.from_stored, self.history_ms is not None)
+
+    def disable_caching(self) -> None:
+        """Disables the caches of this table and of its parents, so that each update is forwarded at once."""
+        for name in self.nodes:
+            self.graph.change_spec(name, self._spec(name).without_caching())
+        for parent in self.parents:
+            parent.disable_caching()
+
+    def _spec(self, name: str) -> TableSpec:
+        spec = self.graph.operator(name).spec
+        assert isinstance(spec, TableSpec), "a table is filled by operators of tables"
+        return spec
+
+
+# --- Tables that are read from a topic or made from a stream, with a store from the start or once it is needed.
+
+
+def add_table(
+    graph: GraphBuilder,
+    kind: NodeKind,
+    port: Port,
+    name: str,
+    store: str,
+    how: Materialized,
+    key_serde: Serde,
+    value_serde: Serde,
+) -> tuple[Port, TableNode]:
+    """Adds the table's operator behind a port whose records are in the tasks of their keys.
+
+    Args:
+        graph: The graph under construction.
+        kind: Whether the table is read from a topic or made from a stream.
+        port: The records.
+        name: The operator's name.
+        store: The store's name, if there will be one.
+        how: The user's options.
+        key_serde: The serde of the records' keys.
+        value_serde: The serde of the records' values.
+    """
+    if how.ttl is not None:
+        return _add_expiring(graph, kind, port, name, store, how, key_serde, value_serde)
+    table = graph.stateful(
+        TableSourceSpec(kind, caching=how.caching, versioned=history_ms(how) is not None),
+        port,
+        name,
+        stores=(),
+        key_serde=key_serde,
+        value_serde=value_serde,
+    )
+    made, make = lazy_store(graph, name, store, how, how.key_serde or key_serde, value_serde)
+    return table, TableNode(graph, (name,), made, make, history_ms=history_ms(how))
+
+
+def _add_expiring(
+    graph: GraphBuilder,
+    kind: NodeKind,
+    port: Port,
+    name: str,
+    store: str,
+    how: Materialized,
+    key_serde: Serde,
+    value_serde: Serde,
+) -> tuple[Port, TableNode]:
+    """Adds a table whose rows expire, with a store of rows and a store of deadlines from the start."""
+    ttl_ms = to_ms(how.ttl or 0, "Materialized(ttl=...)")
+    if ttl_ms <= 0 or how.history_retention is not None:
+        raise TopologyError(
+            f"The table '{name}' needs a ttl above zero and no history_retention, but has {ttl_ms} ms and "
+            f"{how.history_retention}: rows either expire or are remembered."
+        )
+    rows = graph.store(key_value_store(store, replace(how, ttl=None)), how.key_serde or key_serde, value_serde)
+    deadlines = waiting_store(f"{store}-deadlines", StreamJoined(logging=how.logging, persistent=how.persistent))
+    deadline_store = graph.store(deadlines, WaitingKeySerde(), WaitingSerde(BytesSerde(), BytesSerde()))
+    table = graph.stateful(
+        ExpiringTableSpec(kind, key_serde, ttl_ms, caching=how.caching),
+        port,
+        name,
+        stores=(rows, deadline_store),
+        key_serde=key_serde,
+        value_serde=value_serde,
+    )
+    return table, TableNode(graph, (name,), rows)
+
+
+# --- `filter`, `map_values` and `transform_values` of tables: nodes with an optional store.
+
+
+def add_filter(
+    port: Port,
+    above: TableNode,
+    predicate: Callable[[Any, Any], bool],
+    negate: bool,
+    name: str | None,
+    how: Materialized,
+) -> tuple[Port, TableNode]:
+    """Adds a filtered table. Needless deletions are left out if the table above has old values at no cost."""
+    knows_old = above.send_old_values(False)
+    spec = TableFilterSpec(
+        predicate, negate, knows_old, above.old_values_are_exact, above.versioned, caching=how.caching
+    )
+
+    def computed() -> ValueGetter:
+        return FilterValueGetter(above.view(), predicate, negate)
+
+    value_serde = how.value_serde or port.value_serde
+    return _add(spec, port, above, name, how, value_serde, computed)
+
+
+def add_map_values(
+    port: Port,
+    above: TableNode,
+    fn: Callable[[Any, Any], Any],
+    name: str | None,
+    how: Materialized,
+    value_type: Type = None,
+) -> tuple[Port, TableNode]:
+    """Adds a table with mapped values; `value_type` is the type that the function returns, if known."""
+
+    def computed() -> ValueGetter:
+        return MapValueGetter(above.view(), fn)
+
+    spec = TableMapValuesSpec(fn, caching=how.caching)
+    derived = above.graph.serde_of_values(value_type)
+    made, node = _add(spec, port, above, name, how, how.value_serde or derived, computed)
+    # With a store, a row that appears and disappears within a step would be left out.
+    node.forwards_all = node.store is None
+    return made, node
+
+
+def add_transform_values(
+    port: Port,
+    above: TableNode,
+    supplier: Callable[[], ValueTransformer],
+    stores: Sequence[str],
+    name: str | None,
+    how: Materialized,
+) -> tuple[Port, TableNode]:
+    """Adds a table whose values a transformer computes; it has a store if it has a name, is looked up, or must send old values."""
+    if isinstance(supplier, ValueTransformer) or not callable(supplier):
+        raise TopologyError(
+            f"transform_values takes something that makes value transformers, such as the class or a lambda, not "
+            f"{supplier!r}: every task needs one of its own."
+        )
+    graph = above.graph
+    names, global_names = split_stores(graph, stores)
+    spec = TransformValuesSpec(supplier, names, caching=how.caching)
+    parameters: Parameters = tuple((f"store:{used}", True) for used in (*names, *global_names))
+    name, store = table_names(spec.kind, port.lineage, name, how, parameters)
+    key_serde, value_serde = graph.key_serde(port.key_serde), graph.value_serde(how.value_serde)
+    made = graph.stateful(
+        spec,
+        port,
+        name,
+        stores=names,
+        global_stores=global_names,
+        key_serde=key_serde,
+        value_serde=how.value_serde,
+    )
+    own_store, make = lazy_store(graph, name, store, how, how.key_serde or key_serde, value_serde)
+    return made, TableNode(graph, (name,), own_store, make, parents=(above,), history_ms=history_ms(how))
+
+
+def _add(
+    spec: CachingTableSpec,
+    port: Port,
+    above: TableNode,
+    name: str | None,
+    how: Materialized,
+    value_serde: Serde | None,
+    computed: Callable[[], ValueGetter],
+) -> tuple[Port, TableNode]:
+    graph = above.graph
+    if not is_materialized(how):
+        computed_port = graph.stateless(spec, port, name, new_value=value_serde is not port.value_serde)
+        computed_port = replace(computed_port, value_serde=value_serde)
+        return computed_port, TableNode(graph, (computed_port.node,), None, parents=(above,), computed=computed)
+    name, store = table_names(spec.kind, port.lineage, name, how, ())
+    stored, store = add_stored(graph, spec, (port,), name, store, how, graph.value_serde(value_serde))
+    return stored, TableNode(graph, (stored.node,), store, parents=(above,), history_ms=history_ms(how))
+
+
+def add_stored(
+    graph: GraphBuilder,
+    spec: CachingTableSpec,
+    ports: tuple[Port, ...],
+    name: str,
+    store: str,
+    how: Materialized,
+    value_serde: Serde,
+) -> tuple[Port, str]:
+    """Adds an operator whose table has a store; returns the port behind it, and the store's name."""
+    key_serde = graph.key_serde(ports[0].key_serde)
+    graph.store(table_store(store, how), how.key_serde or key_serde, value_serde)
+    port = graph.stateful(
+        spec,
+        ports[0],
+        name,
+        others=ports[1:],
+        stores=(store,),
+        key_serde=key_serde,
+        value_serde=value_serde,
+    )
+    return port, store
+
+
+# --- `top`: the best n of each group, for streams (values are only added) and tables (rows change and are deleted).
+
+
+class TopAggregator:
+    """Puts a value into the ordered list of the best n; among equal scores the earlier one stays ahead.
+
+    Args:
+        n: The length of the list.
+        by: `(value) -> score`; a value whose score is None is not ranked.
+        largest: Whether the largest score is the best.
+    """
+
+    def __init__(self, n: int, by: Callable[[Any], Any], largest: bool) -> None:
+        self.n = n
+        self.by = by
+        self.largest = largest
+
+    def __call__(self, key: Any, value: Any, best: list[Any]) -> list[Any]:
+        """The best rows with this one among them."""
+        if value is None or self.by(value) is None:
+            return best
+        insort(best, value, key=self._rank)
+        return best[: self.n]
+
+    def merge(self, key: Any, earlier: list[Any], later: list[Any]) -> list[Any]:
+        """The best n of two lists, for sessions that are merged."""
+        return sorted((*earlier, *later), key=self._rank)[: self.n]
+
+    def _rank(self, value: Any) -> Any:
+        score = self.by(value)
+        return -score if self.largest else score
+
+
+def checked_top(n: int, by: functions.Function) -> Callable[[Any], Any]:
+    """The score function, checked. Raises `TopologyError`."""
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise TopologyError(f"top takes how many rows there are to be, at least 1, not {n!r}.")
+    return functions.value_only(by, "score")

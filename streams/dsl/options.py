@@ -1,0 +1,704 @@
+"""Options of operators: names, serdes, and how state is stored.
+
+All are small frozen classes with Kafka Streams' names. Positional arguments are recognised by their types (a string is the name,
+the first serde is that of keys, the second that of values)::
+
+    Consumed(value_serde=JsonSerde(), timestamp_extractor=timestamp_field("time"))
+    Grouped("by-region", StringSerde(), JsonSerde())
+    Materialized("delays", retention=timedelta(days=2), caching=False)
+
+An option that is left out comes from upstream if known there, otherwise from the builder's defaults.
+None fills the next free field, whatever its type, so `Consumed(None, JsonSerde())` has a value serde.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field
+from datetime import datetime, timedelta
+from inspect import Parameter, Signature, get_annotations
+from typing import Any, ClassVar, Generic, Literal, TypeAlias, overload
+
+from typing_extensions import TypedDict, Unpack
+
+from streams.errors import TopologyError
+from streams.model.timestamps import FAIL_ON_INVALID_TIMESTAMP, ConsumedRecord, TimestampExtractor
+from streams.model.typing import VO, K, Partitioner, Serializer, V
+from streams.model.windows import Duration, to_ms
+from streams.serdes.base import Serde, check_serde
+from streams.spelling.answers import AnswersUnknownNames, no_such_attribute
+from streams.topology.naming import check_name
+from streams.wording import described
+
+OFFSET_RESETS = ("earliest", "latest", "none")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_serde(value: object) -> bool:
+    # A class, or an object with only some of the methods, was meant as a serde; the check of serdes says what is wrong.
+    return hasattr(value, "serialize") or hasattr(value, "deserialize")
+
+
+def _is_duration(value: object) -> bool:
+    return isinstance(value, timedelta | int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_switch(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_function(value: object) -> bool:
+    return callable(value) and not isinstance(value, type)
+
+
+def _is_extractor(value: object) -> bool:
+    # The class of an extractor was meant as an extractor; the builder says what is wrong.
+    return hasattr(value, "extract") or _is_function(value)
+
+
+def _is_offset_reset(value: object) -> bool:
+    return value in OFFSET_RESETS if isinstance(value, str) else _is_duration(value)
+
+
+_TAKES: dict[str, Callable[[object], bool]] = {
+    "name": _is_text,
+    "store_name": _is_text,
+    "key_serde": _is_serde,
+    "value_serde": _is_serde,
+    "other_value_serde": _is_serde,
+    "timestamp_extractor": _is_extractor,
+    "offset_reset": _is_offset_reset,
+    "partitioner": _is_function,
+    "function": _is_function,
+    "consumer": _is_function,
+    "partitions": _is_number,
+    "retention": _is_duration,
+    "history_retention": _is_duration,
+    "ttl": _is_duration,
+    "grace": _is_duration,
+    "caching": _is_switch,
+    "logging": _is_switch,
+    "persistent": _is_switch,
+    "changelog_config": lambda value: isinstance(value, Mapping),
+}
+"""Field -> whether a value could be meant for it."""
+
+
+def settings_of(option: object) -> Iterator[tuple[str, Any, Any]]:
+    """Name, value and default of each field; `MISSING` is the default of a required field."""
+    for name, default in _defaults(type(option)).items():
+        yield name, getattr(option, name), default
+
+
+def place(kind: type, given: tuple[object, ...], settings: Mapping[str, object]) -> dict[str, object]:
+    """The fields of an option of this kind.
+
+    Args:
+        kind: The class of the option.
+        given: Positional arguments.
+        settings: Keyword arguments.
+
+    Raises:
+        TopologyError: No free field accepts an argument, or no field has the name of a keyword.
+    """
+    defaults = _defaults(kind)
+    if unknown := settings.keys() - defaults:
+        raise no_such_attribute(kind, min(unknown))
+    fields = {**defaults, **settings}
+    free = [name for name in defaults if name not in settings]
+    serdes = [name for name in free if name.endswith("_serde")]
+    if len(given) == len(serdes) and all(value is None or _is_serde(value) for value in given):
+        free = serdes  # `Materialized(None, JsonSerde())`: no serde for keys, rather than no name
+    for value in given:
+        fitting = next((name for name in free if value is None or _TAKES[name](value)), None)
+        if fitting is None:
+            raise _no_place(kind, value, fields)
+        free.remove(fitting)
+        fields[fitting] = value
+    if MISSING in fields.values():
+        raise TopologyError(f"{kind.__name__} needs {' and '.join(n for n, v in fields.items() if v is MISSING)}=...")
+    return fields
+
+
+def _defaults(kind: type) -> dict[str, Any]:
+    return {
+        field.name: field.default if field.default_factory is MISSING else field.default_factory()
+        for field in dataclasses.fields(kind)
+    }
+
+
+def _shown_default(declared: Any) -> Any:
+    """What a signature shows as a default, of what the class body assigns: a value, or a `dataclasses.field`."""
+    if isinstance(declared, dataclasses.Field):
+        declared = declared.default if declared.default_factory is MISSING else declared.default_factory()
+    return Parameter.empty if declared is MISSING else declared
+
+
+def _no_place(kind: type, value: object, named: Mapping[str, object]) -> TopologyError:
+    name = kind.__name__
+    if hasattr(value, "spec"):
+        how = (
+            ", and how it is stored, such as history_retention=... for a versioned table"
+            if "persistent" in named
+            else ""
+        )
+        return TopologyError(
+            f"{name} takes no store: give the store's name, as in {name}('{getattr(value, 'name', 'name')}'){how}."
+        )
+    if taken := [field for field in named if _TAKES[field](value)]:
+        third = " The other side of the join has its own serde." if name == "Joined" and _is_serde(value) else ""
+        return TopologyError(
+            f"{name} was given more than one {' and '.join(taken)}: {described(value)} is too many.{third}"
+        )
+    return TopologyError(f"{name} takes {', '.join(f'{field}=...' for field in named)}, but not {described(value)}.")
+
+
+class Option(AnswersUnknownNames):
+    """A frozen dataclass whose arguments may be positional in any order: `__init__` passes all of them to `_fill`."""
+
+    __signature__: ClassVar[Signature]
+
+    __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # Shown by `help`, because the signature of `__init__` is not informative.
+        fields = [
+            Parameter(
+                name,
+                Parameter.KEYWORD_ONLY,
+                default=_shown_default(vars(cls).get(name, MISSING)),
+                annotation=annotation,
+            )
+            for name, annotation in get_annotations(cls).items()
+        ]
+        cls.__signature__ = Signature([Parameter("given", Parameter.VAR_POSITIONAL), *fields])
+
+    @classmethod
+    def with_(cls, *given: Any, **settings: Any) -> Any:
+        """Another way to write the constructor, for those who know `Consumed.with(...)` of Kafka Streams."""
+        make: Callable[..., Any] = cls
+        return make(*given, **settings)
+
+    @classmethod
+    def as_(cls, name: str, **settings: Any) -> Any:
+        """The same with a name, `Materialized.as(...)` of Kafka Streams."""
+        return cls.with_(name, **settings)
+
+    def _fill(self, given: tuple[object, ...], settings: Mapping[str, object]) -> None:
+        """Sets all fields, from positional and keyword arguments."""
+        for setting, value in place(type(self), given, settings).items():
+            object.__setattr__(self, setting, value)
+        self._check()
+
+    def _check(self) -> None:
+        """Raises `TopologyError` for an invalid setting."""
+        for setting, value, default in settings_of(self):
+            if setting in ("name", "store_name") and value is not default:
+                check_name(value)
+            if setting.endswith("_serde") and value is not default:
+                check_serde(value, f"{type(self).__name__}({setting}=...)")
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={value!r}" for name, value, default in settings_of(self) if value != default)
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+# --- Names of operators.
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Named(Option):
+    """The name of an operator. A plain string is accepted wherever a `Named` is."""
+
+    name: str
+
+    def __init__(self, name: str) -> None:
+        self._fill((), {"name": name})
+
+
+NameLike: TypeAlias = str | Named | None
+
+
+# --- The fields of options as keyword arguments of methods: the types of `**option`, for type checkers.
+#
+# `stream("in", value_serde=JsonSerde())` is short for `stream("in", Consumed(value_serde=JsonSerde()))`.
+
+
+class ConsumedSettings(TypedDict, Generic[K, V], total=False):
+    """The fields of `Consumed` except the name."""
+
+    key_serde: Serde[K] | None
+    value_serde: Serde[V] | None
+    timestamp_extractor: (
+        TimestampExtractor | Callable[[ConsumedRecord, int], int] | Callable[[ConsumedRecord], int] | None
+    )
+    offset_reset: Literal["earliest", "latest", "none"] | Duration | None
+
+
+class ConsumedKeywords(ConsumedSettings[K, V], total=False):
+    """The fields of `Consumed`."""
+
+    name: str | None
+
+
+class ProducedSettings(TypedDict, Generic[K, V], total=False):
+    """The fields of `Produced` except the name."""
+
+    key_serde: Serializer[K] | None
+    value_serde: Serializer[V] | None
+    partitioner: Partitioner | None
+
+
+class ProducedKeywords(ProducedSettings[K, V], total=False):
+    """The fields of `Produced`."""
+
+    name: str | None
+
+
+class GroupedKeywords(TypedDict, Generic[K, V], total=False):
+    """The fields of `Grouped`."""
+
+    key_serde: Serde[K] | None
+    value_serde: Serde[V] | None
+    name: str | None
+
+
+class RepartitionedKeywords(TypedDict, Generic[K, V], total=False):
+    """The fields of `Repartitioned`."""
+
+    key_serde: Serde[K] | None
+    value_serde: Serde[V] | None
+    partitions: int | None
+    partitioner: Partitioner | None
+    name: str | None
+
+
+class MaterializedKeywords(TypedDict, Generic[K, V], total=False):
+    """The fields of `Materialized`."""
+
+    name: str | None
+    key_serde: Serde[K] | None
+    value_serde: Serde[V] | None
+    retention: Duration | None
+    caching: bool
+    logging: bool
+    changelog_config: Mapping[str, str]
+    persistent: bool | None
+    history_retention: Duration | None
+    ttl: Duration | None
+
+
+class JoinedKeywords(TypedDict, Generic[K, V], total=False):
+    """The fields of `Joined`."""
+
+    key_serde: Serde[K] | None
+    value_serde: Serde[V] | None
+    name: str | None
+    grace: Duration | None
+
+
+class StreamJoinedKeywords(TypedDict, total=False):
+    """The fields of `StreamJoined`."""
+
+    key_serde: Serde[Any] | None
+    value_serde: Serde[Any] | None
+    other_value_serde: Serde[Any] | None
+    name: str | None
+    store_name: str | None
+    logging: bool
+    changelog_config: Mapping[str, str]
+    persistent: bool | None
+
+
+# --- Options of topics: how they are read, written and, by the engine, created.
+
+Extractor: TypeAlias = TimestampExtractor | Callable[[ConsumedRecord, int], int | datetime]
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Consumed(Option, Generic[K, V]):
+    """How a topic is read.
+
+    Attributes:
+        key_serde, value_serde: The serdes that read its records.
+        timestamp_extractor: The source of event time; a function `fn(record, partition_time) -> epoch ms` is accepted, too.
+        offset_reset: Where to begin without a committed offset: `"earliest"`, `"latest"`, `"none"`, or a duration: with
+            records at most that old at the first start (KIP-1106); None: the application's setting.
+        name: The name of the source node.
+    """
+
+    key_serde: Serde[K] | None = None
+    value_serde: Serde[V] | None = None
+    timestamp_extractor: Extractor = FAIL_ON_INVALID_TIMESTAMP
+    offset_reset: Literal["earliest", "latest", "none"] | Duration | None = None
+    name: str | None = None
+
+    @overload
+    def __init__(
+        self,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        /,
+        *more: Extractor | Duration | str | None,
+        **settings: Unpack[ConsumedKeywords[K, V]],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        name: str,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        /,
+        *more: Extractor | Duration | str | None,
+        **settings: Unpack[ConsumedKeywords[K, V]],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        first: Extractor | timedelta,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        /,
+        *more: Extractor | Duration | str | None,
+        **settings: Unpack[ConsumedKeywords[K, V]],
+    ) -> None: ...
+
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        self._fill(given, settings)
+
+    def _check(self) -> None:
+        super()._check()
+        if isinstance(self.offset_reset, str):
+            if self.offset_reset not in OFFSET_RESETS:
+                raise TopologyError(
+                    f"offset_reset must be earliest, latest, none or a duration, not {self.offset_reset!r}."
+                )
+        elif self.offset_reset is not None and to_ms(self.offset_reset, "offset_reset") < 0:
+            raise TopologyError(f"offset_reset must not be negative, but is {self.offset_reset}.")
+
+    @property
+    def reset_policy(self) -> str | None:
+        """The `offset_reset` of a `SourceNode`: a duration is `duration:<ms>`."""
+        if self.offset_reset is None or isinstance(self.offset_reset, str):
+            return self.offset_reset
+        return f"duration:{to_ms(self.offset_reset, 'offset_reset')}"
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Produced(Option, Generic[K, V]):
+    """How a topic is written.
+
+    Attributes:
+        key_serde, value_serde: The serdes that write the records.
+        partitioner: `fn(topic, key, value, number_of_partitions)` returns a partition, counted from 0; a collection of
+            partitions, each of which gets the record once (KIP-837); an empty collection, which drops and counts the record;
+            or None for Kafka's default, murmur2 of the key, as without a partitioner. Only for topics of `to`.
+        name: The name of the sink node.
+    """
+
+    key_serde: Serializer[K] | None = None
+    value_serde: Serializer[V] | None = None
+    partitioner: Partitioner | None = None
+    name: str | None = None
+
+    @overload
+    def __init__(
+        self,
+        key_serde: Serializer[K] | None = None,
+        value_serde: Serializer[V] | None = None,
+        /,
+        *more: Partitioner | str | None,
+        **settings: Unpack[ProducedKeywords[K, V]],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        first: str | Partitioner,
+        key_serde: Serializer[K] | None = None,
+        value_serde: Serializer[V] | None = None,
+        /,
+        *more: Partitioner | None,
+        **settings: Unpack[ProducedKeywords[K, V]],
+    ) -> None: ...
+
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        self._fill(given, settings)
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Grouped(Option, Generic[K, V]):
+    """How a stream is grouped; `name` is that of the repartition topic if one is needed."""
+
+    key_serde: Serde[K] | None = None
+    value_serde: Serde[V] | None = None
+    name: str | None = None
+
+    @overload
+    def __init__(
+        self,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        /,
+        *more: str | None,
+        **settings: Unpack[GroupedKeywords[K, V]],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        name: str,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        /,
+        **settings: Unpack[GroupedKeywords[K, V]],
+    ) -> None: ...
+
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        self._fill(given, settings)
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Repartitioned(Option, Generic[K, V]):
+    """How a repartition topic is created and written; `partitions` is by default the number of the writer's tasks."""
+
+    key_serde: Serde[K] | None = None
+    value_serde: Serde[V] | None = None
+    partitions: int | None = None
+    partitioner: Partitioner | None = None
+    name: str | None = None
+
+    @overload
+    def __init__(
+        self,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        /,
+        *more: Partitioner | int | str | None,
+        **settings: Unpack[RepartitionedKeywords[K, V]],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        first: str | int,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        /,
+        *more: Partitioner | int | None,
+        **settings: Unpack[RepartitionedKeywords[K, V]],
+    ) -> None: ...
+
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        self._fill(given, settings)
+
+    def _check(self) -> None:
+        super()._check()
+        if self.partitions is not None and self.partitions < 1:
+            raise TopologyError(f"A repartition topic needs at least one partition, not {self.partitions}.")
+
+
+# --- Options of tables and joins, mainly of their stores.
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Materialized(Option, Generic[K, V]):
+    """How a table's state is stored.
+
+    Attributes:
+        name: The store's name, which is also part of its changelog's name and used by interactive queries.
+        key_serde, value_serde: The serdes of the table's keys and values.
+        retention: How long a windowed store retains a window, at least size + grace (the default).
+        caching: True: only the last value of a key in each step goes downstream; False: every update does.
+        logging: Whether the store has a changelog, without which its state cannot be restored.
+        changelog_config: Topic settings of the changelog, which override the engine's.
+        persistent: True: RocksDB; False: in memory; None: as the `StreamsBuilder` says.
+        history_retention: How far back a versioned store can look (KIP-889), so that joins read the table as of a record's
+            timestamp; a versioned table has no cache.
+        ttl: A row is deleted, downstream too, when stream time is this far past its last update. Only for tables that are
+            read from a topic or made from a stream.
+    """
+
+    name: str | None = None
+    key_serde: Serde[K] | None = None
+    value_serde: Serde[V] | None = None
+    retention: Duration | None = None
+    caching: bool = True
+    logging: bool = True
+    changelog_config: Mapping[str, str] = field(default_factory=dict)
+    persistent: bool | None = None
+    history_retention: Duration | None = None
+    ttl: Duration | None = None
+
+    @overload
+    def __init__(
+        self,
+        name: str | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        /,
+        *more: Duration | None,
+        **settings: Unpack[MaterializedKeywords[K, V]],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        key_serde: Serde[K],
+        value_serde: Serde[V] | None = None,
+        /,
+        *more: str | Duration | None,
+        **settings: Unpack[MaterializedKeywords[K, V]],
+    ) -> None: ...
+
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        self._fill(given, settings)
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Joined(Option, Generic[K, V]):
+    """How a stream is joined with a table.
+
+    Attributes:
+        key_serde, value_serde: The serdes of the stream.
+        name: The name of the join, of its repartition topic and of its buffer.
+        grace: How long a record of the stream waits for late updates of the table, which must be versioned (KIP-923).
+    """
+
+    key_serde: Serde[K] | None = None
+    value_serde: Serde[V] | None = None
+    name: str | None = None
+    grace: Duration | None = None
+
+    @overload
+    def __init__(
+        self,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        /,
+        *more: str | Duration | None,
+        **settings: Unpack[JoinedKeywords[K, V]],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        first: str | timedelta,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        /,
+        *more: Duration | None,
+        **settings: Unpack[JoinedKeywords[K, V]],
+    ) -> None: ...
+
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        self._fill(given, settings)
+
+    def _check(self) -> None:
+        super()._check()
+        if self.grace is not None and to_ms(self.grace, "Joined(grace=...)") < 0:
+            raise TopologyError(f"Joined(grace=...) must not be negative, but is {self.grace}.")
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class StreamJoined(Option, Generic[K, V, VO]):
+    """How two streams are joined.
+
+    Attributes:
+        key_serde: The serde of the keys of both sides.
+        value_serde, other_value_serde: The serdes of the values of this and of the other side.
+        name: The name of the join's nodes and repartition topics.
+        store_name: The base name of the two stores; default: `name`.
+        logging, changelog_config, persistent: As in `Materialized`.
+    """
+
+    key_serde: Serde[K] | None = None
+    value_serde: Serde[V] | None = None
+    other_value_serde: Serde[VO] | None = None
+    name: str | None = None
+    store_name: str | None = None
+    logging: bool = True
+    changelog_config: Mapping[str, str] = field(default_factory=dict)
+    persistent: bool | None = None
+
+    @overload
+    def __init__(
+        self,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[VO] | None = None,
+        /,
+        *names: str | None,
+        **settings: Unpack[StreamJoinedKeywords],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        name: str,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[VO] | None = None,
+        /,
+        *more: str,
+        **settings: Unpack[StreamJoinedKeywords],
+    ) -> None: ...
+
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        self._fill(given, settings)
+
+
+# --- `Retry`: what becomes of the records that an operator fails on, if they are to be tried again later.
+
+
+@dataclass(frozen=True)
+class Retry:
+    """Tries a record again after each of some delays, and sends it to a topic of dead letters after the last one.
+
+    A record that fails is written to a retry topic of the application, in the transaction of the step in which it failed, and
+    read again once the topic's delay has passed; meanwhile the other records go on. There is one retry topic for each delay.
+
+    Example:
+        >>> retry = Retry([1_000, 10_000, timedelta(minutes=1)], dead_letters="orders.dlq", keep_order=True)
+        >>> orders.process_values(Ship, named="ship", on_error=retry)
+
+    Args:
+        delays: How long a record waits before each further attempt: each a `timedelta` or milliseconds.
+        dead_letters: The topic for records that have failed in all attempts. It must exist.
+        keep_order: Whether later records of a key wait behind those that failed. Records without a key never wait.
+
+    Raises:
+        TopologyError: There is no delay, a delay is negative, or there is no topic.
+    """
+
+    delays: Sequence[Duration]
+    dead_letters: str
+    keep_order: bool = False
+    delays_ms: tuple[int, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.delays, str | bytes) or not isinstance(self.delays, Sequence) or not self.delays:
+            raise TopologyError(
+                f"Retry takes a list with the delay before each further attempt, such as Retry([1_000, 60_000], ...), not "
+                f"{self.delays!r}."
+            )
+        if not isinstance(self.dead_letters, str) or not self.dead_letters:
+            raise TopologyError(
+                f"Retry(dead_letters=...) is the name of the topic for records that have failed in all attempts, not "
+                f"{self.dead_letters!r}."
+            )
+        delays = tuple(to_ms(delay, "A delay of Retry") for delay in self.delays)
+        if min(delays) < 0:
+            raise TopologyError(f"A delay of Retry must not be negative, as in {list(self.delays)!r}.")
+        object.__setattr__(self, "delays_ms", delays)

@@ -1,1 +1,0 @@
-"""What begins a stream besides topics."""
