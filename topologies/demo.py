@@ -25,8 +25,8 @@ from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from streams.application.reset import plan_reset, reset
 from streams.broker import EmbeddedBroker
-from streams.cli.connection import Bootstrap, PropertiesFile, Property, client_properties, printable
-from streams.cli.errors import readable_errors
+from streams.cli.command import readable_errors
+from streams.cli.options import Bootstrap, PropertiesFile, Property, client_properties, printable
 from streams.config import StreamsConfig, load_config
 from topologies import flight_delays, flights_data, flights_report, records
 from topologies.comparison import compare

@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from streams.broker import EmbeddedBroker, fetch_jars
-from streams.cli.errors import readable_errors
+from streams.cli.command import readable_errors
 from streams.spark.lake.crash import VARIABLE
 from topologies import flights_data, flights_lake, records
 from topologies.comparison import compare

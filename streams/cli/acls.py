@@ -6,14 +6,12 @@ from enum import Enum
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from streams.application.rights import NeededRights, Right, needed_rights, operating_rights, principal_of
+from streams.application.rights import Right, needed_rights, operating_rights, principal_of
 from streams.application.rights import command as kafka_acls
-from streams.cli.command import command
-from streams.cli.console import table_console
-from streams.cli.output import print_json
-from streams.cli.settings import ApplicationOptions, Target
+from streams.cli.command import command, option
+from streams.cli.options import ApplicationOptions, Target
+from streams.cli.output import print_json, print_line, print_table
 from streams.cli.target import TopologyTarget
 from streams.errors import ConfigError
 
@@ -33,19 +31,12 @@ def acls(
     application: ApplicationOptions,
     principal: Annotated[
         str | None,
-        typer.Option(
-            metavar="TYPE:NAME", help="Who shall have the rights, such as User:alice. Default: sasl.username."
-        ),
+        option("Who shall have the rights, such as User:alice. Default: sasl.username.", metavar="TYPE:NAME"),
     ] = None,
-    operate: Annotated[
-        bool, typer.Option("--operate", help="Also what reset, dlq and replica need, for those who operate it.")
-    ] = False,
-    form: Annotated[
-        Format, typer.Option("--format", "-f", help="A table, commands of kafka-acls, or JSON.")
-    ] = Format.TABLE,
+    operate: Annotated[bool, option("Also what reset, dlq and replica need, for those who operate it.")] = False,
+    form: Annotated[Format, option("A table, commands of kafka-acls, or JSON.", "--format", "-f")] = Format.TABLE,
     grant: Annotated[
-        bool,
-        typer.Option("--grant", help="Grant them to --principal, with the given connection: that of somebody who may."),
+        bool, option("Grant them to --principal, with the given connection: that of somebody who may.")
     ] = False,
 ) -> None:
     """Print the rights that an application needs in a cluster with ACLs; --grant grants them."""
@@ -72,7 +63,10 @@ def acls(
         for right in rights:
             typer.echo(kafka_acls(right, shown, config.bootstrap_servers))
     else:
-        _print_table(needed, rights)
+        rows = [tuple({**_as_dict(right), "operations": ", ".join(right.operations)}.values()) for right in rights]
+        print_table(("Resource", "Name", "Pattern", "Operations", "For"), rows)
+        if needed.chosen:
+            print_line("Records choose their topics (to() with a function): grant Write on each of those, too.")
 
 
 def _as_dict(right: Right) -> dict[str, Any]:
@@ -83,14 +77,3 @@ def _as_dict(right: Right) -> dict[str, Any]:
         "operations": list(right.operations),
         "for": right.why,
     }
-
-
-def _print_table(needed: NeededRights, rights: list[Right]) -> None:
-    console = table_console()
-    table = Table("Resource", "Name", "Pattern", "Operations", "For", box=None, header_style="bold")
-    for right in rights:
-        pattern = "prefixed" if right.prefixed else "literal"
-        table.add_row(right.resource.value, right.name, pattern, ", ".join(right.operations), right.why)
-    console.print(table)
-    if needed.chosen:
-        console.print("Records choose their topics (to() with a function): grant Write on each of those, too.")

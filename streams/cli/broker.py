@@ -5,32 +5,21 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from streams.broker.jars import BROKER_JARS, DELTA_JARS, JarSet, is_complete
 from streams.broker.record import BrokerStatus
-from streams.cli.command import NOT_SAFE, add, application, command
-from streams.cli.connection import DEFAULT_DATA_DIR, DataDir
-from streams.cli.output import print_json
-from streams.cli.settings import AsJson
-from streams.cli.topic.arguments import pairs
+from streams.cli.command import NOT_SAFE, application, command, option
+from streams.cli.options import DEFAULT_DATA_DIR, AsJson, DataDir, pairs
+from streams.cli.output import print_json, print_line, print_table
 from streams.errors import ConfigError
-
-app = application(
-    "A real Kafka on this machine, for development. Needs Java only. `streams topic` makes and reads its topics."
-)
 
 
 @command
-def fetch(
-    delta: Annotated[
-        bool, typer.Option("--delta", help="Also fetch the jars of Delta Lake, for Delta tables.")
-    ] = False,
-) -> None:
+def fetch(delta: Annotated[bool, option("Also fetch the jars of Delta Lake, for Delta tables.")] = False) -> None:
     """Fetch the broker's jars into the cache folder, unless they exist."""
-    _fetch(Console())
+    _fetch(BROKER_JARS)
     if delta:
-        _fetch(Console(), DELTA_JARS)
+        _fetch(DELTA_JARS)
 
 
 @command
@@ -38,23 +27,19 @@ def start(
     data_dir: DataDir = DEFAULT_DATA_DIR,
     port: Annotated[
         list[int] | None,
-        typer.Option(min=1, max=65535, help="Port for clients, once for each node. Default: as before, or free ones."),
+        option("Port for clients, once for each node. Default: as before, or free ones.", min=1, max=65535),
     ] = None,
-    nodes: Annotated[int | None, typer.Option(help="1 or 3 nodes. Default: as before, or 1.")] = None,
-    heap: Annotated[str, typer.Option(help="Java's largest heap for each node.")] = "512m",
+    nodes: Annotated[int | None, option("1 or 3 nodes. Default: as before, or 1.")] = None,
+    heap: Annotated[str, option("Java's largest heap for each node.")] = "512m",
     settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A broker setting; may be repeated. Default: as before."),
+        list[str] | None, option("A broker setting; may be repeated. Default: as before.", "--set", metavar="KEY=VALUE")
     ] = None,
     secure: Annotated[
-        bool,
-        typer.Option(
-            "--secure", help="A new cluster with TLS, users (SCRAM) and ACLs. An existing one stays as it is."
-        ),
+        bool, option("A new cluster with TLS, users (SCRAM) and ACLs. An existing one stays as it is.")
     ] = False,
     users: Annotated[
         list[str] | None,
-        typer.Option("--user", metavar="NAME", help="A user of a secured cluster, besides admin; may be repeated."),
+        option("A user of a secured cluster, besides admin; may be repeated.", "--user", metavar="NAME"),
     ] = None,
 ) -> None:
     """Start a broker in the background, with its data in a folder; a running broker is left alone."""
@@ -62,8 +47,7 @@ def start(
 
     if nodes not in (None, 1, 3) or (nodes is not None and port is not None and len(port) != nodes):
         raise ConfigError("--nodes is 1 or 3, and --port is given once for each node, or not at all.")
-    console = Console()
-    _fetch(console, quiet=True)
+    _fetch(BROKER_JARS, quiet=True)
     broker = EmbeddedBroker(
         data_dir,
         ports=port or None,
@@ -74,27 +58,26 @@ def start(
         secured=secure or bool(users) or None,
         users=users or (),
     )
-    with console.status("Starting Kafka ..."):
+    with Console().status("Starting Kafka ..."):
         broker.start()
-    _print_status(console, broker.status())
+    _print_status(broker.status())
 
 
 @command
 def stop(
     data_dir: DataDir = DEFAULT_DATA_DIR,
-    delete: Annotated[bool, typer.Option("--delete", help="Also remove the topics and their data.")] = False,
+    delete: Annotated[bool, option("Also remove the topics and their data.")] = False,
 ) -> None:
     """Stop the broker of a data folder."""
     from streams.broker.embedded import EmbeddedBroker
 
-    console = Console()
     broker = EmbeddedBroker(data_dir)
     was_running = any(node.pid is not None for node in broker.status().nodes)
-    with console.status("Stopping Kafka ..."):
+    with Console().status("Stopping Kafka ..."):
         broker.stop(delete=delete)
     done = "Kafka was stopped" if was_running else "Kafka was not running"
     removed = " and its data removed" if delete else ""
-    console.print(f"{done}{removed} ({escape(str(data_dir))}).", highlight=False, soft_wrap=True)
+    print_line(f"{done}{removed} ({data_dir}).")
 
 
 @command
@@ -106,28 +89,19 @@ def status(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: AsJson = False) -> Non
     if as_json:
         print_json(_as_dict(found))
     else:
-        _print_status(Console(), found)
+        _print_status(found)
     if not found.running:
         raise typer.Exit(NOT_SAFE)
 
 
-for _name, _command in {
-    "fetch": fetch,
-    "start": start,
-    "stop": stop,
-    "status": status,
-}.items():
-    add(app, _name, _command)
-
-
-def _fetch(console: Console, jars: JarSet = BROKER_JARS, *, quiet: bool = False) -> None:
+def _fetch(jars: JarSet, *, quiet: bool = False) -> None:
     from streams.broker.fetch import fetch_jars
 
     if not is_complete(jars.folder):
-        with console.status(f"Fetching the jars of {jars.title} (once, about a minute) ...") as spinner:
+        with Console().status(f"Fetching the jars of {jars.title} (once, about a minute) ...") as spinner:
             fetch_jars(lambda line: spinner.update(f"Fetching {jars.title}: {escape(line.strip()[:60])}"), jars)
     if not quiet:
-        console.print(f"The jars of {jars.title} are in {escape(str(jars.folder))}.", highlight=False, soft_wrap=True)
+        print_line(f"The jars of {jars.title} are in {jars.folder}.")
 
 
 def _as_dict(found: BrokerStatus) -> dict[str, Any]:
@@ -145,19 +119,23 @@ def _as_dict(found: BrokerStatus) -> dict[str, Any]:
     }
 
 
-def _print_status(console: Console, found: BrokerStatus) -> None:
+def _print_status(found: BrokerStatus) -> None:
     if not found.nodes:
-        console.print(f"No cluster in {escape(str(found.data_dir))}.", highlight=False, soft_wrap=True)
+        print_line(f"No cluster in {found.data_dir}.")
         return
-    table = Table("Node", "Address", "Process", "State", box=None, header_style="bold")
+    print_line(f"Kafka {found.kafka_version} in {found.data_dir}")
+    rows = []
     for node in found.nodes:
         state = "[red]stopped[/]" if node.pid is None else "[green]running[/]" if node.answers else "[yellow]silent[/]"
-        table.add_row(str(node.node_id), f"127.0.0.1:{node.port}", str(node.pid or "-"), state)
-    console.print(f"Kafka {found.kafka_version} in {escape(str(found.data_dir))}", highlight=False, soft_wrap=True)
-    console.print(table)
+        rows.append((str(node.node_id), f"127.0.0.1:{node.port}", str(node.pid or "-"), state))
+    print_table(("Node", "Address", "Process", "State"), rows)
     if found.running:
-        console.print(f"bootstrap servers: {found.bootstrap_servers}", highlight=False, soft_wrap=True)
+        print_line(f"bootstrap servers: {found.bootstrap_servers}")
     for file in found.client_files:
-        console.print(
-            f"client of user {file.stem}: --properties-file {escape(str(file))}", highlight=False, soft_wrap=True
-        )
+        print_line(f"client of user {file.stem}: --properties-file {file}")
+
+
+app = application(
+    "A real Kafka on this machine, for development. Needs Java only. `streams topic` makes and reads its topics.",
+    {"fetch": fetch, "start": start, "stop": stop, "status": status},
+)

@@ -1,25 +1,34 @@
 """The base of every command: groups of shared options, errors as sentences, and help without noise.
 
-A parameter whose type is an `OptionGroup` represents all options of the group, so that a group is written once:
+A parameter whose type is an `OptionGroup` stands for all options of the group, so a group is written once:
 
     @command
-    def topics(cluster: ClusterOptions, internal: ... = False) -> None: ...
+    def topics(cluster: ClusterOptions, internal: Annotated[bool, option("Also Kafka's own topics.")] = False) -> None: ...
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
+import logging
+import os
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 import typer
+from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
+from typer.models import OptionInfo
 
-from streams.cli.errors import readable_errors
+from state.errors import StreamsError
+from state.secrets import mask
+from streams.cli.output import visible
+from streams.logs.errors import error_fields, was_told
+from streams.logs.output import is_json
 
 if TYPE_CHECKING:
     # Typer's own copy of click; its classes are only needed as types here.
@@ -30,22 +39,41 @@ NOT_SAFE = 3
 
 _METAVARS: Mapping[Any, str] = {int: "N", float: "N", str: "TEXT", Path: "PATH"}
 
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def option(text: str, *names: str, panel: str | None = None, **more: Any) -> Any:
+    """An option for `Annotated`: its help, its names besides or instead of the parameter's, and what `typer.Option` takes."""
+    return typer.Option(..., *names, help=text, rich_help_panel=panel, **more)
+
+
+def argument(text: str, **more: Any) -> Any:
+    """An argument for `Annotated`."""
+    return typer.Argument(help=text, show_default=False, **more)
+
 
 class OptionGroup:
-    """The base of frozen dataclasses whose fields are options, each `Annotated` with its `typer.Option`."""
+    """The base of frozen dataclasses whose fields are options; `panel` is their heading in the help."""
+
+    panel: typing.ClassVar[str | None] = None
+
+    def __init_subclass__(cls, panel: str | None = None) -> None:
+        cls.panel = panel
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
     """Turns a function into a command: option groups become options, and errors become sentences."""
     signature = inspect.signature(function, eval_str=True)
     groups = {name: one.annotation for name, one in signature.parameters.items() if _is_group(one.annotation)}
-    parameters = [
-        part
-        for name, one in signature.parameters.items()
-        for part in (
-            _options_of(groups[name]) if name in groups else [one.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
-        )
-    ]
+    parameters: list[inspect.Parameter] = []
+    for name, one in signature.parameters.items():
+        if name in groups:
+            parameters += _options_of(groups[name])
+        else:
+            parameters.append(_parameter(name, one.annotation, one.default))
 
     @functools.wraps(function)
     def with_groups(**given: Any) -> None:
@@ -69,68 +97,86 @@ def _is_group(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, OptionGroup)
 
 
-def _options_of(group: type[OptionGroup]) -> list[inspect.Parameter]:
-    assert is_dataclass(group)
+def _options_of(group: type[Any]) -> list[inspect.Parameter]:
     types = typing.get_type_hints(group, include_extras=True)
-    return [
-        inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=types[field.name]
-        )
-        for field in fields(group)
-    ]
+    return [_parameter(field.name, types[field.name], field.default, group.panel) for field in fields(group)]
 
 
-def plain(parameters: list[Parameter]) -> list[Parameter]:
-    """The parameters, each with a readable metavar."""
-    for parameter in parameters:
-        _name_value(parameter)
+def _parameter(name: str, annotation: Any, default: Any, panel: str | None = None) -> inspect.Parameter:
+    """A parameter as typer takes it. Without a long name, an option is called like its parameter; a flag has no `--no-` twin."""
+    if typing.get_origin(annotation) is Annotated:
+        of, info = typing.get_args(annotation)
+        if isinstance(info, OptionInfo):
+            names = info.param_decls or ()
+            if not any(one.startswith("--") for one in names) and (names or of is bool):
+                names = (f"--{name.replace('_', '-')}", *names)
+            info = copy.copy(info)
+            info.param_decls, info.rich_help_panel = names, info.rich_help_panel or panel
+        annotation = Annotated[of, info]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def readable_errors(command: Callable[P, R]) -> Callable[P, R]:
+    """Prints a `StreamsError` or a file error as a sentence, with exit code 1. `STREAMS_TRACEBACK=1` shows the stack trace."""
+
+    @functools.wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except (StreamsError, OSError) as error:
+            if os.environ.get("STREAMS_TRACEBACK") or (isinstance(error, OSError) and error.filename is None):
+                raise
+            message = mask(f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error))
+            if not is_json():
+                console = Console(stderr=True)
+                console.print(f"[bold red]{type(error).__name__}[/]: ", end="")
+                console.print(visible(message, keep="\n\t"), markup=False, highlight=False, soft_wrap=True)
+            elif not was_told(error):
+                # The event `failed` has not reported it yet.
+                log.error("%s: %s", type(error).__name__, message, extra={"fields": {"error": error_fields(error)}})
+            raise typer.Exit(1) from error
+
+    return wrapped
+
+
+# Help without braces around arguments and without types of flags.
+
+
+def _plain(parameters: list[Parameter]) -> list[Parameter]:
+    """The parameters, each with a readable metavar: empty for a flag, a word in capitals for a plain value."""
+    for one in typing.cast(Any, parameters):
+        if one.param_type_name == "argument":
+            # The name of an argument is enough.
+            one.display_type_rich = lambda ctx: None
+        elif one.metavar is None and getattr(one, "is_flag", False):
+            one.metavar = ""
+        elif one.metavar is None:
+            annotation = one.type_descriptor.annotation
+            of = typing.get_args(annotation)[0] if typing.get_origin(annotation) is list else annotation
+            one.metavar = _METAVARS.get(of)
     return parameters
 
 
 class PlainCommand(TyperCommand):
-    """A command whose help shows neither braces around arguments nor types of flags."""
+    """A command with plain help."""
 
     def get_params(self, ctx: Context) -> list[Parameter]:
-        """Returns the parameters of `plain`."""
-        return plain(super().get_params(ctx))
+        return _plain(super().get_params(ctx))
 
     def collect_usage_pieces(self, ctx: Context) -> list[str]:
-        """Returns the words of the usage line."""
         return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
 
 
-def _name_value(parameter: Any) -> None:
-    """Sets the metavar of an option without one: empty for a flag, a word in capitals for a plain value."""
-    if parameter.param_type_name == "argument":
-        # The name of an argument is enough; a type beside it is noise.
-        parameter.display_type_rich = _no_type
-        return
-    if parameter.metavar is not None:
-        return
-    if getattr(parameter, "is_flag", False):
-        parameter.metavar = ""
-        return
-    annotation = parameter.type_descriptor.annotation
-    annotation = typing.get_args(annotation)[0] if typing.get_origin(annotation) is list else annotation
-    parameter.metavar = _METAVARS.get(annotation)
-
-
 class PlainGroup(TyperGroup):
-    """A group of sub-commands whose help looks like that of `PlainCommand`."""
+    """A group of sub-commands with plain help."""
 
     def get_params(self, ctx: Context) -> list[Parameter]:
-        """Returns the parameters of `plain`."""
-        return plain(super().get_params(ctx))
+        return _plain(super().get_params(ctx))
 
 
-def _no_type(ctx: Context) -> None:
-    return None
-
-
-def application(text: str) -> typer.Typer:
-    """A group of sub-commands with the given help text, to be filled by `add`."""
-    return typer.Typer(cls=PlainGroup, no_args_is_help=True, add_completion=False, help=text)
-
-
-def add(group: typer.Typer, name: str, function: Callable[..., None]) -> None:
-    group.command(name, cls=PlainCommand)(function)
+def application(text: str, commands: Mapping[str, Callable[..., None]]) -> typer.Typer:
+    """A group of sub-commands with a help text."""
+    group = typer.Typer(cls=PlainGroup, no_args_is_help=True, add_completion=False, help=text)
+    for name, function in commands.items():
+        group.command(name, cls=PlainCommand)(function)
+    return group

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from streams.cli.command import command
+from streams.cli.command import argument, command, option
+from streams.cli.options import ApplicationOptions, AsJson, with_embedded_broker
 from streams.cli.output import print_json
-from streams.cli.settings import ApplicationOptions, AsJson, with_embedded_broker
 from streams.cli.target import TopologyTarget
 from streams.config import Layer, StreamsConfig, config_of
 from streams.config.loading import explained, markdown, origins, toml
@@ -28,19 +28,14 @@ class Format(str, Enum):
 @command
 def config(
     target: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[TARGET]", help="A topology, whose name is the default application id.", show_default=False
-        ),
+        str | None, argument("A topology, whose name is the default application id.", metavar="[TARGET]")
     ] = None,
     *,
     application: ApplicationOptions,
     form: Annotated[
-        Format, typer.Option("--format", "-f", help="A TOML file to begin with, or the reference page.")
+        Format, option("A TOML file to begin with, or the reference page.", "--format", "-f")
     ] = Format.TOML,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Only the values in force, and where each comes from.")
-    ] = False,
+    explain: Annotated[bool, option("Only the values in force, and where each comes from.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print every setting with type, default, unit and meaning, as a TOML file to start from.

@@ -4,14 +4,13 @@ A new command is one more entry in `COMMANDS`.
 """
 
 import importlib
-from dataclasses import dataclass
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from typer.core import TyperCommand
 
-from streams.cli.command import PlainCommand, PlainGroup
+from streams.cli.command import PlainCommand, PlainGroup, option
 from streams.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -19,62 +18,43 @@ if TYPE_CHECKING:
     from typer._click import Command, Context
 
 
-@dataclass(frozen=True, slots=True)
-class LazyCommand:
-    """The location of a sub-command, and its line in `streams --help`.
+class LazyCommand(NamedTuple):
+    """A sub-command, or a group of them.
 
     Attributes:
-        module: The module to import when the command is called.
-        attribute: The name in the module: a `typer.Typer` with sub-commands, or one function.
-        help: One line.
+        module: The module of `streams.cli` to import when it is called. It has a function of the command's name, or a group `app`.
+        help: Its line in `streams --help`.
     """
 
     module: str
-    attribute: str
     help: str
 
 
 COMMANDS = {
-    "init": LazyCommand("streams.cli.init", "init", "Create a project: a topology, its test, settings and a README."),
-    "run": LazyCommand("streams.cli.run", "run", "Run a topology on Spark, exactly once."),
-    "status": LazyCommand("streams.cli.status", "status", "Show an application's lag, rates and last commits."),
-    "check": LazyCommand("streams.cli.check", "check", "Check a topology for problems that would show up later."),
-    "describe": LazyCommand("streams.cli.describe", "describe", "Print a topology as text, as a chart or as JSON."),
-    "diff": LazyCommand("streams.cli.diff", "diff", "Show what a changed topology does to an application's state."),
-    "acls": LazyCommand("streams.cli.acls", "acls", "Print or grant the rights that an application needs."),
-    "config": LazyCommand("streams.cli.config", "config", "Print all settings, or those in force, as TOML or JSON."),
-    "state": LazyCommand("streams.cli.state", "state", "Print or count the rows of a store."),
-    "pause": LazyCommand(
-        "streams.cli.pause.commands", "pause", "Pause a running application, or one of its sub-topologies."
-    ),
-    "resume": LazyCommand("streams.cli.pause.commands", "resume", "Resume an application after a pause."),
-    "dlq": LazyCommand("streams.cli.dlq", "app", "Dead letters: list, show, replay, purge."),
-    "restore": LazyCommand("streams.cli.restore", "restore", "Rebuild an application's stores from its changelogs."),
-    "snapshots": LazyCommand(
-        "streams.cli.stores.snapshots", "snapshots", "List the snapshots of an application's stores."
-    ),
-    "replica": LazyCommand("streams.cli.stores.replica", "replica", "Keep warm copies of an application's stores."),
-    "adopt": LazyCommand("streams.cli.adopt", "adopt", "Create a new checkpoint from an application's commits."),
-    "rescale": LazyCommand(
-        "streams.cli.rescaling.command", "rescale", "Move an application's state to more or fewer tasks."
-    ),
-    "doctor": LazyCommand(
-        "streams.cli.operations.doctor", "doctor", "Find what is wrong with an application, and what mends it."
-    ),
-    "transactions": LazyCommand(
-        "streams.cli.operations.transactions",
-        "transactions",
-        "List open transactions, and end hanging ones on request.",
-    ),
-    "replay": LazyCommand(
-        "streams.cli.operations.replay", "replay", "Process past input again, beside the running application."
-    ),
-    "reset": LazyCommand("streams.cli.reset", "reset", "Delete an application's state and internal topics."),
-    "topic": LazyCommand(
-        "streams.cli.topic", "app", "Topics of any cluster: create, list, describe, send, read, delete."
-    ),
-    "drill": LazyCommand("streams.cli.drill", "app", "Fault drills on a scratch broker: list, run."),
-    "broker": LazyCommand("streams.cli.broker", "app", "A real Kafka on this machine: fetch, start, stop, status."),
+    "init": LazyCommand("init", "Create a project: a topology, its test, settings and a README."),
+    "run": LazyCommand("run", "Run a topology on Spark, exactly once."),
+    "status": LazyCommand("status", "Show an application's lag, rates and last commits."),
+    "check": LazyCommand("topology", "Check a topology for problems that would show up later."),
+    "describe": LazyCommand("topology", "Print a topology as text, as a chart or as JSON."),
+    "diff": LazyCommand("topology", "Show what a changed topology does to an application's state."),
+    "acls": LazyCommand("acls", "Print or grant the rights that an application needs."),
+    "config": LazyCommand("config", "Print all settings, or those in force, as TOML or JSON."),
+    "state": LazyCommand("state", "Print or count the rows of a store."),
+    "pause": LazyCommand("status", "Pause a running application, or one of its sub-topologies."),
+    "resume": LazyCommand("status", "Resume an application after a pause."),
+    "dlq": LazyCommand("dlq", "Dead letters: list, show, replay, purge."),
+    "restore": LazyCommand("restore", "Rebuild an application's stores from its changelogs."),
+    "snapshots": LazyCommand("state", "List the snapshots of an application's stores."),
+    "replica": LazyCommand("replica", "Keep warm copies of an application's stores."),
+    "adopt": LazyCommand("rescale", "Create a new checkpoint from an application's commits."),
+    "rescale": LazyCommand("rescale", "Move an application's state to more or fewer tasks."),
+    "doctor": LazyCommand("doctor", "Find what is wrong with an application, and which command fixes it."),
+    "transactions": LazyCommand("doctor", "List open transactions, and end hanging ones on request."),
+    "replay": LazyCommand("replay", "Process past input again, next to the running application."),
+    "reset": LazyCommand("reset", "Delete an application's state and internal topics."),
+    "topic": LazyCommand("topic", "Topics of any cluster: create, list, describe, send, read, delete."),
+    "drill": LazyCommand("drill", "Fault drills on a scratch broker: list, run."),
+    "broker": LazyCommand("broker", "A real Kafka on this machine: fetch, start, stop, status."),
 }
 """All sub-commands, in the order in which the help lists them."""
 
@@ -97,16 +77,15 @@ class LazyGroup(PlainGroup):
     """Lists the commands without importing them, and imports the one that is called."""
 
     def list_commands(self, ctx: "Context") -> list[str]:
-        """Returns the names of the commands for the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: "Context", cmd_name: str) -> "Command | None":
-        """Returns a command with its name and help line only."""
+        """A command with its name and help line only."""
         known = COMMANDS.get(cmd_name)
         return None if known is None else TyperCommand(cmd_name, help=known.help)
 
     def resolve_command(self, ctx: "Context", args: list[str]) -> "tuple[str | None, Command | None, list[str]]":
-        """Returns the called command and its arguments."""
+        """The called command and its arguments."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             ctx.fail(f"No such command {args[0]!r}.{did_you_mean(args[0], COMMANDS)}")
         name, command, rest = super().resolve_command(ctx, args)
@@ -114,13 +93,12 @@ class LazyGroup(PlainGroup):
 
 
 def _load(name: str) -> "Command":
-    known = COMMANDS[name]
-    target = getattr(importlib.import_module(known.module), known.attribute)
-    if not isinstance(target, typer.Typer):
-        function = target
-        target = typer.Typer(add_completion=False)
-        target.command(name, cls=PlainCommand)(function)
-    command = typer.main.get_command(target)
+    module = importlib.import_module(f"streams.cli.{COMMANDS[name].module}")
+    group = getattr(module, "app", None)
+    if group is None:
+        group = typer.Typer(add_completion=False)
+        group.command(name, cls=PlainCommand)(getattr(module, name))
+    command = typer.main.get_command(group)
     command.name = name
     return command
 
@@ -137,7 +115,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback(help=HELP)
 def streams(
     _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
+        bool, option("Print the version and end.", "--version", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Does nothing itself; the group's help is `HELP`."""

@@ -1,4 +1,4 @@
-"""The output of commands: text that is safe for a terminal, and JSON for programs.
+"""The output of commands: text that is safe for a terminal, tables, and JSON for programs.
 
 Bytes of records and names from a cluster may contain anything. A control character in them could move the cursor, change
 colours or the window's title, or hide text, so each is printed as an escape, to a terminal, a pipe or a file.
@@ -7,12 +7,20 @@ colours or the window's title, or hide text, so each is printed as an escape, to
 from __future__ import annotations
 
 import json
+import os
+import sys
 import unicodedata
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import orjson
 import typer
+from rich.console import Console
+from rich.table import Table
 
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_WIDE = 10_000
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 """Unicode's control, format, surrogate, private, and line or paragraph separating characters."""
@@ -30,6 +38,22 @@ def visible_bytes(data: bytes) -> str:
     return visible(data.decode(errors="backslashreplace"))
 
 
+def _escape(character: str) -> str:
+    code = ord(character)
+    named = _NAMED.get(character)
+    if named is not None:
+        return named
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def shown_time(at: int) -> str:
+    """UTC to the millisecond; beyond the range of the calendar, the number itself."""
+    try:
+        return (EPOCH + timedelta(milliseconds=at)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except OverflowError:
+        return str(at)
+
+
 def print_json(value: Any) -> None:
     """Prints a value as indented JSON; types unknown to JSON become text."""
     _echo(orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS))
@@ -44,17 +68,45 @@ def _echo(data: bytes) -> None:
     """Prints JSON with control characters above ASCII as escapes too; such characters can only occur in its strings."""
     text = data.decode()
     if not text.isprintable():
-        text = "".join(_json_escape(one) if unicodedata.category(one) in _HIDDEN else one for one in text)
+        text = "".join(
+            json.dumps(one)[1:-1] if one != "\n" and unicodedata.category(one) in _HIDDEN else one for one in text
+        )
     typer.echo(text)
 
 
-def _json_escape(character: str) -> str:
-    return character if character == "\n" else json.dumps(character)[1:-1]
+def table_console() -> Console:
+    """A console for tables on standard output.
+
+    A terminal bounds the width of a table. A pipe or a file does not, unless `COLUMNS` is set: a table that is cut to 80 columns
+    there would lose what a script looks for.
+    """
+    bounded = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console() if bounded else Console(width=_WIDE)
 
 
-def _escape(character: str) -> str:
-    code = ord(character)
-    named = _NAMED.get(character)
-    if named is not None:
-        return named
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+def table(headings: Sequence[str], rows: Iterable[Sequence[Any]] = (), **options: Any) -> Table:
+    """A table without lines. A heading that begins with `>` is that of a column of numbers, on the right."""
+    made = Table(box=None, header_style="bold", **options)
+    for heading in headings:
+        justify: Any = "right" if heading.startswith(">") else "left"
+        made.add_column(heading.removeprefix(">"), justify=justify, overflow="fold")
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Prints a table on standard output; texts in it may have Rich's markup."""
+    table_console().print(table(headings, rows))
+
+
+def print_line(text: str, console: Console | None = None) -> None:
+    """Prints a line as it is, without markup, colours or breaks."""
+    (console or table_console()).print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_finding(level: str, colour: str, text: str, width: int = 7) -> None:
+    """Prints a finding on standard output: its level in colour, and what was found."""
+    console = Console()
+    console.print(f"[{colour}]{level:>{width}}[/]  ", end="")
+    print_line(text, console)

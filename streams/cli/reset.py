@@ -1,54 +1,124 @@
-"""`streams reset`: deletes an application's state and internal topics."""
+"""`streams reset`: deletes an application's state and internal topics, or moves the positions at which it reads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from state.changelog.topics import commits_topic
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from state.kafka.rights import RightsProbe
+from streams.application.adopt import carry_out, plan_moves
 from streams.application.instances import while_stopped
 from streams.application.owned_topics import commits_topics_of
-from streams.application.reset import ResetPlan, drop_sink, plan_drop, plan_reset, start_positions
+from streams.application.rescale.plan import check_no_rescale
+from streams.application.reset import (
+    ResetPlan,
+    Wanted,
+    check_no_reset,
+    drop_sink,
+    parse_offsets,
+    plan_drop,
+    plan_reset,
+    positions_text,
+    running_signs,
+    start_positions,
+)
 from streams.application.reset import reset as reset_application
 from streams.application.rights import check_reset_rights, check_topic_deletion
-from streams.cli.command import command
-from streams.cli.operations.positions import WAIT, PositionOptions, as_offsets, move_positions
+from streams.checkpoint.files import LocalFiles
+from streams.cli.command import OptionGroup, argument, command, option
+from streams.cli.options import (
+    ApplicationOptions,
+    AsJson,
+    DryRun,
+    Yes,
+    check_no_question,
+    duration_ms,
+    live,
+    reachable,
+    to_timestamp,
+)
 from streams.cli.output import print_json
-from streams.cli.settings import ApplicationOptions, AsJson, reachable
 from streams.config import StreamsConfig
 from streams.errors import ConfigError
+from streams.source.offsets import FirstBatch
+
+
+@dataclass(frozen=True)
+class PositionOptions(OptionGroup, panel="Where reading begins then"):
+    """Where the next start begins to read; the names are those of `kafka-consumer-groups.sh --reset-offsets`."""
+
+    to_datetime: Annotated[
+        str | None,
+        option(
+            "At the first records at or past this time: ISO 8601, UTC unless it names a zone, or ms since 1970.",
+            metavar="TIME",
+        ),
+    ] = None
+    by_duration: Annotated[str | None, option("At the records of this long ago: 90m, 2h, 7d.", metavar="DURATION")] = (
+        None
+    )
+    to_offsets: Annotated[
+        Path | None, option("At the offsets in a file of topic,partition,offset.", metavar="FILE")
+    ] = None
+    keep_state: Annotated[
+        bool,
+        option(
+            "Keep stores, changelogs and commits, and move the positions only: records that are read again are counted "
+            "again, skipped ones are not."
+        ),
+    ] = False
+    execute: Annotated[bool, option("Carry it out, without asking.")] = False
+
+    def __bool__(self) -> bool:
+        """Whether a position is asked for."""
+        return any(each is not None for each in (self.to_datetime, self.by_duration, self.to_offsets))
+
+    def wanted(self) -> Wanted | None:
+        """The positions that are asked for; None: none."""
+        given = [each for each in (self.to_datetime, self.by_duration, self.to_offsets) if each is not None]
+        if len(given) > 1:
+            raise ConfigError("--to-datetime, --by-duration and --to-offsets exclude each other: give one of them")
+        if self.to_datetime is not None:
+            return Wanted(to_timestamp(self.to_datetime))
+        if self.by_duration is not None:
+            return Wanted(int(time.time() * 1000) - duration_ms("--by-duration", self.by_duration))
+        if self.to_offsets is not None:
+            return Wanted(offsets=parse_offsets(self.to_offsets.read_text(encoding="utf-8").splitlines()))
+        return None
 
 
 @command
 def reset(
-    name: Annotated[
-        str | None, typer.Argument(metavar="ID", help="The application; or --application-id.", show_default=False)
-    ] = None,
+    name: Annotated[str | None, argument("The application; or --application-id.", metavar="ID")] = None,
     *,
     application: ApplicationOptions,
     topics: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Also delete these internal topics, although nothing proves that they belong to the application.",
             metavar="NAME,NAME",
-            help="Also delete these internal topics, although nothing proves that they belong to the application.",
         ),
     ] = None,
     positions: PositionOptions,
     dropped: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Delete only what waits for this sink of to_delta or foreach_batch, and its checkpoint. All other state stays.",
             "--drop-sink",
             metavar="NAME",
-            help="Delete only what waits for this sink of to_delta or foreach_batch, and its checkpoint. All other state stays.",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, and end.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete an application's internal topics, group offsets, local state and checkpoint. Inputs and outputs stay.
@@ -60,9 +130,8 @@ def reset(
     --execute is given, and is refused while the application runs. With --drop-sink only that sink's waiting rows are deleted.
     """
     settings = reachable(_named(application, name).load(None))
-    if as_json and not (yes or dry_run or positions):
-        raise ConfigError("--json cannot ask: add --dry-run, or --yes to delete")
-    log = LiveKafka(settings.client, settings.transaction_timeout_ms, bulk=settings.bulk_io)
+    check_no_question(as_json, yes or dry_run or bool(positions), "add --dry-run, or --yes to delete")
+    log = live(settings)
     if dropped is not None:
         if positions or positions.keep_state or topics:
             raise ConfigError("--drop-sink keeps all other state: give it without --topics, --keep-state and positions")
@@ -95,24 +164,14 @@ def _drop_sink(config: StreamsConfig, sink: str, *, dry_run: bool, yes: bool, as
         for line in plan.lines():
             say(line)
         if not dry_run:
-            if plan.warnings:
-                raise ConfigError(
-                    f"{config.application_id} may still run: {plan.warnings[0]}. Nothing was deleted. {WAIT}"
-                )
+            _check_stopped(config.application_id, plan.warnings, "deleted")
             if not yes:
                 typer.confirm("Give this up?", abort=True)
             check_topic_deletion(config.application_id, [plan.topic], RightsProbe(config.client), config.client)
             drop_sink(plan, admin, say)
     if as_json:
-        print_json(
-            {
-                "application_id": config.application_id,
-                "sink": sink,
-                "topic": plan.topic,
-                "waiting": plan.waiting,
-                "deleted": not dry_run,
-            }
-        )
+        found = {"sink": sink, "topic": plan.topic, "waiting": plan.waiting, "deleted": not dry_run}
+        print_json({"application_id": config.application_id, **found})
     elif dry_run:
         say("nothing was deleted")
 
@@ -125,10 +184,8 @@ def _carry_out(
     if dry_run or only_shown:
         say(f"nothing was deleted{': --execute carries this out' if only_shown and not dry_run else ''}")
         return False
-    if positions and plan.warnings:
-        raise ConfigError(
-            f"{plan.config.application_id} may still run: {plan.warnings[0]}. Nothing was deleted. {WAIT}"
-        )
+    if positions:
+        _check_stopped(plan.config.application_id, plan.warnings, "deleted")
     if not (yes or positions.execute):
         typer.confirm("Delete all of this?", abort=True)
     client = plan.config.client
@@ -136,6 +193,15 @@ def _carry_out(
     with while_stopped(plan.config, admin, commits_topics_of(plan.config.application_id, plan.topics)):
         reset_application(plan, admin, say)
     return True
+
+
+def _check_stopped(application_id: str, signs: Iterable[str], done: str) -> None:
+    """Raises `ConfigError` if there is a sign that the application runs."""
+    for sign in signs:
+        raise ConfigError(
+            f"{application_id} may still run: {sign}. Nothing was {done}. If it has ended, try again a minute after its last "
+            f"commit."
+        )
 
 
 def as_dict(plan: ResetPlan, *, deleted: bool) -> dict[str, Any]:
@@ -157,17 +223,52 @@ def as_dict(plan: ResetPlan, *, deleted: bool) -> dict[str, Any]:
 
 
 def _named(application: ApplicationOptions, positional: str | None) -> ApplicationOptions:
-    """The options with the application's id, for which a reset has no default.
-
-    Raises:
-        ConfigError: Two different ids are given, or a topology in place of an id.
-    """
-    option = application.application_id
+    """The options with the application's id, for which a reset has no default."""
+    given = application.application_id
     if positional is not None and (":" in positional or positional.endswith(".py")):
         raise ConfigError(
             f"{positional!r} is a topology, and a reset takes the application's id, such as the application_id in its settings: "
             f"streams reset ID."
         )
-    if positional is not None and option not in (None, positional):
-        raise ConfigError(f"Two applications are named, {positional!r} and {option!r}: reset one at a time.")
-    return replace(application, application_id=positional or option)
+    if positional is not None and given not in (None, positional):
+        raise ConfigError(f"Two applications are named, {positional!r} and {given!r}: reset one at a time.")
+    return replace(application, application_id=positional or given)
+
+
+def move_positions(
+    config: StreamsConfig, admin: KafkaAdmin, log: LiveKafka, start: Mapping[str, FirstBatch], execute: bool
+) -> bool:
+    """Moves the reading positions, and keeps the state; False: they were only shown. Remarks go to standard error."""
+    if not start:
+        raise ConfigError(
+            "--keep-state only moves positions: say where to, with --to-datetime, --by-duration or --to-offsets"
+        )
+    say = partial(typer.echo, err=True)
+    files, app = LocalFiles(config.checkpoint_dir), config.application_id
+    # A rescale continues with the positions that it has noted, and would silently undo the move.
+    check_no_rescale(app, start, admin)
+    check_no_reset(app, config.checkpoint_dir)
+    commits = {commits_topic(app, name): name for name in start}
+    found = admin.describe_topics(commits)
+    moves = plan_moves(app, log, files, {commits[topic]: info.partitions for topic, info in found.items()}, start)
+    for move in moves:
+        say(f"{move.sub.name} reads on at {positions_text(move.first.start)}")
+    say("state: kept. What is read again is counted again, what is skipped is missing from it")
+    warnings = running_signs(admin, [(topic, n) for topic, info in found.items() for n in range(info.partitions)])
+    if not execute:
+        for warning in warnings:
+            say(f"warning: {warning}")
+        say("nothing was written: --execute carries this out")
+        return False
+    _check_stopped(app, warnings, "written")
+    with while_stopped(config, admin, found):
+        for move in moves:
+            carry_out(move, files, say)
+    return True
+
+
+def as_offsets(start: Mapping[str, FirstBatch]) -> dict[str, dict[str, list[int]]]:
+    """Sub-topology -> topic -> the offset of each partition."""
+    return {
+        name: {topic: list(of.offsets) for topic, of in first.start.topics.items()} for name, first in start.items()
+    }

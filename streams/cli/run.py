@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streams.cli.command import OptionGroup, PlainCommand, command, expose
+from streams.cli.command import OptionGroup, PlainCommand, command, expose, option
 from streams.cli.config import show_settings
-from streams.cli.settings import ApplicationOptions, Target, with_embedded_broker
+from streams.cli.options import ApplicationOptions, Target, with_embedded_broker
 from streams.cli.target import Build, TopologyTarget, register
 from streams.config import ErrorPolicy, Mode, StreamsConfig, config_of
 from streams.logs.output import set_up_command
@@ -24,43 +24,28 @@ if TYPE_CHECKING:
     from streams.topology.topology import Topology
 
 _POLICIES = ("deserialization", "processing", "production", "future")
-_PANEL = "Bad records"
 
 MetricsAddress = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="Serve /metrics for Prometheus, /health and /ready there.")
+    str | None, option("Serve /metrics for Prometheus, /health and /ready there.", metavar="HOST:PORT")
 ]
-Format = Annotated[
-    LogFormat | None, typer.Option(help="Standard error as text for people, or as json, one object a line.")
-]
-Level = Annotated[LogLevel | None, typer.Option(help="The least important log lines that appear.")]
+Format = Annotated[LogFormat | None, option("Standard error as text for people, or as json, one object a line.")]
+Level = Annotated[LogLevel | None, option("The least important log lines that appear.")]
 
 
 @dataclass(frozen=True)
-class PolicyOptions(OptionGroup):
+class PolicyOptions(OptionGroup, panel="Bad records"):
     """Error policies: one for all stages, or one for each."""
 
-    bad_records: Annotated[
-        ErrorPolicy | None, typer.Option(help="All four policies at once.", rich_help_panel=_PANEL)
-    ] = None
+    bad_records: Annotated[ErrorPolicy | None, option("All four policies at once.")] = None
     deserialization: Annotated[
-        ErrorPolicy | None,
-        typer.Option("--deserialization-policy", help="Records that cannot be read.", rich_help_panel=_PANEL),
+        ErrorPolicy | None, option("Records that cannot be read.", "--deserialization-policy")
     ] = None
     processing: Annotated[
-        ErrorPolicy | None,
-        typer.Option("--processing-policy", help="Exceptions of the program's functions.", rich_help_panel=_PANEL),
+        ErrorPolicy | None, option("Exceptions of the program's functions.", "--processing-policy")
     ] = None
-    production: Annotated[
-        ErrorPolicy | None,
-        typer.Option("--production-policy", help="Results that cannot be written.", rich_help_panel=_PANEL),
-    ] = None
-    future: Annotated[
-        ErrorPolicy | None,
-        typer.Option("--future-policy", help="Timestamps too far in the future.", rich_help_panel=_PANEL),
-    ] = None
-    dead_letter_topic: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="Topic for the policy dlq.", rich_help_panel=_PANEL)
-    ] = None
+    production: Annotated[ErrorPolicy | None, option("Results that cannot be written.", "--production-policy")] = None
+    future: Annotated[ErrorPolicy | None, option("Timestamps too far in the future.", "--future-policy")] = None
+    dead_letter_topic: Annotated[str | None, option("Topic for the policy dlq.", metavar="TOPIC")] = None
 
     def settings(self) -> dict[str, Any]:
         """The policies as settings; an option for one stage takes precedence over `--bad-records`."""
@@ -74,37 +59,27 @@ def run(
     *,
     application: ApplicationOptions,
     available_now: Annotated[
-        bool | None,
-        typer.Option("--available-now/--continuous", help="Process the existing input and end, or run until stopped."),
+        bool | None, option("Process the existing input and end, or run until stopped.", "--available-now/--continuous")
     ] = None,
     tasks: Annotated[
-        int | None,
-        typer.Option(help="Tasks of each sub-topology. Decided at the first start; `streams rescale` changes it."),
+        int | None, option("Tasks of each sub-topology. Decided at the first start; `streams rescale` changes it.")
     ] = None,
-    mode: Annotated[Mode | None, typer.Option(help="strict, or compat to reproduce Kafka Streams' oddities.")] = None,
+    mode: Annotated[Mode | None, option("strict, or compat to reproduce Kafka Streams' oddities.")] = None,
     trigger_interval_ms: Annotated[
         str | None,
-        typer.Option(
-            "--trigger-interval-ms",
-            metavar="DURATION",
-            help="Time between the starts of micro-batches: 500ms, 5s, 1m, or a number of ms.",
-        ),
+        option("Time between the starts of micro-batches: 500ms, 5s, 1m, or a number of ms.", metavar="DURATION"),
     ] = None,
-    max_records_per_trigger: Annotated[int | None, typer.Option(help="Most records of a micro-batch.")] = None,
+    max_records_per_trigger: Annotated[int | None, option("Most records of a micro-batch.")] = None,
     policies: PolicyOptions,
     metrics: MetricsAddress = None,
     otel: Annotated[
-        bool | None, typer.Option("--otel/--no-otel", help="Send metrics by OpenTelemetry (variables OTEL_...).")
+        bool | None, option("Send metrics by OpenTelemetry (variables OTEL_...).", "--otel/--no-otel")
     ] = None,
     log_format: Format = None,
     log_level: Level = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Also show Spark's own start-up lines and warnings.")
-    ] = False,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Print the settings in force and where they come from, and end.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --explain: print JSON, for programs.")] = False,
+    verbose: Annotated[bool, option("Also show Spark's own start-up lines and warnings.", "-v")] = False,
+    explain: Annotated[bool, option("Print the settings in force and where they come from, and end.")] = False,
+    as_json: Annotated[bool, option("With --explain: print JSON, for programs.", "--json")] = False,
 ) -> None:
     """Run a topology on Spark until Ctrl-C, exactly once."""
     options: dict[str, Any] = {

@@ -1,12 +1,12 @@
-"""`streams state`: prints the stores of an application, from this disk or from its changelogs."""
+"""`streams state`: the stores of an application, from this disk or from its changelogs. `streams snapshots`: their snapshots."""
 
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,27 +14,29 @@ from typing import Annotated, Any
 import orjson
 import typer
 from rich.filesize import decimal
-from rich.table import Table
+from rich.markup import escape
 
+from state.errors import SnapshotError
 from state.restore.directory import StateDirectory, TaskDirectory
+from state.snapshots.location import open_location
+from state.snapshots.task_snapshots import TaskSnapshots
 from state.stores.read_only import read_task_store
 from state.stores.task_store import TaskStore
-from streams.application.restore import restore_tasks, stateful_subs, stored_tasks
+from streams.application.restore import StoredTask, restore_tasks, stateful_subs, stored_tasks
 from streams.application.store_rows import StoreReader, StoreRow, plain, view_of, window_size_ms
-from streams.cli.command import command
-from streams.cli.console import table_console
-from streams.cli.output import print_json_line, visible
-from streams.cli.restore_progress import RestoreProgress
-from streams.cli.settings import ApplicationOptions, Target, reachable
+from streams.cli.command import argument, command, option
+from streams.cli.options import ApplicationOptions, AsJson, Target, reachable
+from streams.cli.output import print_json, print_json_line, print_table, shown_time, visible
+from streams.cli.progress import RestoreProgress
 from streams.cli.target import TopologyTarget
 from streams.config import StreamsConfig
+from streams.config.settings import age_in_words
 from streams.errors import ConfigError
 from streams.suggest import did_you_mean
 from streams.topology.plan import SubTopology
 from streams.topology.topology import Topology
 
 _SHOWN_ROWS = 50
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
@@ -48,20 +50,15 @@ class Place:
 @command
 def state(
     target: Target,
-    store: Annotated[
-        str | None,
-        typer.Argument(metavar="STORE", help="The store. Default: the sizes of all stores.", show_default=False),
-    ] = None,
-    task: Annotated[int | None, typer.Option(metavar="N", min=0, help="Only this task.")] = None,
-    key: Annotated[str | None, typer.Option(metavar="KEY", help="Only this key, as text or as JSON.")] = None,
+    store: Annotated[str | None, argument("The store. Default: the sizes of all stores.", metavar="STORE")] = None,
+    task: Annotated[int | None, option("Only this task.", metavar="N", min=0)] = None,
+    key: Annotated[str | None, option("Only this key, as text or as JSON.", metavar="KEY")] = None,
     limit: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Most rows to print. Default: 50, all with --json.")
+        int | None, option("Most rows to print. Default: 50, all with --json.", metavar="N", min=1)
     ] = None,
-    count: Annotated[bool, typer.Option("--count", help="Only the number of rows.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each row; times in ms.")] = False,
-    from_changelog: Annotated[
-        bool, typer.Option("--from-changelog", help="Read the changelogs: restore into a temporary folder first.")
-    ] = False,
+    count: Annotated[bool, option("Only the number of rows.")] = False,
+    as_json: Annotated[bool, option("A line of JSON for each row; times in ms.", "--json")] = False,
+    from_changelog: Annotated[bool, option("Read the changelogs: restore into a temporary folder first.")] = False,
     *,
     application: ApplicationOptions,
 ) -> None:
@@ -71,22 +68,21 @@ def state(
     run meanwhile. The rows are those of its last commit here.
     """
     program = TopologyTarget.parse(target)
-    effective = application.load(program.application_id(), needs_cluster=from_changelog)
+    config = application.load(program.application_id(), needs_cluster=from_changelog)
     topology = program.load()
     if store is not None and store not in topology.stores:
         known = ", ".join(sorted(topology.stores)) or "none"
         raise ConfigError(f"{target} has no store {store!r}; it has: {known}.{did_you_mean(store, topology.stores)}")
-    with _places(topology, effective, store, task, from_changelog) as places:
+    with _places(topology, config, store, task, from_changelog) as places:
         if store is None:
             _print_sizes(list(_sizes(places)), as_json)
             return
         sub = places[0].sub
-        reader = StoreReader(
-            sub.stores[store], effective.application_id, window_size_ms(sub, store), view_of(sub, store)
-        )
+        reader = StoreReader(sub.stores[store], config.application_id, window_size_ms(sub, store), view_of(sub, store))
         keys = None if key is None else reader.key_bytes(key)
         if count:
-            _print_count(sum(_counts(places, store, reader, keys)), as_json)
+            rows = sum(_counts(places, store, reader, keys))
+            typer.echo(orjson.dumps({"rows": rows}) if as_json else str(rows))
         elif as_json:
             for row in islice(_rows(places, store, reader, keys), limit):
                 print_json_line(_as_dict(row))
@@ -109,9 +105,8 @@ def _places(
             root = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="streams-state-")))
             _restore(topology, config, root, store, task)
         directories = list(StateDirectory(root).tasks(config.application_id))
-        stateful = stateful_subs(
-            topology, config.application_id, sorted({directory.sub_topology for directory in directories})
-        )
+        names = sorted({directory.sub_topology for directory in directories})
+        stateful = stateful_subs(topology, config.application_id, names)
         subs = {sub.name: sub for sub in stateful if store is None or store in sub.stores}
         places = [
             Place(subs[directory.sub_topology], directory)
@@ -124,14 +119,13 @@ def _places(
 
 
 def _no_state(config: StreamsConfig, root: Path, task: int | None, from_changelog: bool) -> ConfigError:
-    which = "" if task is None else f"of task {task} "
-    says = f"there is no state of {config.application_id} {which}"
+    what = f"there is no state of {config.application_id} {'' if task is None else f'of task {task} '}"
     if from_changelog:
-        return ConfigError(f"{says}in the changelogs: check the application id (--application-id, --config)")
+        return ConfigError(f"{what}in the changelogs: check the application id (--application-id, --config)")
     others = sorted({one.application_id for one in StateDirectory(root).tasks()} - {config.application_id})
     known = f" {root} has the state of: {', '.join(others)}." if others else ""
     return ConfigError(
-        f"{says}in {root}: check the application id (--application-id, --config) and the folder (--base-dir), or read the "
+        f"{what}in {root}: check the application id (--application-id, --config) and the folder (--base-dir), or read the "
         f"changelogs with --from-changelog.{known}"
     )
 
@@ -146,49 +140,43 @@ def _restore(topology: Topology, config: StreamsConfig, root: Path, store: str |
         list(restore_tasks(wanted, config, root, progress, keep=lambda name: store in (None, name), parallel=2))
 
 
-@contextmanager
-def _opened(place: Place) -> Iterator[TaskStore]:
-    with read_task_store(place.directory.path, [node.spec for node in place.sub.stores.values()]) as opened:
-        yield opened
+def _opened(places: Iterable[Place], store: str | None = None) -> Iterator[tuple[Place, TaskStore]]:
+    """The places, each with its open stores; only those that have a certain store, if one is named."""
+    for place in places:
+        with read_task_store(place.directory.path, [node.spec for node in place.sub.stores.values()]) as opened:
+            if store is None or store in opened.specs:
+                yield place, opened
 
 
 def _rows(
     places: Iterable[Place], store: str, reader: StoreReader, keys: frozenset[bytes] | None
 ) -> Iterator[StoreRow]:
-    for place in places:
-        with _opened(place) as opened:
-            if store in opened.specs:
-                yield from reader.rows(opened, place.directory.task, keys)
+    for place, opened in _opened(places, store):
+        yield from reader.rows(opened, place.directory.task, keys)
 
 
 def _counts(places: Iterable[Place], store: str, reader: StoreReader, keys: frozenset[bytes] | None) -> Iterator[int]:
-    for place in places:
-        with _opened(place) as opened:
-            if store in opened.specs:
-                found = opened.rows(store) if keys is None else reader.rows(opened, place.directory.task, keys)
-                yield sum(1 for _ in found)
+    for place, opened in _opened(places, store):
+        found = opened.rows(store) if keys is None else reader.rows(opened, place.directory.task, keys)
+        yield sum(1 for _ in found)
 
 
 def _sizes(places: Iterable[Place]) -> Iterator[dict[str, Any]]:
     """Rows and bytes of each store in each task; bytes are those of keys and values."""
-    for place in places:
-        with _opened(place) as opened:
-            position = opened.position
-            for name in opened.specs:
-                rows = size = 0
-                for row_key, value in opened.rows(name):
-                    rows += 1
-                    size += len(row_key) + len(value)
-                yield {
-                    "sub_topology": place.sub.name,
-                    "task": place.directory.task,
-                    "store": name,
-                    "kind": opened.specs[name].kind.value,
-                    "version": position.version if position else 0,
-                    "rows": rows,
-                    "bytes": size,
-                    "disk_bytes": place.directory.size_bytes,
-                }
+    for place, opened in _opened(places):
+        position = opened.position
+        for name in opened.specs:
+            sizes = [len(row_key) + len(value) for row_key, value in opened.rows(name)]
+            yield {
+                "sub_topology": place.sub.name,
+                "task": place.directory.task,
+                "store": name,
+                "kind": opened.specs[name].kind.value,
+                "version": position.version if position else 0,
+                "rows": len(sizes),
+                "bytes": sum(sizes),
+                "disk_bytes": place.directory.size_bytes,
+            }
 
 
 def _print_sizes(sizes: list[dict[str, Any]], as_json: bool) -> None:
@@ -196,59 +184,39 @@ def _print_sizes(sizes: list[dict[str, Any]], as_json: bool) -> None:
         for size in sizes:
             print_json_line(size)
         return
-    table = Table("Sub-topology", box=None, header_style="bold")
-    table.add_column("Task", justify="right")
-    table.add_column("Step", justify="right")
-    table.add_column("Store")
-    table.add_column("Kind")
-    for heading in ("Rows", "Bytes", "Task on disk"):
-        table.add_column(heading, justify="right")
-    shown: set[tuple[str, int]] = set()
+    rows, shown = [], set()
     for size in sizes:
-        task = (size["sub_topology"], size["task"])
-        first = task not in shown
+        task = (size["sub_topology"], str(size["task"]))
+        on_disk = "" if task in shown else decimal(size["disk_bytes"])
         shown.add(task)
-        table.add_row(
-            size["sub_topology"],
-            str(size["task"]),
-            f"{size['version']:,}",
-            size["store"],
-            size["kind"],
-            f"{size['rows']:,}",
-            decimal(size["bytes"]),
-            decimal(size["disk_bytes"]) if first else "",
-        )
-    table_console().print(table)
-
-
-def _print_count(rows: int, as_json: bool) -> None:
-    typer.echo(orjson.dumps({"rows": rows}) if as_json else str(rows))
+        numbers = f"{size['rows']:,}", decimal(size["bytes"]), on_disk
+        rows.append((*task, f"{size['version']:,}", size["store"], size["kind"], *numbers))
+    print_table(("Sub-topology", ">Task", ">Step", "Store", "Kind", ">Rows", ">Bytes", ">Task on disk"), rows)
 
 
 def _print_rows(rows: Iterator[StoreRow], limit: int) -> None:
     found = list(islice(rows, limit + 1))
     windowed = any(row.window_start is not None for row in found)
     timed = any(row.timestamp is not None for row in found)
+
+    def cells(row: StoreRow) -> Iterator[str]:
+        times = [*((row.window_start, row.window_end) if windowed else ()), *((row.timestamp,) if timed else ())]
+        yield from (str(row.task), _text(row.key))
+        yield from ("" if at is None else shown_time(at) for at in times)
+        yield _text(row.value)
+
     headings = ["Task", "Key", *(["Start", "End"] if windowed else []), *(["Timestamp"] if timed else []), "Value"]
-    table = Table(box=None, header_style="bold")
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    for row in found[:limit]:
-        window = [_time(row.window_start), _time(row.window_end)] if windowed else []
-        stamp = [_time(row.timestamp)] if timed else []
-        table.add_row(*map(_escaped, [str(row.task), _text(row.key), *window, *stamp, _text(row.value)]))
-    console = table_console()
-    console.print(table)
+    print_table(headings, [tuple(map(escape, cells(row))) for row in found[:limit]])
     if len(found) > limit:
-        console.print(f"There are more than {limit} rows: --limit N prints more, --json all.", highlight=False)
+        typer.echo(f"There are more than {limit} rows: --limit N prints more, --json all.")
     elif not found:
-        console.print("No rows.")
+        typer.echo("No rows.")
 
 
 def _as_dict(row: StoreRow) -> dict[str, Any]:
-    found = {"task": row.task, "key": plain(row.key)}
     times = {"window_start": row.window_start, "window_end": row.window_end, "timestamp": row.timestamp}
-    return {**found, **{name: at for name, at in times.items() if at is not None}, "value": plain(row.value)}
+    shown = {name: at for name, at in times.items() if at is not None}
+    return {"task": row.task, "key": plain(row.key), **shown, "value": plain(row.value)}
 
 
 def _text(value: Any) -> str:
@@ -256,17 +224,77 @@ def _text(value: Any) -> str:
     return visible(found if isinstance(found, str) else orjson.dumps(found).decode())
 
 
-def _time(at: int | None) -> str:
-    """UTC to the millisecond; beyond the range of the calendar, the number itself."""
-    if at is None:
-        return ""
-    try:
-        return (_EPOCH + timedelta(milliseconds=at)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except OverflowError:
-        return str(at)
+@dataclass(frozen=True)
+class Found:
+    """One snapshot.
+
+    Attributes:
+        step: The step that it holds; 0 if the manifest is damaged.
+        taken_at: When it was taken, ms; 0 if the manifest is damaged.
+        bytes: Size of its files, which other snapshots may share.
+        fault: What is wrong with it; empty: nothing that was looked for.
+    """
+
+    sub_topology: str
+    task: int
+    step: int
+    taken_at: int
+    bytes: int
+    fault: str
 
 
-def _escaped(text: str) -> str:
-    from rich.markup import escape
+@command
+def snapshots(
+    target: Target,
+    *,
+    verify: Annotated[bool, option("Read every file and compare its checksum.")] = False,
+    as_json: AsJson = False,
+    application: ApplicationOptions,
+) -> None:
+    """List the snapshots of an application's stores, the newest first.
 
-    return escape(text)
+    Exit code 1 if one is damaged. A damaged snapshot harms nothing: a restore
+    takes the one before, or in the end the changelogs.
+    """
+    topology, config = application.of(target)
+    found = []
+    if config.snapshot_dir:
+        found = list(_snapshots(stored_tasks(topology, config), config.snapshot_dir, verify))
+    if as_json:
+        print_json([asdict(one) for one in found])
+    elif not config.snapshot_dir:
+        typer.echo(
+            f"{config.application_id} takes no snapshots: snapshot_dir is not set (--set snapshot_dir=DIR, or in the TOML file)."
+        )
+    elif not found:
+        typer.echo(f"There are no snapshots in {config.snapshot_dir} yet.")
+    else:
+        print_table(("Sub-topology", ">Task", ">Step", ">Taken", ">Size", ""), map(_snapshot_row, found))
+    if any(one.fault for one in found):
+        raise typer.Exit(1)
+
+
+def _snapshots(tasks: list[StoredTask], location: str, verify: bool) -> Iterator[Found]:
+    opened = open_location(location)
+    for task in tasks:
+        place = task.place
+        stored = TaskSnapshots(opened, place.application_id, place.sub_topology, place.task)
+        for name in stored.names():
+            try:
+                one = stored.read(name)
+            except SnapshotError as error:
+                yield Found(place.sub_topology, place.task, 0, 0, 0, str(error))
+                continue
+            fault = ""
+            if verify:
+                with tempfile.TemporaryDirectory(prefix="streams-snapshot-") as scratch:
+                    try:
+                        stored.fetch(one, Path(scratch))
+                    except SnapshotError as error:
+                        fault = str(error)
+            yield Found(place.sub_topology, place.task, one.version, one.taken_ms, one.size_bytes, fault)
+
+
+def _snapshot_row(one: Found) -> tuple[str, ...]:
+    age = f"{age_in_words(max(0, time.time_ns() // 1_000_000 - one.taken_at))} ago" if one.taken_at else ""
+    return one.sub_topology, str(one.task), str(one.step or ""), age, decimal(one.bytes), one.fault

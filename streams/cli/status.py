@@ -1,4 +1,4 @@
-"""`streams status`: lag, rates and last commits of an application, from Kafka."""
+"""`streams status`: lag, rates and last commits of an application, from Kafka. `streams pause` and `resume`: hold it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import typer
 from rich.live import Live
 from rich.table import Table
 
-from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
+from streams.application.pausing import Pausing
 from streams.application.prepare import plan_application
 from streams.application.status import (
     SinkStatus,
@@ -22,17 +22,13 @@ from streams.application.status import (
     records_per_second,
     sink_statuses,
 )
-from streams.cli.command import NOT_SAFE, command
-from streams.cli.console import table_console
-from streams.cli.output import print_json, print_json_line
-from streams.cli.settings import ApplicationOptions, AsJson, Target, reachable
-from streams.cli.target import TopologyTarget
-from streams.cli.topic.lines import shown_time
+from streams.cli.command import NOT_SAFE, argument, command, option
+from streams.cli.options import ApplicationOptions, AsJson, ClusterOptions, Target, duration_ms, live
+from streams.cli.output import print_json, print_json_line, shown_time, table, table_console
 from streams.config import StreamsConfig
-from streams.config.settings import age_in_words, to_milliseconds
-from streams.errors import ConfigError
+from streams.config.settings import age_in_words
 from streams.source.log import LiveLog
-from streams.source.pauses import read_pauses
+from streams.source.pauses import WHOLE, Pauses, read_pauses
 from streams.topology.topology import Topology
 
 
@@ -40,9 +36,9 @@ from streams.topology.topology import Topology
 def status(
     target: Target,
     *,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
+    watch: Annotated[bool, option("Repeat until Ctrl-C.", "-w")] = False,
     interval: Annotated[
-        str, typer.Option(metavar="DURATION", help="Time between two measurements, which rates are computed from.")
+        str, option("Time between two measurements, which rates are computed from.", metavar="DURATION")
     ] = "2s",
     as_json: AsJson = False,
     application: ApplicationOptions,
@@ -52,9 +48,8 @@ def status(
     Kafka is only read; the application may run anywhere, or not at all. The lag of a lake sink is what waits in its internal topic.
     Exit code 3 if the application has never committed anything. With --watch --json, each measurement is a line.
     """
-    program = TopologyTarget.parse(target)
-    config = reachable(application.load(program.application_id()))
-    looks = _looks(program.load(), config, _seconds(interval))
+    topology, config = application.of(target)
+    looks = _looks(topology, config, duration_ms("--interval", interval) / 1000)
     first = next(looks)
     if watch:
         _watch(first, looks, as_json)
@@ -68,7 +63,7 @@ def status(
 
 def _looks(topology: Topology, config: StreamsConfig, pause_s: float) -> Iterator[Status]:
     """Yields the status of an application repeatedly, with a pause between."""
-    log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
+    log = live(config)
     with KafkaAdmin(config.client) as admin:
         planned = plan_application(topology, config, admin)
         while True:
@@ -85,9 +80,9 @@ def _watch(before: Status, looks: Iterator[Status], as_json: bool) -> None:
                 print_json_line(as_dict(before, look))
                 before = look
             return
-        with Live(_table(before, before), auto_refresh=False) as live:
+        with Live(_table(before, before), auto_refresh=False) as shown:
             for look in looks:
-                live.update(_table(before, look), refresh=True)
+                shown.update(_table(before, look), refresh=True)
                 before = look
 
 
@@ -141,17 +136,20 @@ def _partitions(of: SubStatus | SinkStatus) -> list[dict[str, Any]]:
     ]
 
 
+def _age(at_ms: int, since_ms: int | None) -> int | None:
+    return None if since_ms is None else at_ms - since_ms
+
+
 def _table(before: Status, after: Status) -> Table:
-    table = Table("Sub-topology", box=None, header_style="bold", title=after.application_id, title_justify="left")
-    for heading in ("Lag", "Records/s", "Task", "Step", "Last commit", "Event time", "Behind now"):
-        table.add_column(heading, justify="right")
+    headings = ("Sub-topology", ">Lag", ">Records/s", ">Task", ">Step", ">Last commit", ">Event time", ">Behind now")
+    shown = table(headings, title=after.application_id, title_justify="left")
     for sub in after.subs:
         head = _head(before, after, sub, f"{sub.lag:,}")
         if not sub.committed:
-            table.add_row(*head, f"-/{sub.tasks}", "", "never", "", "")
+            shown.add_row(*head, f"-/{sub.tasks}", "", "never", "", "")
         for index, one in enumerate(sub.committed):
             seen = one.stream_time >= 0
-            table.add_row(
+            shown.add_row(
                 *(head if index == 0 else ("", "", "")),
                 f"{one.task}/{sub.tasks}",
                 f"{one.version:,}",
@@ -160,8 +158,8 @@ def _table(before: Status, after: Status) -> Table:
                 age_in_words(after.at_ms - one.stream_time) if seen else "",
             )
     for sink in after.sinks:
-        table.add_row(*_head(before, after, sink, f"{'≤ ' if sink.at_most and sink.lag else ''}{sink.lag:,}"), "sink")
-    return table
+        shown.add_row(*_head(before, after, sink, f"{'≤ ' if sink.at_most and sink.lag else ''}{sink.lag:,}"), "sink")
+    return shown
 
 
 def _head(before: Status, after: Status, of: SubStatus | SinkStatus, lag: str) -> tuple[str, str, str]:
@@ -171,12 +169,48 @@ def _head(before: Status, after: Status, of: SubStatus | SinkStatus, lag: str) -
     return f"{of.name}{paused}", lag, "" if rate is None else f"{rate:,.0f}"
 
 
-def _age(at_ms: int, since_ms: int | None) -> int | None:
-    return None if since_ms is None else at_ms - since_ms
+Application = Annotated[str, argument("The application's id.", metavar="APP")]
+Sub = Annotated[str | None, option("Only this sub-topology, or source outside Kafka.", "-s", metavar="NAME")]
 
 
-def _seconds(text: str) -> float:
-    try:
-        return int(to_milliseconds(text)) / 1000
-    except ValueError as error:
-        raise ConfigError(f"--interval: {error}") from None
+@command
+def pause(
+    application: Application, *, sub_topology: Sub = None, as_json: AsJson = False, cluster: ClusterOptions
+) -> None:
+    """Pause an application: its queries stay alive, and begin no further micro-batch.
+
+    The pause is recorded in the cluster. It takes effect within about a second after the running micro-batch, wherever the
+    application runs, and stays in force over restarts, until `streams resume`. A source outside Kafka (`from_delta`,
+    `from_dataframe`) holds the batch that it would write next.
+    """
+    _print_pauses(application, Pausing(application, cluster.client()).pause(sub_topology), as_json)
+
+
+@command
+def resume(
+    application: Application, *, sub_topology: Sub = None, as_json: AsJson = False, cluster: ClusterOptions
+) -> None:
+    """Resume an application, or one sub-topology or source outside Kafka, after `streams pause`."""
+    pausing = Pausing(application, cluster.client())
+    before = pausing.pauses()
+    after = pausing.resume(sub_topology)
+    if not as_json:
+        for name in sorted(before.since_ms.keys() - after.since_ms.keys()):
+            typer.echo(f"{_named(application, name)} is resumed")
+        if before.since_ms and not after.since_ms:
+            return
+    _print_pauses(application, after, as_json)
+
+
+def _print_pauses(application: str, pauses: Pauses, as_json: bool) -> None:
+    if as_json:
+        print_json({"application_id": application, "paused_since": dict(pauses.since_ms)})
+        return
+    for name, since in pauses.since_ms.items():
+        typer.echo(f"{_named(application, name)} is paused since {shown_time(since)}")
+    if not pauses.since_ms:
+        typer.echo(f"nothing of {application} is paused")
+
+
+def _named(application: str, part: str) -> str:
+    return application if part == WHOLE else f"{application}: {part}"

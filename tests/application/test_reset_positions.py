@@ -20,7 +20,7 @@ from streams.application.markers import MarkerAccess
 from streams.application.reset import Wanted, note_reset, noted_start, parse_offsets, plan_reset, reset, start_positions
 from streams.checkpoint.compare import NEVER
 from streams.checkpoint.files import read_checkpoint
-from streams.cli.operations.positions import move_positions
+from streams.cli.reset import move_positions
 from streams.errors import ConfigError, RescaleUnfinishedError, ResetUnfinishedError
 from streams.source.offsets import FirstBatch
 from streams.source.pauses import WHOLE, pause_record

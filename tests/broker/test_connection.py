@@ -9,7 +9,7 @@ from streams.broker.jars import KAFKA_VERSION
 from streams.broker.java_properties import parse_java_properties
 from streams.broker.processes import ProcessId, started_at
 from streams.broker.record import ClusterRecord, NodeRecord
-from streams.cli.connection import client_properties, printable, with_embedded_default
+from streams.cli.options import client_properties, printable, with_embedded_default
 from streams.errors import ConfigError
 
 JAVA_FILE = r"""

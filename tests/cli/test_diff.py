@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from streams import ConfigError, StreamsBuilder, TopologyError
 from streams.application.prepare import plan_application
 from streams.cli.main import app
-from streams.cli.settings import other_settings
+from streams.cli.options import other_settings
 from streams.config import StreamsConfig
 
 TARGET = "topologies.word_count:build"

@@ -40,7 +40,7 @@ def test_what_went_wrong_is_said_and_written_at_once(streams, monkeypatch: pytes
         pages.append(page.read_text() if page.exists() else "")
         return DrillResult(drill, Outcome.FAILED, wrong=["two results are missing\nand more"])
 
-    monkeypatch.setattr("streams.drills.runner.run_drill", held)
+    monkeypatch.setattr("streams.cli.drill.run_drill", held)
     result = streams("drill", "run", "D01", "D03", "--report", page)
     assert result.exit_code == 1
     assert "D01 failed: two results are missing\n" in result.stderr

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import typer
 
 from state.errors import KafkaClientError, TopicNotFoundError
 from state.restore.rebuild import TaskPlace
 from streams.application.restore import ReplicaPosition, ReplicaTask
-from streams.cli.stores.replica import _follow
+from streams.cli.replica import _follow, _line
 
 WARM = ReplicaPosition(ReplicaTask(TaskPlace("app", "in", 0, 1, "hash"), ()), version=3, behind=0)
 
@@ -41,9 +41,13 @@ class Kept:
         return {}
 
 
+def report(positions: list[ReplicaPosition]) -> None:
+    for one in positions:
+        typer.echo(_line(one))
+
+
 def follow(*errors: Exception) -> None:
-    config = SimpleNamespace(application_id="app")
-    _follow(Kept(*errors), Member(), config, 0.0, True, False, lambda: False)  # type: ignore[arg-type]
+    _follow(Kept(*errors), Member(), 0.0, True, report, lambda: False)  # type: ignore[arg-type]
 
 
 def test_a_replica_waits_while_a_rescale_makes_the_changelogs_anew(capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,5 +68,5 @@ def test_a_replica_that_kafka_refuses_ends() -> None:
 
 def test_a_replica_ends_at_its_next_look_once_it_was_asked_to(capsys: pytest.CaptureFixture[str]) -> None:
     asked = iter([False, False, True])
-    _follow(Kept(), Member(), SimpleNamespace(application_id="app"), 0.0, False, False, lambda: next(asked))  # type: ignore[arg-type]
+    _follow(Kept(), Member(), 0.0, False, report, lambda: next(asked))  # type: ignore[arg-type]
     assert capsys.readouterr().out.count("up to date") == 2

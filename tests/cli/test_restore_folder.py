@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.cli.stores.restore_folder import restore_folder
+from streams.cli.restore import restore_folder
 from streams.errors import ConfigError
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.cli.settings import ApplicationOptions, other_settings
+from streams.cli.options import ApplicationOptions, other_settings
 from streams.config import StreamsConfig, load_config
 from streams.errors import ConfigError
 

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from streams.cli.output import print_json_line, visible, visible_bytes
-from streams.cli.topic.arguments import SerdeOptions
-from streams.cli.topic.lines import LineFormat, RecordPrinter, TopicSerdes, records_of, topic_serdes
+from streams.cli.topic import LineFormat, RecordPrinter, SerdeOptions, TopicSerdes, records_of, topic_serdes
 from streams.cluster.records import Incoming, Outgoing
 from streams.errors import ConfigError
 from streams.serdes import Int64Serde, JsonSerde, StringSerde, TimeWindowedSerde

@@ -12,8 +12,7 @@ import pytest
 
 from streams.application.transactions import OpenTransaction, end, open_transactions
 from streams.broker.errors import JarsMissingError
-from streams.cli.operations import doctor as doctor_command
-from streams.cli.operations import transactions as command
+from streams.cli import doctor as command
 from streams.cluster.java_admin import CoordinatorView, OpenProducer, java_properties
 from streams.errors import ConfigError
 from tests.doctor.world import NOW_MS, Kafka, World
@@ -39,12 +38,11 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
         def __exit__(self, *_: object) -> None: ...
 
-    for module in (doctor_command, command):
-        monkeypatch.setattr(module, "KafkaAdmin", admin)
-        monkeypatch.setattr(module, "JavaRequests", Java)
-        monkeypatch.setattr(module, "reachable", lambda config: config)
-    monkeypatch.setattr(doctor_command, "Survey", lambda _: world.kafka)
-    monkeypatch.setattr(doctor_command, "LiveKafka", lambda *_, **__: world.kafka)
+    monkeypatch.setattr(command, "KafkaAdmin", admin)
+    monkeypatch.setattr(command, "JavaRequests", Java)
+    monkeypatch.setattr("streams.cli.options.reachable", lambda config: config)
+    monkeypatch.setattr(command, "Survey", lambda _: world.kafka)
+    monkeypatch.setattr(command, "live", lambda config: world.kafka)
     monkeypatch.setattr(command, "_PAUSE_S", 0)
     monkeypatch.setattr(command.time, "time", lambda: NOW_MS / 1000)
     return world
@@ -195,7 +193,7 @@ def test_without_jars_the_doctor_still_looks_at_the_rest(
         def admin(self) -> Any:
             raise JarsMissingError("no jars")
 
-    monkeypatch.setattr(doctor_command, "JavaRequests", NoJars)
+    monkeypatch.setattr(command, "JavaRequests", NoJars)
     world.kafka.hang("in", 0)
     result = run(streams, "doctor")
     assert (result.exit_code, "streams broker fetch" in result.output) == (3, True), result.output

@@ -12,7 +12,7 @@ import pytest
 from state.errors import TopicNotFoundError
 from streams import JsonSerde, Processor, Retry, StreamsBuilder
 from streams.application.prepare import make_outputs
-from streams.cli.operations import replay as command
+from streams.cli import replay as command
 from streams.errors import ConfigError, TopologyError
 from streams.source.planner import BatchPlanner
 from streams.topology.graph import SinkNode, SourceNode
@@ -125,7 +125,7 @@ def test_beginnings(text: str, setting: str) -> None:
 
 
 def test_a_beginning_some_time_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams.cli.operations.replay.time.time", lambda: NOW_MS / 1000)
+    monkeypatch.setattr("streams.cli.replay.time.time", lambda: NOW_MS / 1000)
     assert command._starting("2h") == f"timestamp:{NOW_MS - 7_200_000}"
 
 

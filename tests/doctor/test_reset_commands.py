@@ -12,7 +12,6 @@ import pytest
 
 from streams.checkpoint.files import read_checkpoint
 from streams.cli import reset as command
-from streams.cli.operations import positions
 from tests.doctor.world import NOW_MS, Kafka, World
 
 LATER_S = NOW_MS / 1000 + 3_600
@@ -28,10 +27,10 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
         yield world.kafka
 
     monkeypatch.setattr(command, "KafkaAdmin", admin)
-    monkeypatch.setattr(command, "LiveKafka", lambda *_, **__: world.kafka)
+    monkeypatch.setattr(command, "live", lambda config: world.kafka)
     monkeypatch.setattr(command, "reachable", lambda config: config)
     monkeypatch.setattr(command, "check_reset_rights", lambda *_: None)
-    monkeypatch.setattr(positions.time, "time", lambda: LATER_S)
+    monkeypatch.setattr(command.time, "time", lambda: LATER_S)
     return world
 
 
@@ -59,7 +58,7 @@ def test_it_is_refused_while_the_application_may_run(
     streams: Any, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     newest = max(world.kafka.max_timestamps([("app-in-commits", number) for number in range(2)]).values())
-    monkeypatch.setattr(positions.time, "time", lambda: newest / 1000 + 7)
+    monkeypatch.setattr(command.time, "time", lambda: newest / 1000 + 7)
     before = world.kafka.topics
     for more in ((), ("--keep-state",)):
         refused = run(streams, "--by-duration", "2h", "--execute", *more)

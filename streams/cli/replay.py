@@ -10,12 +10,10 @@ import typer
 
 from state.kafka.admin import KafkaAdmin
 from streams.application.prepare import make_outputs, make_row_topics
-from streams.cli.command import command
-from streams.cli.operations.positions import duration_ms
+from streams.cli.command import command, option
+from streams.cli.options import ApplicationOptions, Target, duration_ms, reachable, to_timestamp
 from streams.cli.run import Format, Level, MetricsAddress, run_topology, set_up_logs
-from streams.cli.settings import ApplicationOptions, Target, reachable
 from streams.cli.target import TopologyTarget
-from streams.cli.topic.lines import to_timestamp
 from streams.config import StreamsConfig
 from streams.errors import ConfigError
 from streams.metrics.server import check_serving
@@ -27,45 +25,43 @@ from streams.topology.topology import Topology
 def replay(
     target: Target,
     *,
-    new_id: Annotated[
-        str, typer.Option("--as", metavar="ID", help="The application id of the replay.", show_default=False)
-    ],
+    new_id: Annotated[str, option("The application id of the replay.", "--as", metavar="ID", show_default=False)],
     begin: Annotated[
         str,
-        typer.Option(
+        option(
+            "Where it begins: earliest, a time (ISO 8601, or ms since 1970), or a duration before now (7d).",
             "--from",
             metavar="WHERE",
-            help="Where it begins: earliest, a time (ISO 8601, or ms since 1970), or a duration before now (7d).",
         ),
     ] = "earliest",
     until: Annotated[
-        str, typer.Option(metavar="WHERE", help="Where it ends: now (the present ends of the topics), or a time.")
+        str, option("Where it ends: now (the present ends of the topics), or a time.", metavar="WHERE")
     ] = "now",
     prefix: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Its output topics are named PREFIX and the original's name. Default: the id and a point.",
             "--output-prefix",
-            help="Its output topics are named PREFIX and the original's name. Default: the id and a point.",
         ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Do not end: go on with new records.")] = False,
+    follow: Annotated[bool, option("Do not end: continue with new records.")] = False,
     metrics: MetricsAddress = None,
     log_format: Format = None,
     log_level: Level = None,
     application: ApplicationOptions,
 ) -> None:
-    """Process past input again, beside the running application, which is not touched.
+    """Process past input again, next to the running application, which is not touched.
 
     Delta tables and functions of foreach_batch get nothing: their rows go to topics, too. Functions of enrich, foreach and peek are
-    called again. The setting metrics is the application's own, so a replay serves figures only where --metrics says.
+    called again. The setting metrics is the application's own, so a replay serves metrics only where --metrics says.
 
     A replay is an application of its own: its id, state, checkpoint and output topics, which are made like the originals. It
-    ends where it is told; run it again after an interruption, and it goes on. Topics of tables are read from their start.
+    ends where it is told; run it again after an interruption, and it continues. Topics of tables are read from their start.
     `streams reset ID` removes what it leaves behind, except for its output topics.
     """
     program = TopologyTarget.parse(target)
     if follow and until != "now":
-        raise ConfigError("--follow goes on with new records, and --until ends before them: give one of them")
+        raise ConfigError("--follow continues with new records, and --until ends before them: give one of them")
     until_ms = None if until == "now" else to_timestamp(until)
     options: dict[str, Any] = {
         "available_now": not follow,

@@ -1,4 +1,4 @@
-"""`streams drill run`: holds drills one after the other, prints their results, and writes the page of results."""
+"""`streams drill`: lists fault drills, holds them one after the other, and writes the page of their results."""
 
 from __future__ import annotations
 
@@ -8,46 +8,58 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from streams.cli.command import NOT_SAFE, command
-from streams.cli.console import table_console
-from streams.cli.output import print_json
-from streams.cli.settings import ApplicationOptions, AsJson, reachable
+from streams.cli.command import NOT_SAFE, argument, command, option
+from streams.cli.command import application as group
+from streams.cli.options import ApplicationOptions, AsJson, reachable
+from streams.cli.output import print_json, print_table
 from streams.cli.target import TopologyTarget
+from streams.drills.catalogue import DRILLS
+from streams.drills.drill import Drill
+from streams.drills.program.subject import OwnProgram
+from streams.drills.report import page
+from streams.drills.runner import DrillResult, Outcome, run_drill
+from streams.drills.subject import Subject
+from streams.drills.users_program import UsersProgram
 from streams.errors import ConfigError
 from streams.suggest import did_you_mean
-
-if TYPE_CHECKING:
-    from streams.drills.drill import Drill
-    from streams.drills.runner import DrillResult
-    from streams.drills.subject import Subject
 
 _COLOURS = {"passed": "green", "failed": "red", "skipped": "yellow", "spoiled": "yellow"}
 
 
 @command
+def list_drills(as_json: AsJson = False) -> None:
+    """List all drills: what they inject, and what must hold."""
+    if as_json:
+        print_json([drill.as_dict() for drill in DRILLS])
+        return
+    rows = []
+    for drill in DRILLS:
+        title = f"{drill.title} (quick)" if drill.quick else drill.title
+        program = "any program" if drill.any_program else "its own program"
+        needs = f"{program}; needs {drill.needs}" if drill.needs else program
+        rows.append((drill.id, title, drill.injects, drill.holds, f"{drill.minutes:g}", needs))
+    print_table(("Drill", "Title", "Injects", "Must hold", "Minutes", "Runs with"), rows)
+
+
+@command
 def run(
-    drills: Annotated[
-        list[str], typer.Argument(metavar="DRILL", help="Numbers such as D03; `quick` or `all`.", show_default=False)
-    ],
+    drills: Annotated[list[str], argument("Numbers such as D03; `quick` or `all`.", metavar="DRILL")],
     *,
     topology: Annotated[
-        str | None, typer.Option(metavar="TARGET", help="A program of your own; its input is copied from its cluster.")
+        str | None, option("A program of your own; its input is copied from its cluster.", metavar="TARGET")
     ] = None,
-    records: Annotated[int, typer.Option(min=1, help="With --topology: records to copy of each partition.")] = 2_000,
+    records: Annotated[int, option("With --topology: records to copy of each partition.", min=1)] = 2_000,
     application: ApplicationOptions,
-    seed: Annotated[int, typer.Option(help="The seed of the input and of random faults.")] = 1,
-    minutes: Annotated[float | None, typer.Option(min=0.1, help="How long the random faults of D30 fall.")] = None,
-    report: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a page of the results in Markdown.")
-    ] = None,
+    seed: Annotated[int, option("The seed of the input and of random faults.")] = 1,
+    minutes: Annotated[float | None, option("How long the random faults of D30 fall.", min=0.1)] = None,
+    report: Annotated[Path | None, option("Write a page of the results in Markdown.", metavar="FILE")] = None,
     folder: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where scratch folders are made. Default: the system's.")
+        Path | None, option("Where scratch folders are made. Default: the system's.", metavar="DIR")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -59,10 +71,6 @@ def run(
     Exit code 3: a known defect of the broker has spoiled every attempt of a
     drill, so it proves nothing; use another seed.
     """
-    from streams.drills.catalogue import DRILLS
-    from streams.drills.report import page
-    from streams.drills.runner import Outcome, run_drill
-
     chosen = _chosen(drills, topology is not None)
     if minutes is not None:
         chosen = [replace(one, conditions=replace(one.conditions, soak_s=minutes * 60)) for one in chosen]
@@ -82,12 +90,12 @@ def run(
         why = "".join(f": {wrong.strip().splitlines()[0][:300]}" for wrong in results[-1].wrong[:1] if wrong.strip())
         say(f"{drill.id} {results[-1].outcome.value}{why}")
         if report is not None:
-            # After each, so that a run which is ended before its end has told what it found.
+            # After each, so that a run that is cut short has reported what it found.
             report.write_text(page(results, DRILLS), encoding="utf-8")
     if as_json:
         print_json([one.as_dict() for one in results])
     else:
-        _print(results)
+        print_table(("Drill", "Title", "Result", "Seconds", "Recovery", ""), map(_row, results))
     outcomes = {one.outcome for one in results}
     if Outcome.FAILED in outcomes:
         raise typer.Exit(1)
@@ -97,8 +105,6 @@ def run(
 
 def _chosen(names: Sequence[str], own_program: bool) -> list[Drill]:
     """The drills for numbers, `quick` and `all`; for a user's program, only those that can be held with any."""
-    from streams.drills.catalogue import DRILLS
-
     by_id = {drill.id: drill for drill in DRILLS}
     chosen: list[Drill] = []
     for name in names:
@@ -122,11 +128,7 @@ def _subject(
     topology: str | None, application: ApplicationOptions, records: int, console: Console, folder: Path | None
 ) -> Subject:
     if topology is None:
-        from streams.drills.program.subject import OwnProgram
-
         return OwnProgram()
-    from streams.drills.users_program import UsersProgram
-
     target = TopologyTarget.parse(topology)
     config = reachable(application.load(target.application_id()))
     target.share_with_workers()
@@ -140,15 +142,16 @@ def _subject(
     return program
 
 
-def _print(results: Sequence[DrillResult]) -> None:
-    table = Table("Drill", "Title", "Result", "Seconds", "Recovery", "", box=None, header_style="bold")
-    for one in results:
-        colour = _COLOURS[one.outcome.value]
-        recovery = "-" if one.recovery_s is None else f"{one.recovery_s:.1f} s"
-        what: Any = one.wrong[0] if one.wrong else f"{len(one.evidence)} proofs"
-        if one.folder is not None:
-            what = f"{what} (logs and state: {one.folder})"
-        table.add_row(
-            one.drill.id, one.drill.title, f"[{colour}]{one.outcome.value}[/]", f"{one.seconds:.0f}", recovery, what
-        )
-    table_console().print(table)
+def _row(one: DrillResult) -> tuple[str, ...]:
+    colour = _COLOURS[one.outcome.value]
+    recovery = "-" if one.recovery_s is None else f"{one.recovery_s:.1f} s"
+    what = one.wrong[0] if one.wrong else f"{len(one.evidence)} proofs"
+    if one.folder is not None:
+        what = f"{what} (logs and state: {one.folder})"
+    return one.drill.id, one.drill.title, f"[{colour}]{one.outcome.value}[/]", f"{one.seconds:.0f}", recovery, what
+
+
+app = group(
+    "Fault drills: a fault is injected into a running application on a scratch broker, and the results are verified.",
+    {"list": list_drills, "run": run},
+)

@@ -1,1 +1,0 @@
-"""Commands for operators: what is wrong with an application, open transactions, replays."""

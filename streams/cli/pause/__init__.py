@@ -1,1 +1,0 @@
-"""`streams pause` and `streams resume`."""

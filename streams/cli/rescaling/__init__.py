@@ -1,1 +1,0 @@
-"""`streams rescale`: the command and its progress."""

@@ -1,1 +1,0 @@
-"""Commands about copies of stores: snapshots and replicas."""
