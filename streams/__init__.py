@@ -19,7 +19,7 @@ if _typing.TYPE_CHECKING:
     from streams.spark.kafka_streams import KafkaStreams as KafkaStreams
     from streams.version import __version__ as __version__
 else:  # a type checker would believe that every name exists
-    from streams.spelling.answers import names_of_package as _names_of_package
+    from streams.migration_hints import names_of_package as _names_of_package
 
     __getattr__, __dir__ = _names_of_package(
         __name__, "streams.api", {"KafkaStreams": "streams.spark.kafka_streams", "__version__": "streams.version"}

@@ -29,7 +29,7 @@ FLOORS = [
     "streams/wording.py",
     "streams/errors.py",
     "streams/logs",
-    "streams/spelling",
+    "streams/migration_hints.py",
     "streams/model",
     "streams/serdes",
     "streams/operators",

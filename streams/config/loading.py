@@ -19,7 +19,7 @@ from pydantic_settings import EnvSettingsSource, SettingsError
 
 from streams.config.settings import StreamsConfig, in_words, to_milliseconds
 from streams.errors import ConfigError
-from streams.spelling.settings import OF_THE_APPLICATION
+from streams.migration_hints import OF_THE_APPLICATION
 from streams.suggest import did_you_mean
 
 if sys.version_info >= (3, 11):

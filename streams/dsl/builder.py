@@ -21,6 +21,7 @@ from streams.dsl.nodes.stores import key_value_store
 from streams.dsl.nodes.tables import add_table
 from streams.dsl.options import Consumed, ConsumedKeywords, ConsumedSettings, Extractor, Materialized, NameLike
 from streams.errors import TopologyError
+from streams.migration_hints import AnswersUnknownNames
 from streams.model.timestamps import FAIL_ON_INVALID_TIMESTAMP, CustomTimestampExtractor, TimestampExtractor
 from streams.model.typing import K, V
 from streams.operators.processor import Processor
@@ -28,7 +29,6 @@ from streams.operators.wrapped import ProcessorWrapper
 from streams.serdes.base import Serde
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import StringSerde
-from streams.spelling.answers import AnswersUnknownNames
 from streams.topology.check import check_explicit_names, check_sources
 from streams.topology.graph import GlobalTable, Graph, InternalTopic, SourceNode, StoreNode
 from streams.topology.ingest import Ingest

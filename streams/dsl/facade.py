@@ -9,9 +9,9 @@ from streams.dsl.arguments import one_option
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.dsl.options import Joined, Option
 from streams.errors import TopologyError
+from streams.migration_hints import AnswersUnknownNames
 from streams.model.windows import JoinWindows
 from streams.operators.table.value_getter import JoinKind
-from streams.spelling.answers import AnswersUnknownNames
 from streams.topology.graph import InternalTopic, Node, SinkNode, SourceNode
 from streams.topology.node_kind import NodeKind
 

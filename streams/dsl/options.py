@@ -23,11 +23,11 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias, overload
 from typing_extensions import TypedDict, Unpack
 
 from streams.errors import TopologyError
+from streams.migration_hints import AnswersUnknownNames, no_such_attribute
 from streams.model.timestamps import FAIL_ON_INVALID_TIMESTAMP, ConsumedRecord, TimestampExtractor
 from streams.model.typing import VO, K, Partitioner, Serializer, V
 from streams.model.windows import Duration, to_ms
 from streams.serdes.base import Serde, check_serde
-from streams.spelling.answers import AnswersUnknownNames, no_such_attribute
 from streams.topology.naming import check_name
 from streams.wording import described
 

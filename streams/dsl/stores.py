@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 
 from state.stores.spec import StoreKind, StoreSpec
 from streams.errors import TopologyError
+from streams.migration_hints import AnswersUnknownNames
 from streams.model.windows import Duration, to_ms
 from streams.serdes.base import Serde, check_serde
-from streams.spelling.answers import AnswersUnknownNames
 from streams.topology.graph import StoreNode
 from streams.topology.naming import check_name
 

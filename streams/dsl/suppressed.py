@@ -8,11 +8,11 @@ from state.stores.spec import StoreKind, StoreSpec
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.dsl.nodes.tables import TableNode
 from streams.errors import TopologyError
+from streams.migration_hints import AnswersUnknownNames
 from streams.model.windows import Duration, to_ms
 from streams.operators.table.suppress import SuppressRules, SuppressValueGetter
 from streams.operators.table.value_getter import ValueGetter
 from streams.serdes.primitives import BytesSerde
-from streams.spelling.answers import AnswersUnknownNames
 from streams.topology.graph import Graph, ProcessorNode
 from streams.topology.naming import stateful_name
 from streams.topology.specs.aggregations import AggregationSpec

@@ -20,9 +20,9 @@ from streams.dsl.nodes.graph_builder import Port
 from streams.dsl.nodes.processing import checked_supplier, split_stores
 from streams.dsl.options import Consumed, ConsumedKeywords, ConsumedSettings, Produced, ProducedSettings
 from streams.errors import TopologyError
+from streams.migration_hints import AnswersUnknownNames
 from streams.operators.processor import Processor
 from streams.serdes.base import Serde
-from streams.spelling.answers import AnswersUnknownNames
 from streams.topology.graph import ProcessorNode, SinkNode, StoreNode
 from streams.topology.naming import check_name, check_topic
 from streams.topology.node_kind import NodeKind

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from streams.errors import TopologyError
+from streams.migration_hints import AnswersUnknownNames
 from streams.model.expressions.expression import Col, Expression
 from streams.model.fields import pick
-from streams.spelling.answers import AnswersUnknownNames
 
 Field: TypeAlias = str | Expression
 """What an aggregate reads of each value: a dotted path, or an expression."""

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar
 
 from streams.errors import TopologyError
-from streams.spelling.answers import AnswersUnknownNames
+from streams.migration_hints import AnswersUnknownNames
 
 Duration = timedelta | int
 

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from streams.errors import RecordError, RecordFailedError, RegistryError
+from streams.migration_hints import answer_to
 from streams.model.error_headers import set_apart
 from streams.model.record import Headers
 from streams.runtime.counters import Counters
 from streams.runtime.dead_letters import DeadLetter, error_headers
 from streams.runtime.settings import Policy, TaskSettings
-from streams.spelling.answers import answer_to
 from streams.users_code import users_line
 
 log = logging.getLogger(__name__)

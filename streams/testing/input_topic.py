@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, overload
 
+from streams.migration_hints import AnswersUnknownNames
 from streams.model.conversions import HeadersLike, TimestampLike, to_headers, to_timestamp_ms
 from streams.model.record import Headers
 from streams.model.typing import K, V
 from streams.model.windows import Duration, to_ms
 from streams.serdes.base import Serde
-from streams.spelling.answers import AnswersUnknownNames
 from streams.testing.records import NOT_GIVEN, TestRecord, key_and_value
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Generic
 
 from state.kafka.headers import decode_headers
+from streams.migration_hints import AnswersUnknownNames
 from streams.model.typing import K, V
 from streams.serdes.base import Serde
-from streams.spelling.answers import AnswersUnknownNames
 from streams.testing.records import TestRecord
 from streams.testing.simulation import Entry, SimulatedKafka
 

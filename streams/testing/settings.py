@@ -10,10 +10,10 @@ from typing import Any, get_args
 
 from streams.config import StreamsConfig
 from streams.errors import ConfigError
+from streams.migration_hints import OF_THE_APPLICATION
 from streams.model.windows import to_ms
 from streams.operators.operator_context import Mode
 from streams.runtime.settings import Policy, TaskSettings
-from streams.spelling.settings import OF_THE_APPLICATION
 from streams.suggest import did_you_mean
 
 _RUNTIME = {field.name: str(field.type) for field in fields(TaskSettings)}

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from state.stores.spec import StoreKind
+from streams.migration_hints import AnswersUnknownNames
 from streams.model.record import ValueAndTimestamp
-from streams.spelling.answers import AnswersUnknownNames
 from streams.testing.known_topics import listed
 from streams.testing.stores import (
     KINDS,

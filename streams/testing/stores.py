@@ -11,11 +11,11 @@ from typing import Any, Generic, overload
 
 from state.stores.codec import MAX_TIME
 from state.stores.spec import StoreKind
+from streams.migration_hints import AnswersUnknownNames
 from streams.model.conversions import TimestampLike, to_timestamp_ms
 from streams.model.record import ValueAndTimestamp, Window, Windowed
 from streams.model.typing import K, V
 from streams.operators.stores.codec import Codec
-from streams.spelling.answers import AnswersUnknownNames
 
 
 class DriverStore(AnswersUnknownNames, Generic[K, V]):

@@ -110,7 +110,7 @@ topology.add_sink("done", "out", parents="pass")""",
 ]  # fmt: skip
 
 NAMES: list[Row] = [
-    # Names of Kafka Streams, of its older versions and of other libraries; many more are in tests/dsl/test_spellings.py.
+    # Names of Kafka Streams, of its older versions and of other libraries; many more are in tests/dsl/test_migration_hints.py.
     ('stream.mapValues(len)', "KStream has no 'mapValues': here it is map_values(...)."),
     ('stream.group_by_key().count().to("out")', "a table is written by to_stream().to('topic')"),
     ('stream.count()', "group first, with group_by_key() or group_by(...), as in group_by_key().count()"),

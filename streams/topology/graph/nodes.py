@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from state.stores.spec import StoreSpec
+from streams.migration_hints import AnswersUnknownNames
 from streams.model.timestamps import FAIL_ON_INVALID_TIMESTAMP, TimestampExtractor
 from streams.operators.processor import AnyProcessor
 from streams.operators.wrapped import ProcessorWrapper, wrapped
 from streams.serdes.base import Serde
-from streams.spelling.answers import AnswersUnknownNames
 from streams.topology.node_kind import NodeKind
 from streams.topology.pattern_name import pattern_name, pattern_text
 from streams.topology.specs.base import NodeSpec, Parameters

@@ -29,10 +29,7 @@ from streams import (
     agg,
 )
 from streams.errors import UnknownNameError
-from streams.spelling.answers import answer
-from streams.spelling.operators import OPERATORS
-from streams.spelling.package import PACKAGE
-from streams.spelling.settings import SETTINGS
+from streams.migration_hints import OPERATORS, PACKAGE, SETTINGS, answer
 from streams.topology.graph import StoreNode
 
 TABLE = {**OPERATORS, **SETTINGS}

@@ -1,0 +1,588 @@
+"""Hints for names that do not exist here: "KStream has no 'through': here it is repartition(), or ...".
+
+Users write programs from memory of Kafka Streams in Java, of its older versions, or of other libraries. The tables say what their
+names are called here; for other names, the most similar ones are suggested. A key of a table is a name as in Java, or with
+underscores, which then stands for both; names that differ only in their spelling (`mapValues`, `map_values`) need no entry.
+
+`AnswersUnknownNames` is a base class for the classes that users build topologies with. Python calls `__getattr__` only for missing
+attributes, so `hasattr`, `copy` and `pickle` work as always, and existing names cost nothing. Classes that process every record
+do not inherit from it, because attributes of a class with `__getattr__` are a little slower to read.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import re
+import sys
+from abc import ABCMeta
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from streams.errors import UnknownNameError
+
+# --- Methods of streams, tables, groups and builders, by class.
+
+_GROUP_FIRST = "group first, with group_by_key() or group_by(...), as in group_by_key().{}"
+_WINDOWS_FIRST = "group first, then group_by_key().windowed_by({}).count()"
+_TO = "here it is to('topic')"
+_PROCESS = "here it is process(...), with a Processor"
+_PROCESS_VALUES = "here it is process_values(...), with a Processor"
+_MAP_VALUES = "here it is map_values(...)"
+_FOREACH = "here it is foreach(...), or peek(...) to go on with the stream"
+_GRACE = "how late records may be is said by the windows, as in TimeWindows.of_size_and_grace(size, grace)"
+
+_KSTREAM = {
+    # Kafka Streams: older versions, and methods of other classes.
+    "through": "here it is repartition(), or to('topic') followed by builder.stream('topic')",
+    "branch": "here it is split().branch(predicate, Branched('name')).default_branch(Branched('rest'))",
+    "transform": _PROCESS,
+    "flat_transform": _PROCESS,
+    "transform_values": _PROCESS_VALUES,
+    "flat_transform_values": _PROCESS_VALUES,
+    "join_table": "here it is join(table, joiner)",
+    "join_stream": "here it is join(other, joiner, JoinWindows.of_time_difference_with_no_grace(...))",
+    "join_global": "here it is join(global_table, joiner, key_selector=...)",
+    "write_as_text": "here it is print(), or foreach(...) with a function that writes",
+    "to_stream": "it is a stream already",
+    "count": _GROUP_FIRST.format("count()"),
+    "aggregate": _GROUP_FIRST.format("aggregate(...)"),
+    "reduce": _GROUP_FIRST.format("reduce(...)"),
+    "sum": _GROUP_FIRST.format("sum('field')"),
+    "min": _GROUP_FIRST.format("min('field')"),
+    "max": _GROUP_FIRST.format("max('field')"),
+    "mean": _GROUP_FIRST.format("mean('field')"),
+    "top": _GROUP_FIRST.format("top(n, by)"),
+    "cogroup": _GROUP_FIRST.format("cogroup(aggregator)"),
+    "windowed_by": _GROUP_FIRST.format("windowed_by(...)"),
+    "suppress": "only tables are suppressed: windowed_by(...).count().suppress(Suppressed.until_window_closes())",
+    # Quix Streams.
+    "apply": "here it is map_values(...), or flat_map_values(...) for several results",
+    "update": "here it is map_values(...) with a function that gives the new value, or peek(...) to look at it",
+    "to_topic": _TO,
+    "concat": "here it is merge(other)",
+    "tumbling_window": _WINDOWS_FIRST.format("TimeWindows.of_size_with_no_grace(size)"),
+    "hopping_window": _WINDOWS_FIRST.format("TimeWindows.of_size_with_no_grace(size).advance_by(step)"),
+    "sliding_window": _WINDOWS_FIRST.format("SlidingWindows.of_time_difference_with_no_grace(size)"),
+    "session_window": _WINDOWS_FIRST.format("SessionWindows.of_inactivity_gap_with_no_grace(gap)"),
+    "join_asof": "here it is as_of_join(other, joiner, within)",
+    "join_interval": "here it is join(other, joiner, JoinWindows.of_time_difference_with_no_grace(...))",
+    "join_lookup": "here it is join(global_table, joiner, key_selector=...), or enrich(...) to call another system",
+    "set_timestamp": "the time is set where the topic is read: Consumed(timestamp_extractor=timestamp_field('at'))",
+    # Faust.
+    "take": "here it is enrich(function_of_a_list, batch_size=...)",
+    "events": _FOREACH,
+    "items": _FOREACH,
+    "tumbling": _WINDOWS_FIRST.format("TimeWindows.of_size_with_no_grace(size)"),
+    "hopping": _WINDOWS_FIRST.format("TimeWindows.of_size_with_no_grace(size).advance_by(step)"),
+    # Bytewax.
+    "key_on": "here it is select_key(...)",
+    "map_value": _MAP_VALUES,
+    "filter_value": "here it is filter(...)",
+    "flat_map_value": "here it is flat_map_values(...)",
+    "inspect": "here it is peek(...), or print()",
+    "count_window": _WINDOWS_FIRST.format("windows"),
+    "collect_window": "group first, then group_by_key().windowed_by(windows).aggregate(list, add_to_the_list)",
+    # Spark and Flink.
+    "with_column": "here it is map_values(lambda value: {**value, 'column': ...})",
+    "select": _MAP_VALUES,
+    "where": "here it is filter(...)",
+    "explode": "here it is flat_map_values(...)",
+    "union": "here it is merge(other)",
+    "union_all": "here it is merge(other)",
+    "agg": "here it is group_by(...).aggregate(name=agg.sum('field'))",
+    "window": _WINDOWS_FIRST.format("TimeWindows.of_size_with_no_grace(size)"),
+    "with_watermark": _GRACE,
+    "drop_duplicates": "here it is deduplicate(within=...)",
+    "distinct": "here it is deduplicate(within=...)",
+    "map_partitions": "here it is enrich(function_of_a_list, batch_size=...)",
+    "for_each": _FOREACH,
+    "write_stream": _TO,
+    "sink_to": _TO,
+    "add_sink": _TO,
+    "sink": _TO,
+    "key_by": "here it is group_by(...) to aggregate, or select_key(...)",
+    "connect": "here it is merge(other) or join(other, joiner, windows)",
+    "assign_timestamps_and_watermarks": "here it is Consumed(timestamp_extractor=...), where the topic is read",
+}
+
+_STREAM_FIRST = "a table has no {0}, its updates have: to_stream().{0}(...)"
+_TABLE_GROUP_FIRST = "a table is grouped first, as in group_by(lambda key, value: (new_key, value)).{}"
+
+_KTABLE = {
+    "to": "a table is written by to_stream().to('topic')",
+    "to_topic": "a table is written by to_stream().to('topic')",
+    "write_stream": "a table is written by to_stream().to('topic')",
+    "through": "here it is to_stream().to('topic') followed by builder.table('topic')",
+    **{
+        name: _STREAM_FIRST.format(name)
+        for name in ("peek", "foreach", "print", "process", "process_values", "flat_map", "flat_map_values", "map",
+                     "merge", "split", "select_key", "repartition", "deduplicate", "enrich")
+    },
+    "branch": "here it is to_stream().split().branch(...)",
+    "to_table": "it is a table already",
+    "group_by_key": "here it is group_by(lambda key, value: (key, value))",
+    "count": _TABLE_GROUP_FIRST.format("count()"),
+    "aggregate": _TABLE_GROUP_FIRST.format("aggregate(initializer, adder, subtractor)"),
+    "reduce": _TABLE_GROUP_FIRST.format("reduce(adder, subtractor)"),
+    "top": _TABLE_GROUP_FIRST.format("top(n, by)"),
+    "windowed_by": "windows are of streams: to_stream().group_by_key().windowed_by(...)",
+    "queryable_store_name": "here it is store_name",
+    "join_on": "here it is join(other, joiner, foreign_key=...)",
+    "get": "a topology only describes the table; rows are read by `streams state`, or in a processor",
+}  # fmt: skip
+
+_GLOBAL_TABLE = {
+    "queryable_store_name": "here it is store_name",
+    "join": "a stream joins with it: stream.join(global_table, joiner, key_selector=...)",
+    "left_join": "a stream joins with it: stream.left_join(global_table, joiner, key_selector=...)",
+    "to_stream": "it has no updates to process; builder.table('topic') has",
+    "filter": "it is a topic as it is; builder.table('topic') can be filtered",
+    "map_values": "it is a topic as it is; builder.table('topic') can be changed",
+}
+
+_AGGREGATE_FIRST = "aggregate the group first, as in count().to_stream()"
+
+_GROUPED = {
+    "agg": "here it is aggregate(name=agg.sum('field'))",
+    "avg": "here it is mean('field')",
+    "fold": "here it is aggregate(initializer, aggregator)",
+    "collect": "here it is aggregate(list, aggregator)",
+    "window": "here it is windowed_by(windows)",
+    "session_windowed_by": "here it is windowed_by(SessionWindows...)",
+    "to_stream": _AGGREGATE_FIRST,
+    "to": "aggregate the group first, as in count().to_stream().to('topic')",
+    "map_values": "aggregate the group first, as in count().map_values(...)",
+    "filter": "filter the stream before it is grouped, or the table that the aggregation gives",
+    "suppress": "aggregate first, as in count().suppress(Suppressed.until_window_closes())",
+    "grace": _GRACE,
+    "with_watermark": _GRACE,
+    "final": "here it is emit_strategy(EmitStrategy.on_window_close()), before the aggregation",
+    "current": "that is the default; emit_strategy(EmitStrategy.on_window_update()) says it",
+}
+
+_BRANCHED_STREAM = {
+    "otherwise": "here it is default_branch(Branched('rest'))",
+    "default": "here it is default_branch(Branched('rest'))",
+    "end": "here it is default_branch() or no_default_branch()",
+    **dict.fromkeys(
+        ("to", "get", "items", "values", "keys"),
+        "end the split first: default_branch() or no_default_branch() give the dict",
+    ),
+}
+
+_BUILDER = {
+    **dict.fromkeys(("from_topic", "topic", "read_stream", "from_source", "add_source"), "here it is stream('topic')"),
+    "dataframe": "here it is stream('topic')",
+    "kstream": "here it is stream('topic')",
+    "ktable": "here it is table('topic')",
+    "agent": "here it is stream('topic').process(...), or foreach(...)",
+    "add_processor": "here it is stream('topic').process(...); TopologyBuilder builds node by node",
+    "add_sink": "here it is stream.to('topic'); TopologyBuilder builds node by node",
+    **dict.fromkeys(
+        ("run", "start", "execute"), "build() gives the topology, and `streams run module:topology` runs it"
+    ),
+}
+
+_TOPOLOGY_BUILDER = {
+    "stream": "here it is add_source(name, 'topic'); StreamsBuilder has stream('topic')",
+    "table": "StreamsBuilder has table('topic')",
+    "add_read_only_state_store": "StreamsBuilder has it",
+    "connect_sources_and_processors": "here it is the argument parents of add_processor",
+    **dict.fromkeys(
+        ("run", "start", "execute"), "build() gives the topology, and `streams run module:topology` runs it"
+    ),
+}
+
+_CONTEXT = {
+    "commit": "the engine commits after every step, by itself",
+    "timestamp": "here it is record.timestamp",
+    "offset": "here it is record_metadata.offset",
+    "partition": "here it is record_metadata.partition",
+    "get_state": "here it is store(name)",
+}
+
+OPERATORS: dict[str, dict[str, str]] = {
+    "KStream": _KSTREAM,
+    "KTable": _KTABLE,
+    "GlobalKTable": _GLOBAL_TABLE,
+    **dict.fromkeys(
+        (
+            "KGroupedStream",
+            "TimeWindowedKStream",
+            "SessionWindowedKStream",
+            "CogroupedKStream",
+            "TimeWindowedCogroupedKStream",
+            "SessionWindowedCogroupedKStream",
+        ),
+        _GROUPED,
+    ),
+    "KGroupedTable": {
+        **_GROUPED,
+        "windowed_by": "windows are of streams: table.to_stream().group_by_key().windowed_by(...)",
+    },
+    "BranchedKStream": _BRANCHED_STREAM,
+    "StreamsBuilder": _BUILDER,
+    "TopologyBuilder": _TOPOLOGY_BUILDER,
+}
+"""Class -> name that it does not have -> what to write instead."""
+
+_WINDOWED = {
+    "to_string": "here it is str(windowed)",
+    "start": "here it is windowed.window.start",
+    "end": "here it is windowed.window.end",
+}
+_WINDOW = {
+    "key": "a row of one key is (window, value)",
+    "window": "it is the window: a row of one key is (window, value)",
+}
+
+_ONLY_READ = "a test only reads stores: pipe records in that give the state to begin with"
+
+CONTEXTS: dict[str, dict[str, str]] = {
+    **dict.fromkeys(("UserContext", "MockProcessorContext"), _CONTEXT),
+    "DriverStore": dict.fromkeys(("put", "delete", "put_all", "put_if_absent", "remove"), _ONLY_READ),
+    "Windowed": _WINDOWED,
+    "Window": _WINDOW,
+}
+"""The same for what is used with every record: the contexts of processors, windowed keys."""
+
+_ITERATOR = "a scan is an iterator of Python: for key, value in store.all()"
+_ROW = "a row is a tuple of Python: for key, value in store.all()"
+
+BUILT_IN: dict[str, dict[str, str]] = {
+    **dict.fromkeys(
+        ("generator", "map", "list_iterator"), dict.fromkeys(("has_next", "next", "peek_next_key", "remove"), _ITERATOR)
+    ),
+    "tuple": dict.fromkeys(("key", "value"), _ROW),
+}
+"""The same for what stores give."""
+
+CALLS = {
+    "object does not support the context manager protocol": f"{_ITERATOR}, and nothing has to be closed",
+    "object is not callable": "if that was key(), value() or window(): these are attributes, as in windowed.key",
+}
+"""End of a `TypeError`'s message -> what to write instead."""
+
+# --- Arguments of operators: options, windows, stores and `Suppressed`, by class. Names such as `with_key_serde` need no entry.
+
+_LOGGING = {
+    "with_caching_enabled": "caching is on unless {0}(caching=False) says otherwise",
+    "with_caching_disabled": "here it is {0}(caching=False)",
+    "with_logging_enabled": "logging is on unless {0}(logging=False) says otherwise; topic settings: changelog_config={{...}}",
+    "with_logging_disabled": "here it is {0}(logging=False)",
+    "with_store_type": "here it is {0}(persistent=True) for RocksDB, or persistent=False for memory",
+}
+_STREAM_PARTITIONER = "here it is {0}(partitioner=...)"
+
+_OPTIONS: dict[str, dict[str, str]] = {
+    "Consumed": {
+        "with_offset_reset_policy": "here it is Consumed(offset_reset='earliest')",
+        "with_auto_offset_reset": "here it is Consumed(offset_reset='earliest')",
+    },
+    "Produced": {"with_stream_partitioner": _STREAM_PARTITIONER, "stream_partitioner": _STREAM_PARTITIONER},
+    "Grouped": {},
+    "Repartitioned": {
+        "with_stream_partitioner": _STREAM_PARTITIONER,
+        "stream_partitioner": _STREAM_PARTITIONER,
+        "with_number_of_partitions": "here it is Repartitioned(partitions=...)",
+        "number_of_partitions": "here it is Repartitioned(partitions=...)",
+    },
+    "Materialized": _LOGGING,
+    "Joined": {"with_grace_period": "here it is Joined(grace=...)"},
+    "StreamJoined": {
+        **_LOGGING,
+        "with_this_store_supplier": "here it is StreamJoined(persistent=...), and store_name=... for the names",
+        "with_other_store_supplier": "here it is StreamJoined(persistent=...), and store_name=... for the names",
+        "with_dsl_store_suppliers": "here it is StreamJoined(persistent=...)",
+    },
+    "Branched": {
+        "with_function": "here it is Branched(function=...)",
+        "with_consumer": "here it is Branched(consumer=...)",
+    },
+}
+
+
+def _of_option(kind: str, own: dict[str, str]) -> dict[str, str]:
+    return {name: text.format(kind) for name, text in own.items()}
+
+
+_NO_GRACE = "here it is {0}, or {1} for late records"
+_OF_SIZE = _NO_GRACE.format("TimeWindows.of_size_with_no_grace(size)", "of_size_and_grace(size, grace)")
+_OF_GAP = _NO_GRACE.format(
+    "SessionWindows.of_inactivity_gap_with_no_grace(gap)", "of_inactivity_gap_and_grace(gap, grace)"
+)
+_OF_DIFFERENCE = (
+    "here it is {0}.of_time_difference_with_no_grace(difference), or of_time_difference_and_grace(difference, grace)"
+)
+_RETENTION = "how long windows are stored is said by Materialized(retention=...)"
+
+_WINDOWS: dict[str, dict[str, str]] = {
+    "TimeWindows": {
+        **dict.fromkeys(("of", "of_size", "tumbling", "with_size"), _OF_SIZE),
+        "hopping": "here it is TimeWindows.of_size_with_no_grace(size).advance_by(step)",
+        "grace": "here it is TimeWindows.of_size_and_grace(size, grace)",
+        "until": _RETENTION,
+        "size": "here it is size_ms",
+    },
+    "SessionWindows": {
+        **dict.fromkeys(("of", "with_", "with_gap", "of_gap", "of_inactivity_gap"), _OF_GAP),
+        "grace": "here it is SessionWindows.of_inactivity_gap_and_grace(gap, grace)",
+        "until": _RETENTION,
+        "inactivity_gap": "here it is gap_ms",
+    },
+    "SlidingWindows": {
+        **dict.fromkeys(("of", "of_size", "of_time_difference"), _OF_DIFFERENCE.format("SlidingWindows")),
+        "with_time_difference_and_grace": "here it is SlidingWindows.of_time_difference_and_grace(difference, grace)",
+        "grace": "here it is SlidingWindows.of_time_difference_and_grace(difference, grace)",
+    },
+    "JoinWindows": {
+        **dict.fromkeys(("of_size", "of_time_difference"), _OF_DIFFERENCE.format("JoinWindows")),
+        "of": "here it is JoinWindows.of_time_difference_and_grace(difference, grace); Kafka Streams' of has 24 h of grace",
+        "grace": "here it is JoinWindows.of_time_difference_and_grace(difference, grace)",
+        "until": "how long records are stored follows from the windows: difference and grace",
+    },
+    "UnlimitedWindows": {"of": "here it is UnlimitedWindows()"},
+    "EmitStrategy": {"on_update": "here it is EmitStrategy.on_window_update()"},
+    "Suppressed": {
+        "with_name": "the name is an argument of suppress: suppress(..., named='name')",
+        "BufferConfig": "here it is a class of its own: from streams import BufferConfig",
+    },
+    "AggregateFunctions": dict.fromkeys(("avg", "average"), "here it is agg.mean('field')"),
+    "BufferConfig": {
+        **dict.fromkeys(("maxRecords", "with_max_records"), "here it is BufferConfig.of_max_records(n)"),
+        **dict.fromkeys(("maxBytes", "with_max_bytes"), "here it is BufferConfig.of_max_bytes(n)"),
+        "with_no_bound": "here it is BufferConfig.unbounded()",
+    },
+}
+
+_IN_MEMORY = "here it is Stores.kept(Stores.{0}(...), persistent=False)"
+_KINDS = (
+    "key_value_store",
+    "timestamped_key_value_store",
+    "versioned_key_value_store",
+    "window_store",
+    "timestamped_window_store",
+    "session_store",
+)
+_ON_DISK_ALONE = ("timestamped_key_value_store", "timestamped_window_store")
+
+_STORES: dict[str, dict[str, str]] = {
+    "Stores": {
+        **{f"{kind}_builder": f"here it is Stores.{kind}(name, key_serde, value_serde, ...)" for kind in _KINDS},
+        **{f"in_memory_{kind}": _IN_MEMORY.format(kind) for kind in _ON_DISK_ALONE},
+        "lru_map": "there is no store that forgets the least used; Materialized(ttl=...) deletes rows by age",
+    },
+    "StoreNode": {
+        "with_caching_enabled": "stores of processors have no cache; every write is in the store at once",
+        "with_caching_disabled": "stores of processors have no cache, so there is nothing to disable",
+        "with_logging_enabled": "logging is on; topic settings: Stores.kept(store, changelog_config={...})",
+        "with_logging_disabled": "here it is Stores.kept(store, logging=False)",
+        "build": "it is the store already: add_state_store(store)",
+    },
+}
+
+OF_THE_APPLICATION = {
+    "max_task_idle_ms": "no task waits: a micro-batch takes the records of all partitions that have some, cut at one time"
+}
+"""A setting of Kafka Streams' application -> why it is not here."""
+
+SETTINGS: dict[str, dict[str, str]] = {
+    **{kind: _of_option(kind, own) for kind, own in _OPTIONS.items()},
+    **_WINDOWS,
+    **_STORES,
+}
+"""Class -> name that it does not have -> what to write instead."""
+
+# --- Names that users may expect in the package itself.
+
+_FUNCTION = "a plain function or lambda is taken wherever Kafka Streams has an interface for it"
+_FROM_TESTING = "it is in streams.testing: from streams.testing import {0}"
+_APPLICATION = "StreamsBuilder() begins a topology"
+
+PACKAGE: dict[str, str] = {
+    "StreamsConfig": "settings go into streams.toml, the environment or `streams run --set`",
+    **dict.fromkeys(("KeyValue", "KeyValuePair"), "a pair is a tuple here: (key, value)"),
+    **dict.fromkeys(
+        (
+            "Aggregator",
+            "ForeachAction",
+            "Initializer",
+            "KeyValueMapper",
+            "Merger",
+            "Predicate",
+            "Punctuator",
+            "Reducer",
+            "StreamPartitioner",
+            "TopicNameExtractor",
+            "ValueJoiner",
+            "ValueJoinerWithKey",
+            "ValueMapper",
+            "ValueMapperWithKey",
+        ),
+        _FUNCTION,
+    ),
+    "ProcessorSupplier": "a subclass of Processor is its own supplier: process(MyProcessor)",
+    **dict.fromkeys(("Transformer", "TransformerSupplier"), "here it is Processor, for KStream.process"),
+    "ValueTransformerWithKey": "here it is ValueTransformer",
+    "FixedKeyProcessor": "here it is Processor, for KStream.process_values",
+    "FixedKeyRecord": "here it is Record",
+    **{name: _FROM_TESTING.format(name) for name in ("TopologyTestDriver", "TestInputTopic", "TestOutputTopic")},
+    "MockProcessorContext": _FROM_TESTING.format("MockProcessorContext"),
+    **dict.fromkeys(("StringSerializer", "StringDeserializer"), "here it is StringSerde, which does both"),
+    **dict.fromkeys(("IntegerSerde", "IntSerde"), "here it is Int32Serde, or Int64Serde for Java's long"),
+    "LongSerde": "here it is Int64Serde",
+    "ShortSerde": "here it is Int16Serde",
+    "DoubleSerde": "here it is Float64Serde",
+    "FloatSerde": "here it is Float32Serde, or Float64Serde for Java's double",
+    "ByteArraySerde": "here it is BytesSerde",
+    "ByteBufferSerde": "here it is BytesSerde",
+    "UUIDSerde": "here it is UuidSerde",
+    "JSONSerde": "here it is JsonSerde",
+    **dict.fromkeys(("SpecificAvroSerde", "GenericAvroSerde"), "here it is AvroSerde"),
+    "KafkaProtobufSerde": "here it is ProtobufSerde",
+    "KafkaJsonSchemaSerde": "here it is JsonSchemaSerde",
+    "AutoOffsetReset": "here it is text: Consumed(offset_reset='earliest')",
+    "Duration": "durations are datetime.timedelta, or whole milliseconds",
+    "StreamBuilder": "here it is StreamsBuilder",
+    "KStreamBuilder": "here it is StreamsBuilder",
+    "App": _APPLICATION,
+    "Application": _APPLICATION,
+    "Dataflow": _APPLICATION,
+    "TumblingWindows": "here it is TimeWindows.of_size_with_no_grace(size)",
+    "HoppingWindows": "here it is TimeWindows.of_size_with_no_grace(size).advance_by(step)",
+}
+"""Name -> what to write instead."""
+
+# --- The answers.
+
+_ANSWERS: dict[str, Mapping[str, str]] = {**OPERATORS, **SETTINGS, **CONTEXTS}
+
+
+def answer(kind: type, name: str) -> str | None:
+    """What to write instead of a name that the class does not have; None if nothing is similar."""
+    snake = snake_case(name)
+    for base in kind.__mro__:
+        answers = _ANSWERS.get(base.__name__, {})
+        # `with` and `as` are Python keywords, so libraries write `with_`.
+        if found := answers.get(name) or answers.get(snake) or answers.get(f"{snake}_"):
+            return found
+    settings = [one.name for one in _parameters(kind) if one.kind is one.KEYWORD_ONLY]
+    if snake.removeprefix("with_") in settings:
+        return f"here it is {kind.__name__}({snake.removeprefix('with_')}=...)"
+    there = [one for one in dir(kind) if not one.startswith("_")]
+    if snake != name and snake in there:
+        return f"here it is {_as_written(kind, snake)}"
+    return _alike(snake, {*there, *settings})
+
+
+def _parameters(kind: type) -> Iterable[inspect.Parameter]:
+    try:
+        return inspect.signature(kind).parameters.values()
+    except ValueError:  # a class written in C
+        return ()
+
+
+def no_such_attribute(kind: type, name: str) -> UnknownNameError:
+    """The error for a name that neither the class nor its objects have."""
+    return UnknownNameError(_sentence(kind.__name__, name, answer(kind, name)), name)
+
+
+def answer_to(error: BaseException) -> str | None:
+    """What to write instead if a user's code has read a missing attribute of one of the engine's objects.
+
+    This is for objects that are used for every record, and therefore have no `__getattr__`.
+    """
+    if isinstance(error, TypeError):
+        return next((instead for said, instead in CALLS.items() if str(error).endswith(said)), None)
+    if not isinstance(error, AttributeError) or isinstance(error, UnknownNameError) or error.name is None:
+        return None
+    kind = type(error.obj)
+    if (found := BUILT_IN.get(kind.__name__, {}).get(snake_case(error.name))) is not None:
+        return found
+    return answer(kind, error.name) if kind.__module__.startswith("streams.") else None
+
+
+def _sentence(owner: str, name: str, instead: str | None) -> str:
+    text = f"{owner} has no '{name}': {instead or f'help({owner}) shows what it has'}"
+    return text if text.endswith("?") else f"{text}."
+
+
+def snake_case(name: str) -> str:
+    """`mapValues` as `map_values`; the underscore that distinguishes a name from a Python keyword stays."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def _as_written(kind: type, name: str) -> str:
+    found = inspect.getattr_static(kind, name)
+    return f"{name}(...)" if callable(found) or isinstance(found, classmethod | staticmethod) else name
+
+
+def _alike(name: str, there: Collection[str]) -> str | None:
+    close = difflib.get_close_matches(name, there, 3)
+    *others, last = close or [""]
+    return f"did you mean {', '.join(others)}{' or ' if others else ''}{last}?" if close else None
+
+
+class _AnsweringType(ABCMeta):
+    """Answers for attributes of the class itself, as in `Consumed.with_`; works with abstract base classes."""
+
+    if not TYPE_CHECKING:  # a type checker would believe that every name exists
+
+        def __getattr__(cls, name: str) -> Any:
+            raise _missing(cls, name, f"type object {cls.__name__!r}")
+
+
+class AnswersUnknownNames(metaclass=_AnsweringType):
+    """A base class whose missing attributes, and those of its objects, raise an error with a suggestion."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise _missing(type(self), name, f"{type(self).__name__!r} object")
+
+
+def _missing(kind: type, name: str, owner: str) -> AttributeError:
+    """The error for a missing name. Names that begin with an underscore are used by Python or the engine."""
+    return (
+        AttributeError(f"{owner} has no attribute {name!r}") if name.startswith("_") else no_such_attribute(kind, name)
+    )
+
+
+def names_of_package(
+    package: str, home: str, late: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package whose names are imported on first use (PEP 562).
+
+    For a name that does not exist, as in `from streams import Serdes` or `streams.Serdes`, the error has a suggestion.
+    """
+
+    def names() -> list[str]:
+        return sorted([*importlib.import_module(home).__all__, *late])
+
+    def get(name: str) -> Any:
+        if name == "__all__":
+            return [one for one in names() if not one.startswith("_")]
+        if name not in late and name.startswith("_"):
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = importlib.import_module(late.get(name, home))
+        if name not in late and name not in module.__all__:
+            raise_missing(name)
+        found = getattr(module, name)
+        setattr(sys.modules[package], name, found)
+        return found
+
+    def raise_missing(name: str) -> None:
+        # Names of modules and of Python's protocols are not names of classes.
+        if not name[:1].isupper():
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        error = UnknownNameError(_sentence(package, name, PACKAGE.get(name) or _alike(name, names())), name)
+        if sys._getframe(2).f_code.co_name == "_handle_fromlist":
+            # The import would replace an AttributeError with a less informative error.
+            raise ImportError(str(error), name=name) from None
+        raise error
+
+    return get, lambda: sorted({*vars(sys.modules[package]), *names()})
