@@ -107,7 +107,7 @@ def rows_of(job: QueryJob, topic_id: str, batch: int, records: int, now_ms: int)
 
 
 def step_of(job: QueryJob, task: int) -> CommitStep:
-    """A step as `streams.spark.task_function` makes it."""
+    """A step as `streams.spark.worker` makes it."""
     kafka, identity = (
         LiveKafka(job.client, job.transaction_timeout_ms, outputs=job.outputs),
         job.identity(task, "query"),

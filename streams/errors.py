@@ -25,7 +25,13 @@
     ├── ClusterUnreachableError      the cluster did not answer
     ├── DamagedCheckpointError       a file of Spark's checkpoint is missing or cut short
     ├── ApplicationFailedError       a streaming query ended with an error: its cause in one sentence
-    ├── BrokerError                  the embedded broker (`streams.broker.errors`)
+    ├── BrokerError                  the embedded broker
+    │   ├── JavaError                no Java, or one that is too old
+    │   ├── JarsMissingError         the broker's jars are not in the cache: fetch them
+    │   ├── JarFetchError            the jars could not be fetched
+    │   ├── DataFolderError          the data folder does not match what was requested
+    │   └── BrokerStartError         the broker ended, or was not ready in time (with the end of its log)
+    │       └── PortInUseError       another process uses its port
     └── RecordError                  one record is wrong: goes to the error policy (fail | skip | dlq)
         ├── SerdeError               its bytes or its value do not fit the serde
         ├── TimestampError           it has no usable timestamp
@@ -148,7 +154,17 @@ class DeltaMissingError(ConfigError):
 
 
 class ApplicationFailedError(StreamsError):
-    """A streaming query ended with an error; nothing half-done is visible, and a restart goes on where it stopped."""
+    """A streaming query ended with an error; nothing half-done is visible, and a restart continues where it stopped.
+
+    Args:
+        message: What happened.
+        **where: What is known of the error behind it: `cause` (its class), and `topic`, `partition`, `offset`, `key`, `node` and
+            `task` of the record that failed. They become attributes.
+    """
+
+    def __init__(self, message: str, **where: object) -> None:
+        super().__init__(message)
+        self.__dict__.update(where)
 
 
 class EnrichError(StreamsError):
@@ -278,6 +294,7 @@ class RecordFailedError(RecordError):
         partition: The source partition.
         offset: The source offset.
         key: The source record's key bytes.
+        task: The task, by sub-topology and number.
     """
 
     def __init__(
@@ -290,7 +307,36 @@ class RecordFailedError(RecordError):
         partition: int,
         offset: int,
         key: bytes | None,
+        task: str | None = None,
     ) -> None:
         super().__init__(message)
-        self.stage, self.node = stage, node
+        self.stage, self.node, self.task = stage, node, task
         self.topic, self.partition, self.offset, self.key = topic, partition, offset, key
+
+
+class BrokerError(StreamsError):
+    """The base class of all errors about the embedded broker."""
+
+
+class JavaError(BrokerError):
+    """Java is missing or older than the broker needs: install it, or set JAVA_HOME."""
+
+
+class JarsMissingError(BrokerError):
+    """The broker's jars are not in the cache folder: run `streams broker fetch`."""
+
+
+class JarFetchError(BrokerError):
+    """Fetching the broker's jars failed, usually for lack of a network, or because Java does not know the proxy."""
+
+
+class DataFolderError(BrokerError):
+    """The data folder belongs to another kind of cluster, is in use, or has no cluster."""
+
+
+class BrokerStartError(BrokerError):
+    """The broker ended while starting, or was not ready in time."""
+
+
+class PortInUseError(BrokerStartError):
+    """Another process uses the broker's port: end it, or give another port."""

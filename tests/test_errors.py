@@ -19,7 +19,7 @@ from state.errors import (
 )
 from streams.errors import ConfigError, RecordFailedError, RegistryError, SerdeError, TopologyError
 
-HOMES = ("state.errors", "streams.errors", "streams.broker.errors")
+HOMES = ("state.errors", "streams.errors")
 
 
 def all_errors() -> list[type[StreamsError]]:

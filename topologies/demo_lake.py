@@ -28,7 +28,7 @@ from rich.table import Table
 
 from streams.broker import EmbeddedBroker, fetch_jars
 from streams.cli.command import readable_errors
-from streams.spark.lake.crash import VARIABLE
+from streams.spark.lake.query import VARIABLE
 from topologies import flights_data, flights_lake, records
 from topologies.comparison import compare
 from topologies.flights_data import FlightData

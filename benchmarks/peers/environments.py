@@ -19,9 +19,7 @@ from typing import Annotated
 import typer
 
 from state.errors import StreamsError
-from streams.broker.fetch import fetch_jars
-from streams.broker.jars import JarSet, cache_dir, class_path
-from streams.broker.java import find_java
+from streams.broker.jars import JarSet, cache_dir, class_path, fetch_jars, find_java
 
 HERE = Path(__file__).parent
 BUILD = HERE.parents[1] / "build" / "peers"

@@ -27,8 +27,8 @@ from state.errors import KafkaClientError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.group_member import GroupMember
 from streams.application.owned_topics import local_folder
-from streams.broker.locks import file_lock
-from streams.cluster.survey import Survey
+from streams.broker.processes import file_lock
+from streams.cluster.admin import Survey
 from streams.config import StreamsConfig
 from streams.errors import AlreadyRunningError
 

@@ -51,7 +51,7 @@ from streams.checkpoint.files import (
     read_checkpoint,
     write_first_batch,
 )
-from streams.cluster.topics import check_reachable
+from streams.cluster.admin import check_reachable
 from streams.config import StreamsConfig
 from streams.errors import ConfigError, DamagedCheckpointError, TopologyMismatchError
 from streams.source.log import LiveLog, now_ms

@@ -8,8 +8,10 @@ checks and stops the cluster. The cluster survives a stop, a kill and a restart 
         print(broker.bootstrap_servers)
 """
 
+from streams.broker.cluster import BrokerStatus, NodeStatus
 from streams.broker.embedded import EmbeddedBroker
-from streams.broker.errors import (
+from streams.broker.jars import KAFKA_VERSION, fetch_jars
+from streams.errors import (
     BrokerError,
     BrokerStartError,
     DataFolderError,
@@ -17,9 +19,6 @@ from streams.broker.errors import (
     JarsMissingError,
     JavaError,
 )
-from streams.broker.fetch import fetch_jars
-from streams.broker.jars import KAFKA_VERSION
-from streams.broker.record import BrokerStatus, NodeStatus
 
 __all__ = [
     "KAFKA_VERSION",

@@ -1,5 +1,8 @@
 """`EmbeddedBroker`: starts, stops, kills, restarts and inspects a cluster in a data folder."""
 
+from __future__ import annotations
+
+import re
 import shutil
 import signal
 import time
@@ -9,17 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from streams.broker.errors import DataFolderError, PortInUseError
-from streams.broker.guard import Guard
-from streams.broker.locks import file_lock
-from streams.broker.node import DEFAULT_JVM_OPTIONS, JavaSettings, NodeFolder, reap
-from streams.broker.ports import is_listening
-from streams.broker.readiness import await_ready
-from streams.broker.record import FILE_NAME, BrokerStatus, ClusterRecord, NodeRecord, NodeStatus
-from streams.broker.requested import RequestedCluster
-from streams.broker.secure.security import ADMIN, Security
-from streams.broker.secure.users import write_clients
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
+from streams.broker.cluster import FILE_NAME, BrokerStatus, ClusterRecord, NodeRecord, NodeStatus, RequestedCluster
+from streams.broker.node import DEFAULT_JVM_OPTIONS, JavaSettings, NodeFolder, reap
+from streams.broker.processes import HOST, Guard, file_lock, is_listening
+from streams.broker.secure import ADMIN, Security, write_clients
+from streams.errors import BrokerStartError, DataFolderError, PortInUseError
+
+_POLL_S = 0.1
+_REQUEST_TIMEOUT_S = 2.0
 _LOCK_NAME = "broker.lock"
 _LOCK_TIMEOUT_S = 120.0
 _KILL_TIMEOUT_S = 10.0
@@ -76,7 +79,7 @@ class EmbeddedBroker:
         self._guard: Guard | None = None
         self._folders: dict[int, NodeFolder] = {}
 
-    def __enter__(self) -> "EmbeddedBroker":
+    def __enter__(self) -> EmbeddedBroker:
         self.start()
         return self
 
@@ -87,11 +90,7 @@ class EmbeddedBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The nodes' addresses for Kafka clients, comma separated.
-
-        Raises:
-            DataFolderError: The folder has no cluster.
-        """
+        """The nodes' addresses for Kafka clients; `DataFolderError` if the folder has no cluster."""
         return self._cluster().bootstrap_servers
 
     def client(self, user: str = ADMIN) -> dict[str, str]:
@@ -218,11 +217,11 @@ class EmbeddedBroker:
                 if not node.is_running():
                     cluster = self._launch(cluster, node)
                     launched.append(cluster.nodes[node.node_id - 1])
-            # Without those that stay down, when only one node is started.
+            # If only one node is started, others may stay down.
             running = cluster.nodes if node_id is None else tuple(node for node in cluster.nodes if node.is_running())
             folders = [self._folder(node) for node in running]
             client = self._admin_client(cluster)
-            await_ready(replace(cluster, nodes=running), folders, time.monotonic() + self._start_timeout_s, client)
+            _await_ready(replace(cluster, nodes=running), folders, time.monotonic() + self._start_timeout_s, client)
             if cluster.secured:
                 write_clients(Security.of(self.data_dir), cluster.bootstrap_servers, self._users)
         except BaseException:
@@ -286,3 +285,49 @@ class EmbeddedBroker:
 
 def _chosen(cluster: ClusterRecord, node_id: int | None) -> tuple[NodeRecord, ...]:
     return tuple(node for node in cluster.nodes if node_id in (None, node.node_id))
+
+
+def _await_ready(
+    cluster: ClusterRecord, folders: Sequence[NodeFolder], deadline: float, client: Mapping[str, str]
+) -> None:
+    """Returns once every node listens and the cluster's metadata lists all of them (none is fenced any more).
+
+    Raises:
+        BrokerStartError: A node ended, or time is up; with the tail of its log.
+    """
+    # A client retries a closed port at growing intervals, so it is created only once all nodes listen.
+    while not all(is_listening(node.port) for node in cluster.nodes):
+        _check(cluster, folders, deadline)
+        time.sleep(_POLL_S)
+    admin = AdminClient({**client, "log_level": "0"})
+    while not _is_complete(admin, cluster):
+        _check(cluster, folders, deadline)
+        time.sleep(_POLL_S)
+
+
+def _is_complete(admin: AdminClient, cluster: ClusterRecord) -> bool:
+    try:
+        metadata = admin.list_topics(timeout=_REQUEST_TIMEOUT_S)
+    except KafkaException:
+        return False
+    # The cluster id is compared, because another Kafka may have taken the port first.
+    return metadata.cluster_id == cluster.cluster_id and len(metadata.brokers) == len(cluster.nodes)
+
+
+def _check(cluster: ClusterRecord, folders: Sequence[NodeFolder], deadline: float) -> None:
+    for node, folder in zip(cluster.nodes, folders, strict=True):
+        if not node.is_running():
+            if taken := re.search(r"bind to (\S+:\d+): Address already in use", folder.log_tail()):
+                raise PortInUseError(
+                    f"{taken[1]} is already in use by another process, so Kafka node {node.node_id} cannot start there: end that "
+                    "process, or choose another port (streams broker start --port)"
+                )
+            raise BrokerStartError(
+                f"Kafka node {node.node_id} ({HOST}:{node.port}) ended while it was starting. Its log:\n"
+                f"{folder.log_tail()}"
+            )
+    if time.monotonic() > deadline:
+        raise BrokerStartError(
+            f"Kafka at {cluster.bootstrap_servers} was not ready in time. The log of node {cluster.nodes[0].node_id}:\n"
+            f"{folders[0].log_tail()}"
+        )

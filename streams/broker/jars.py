@@ -1,16 +1,68 @@
-"""Sets of jars in the cache folder (the embedded broker's, and others of the same kind), and the check that one is complete.
+"""Java, and the sets of jars in the cache folder: the embedded broker's, Delta Lake's, and others of the same kind.
 
 A set of jars is one folder of the cache. The folder appears under its final name by one rename, with a list of its files
 and their sizes written last, so that an interrupted fetch, or a file that was lost or truncated later, is always noticed.
+
+Jars are fetched with the copy of Ivy in pyspark: that needs Java, not Maven. Ivy uses the user's configuration:
+`~/.ivy2/ivysettings.xml`, or the file named by `STREAMS_IVY_SETTINGS`, chooses the repositories, and `JAVA_OPTS` sets proxies
+(`-Dhttps.proxyHost=... -Dhttps.proxyPort=...`) or trust stores.
 """
+
+from __future__ import annotations
 
 import importlib.util
 import json
 import os
+import re
+import shlex
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from streams.broker.errors import JarFetchError, JarsMissingError
+from streams.broker.processes import file_lock
+from streams.errors import JarFetchError, JarsMissingError, JavaError
+
+MIN_JAVA_VERSION = 17
+"""The oldest Java that Kafka 4 brokers and Spark 4 support."""
+
+_HELP = (
+    f"The embedded Kafka broker and Spark need Java {MIN_JAVA_VERSION} or newer. "
+    "Install one (Debian/Ubuntu: apt install openjdk-17-jre-headless, macOS: brew install openjdk@17), "
+    "and put its bin folder on the PATH or set JAVA_HOME."
+)
+
+
+def find_java() -> Path:
+    """The `java` command to use, after checking its version: from `JAVA_HOME`, else from the PATH, as Spark does.
+
+    Raises:
+        JavaError: Java is missing, does not run, or is older than `MIN_JAVA_VERSION`.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home) / "bin" / "java" if home else Path("java")
+    origin = f"JAVA_HOME={home}" if home else "the PATH"
+    try:
+        answer = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=True, timeout=60)
+    except FileNotFoundError:
+        raise JavaError(f"Java was not found (looked for '{java}', from {origin}). {_HELP}") from None
+    except (OSError, subprocess.SubprocessError) as error:
+        raise JavaError(f"'{java} -version' (from {origin}) failed: {error}. {_HELP}") from error
+    version = _major_version(answer.stderr + answer.stdout)
+    if version is None:
+        raise JavaError(f"'{java} -version' (from {origin}) printed no version that could be read. {_HELP}")
+    if version < MIN_JAVA_VERSION:
+        raise JavaError(f"Java {version} ('{java}', from {origin}) is too old. {_HELP}")
+    return java
+
+
+def _major_version(output: str) -> int | None:
+    """The major version: 17 for 'openjdk version "17.0.15" 2025-04-15', 8 for 'java version "1.8.0_402"'."""
+    match = re.search(r'version "(?:1\.)?(\d+)', output)
+    return int(match.group(1)) if match else None
+
 
 KAFKA_VERSION = "4.3.1"
 """The version of the broker."""
@@ -86,7 +138,7 @@ DELTA_JARS = JarSet(
 
 
 def cache_dir() -> Path:
-    """Returns the cache folder, which all data folders share.
+    """The cache folder, which all data folders share.
 
     `STREAMS_CACHE_DIR`, else `streams-on-spark` below `XDG_CACHE_HOME`, else `~/.cache/streams-on-spark`.
     """
@@ -119,7 +171,7 @@ def write_manifest(folder: Path) -> None:
 
 
 def class_path(jars: JarSet = BROKER_JARS) -> str:
-    """Returns the Java class path of a set of jars.
+    """The Java class path of a set of jars.
 
     Raises:
         JarsMissingError: The jars are not in the cache, or not all of them.
@@ -141,3 +193,102 @@ def jar_of_pyspark(name: str) -> Path:
         for jar in sorted(Path(folder, "jars").glob(f"{name}-*.jar")):
             return jar
     raise JarFetchError(f"pyspark's jars hold no {name}-*.jar, which is needed here. Reinstall pyspark 4.2.")
+
+
+_LOCK_TIMEOUT_S = 900.0
+_LOG_LINES = 15
+
+_IVY_MODULE = """\
+<ivy-module version="2.0">
+  <info organisation="streams-on-spark" module="jars"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies>
+{dependencies}
+{exclusions}
+  </dependencies>
+</ivy-module>
+"""
+
+
+def fetch_jars(progress: Callable[[str], None] = lambda _line: None, jars: JarSet = BROKER_JARS) -> Path:
+    """Fetches a set of jars into the cache folder, unless it is there already.
+
+    Raises:
+        JavaError: There is no usable Java.
+        JarFetchError: The jars could not be fetched.
+    """
+    target = jars.folder
+    if is_complete(target):
+        return target
+    with file_lock(cache_dir() / "fetch.lock", _LOCK_TIMEOUT_S):
+        if not is_complete(target):
+            _fetch(jars, progress)
+    return target
+
+
+def _fetch(jars: JarSet, progress: Callable[[str], None]) -> None:
+    """Fetches into a folder beside the target and renames it; after a failure, Ivy's cache remains for the next try."""
+    target = jars.folder
+    partial = target.with_name(target.name + ".partial")
+    ivy_cache = cache_dir() / "ivy"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    module = partial / "ivy.xml"
+    module.write_text(_ivy_module(jars))
+    _run_ivy(jars, _ivy_command(module, ivy_cache, partial), progress)
+    module.unlink()
+    _check(jars, partial)
+    write_manifest(partial)
+    shutil.rmtree(target, ignore_errors=True)
+    partial.rename(target)
+    shutil.rmtree(ivy_cache, ignore_errors=True)
+
+
+def _ivy_module(jars: JarSet) -> str:
+    dependencies = [
+        f'    <dependency org="{organisation}" name="{name}" rev="{version}" conf="default->default"/>'
+        for organisation, name, version in jars.modules
+    ]
+    exclusions = [f'    <exclude org="{organisation}"/>' for organisation in jars.without]
+    return _IVY_MODULE.format(dependencies="\n".join(dependencies), exclusions="\n".join(exclusions))
+
+
+def _ivy_command(module: Path, ivy_cache: Path, target: Path) -> list[str]:
+    # Libraries packed as OSGi bundles (snappy, HdrHistogram) have another type than "jar".
+    settings = Path(os.environ.get("STREAMS_IVY_SETTINGS") or Path.home() / ".ivy2" / "ivysettings.xml")
+    return [
+        str(find_java()),
+        *shlex.split(os.environ.get("JAVA_OPTS", "")),
+        *("-jar", str(jar_of_pyspark("ivy"))),
+        *(("-settings", str(settings)) if settings.is_file() else ()),
+        *("-ivy", str(module), "-confs", "default", "-types", "jar", "bundle", "-cache", str(ivy_cache)),
+        *("-retrieve", f"{target}/[artifact]-[revision].[ext]"),
+    ]
+
+
+def _run_ivy(jars: JarSet, command: list[str], progress: Callable[[str], None]) -> None:
+    lines: list[str] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
+        assert ivy.stdout is not None
+        for line in ivy.stdout:
+            lines.append(line.rstrip())
+            progress(lines[-1])
+    if ivy.returncode != 0:
+        last = [line for line in lines if line.strip(": \t-|")][-_LOG_LINES:]
+        raise JarFetchError(
+            f"The jars of {jars.title} could not be fetched (Ivy ended with code {ivy.returncode}). "
+            "Check the network; set proxies in JAVA_OPTS (-Dhttps.proxyHost=... -Dhttps.proxyPort=...) and other "
+            "repositories in an Ivy settings file (STREAMS_IVY_SETTINGS). Ivy's last lines:\n" + "\n".join(last)
+        )
+
+
+def _check(jars: JarSet, folder: Path) -> None:
+    """Rejects a set of jars in which a required library is missing or a jar is damaged."""
+    found = sorted(folder.glob("*.jar"))
+    missing = [prefix for prefix in jars.required if not any(jar.name.startswith(prefix) for jar in found)]
+    damaged = [jar.name for jar in found if not zipfile.is_zipfile(jar)]
+    if missing or damaged:
+        raise JarFetchError(
+            f"What was fetched into {folder} is not whole: missing {missing}, damaged {damaged}. Remove the folder "
+            f"{cache_dir()} and run: {jars.fetched_by}"
+        )

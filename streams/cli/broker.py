@@ -6,8 +6,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from streams.broker.cluster import BrokerStatus
 from streams.broker.jars import BROKER_JARS, DELTA_JARS, JarSet, is_complete
-from streams.broker.record import BrokerStatus
 from streams.cli.command import NOT_SAFE, application, command, option
 from streams.cli.options import DEFAULT_DATA_DIR, AsJson, DataDir, pairs
 from streams.cli.output import print_json, print_line, print_table
@@ -95,7 +95,7 @@ def status(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: AsJson = False) -> Non
 
 
 def _fetch(jars: JarSet, *, quiet: bool = False) -> None:
-    from streams.broker.fetch import fetch_jars
+    from streams.broker.jars import fetch_jars
 
     if not is_complete(jars.folder):
         with Console().status(f"Fetching the jars of {jars.title} (once, about a minute) ...") as spinner:

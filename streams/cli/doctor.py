@@ -18,7 +18,6 @@ from streams.application.doctor.examine import examine
 from streams.application.doctor.inspection import CheckResult, Inspection, Severity, worst
 from streams.application.prepare import Application, plan_application
 from streams.application.transactions import OpenTransaction, end, open_transactions
-from streams.broker.errors import BrokerError
 from streams.cli.command import NOT_SAFE, OptionGroup, argument, command, option
 from streams.cli.options import (
     ApplicationOptions,
@@ -32,11 +31,11 @@ from streams.cli.options import (
 )
 from streams.cli.output import print_finding, print_json, print_line, print_table, visible
 from streams.cli.target import TopologyTarget
+from streams.cluster.admin import Survey
 from streams.cluster.java_admin import JavaAdmin
-from streams.cluster.survey import Survey
 from streams.config import StreamsConfig
 from streams.config.settings import age_in_words
-from streams.errors import ConfigError
+from streams.errors import BrokerError, ConfigError
 from streams.wording import counted
 
 _PAUSE_S = 2.0

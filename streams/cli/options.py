@@ -20,8 +20,8 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from state.secrets import is_secret, mask, redact, remember
-from streams.broker.java_properties import parse_java_properties
-from streams.broker.record import ClusterRecord
+from streams.broker.cluster import ClusterRecord
+from streams.broker.secure import parse_java_properties
 from streams.cli.command import OptionGroup, argument, option
 from streams.cli.output import EPOCH
 from streams.cli.target import TopologyTarget
@@ -97,7 +97,7 @@ class ClusterOptions(OptionGroup):
             ConfigError: No cluster is given and no embedded broker runs, or a property is wrong.
             ClusterUnreachableError: The cluster does not answer.
         """
-        from streams.cluster.topics import check_reachable
+        from streams.cluster.admin import check_reachable
 
         client = with_embedded_default(self.given(), self.data_dir)
         check_reachable(client)
@@ -258,7 +258,7 @@ def reachable(config: StreamsConfig) -> StreamsConfig:
         ConfigError: The client does not know a property.
         ClusterUnreachableError: The cluster does not answer.
     """
-    from streams.cluster.topics import check_reachable
+    from streams.cluster.admin import check_reachable
 
     check_reachable(config.client)
     return config

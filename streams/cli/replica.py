@@ -20,7 +20,7 @@ from streams.cli.options import ApplicationOptions, AsJson, Target, duration_ms,
 from streams.cli.output import print_json_line
 from streams.cli.progress import RestoreProgress
 from streams.errors import ConfigError
-from streams.spark.signals import stopped_by_signals
+from streams.spark.stopping import stopped_by_signals
 from streams.suggest import did_you_mean
 
 _POLL_S = 0.2

@@ -16,9 +16,8 @@ from streams.cli.config import show_settings
 from streams.cli.options import ApplicationOptions, Target, with_embedded_broker
 from streams.cli.target import Build, TopologyTarget, register
 from streams.config import ErrorPolicy, Mode, StreamsConfig, config_of
-from streams.logs.output import set_up_command
-from streams.logs.settings import LogFormat, LogLevel, LogSettings
-from streams.metrics.server import check_serving
+from streams.logs.output import LogFormat, LogLevel, LogSettings, set_up_command
+from streams.metrics.export import check_serving
 
 if TYPE_CHECKING:
     from streams.topology.topology import Topology
@@ -111,9 +110,9 @@ def run(
         # A crash in native code, which raises nothing, leaves the stack of each thread.
         faulthandler.enable(sys.__stderr__)
     program.share_with_workers()
-    from streams.spark.delta.session import fetch_delta
+    from streams.spark.delta import fetch_delta
     from streams.spark.session import session_ahead
-    from streams.spark.signals import stopped_by_signals
+    from streams.spark.stopping import stopped_by_signals
 
     delta = program.mentions_delta()
     if delta:

@@ -22,9 +22,9 @@ from streams.cli.command import OptionGroup, application, argument, command, opt
 from streams.cli.options import AsJson, ClusterOptions, pairs, printable, to_timestamp, with_embedded_default
 from streams.cli.output import print_json, print_json_line, print_line, print_table, shown_time, visible, visible_bytes
 from streams.cli.target import load_topology
+from streams.cluster.admin import list_topics as topics_of
+from streams.cluster.admin import sizes_on_disk
 from streams.cluster.records import Begin, Incoming, Outgoing, read_records, write_records
-from streams.cluster.topics import list_topics as topics_of
-from streams.cluster.topics import sizes_on_disk
 from streams.errors import ConfigError, SerdeError
 from streams.serdes import BytesSerde, Serde, StringSerde, UuidSerde
 from streams.suggest import did_you_mean

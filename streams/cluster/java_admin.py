@@ -17,8 +17,7 @@ from py4j.protocol import Py4JJavaError
 
 from state.errors import KafkaClientError
 from state.kafka.topics import TopicPartition
-from streams.broker.jars import class_path, jar_of_pyspark
-from streams.broker.java import find_java
+from streams.broker.jars import class_path, find_java, jar_of_pyspark
 from streams.errors import ConfigError
 
 

@@ -14,7 +14,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from state.secrets import redact, remember
 from state.snapshots.settings import SnapshotSettings
 from streams.errors import ConfigError
-from streams.logs.settings import LogFormat, LogLevel, LogSettings
+from streams.logs.output import LogFormat, LogLevel, LogSettings
 from streams.topology.application_id import wrong_application_id
 
 LOOPBACK = "127.0.0.1"

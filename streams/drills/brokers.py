@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from streams.broker import EmbeddedBroker, fetch_jars
-from streams.broker.ports import HOST, free_ports
+from streams.broker.processes import HOST, free_ports
 from streams.drills.failure import SpoiledByBroker
 from streams.drills.proxy import Proxy
 

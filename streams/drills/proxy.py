@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from streams.broker.ports import HOST, free_ports
+from streams.broker.processes import HOST, free_ports
 from streams.drills.failure import DrillFailed
 
 FETCH, LIST_OFFSETS = 1, 2

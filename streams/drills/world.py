@@ -20,8 +20,7 @@ from state.kafka.topics import TopicSpec
 from state.kafka.transactions import wait_until_decided
 from state.restore.task_stores import DAMAGED
 from streams.broker import EmbeddedBroker
-from streams.broker.guard import Guard
-from streams.broker.ports import HOST
+from streams.broker.processes import HOST, Guard
 from streams.drills.application import Supervised
 from streams.drills.brokers import BrokerLogs, scratch_broker
 from streams.drills.conditions import Conditions

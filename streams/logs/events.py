@@ -1,7 +1,8 @@
 """Lifecycle events: each is logged once, shown once, and handed to the listener.
 
-`Events` is the one place that they pass, on the driver. What happens in a worker arrives with the report of its step, the only
-channel from workers to the driver; an attempt that fails has no report, so its events are only logged by the worker.
+`docs/logging.md` has the same table of events, and a test compares. A new event is one more constant here, and one `Events.emit`
+where it happens. `Events` is the one place that they pass, on the driver. What happens in a worker arrives with the report of its
+step, the only channel from workers to the driver; an attempt that fails has no report, so its events are only logged by the worker.
 
 Invariants: a listener gets the events in their order, and its exceptions change nothing; no event contains a secret.
 """
@@ -9,18 +10,174 @@ Invariants: a listener gets the events in their order, and its exceptions change
 from __future__ import annotations
 
 import logging
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from state.secrets import mask
-from streams.logs.kinds import KINDS, EventKind
-from streams.logs.notifier import Notifier
 
 log = logging.getLogger("streams.events")
 # An application without logging shows what its progress display shows: Python's last resort would print warnings a second time.
 log.addHandler(logging.NullHandler())
+listener_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EventKind:
+    """A kind of event.
+
+    Attributes:
+        name: Its name in `event`, in JSON and in listeners.
+        level: The level of its log line.
+        means: When it happens, as in `docs/logging.md`.
+        fields: Its own fields, besides time, application, sub-topology, task and message.
+        said: Whether the progress display shows its message, so that a log line as text would repeat it.
+    """
+
+    name: str
+    level: int
+    means: str
+    fields: tuple[str, ...] = ()
+    said: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+
+STARTING = EventKind("starting", logging.INFO, "A start has begun; nothing was checked yet.", ("version", "mode"))
+TOPICS_CREATED = EventKind(
+    "topics_created", logging.INFO, "The start has created an internal topic.", ("topic",), said=True
+)
+RUNNING = EventKind(
+    "running",
+    logging.INFO,
+    "All queries that can run have been started; with `available_now`, those of one stage.",
+    ("sub_topologies",),
+)
+RESTORED = EventKind(
+    "restored",
+    logging.INFO,
+    "A task has brought its stores to its last commit, by reading a changelog or taking over a copy.",
+    ("source", "stores", "reasons", "records", "rows", "bytes", "seconds"),
+)
+ATTEMPT_FAILED = EventKind(
+    "attempt_failed",
+    logging.WARNING,
+    "An attempt of a task has failed; Spark runs another one, up to its limit. Logged by the worker only: such an attempt has no "
+    "report.",
+    ("attempt", "batch_id", "error"),
+)
+FENCED = EventKind(
+    "fenced",
+    logging.WARNING,
+    "An attempt of a task was fenced: a newer attempt or another run of the application has taken over its transactional id, or "
+    "its transaction has timed out; Kafka does not say which. From workers as `attempt_failed`.",
+    ("transactional_id", "attempt", "batch_id", "error"),
+)
+RETRIED = EventKind(
+    "retried",
+    logging.WARNING,
+    "A task has committed a step in a repeated attempt, after Spark has seen earlier ones fail.",
+    ("attempt", "batch_id"),
+)
+DEAD_LETTERS = EventKind(
+    "dead_letters",
+    logging.WARNING,
+    "Records were sent to the dead letter topic; one event in 10 s for a sub-topology and a stage, with the number since the last.",
+    ("topic", "stage", "count"),
+)
+BROKER_AWAY = EventKind(
+    "broker_away", logging.WARNING, "The brokers do not answer; repeated each minute.", ("servers", "reason"), said=True
+)
+BROKER_BACK = EventKind("broker_back", logging.INFO, "The brokers answer again.", ("servers", "seconds"), said=True)
+QUERY_RESTARTED = EventKind(
+    "query_restarted",
+    logging.WARNING,
+    "The supervisor has started a query again after a transient failure.",
+    ("attempt", "reason"),
+)
+PAUSED = EventKind("paused", logging.INFO, "The application, or one sub-topology, is paused.", ("since_ms",), said=True)
+RESUMED = EventKind("resumed", logging.INFO, "The application, or one sub-topology, goes on after a pause.", said=True)
+STOPPING = EventKind("stopping", logging.INFO, "A stop was requested; running micro-batches finish.")
+STOPPED = EventKind(
+    "stopped",
+    logging.INFO,
+    "The application has ended without an error, and all of its queries with it.",
+    ("micro_batches",),
+)
+FAILED = EventKind("failed", logging.ERROR, "The application has ended with an error.", ("error",))
+
+KINDS: tuple[EventKind, ...] = (
+    STARTING,
+    TOPICS_CREATED,
+    RUNNING,
+    RESTORED,
+    ATTEMPT_FAILED,
+    FENCED,
+    RETRIED,
+    DEAD_LETTERS,
+    BROKER_AWAY,
+    BROKER_BACK,
+    QUERY_RESTARTED,
+    PAUSED,
+    RESUMED,
+    STOPPING,
+    STOPPED,
+    FAILED,
+)
+"""In the order of an application's life."""
+
+
+class Notifier:
+    """Calls one listener with what it is notified of, in that order.
+
+    The thread that is notifying also delivers what arrives meanwhile. So the order is preserved, and a listener that waits for
+    another change, or causes one, cannot deadlock with it. The same holds for a signal's handler that notifies.
+
+    Args:
+        whose: The listener in messages: an exception in it is logged and has no other effect.
+        listener: The listener; None: nobody listens.
+    """
+
+    def __init__(self, whose: str, listener: Callable[..., object] | None = None) -> None:
+        self.listener = listener
+        self._whose = whose
+        self._lock = threading.RLock()
+        self._waiting: deque[tuple[Any, ...]] = deque()
+        self._telling = False
+
+    def add(self, *what: Any) -> None:
+        """Notes what the next `deliver` hands on; may be called while the caller holds a lock."""
+        self._waiting.append(what)
+
+    def deliver(self) -> None:
+        """Hands on everything noted, unless another thread, or a caller of this one, is just doing so."""
+        while self._waiting:
+            with self._lock:
+                if self._telling:
+                    return
+                self._telling = True
+            try:
+                while self._waiting:
+                    self._call(self._waiting.popleft())
+            finally:
+                self._telling = False
+
+    def notify(self, *what: Any) -> None:
+        """Hands something on, after all that was noted before."""
+        self.add(*what)
+        self.deliver()
+
+    def _call(self, what: tuple[Any, ...]) -> None:
+        try:
+            if self.listener is not None:
+                self.listener(*what)
+        except Exception:
+            listener_log.exception("%s has failed", self._whose)
+
 
 _BY_NAME = {kind.name: kind for kind in KINDS}
 
@@ -30,7 +187,7 @@ class Event:
     """Something that has happened in the life of an application.
 
     Attributes:
-        kind: What has happened: one of `streams.logs.kinds`.
+        kind: What has happened: one of `streams.logs.events`.
         time_ms: When, in milliseconds since 1970.
         application: The application id.
         message: The event in one sentence, for people.

@@ -1,22 +1,118 @@
-"""What a process writes to standard error: sets it up, once, as text or as JSON."""
+"""What a process writes to standard error, as text or as JSON: log records, and whatever else writes there."""
 
 from __future__ import annotations
 
 import atexit
 import logging
+import os
 import sys
 import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
 from types import TracebackType
 
 from state.secrets import mask
-from streams.logs.capture import Capture
-from streams.logs.events import Event
-from streams.logs.foreign_lines import as_json
-from streams.logs.json_lines import LONGEST, JsonHandler, LineWriter, context, set_context
-from streams.logs.kinds import FAILED
-from streams.logs.settings import LogSettings
+from streams.logs.events import FAILED, Event
+from streams.logs.json_lines import LONGEST, JsonHandler, LineWriter, as_json, context, set_context
 
 log = logging.getLogger(__name__)
+
+
+class LogFormat(str, Enum):
+    """The form of what appears on standard error: for people, or one JSON object a line for programs."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogLevel(str, Enum):
+    """The least important lines that are logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """Form and level of log lines; they travel to the workers with their job.
+
+    Attributes:
+        form: Text or JSON.
+        level: The level that the user has set; None: the default of the form.
+    """
+
+    form: LogFormat = LogFormat.TEXT
+    level: LogLevel | None = None
+
+    @property
+    def json(self) -> bool:
+        return self.form is LogFormat.JSON
+
+    @property
+    def number(self) -> int:
+        """The level as `logging` counts: as text, lines at INFO would come between those of the progress display."""
+        chosen = self.level or (LogLevel.INFO if self.json else LogLevel.WARNING)
+        return int(getattr(logging, chosen.name))
+
+
+_STDERR = 2
+_BLOCK = 64 * 1024
+_LAST_LINES_S = 2.0
+"""How long the end of a capture waits for lines, seconds: another process may still have the pipe open."""
+
+
+class Capture:
+    """Captures standard error from `start` to `stop`, line by line, whatever writes there, in whatever language.
+
+    The file descriptor itself is replaced by a pipe, because librdkafka and Java know nothing of Python's `sys.stderr`.
+
+    Args:
+        take: Called with each line, without its line break, by a thread of its own.
+
+    Attributes:
+        real: The original standard error, as a file descriptor.
+    """
+
+    def __init__(self, take: Callable[[bytes], object]) -> None:
+        self._take = take
+        self.real = os.dup(_STDERR)
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        _flush()
+        reading, writing = os.pipe()
+        os.dup2(writing, _STDERR)
+        os.close(writing)
+        self._thread = threading.Thread(target=self._read, args=(reading,), name="stderr-lines", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Restores standard error, once the lines written so far have been taken."""
+        _flush()
+        os.dup2(self.real, _STDERR)
+        if self._thread is not None:
+            self._thread.join(_LAST_LINES_S)
+            self._thread = None
+
+    def _read(self, reading: int) -> None:
+        rest = b""
+        with os.fdopen(reading, "rb", buffering=0) as written:
+            while block := written.read(_BLOCK):
+                *lines, rest = (rest + block).split(b"\n")
+                for line in lines:
+                    self._take(line)
+        if rest:
+            self._take(rest)
+
+
+def _flush() -> None:
+    with suppress(Exception):
+        sys.stderr.flush()
+
 
 TALKATIVE = ("py4j", "numba", "urllib3", "botocore", "s3fs", "asyncio", "fsspec")
 """Libraries whose lines below WARNING are about themselves."""

@@ -1,19 +1,298 @@
-"""The figures of an application, as the driver has them at one moment: frozen plain data.
+"""The metrics of a step, of a sub-topology and of an application, as frozen plain data: `orjson.dumps` writes them as JSON.
 
-Totals count from the start of the process that runs the application (the driver) and never fall while it lives: a query that starts
-again after a failure continues them. A new process begins at zero, like the counters of any program that Prometheus scrapes. A step
-whose worker died after its commit, before its report, is counted with the attempt that finds the commit: its numbers of records
-are those of the commit marker, while the counts of operators that run in tasks are lost.
+A worker measures a step, one task's part of a micro-batch, and reports it with the step's result row (`streams.spark.worker`);
+`StepFigures.of` reads the report. Totals count from the start of the process that runs the application (the driver) and never fall
+while it lives: a query that starts again after a failure continues them. A new process begins at zero, like the counters of any
+program that Prometheus scrapes. A step whose worker died after its commit, before its report, is counted with the attempt that
+finds the commit: its numbers of records are those of the commit marker, while the counts of operators that run in tasks are lost.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
-from streams.metrics.figures import RestoreFigures, StateSize, StepFigures
-from streams.metrics.histogram import Histogram
-from streams.metrics.operators import NodeMetrics, by_stage, node_metrics
+from streams.runtime.counters import ONE_BY_ONE
+
+BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Upper bounds of the buckets in seconds: a part of a step takes about a millisecond, a large restore minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Durations, counted by bucket as Prometheus does.
+
+    Attributes:
+        counts: The durations up to each of `BOUNDS` and above the bound before it; the last are longer than all bounds.
+        sum_s: The sum of all durations, seconds.
+    """
+
+    counts: tuple[int, ...] = (0,) * (len(BOUNDS) + 1)
+    sum_s: float = 0.0
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    def with_one(self, seconds: float) -> Histogram:
+        at = bisect_left(BOUNDS, seconds)
+        counts = (*self.counts[:at], self.counts[at] + 1, *self.counts[at + 1 :])
+        return Histogram(counts, self.sum_s + seconds)
+
+    def plus(self, other: Histogram) -> Histogram:
+        return Histogram(tuple(map(sum, zip(self.counts, other.counts, strict=True))), self.sum_s + other.sum_s)
+
+    def cumulative(self) -> list[tuple[float, int]]:
+        """Each bound with the number of durations up to it; the last bound is infinite."""
+        found, total = [], 0
+        for bound, count in zip((*BOUNDS, float("inf")), self.counts, strict=True):
+            total += count
+            found.append((bound, total))
+        return found
+
+
+PARTS = ("fence", "decide", "restore", "process", "commit", "apply")
+"""The parts of a step in their order; `state.commit.step` describes them."""
+SKIPPED = "skip"
+"""The decision about a step that was committed already."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSize:
+    """The size of a store.
+
+    Attributes:
+        rows: The number of rows, as estimated by RocksDB: a row that was overwritten or deleted counts until a compaction.
+        bytes: The bytes of keys and values, estimated likewise.
+    """
+
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateSize:
+    """The size of a task's state.
+
+    Attributes:
+        disk_bytes: The bytes of the files in the task's folder, those of RocksDB included.
+        stores: Store -> its size.
+    """
+
+    disk_bytes: int
+    stores: Mapping[str, StoreSize]
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreFigures:
+    """What a step has restored before it could begin.
+
+    Attributes:
+        records: Changelog records read.
+        rows: Rows written.
+        bytes: Bytes of the keys and values read.
+        copies: 1 if the restore began with a snapshot or a replica's copy, else 0.
+        seconds: How long it took.
+    """
+
+    records: int = 0
+    rows: int = 0
+    bytes: int = 0
+    copies: int = 0
+    seconds: float = 0.0
+
+    def plus(self, other: RestoreFigures) -> RestoreFigures:
+        return RestoreFigures(
+            self.records + other.records,
+            self.rows + other.rows,
+            self.bytes + other.bytes,
+            self.copies + other.copies,
+            self.seconds + other.seconds,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTime:
+    """The largest event time among the records that a micro-batch has read from a topic-partition, ms since 1970."""
+
+    topic: str
+    partition: int
+    event_time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepFigures:
+    """The metrics of one step of one task.
+
+    Attributes:
+        task: The task's number.
+        version: The number of the step that is now the task's last one.
+        batch_id: The micro-batch.
+        decision: `run`, or `skip` for a step that was committed already: its numbers of records are those of the commit, its
+            `counters` only those of readers.
+        records_in: Records that reached the task.
+        records_out: Records written to output topics.
+        changelog_records: Records written to changelogs.
+        event_time_ms: The task's stream time, ms since 1970; None: no record yet.
+        counters: Counts by flat names (`streams.runtime.counters`); those of readers are with the task that reports the partition.
+        seconds: The duration of each of `PARTS` that the step had.
+        total_s: The duration of the step as a whole, with decoding its rows.
+        cpu_s: The CPU time of it.
+        attempt: How many attempts of Spark's task had failed before this one: their worker died, another process fenced them, a
+            commit failed.
+        host: Where the step ran.
+        pid: The worker process.
+        rss_bytes: The resident memory of the worker now.
+        peak_rss_bytes: The largest resident memory that the worker ever had.
+        event_times: The event times of the topic-partitions that the task reports.
+        state: The size of the task's state; None: not measured at this step.
+        restore: What the step has restored; None: nothing.
+    """
+
+    task: int
+    version: int
+    batch_id: int
+    decision: str
+    records_in: int
+    records_out: int
+    changelog_records: int
+    event_time_ms: int | None
+    counters: Mapping[str, int]
+    seconds: Mapping[str, float]
+    total_s: float
+    cpu_s: float
+    attempt: int = 0
+    host: str = ""
+    pid: int = 0
+    rss_bytes: int = 0
+    peak_rss_bytes: int = 0
+    event_times: tuple[PartitionTime, ...] = ()
+    state: StateSize | None = None
+    restore: RestoreFigures | None = None
+
+    @property
+    def skipped(self) -> bool:
+        """Whether the step was committed already."""
+        return self.decision == SKIPPED
+
+    @classmethod
+    def of(cls, report: Mapping[str, Any]) -> StepFigures:
+        counts, time = report["counts"], report["stream_time"]
+        return cls(
+            task=report["task"],
+            version=report["version"],
+            batch_id=report.get("batch_id", -1),
+            decision=report["decision"],
+            records_in=counts["in"],
+            records_out=counts["out"],
+            changelog_records=counts["changelog"],
+            event_time_ms=time if time >= 0 else None,
+            counters=report["counters"],
+            seconds=report["seconds"],
+            total_s=report["total_s"],
+            cpu_s=report["cpu_s"],
+            attempt=report.get("attempt", 0),
+            host=report.get("host", ""),
+            pid=report.get("pid", 0),
+            rss_bytes=report.get("rss_bytes", 0),
+            peak_rss_bytes=report.get("peak_rss_mb", 0) * 2**20,
+            event_times=tuple(PartitionTime(*one) for one in report.get("event_times", ())),
+            state=_state(report.get("state")),
+            restore=RestoreFigures(**report["restore"]) if report.get("restore") else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatchFigures:
+    """The metrics of a micro-batch: what a metrics listener is called with.
+
+    Attributes:
+        application_id: The application.
+        sub_topology: The sub-topology's name.
+        batch_id: The micro-batch's number.
+        at_ms: When the driver had the metrics, ms since 1970.
+        steps: The steps of its tasks. A task without rows has none.
+    """
+
+    application_id: str
+    sub_topology: str
+    batch_id: int
+    at_ms: int
+    steps: tuple[StepFigures, ...] = field(default=())
+
+    @property
+    def records_in(self) -> int:
+        """Records that reached the tasks, without those of steps that were committed already."""
+        return sum(step.records_in for step in self.steps if not step.skipped)
+
+    @property
+    def records_out(self) -> int:
+        """Records written to output topics, without those of steps that were committed already."""
+        return sum(step.records_out for step in self.steps if not step.skipped)
+
+
+def _state(data: Mapping[str, Any] | None) -> StateSize | None:
+    if data is None:
+        return None
+    return StateSize(data["disk_bytes"], {name: StoreSize(*of) for name, of in data["stores"].items()})
+
+
+STAGES = ("deserialization", "processing", "production", "future")
+"""The stages that have an error policy."""
+
+
+@dataclass(slots=True)
+class NodeMetrics:
+    """The counters of one node, over all its tasks and readers.
+
+    Attributes:
+        records_in: The number of records received.
+        records_out: The number of records forwarded; 0 for a sink.
+        dropped: The number of records dropped, by reason.
+        one_by_one: The number of records processed one by one although the node can process them together, by reason.
+        other: Further counters of the operator by name, such as the calls of an `enrich`.
+    """
+
+    records_in: int = 0
+    records_out: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    one_by_one: dict[str, int] = field(default_factory=dict)
+    other: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def skipped(self) -> int:
+        """The number of dropped records that an error policy skipped or sent to the dead-letter topic."""
+        return sum(self.dropped.get(stage, 0) for stage in STAGES)
+
+
+def node_metrics(counters: Mapping[str, int]) -> dict[str, NodeMetrics]:
+    """Counters by node, without those of whole stages and of tasks."""
+    found: dict[str, NodeMetrics] = {}
+    for name, count in counters.items():
+        what, _, rest = name.partition(":")
+        if not rest or what == "skipped" or (what == "dead_letters" and rest in STAGES):
+            continue
+        if what == "dropped":
+            node, _, reason = rest.rpartition(":")
+            found.setdefault(node, NodeMetrics()).dropped[reason] = count
+        elif name.startswith(ONE_BY_ONE):
+            node, _, reason = rest.partition(":")
+            found.setdefault(node, NodeMetrics()).one_by_one[reason] = count
+        elif what == "in":
+            found.setdefault(rest, NodeMetrics()).records_in = count
+        elif what == "out":
+            found.setdefault(rest, NodeMetrics()).records_out = count
+        else:
+            found.setdefault(rest, NodeMetrics()).other[what] = count
+    return found
+
+
+def by_stage(counters: Mapping[str, int], what: str) -> dict[str, int]:
+    """The counts of `skipped` or `dead_letters` by the stage whose error policy applied."""
+    return {stage: counters[name] for stage in STAGES if (name := f"{what}:{stage}") in counters}
+
 
 WHOLE_STEP = "total"
 """The name among the parts of a step for the step as a whole."""
@@ -21,7 +300,7 @@ WHOLE_STEP = "total"
 
 @dataclass(frozen=True, slots=True)
 class TaskMetrics:
-    """The figures of one task.
+    """The metrics of one task.
 
     Attributes:
         version: The number of its last step; None: no step since the start.
@@ -58,7 +337,6 @@ class TaskMetrics:
         return not step.skipped or (self.version is not None and step.version > self.version)
 
     def after(self, step: StepFigures) -> TaskMetrics:
-        """The figures after one more step."""
         new = self.counts(step)
         durations = dict(self.durations)
         for part, seconds in (*step.seconds.items(), (WHOLE_STEP, step.total_s)):
@@ -82,7 +360,7 @@ class TaskMetrics:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetrics:
-    """The figures of a topic-partition that a sub-topology reads.
+    """The metrics of a topic-partition that a sub-topology reads.
 
     Attributes:
         position: The next offset to read; None: unknown.
@@ -99,18 +377,14 @@ class PartitionMetrics:
         """Offsets that are left to read; None: unknown."""
         return None if self.position is None or self.end is None else max(0, self.end - self.position)
 
-    def at(self, position: int, end: int) -> PartitionMetrics:
-        """The figures with another position."""
-        return replace(self, position=position, end=end)
-
 
 @dataclass(frozen=True, slots=True)
 class StoreRestore:
     """How far the last restore of a store is.
 
     Attributes:
-        offsets: The changelog offsets that it reads from its beginning to its end; the number of records is at most that.
-        remaining: Those that are left to read; 0: it has ended.
+        offsets: The changelog offsets between its beginning and its end; there are at most as many records.
+        remaining: The offsets that are left to read; 0: it has ended.
         records: The changelog records that it has read so far.
     """
 
@@ -121,7 +395,7 @@ class StoreRestore:
 
 @dataclass(frozen=True, slots=True)
 class SubTopologyMetrics:
-    """The figures of one sub-topology.
+    """The metrics of one sub-topology.
 
     Attributes:
         task_count: How many tasks it has.
@@ -151,7 +425,6 @@ class SubTopologyMetrics:
 
     @property
     def records_in(self) -> int:
-        """Records that reached its tasks."""
         return sum(task.records_in for task in self.tasks.values())
 
     @property
@@ -230,14 +503,14 @@ class ProcessMemory:
 
 @dataclass(frozen=True, slots=True)
 class ApplicationMetrics:
-    """The figures of an application at one moment.
+    """The metrics of an application at one moment.
 
     Attributes:
         application_id: The application.
         at_ms: The moment, ms since 1970.
-        started_ms: When the figures began to count, ms since 1970.
+        started_ms: When the totals began to count, ms since 1970.
         readiness: Whether it lives and works.
-        sub_topologies: Name -> figures, in the order of their starts.
+        sub_topologies: Name -> metrics, in the order of their starts.
         processes: The memory of its processes.
     """
 

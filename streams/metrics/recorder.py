@@ -1,4 +1,4 @@
-"""The recorder: takes in what the driver learns of an application, and gives its figures at any moment. Thread-safe.
+"""The recorder: collects what the driver learns of an application, and gives its metrics at any moment. Thread-safe.
 
 The runner feeds it through the progress display (`streams.spark.progress`): reports of steps, Spark's progress of queries, and what
 keeps the application from working. Workers report restores while these run (`streams.metrics.restores`).
@@ -14,13 +14,14 @@ from dataclasses import replace
 
 from streams.metrics.application import (
     ApplicationMetrics,
+    MicroBatchFigures,
     PartitionMetrics,
     Readiness,
+    StepFigures,
     StoreRestore,
     SubTopologyMetrics,
     TaskMetrics,
 )
-from streams.metrics.figures import MicroBatchFigures, StepFigures
 from streams.metrics.memory import MemoryMeter
 from streams.runtime.counters import Counters
 
@@ -37,7 +38,7 @@ def _wall_clock_ms() -> int:
 
 
 class MetricsRecorder:
-    """The figures of one application in this process.
+    """The metrics of one application in this process.
 
     Args:
         application_id: The application.
@@ -60,7 +61,7 @@ class MetricsRecorder:
         self._listeners.append(listener)
 
     def starting(self, sub: str, tasks: int, topics: tuple[str, ...]) -> None:
-        """Notes that a query starts; one that starts again continues its figures."""
+        """Notes that a query starts; one that starts again continues its totals."""
         with self._lock:
             known = self._subs.get(sub) or SubTopologyMetrics(tasks, topics)
             # What the failed query was restoring begins again, perhaps with less to read.
@@ -74,7 +75,7 @@ class MetricsRecorder:
             self._subs[sub] = replace(self._subs[sub], running_since_ms=self._clock_ms())
 
     def restoring(self, sub: str, task: int, store: str, progress: StoreRestore) -> None:
-        """Takes in how far the restore of a store is. A report that arrives after its micro-batch tells of one that has ended."""
+        """Takes in how far the restore of a store is. After its micro-batch, a restore counts as ended."""
         with self._lock:
             known = self._subs.get(sub)
             if known is None:
@@ -83,7 +84,7 @@ class MetricsRecorder:
             self._subs[sub] = replace(known, restores={**known.restores, (task, store): found})
 
     def step(self, sub: str, batch_id: int, steps: tuple[StepFigures, ...]) -> MicroBatchFigures:
-        """Takes in a finished micro-batch, and tells the listeners."""
+        """Takes in a finished micro-batch, and calls the listeners."""
         now = self._clock_ms()
         batch = MicroBatchFigures(self.application_id, sub, batch_id, now, steps)
         with self._lock:
@@ -104,7 +105,8 @@ class MetricsRecorder:
                 return
             partitions = dict(known.partitions)
             for place, (position, end) in found.items():
-                partitions[place] = partitions.get(place, PartitionMetrics()).at(position, end)
+                before = partitions.get(place, PartitionMetrics())
+                partitions[place] = replace(before, position=position, end=end)
             self._subs[sub] = replace(known, partitions=partitions)
             self._obstacles.pop(f"first {sub}", None)
 
@@ -135,19 +137,18 @@ class MetricsRecorder:
         return Readiness(True, True, f"{self.application_id} is running")
 
     def measured(self) -> ApplicationMetrics:
-        """The figures now, with the memory of the processes, which is measured at most every few seconds."""
+        """The metrics now, with the memory of the processes, which is measured at most every few seconds."""
         found = self.snapshot()
         return replace(found, processes=self._memory.everywhere(found))
 
     def snapshot(self) -> ApplicationMetrics:
-        """The figures now, without the memory of the processes."""
+        """The metrics now, without the memory of the processes."""
         with self._lock:
             now, subs = self._clock_ms(), dict(self._subs)
             return ApplicationMetrics(self.application_id, now, self._started_ms, self._readiness(), subs)
 
 
 def _after(known: SubTopologyMetrics, batch: MicroBatchFigures) -> SubTopologyMetrics:
-    """The figures of a sub-topology after one more micro-batch."""
     counters, tasks, partitions = Counters(known.counters), dict(known.tasks), dict(known.partitions)
     for step in batch.steps:
         task = tasks.get(step.task, TaskMetrics())

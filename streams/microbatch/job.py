@@ -12,7 +12,7 @@ from state.commit.marker import Ranges
 from state.kafka.reader import POOL_PREFETCH_BYTES
 from state.snapshots.settings import NO_SNAPSHOTS, SnapshotSettings
 from state.tables.rocks_options import DEFAULT_SETTINGS
-from streams.logs.settings import LogSettings
+from streams.logs.output import LogSettings
 from streams.metrics.restores import ReportAddress
 from streams.runtime.settings import TaskSettings
 from streams.source.planner import SourceSpec

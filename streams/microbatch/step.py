@@ -16,9 +16,8 @@ from state.errors import FencedError
 from state.restore.listener import RestoreReport, StoreReport
 from state.restore.plan import Action
 from state.stores.task_store import TaskStore
-from streams.logs.errors import error_fields
-from streams.logs.events import Events
-from streams.logs.kinds import ATTEMPT_FAILED, FENCED, RESTORED, RETRIED, EventKind
+from streams.logs.events import ATTEMPT_FAILED, FENCED, RESTORED, RETRIED, EventKind, Events
+from streams.logs.json_lines import error_fields
 from streams.microbatch.job import QueryJob
 from streams.microbatch.read import Row, StepRows
 from streams.runtime.outputs import OutputTopics

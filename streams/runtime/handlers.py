@@ -75,6 +75,7 @@ def record_failed(stage: Stage, node: str, task_id: str, origin: Origin, error: 
         message,
         stage=stage,
         node=node,
+        task=task_id,
         topic=origin.topic,
         partition=origin.partition,
         offset=origin.offset,

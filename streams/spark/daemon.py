@@ -6,7 +6,7 @@ worker's busy time. In addition, each new worker would import pyarrow, pandas an
 the engine's kernels. The daemon does all of this once, before it forks.
 
 The daemon then freezes its heap: Spark runs `gc.collect()` after every task, which would otherwise walk all those modules.
-No thread may exist before the fork, so no Kafka client is created here.
+No thread may exist before the fork, so no Kafka client is created here. Nothing of pyspark may be imported above `drop_archives`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ def preload() -> None:
     import pyarrow.json  # noqa: F401
     import pyspark.worker  # noqa: F401
 
-    import streams.spark.read
-    import streams.spark.task_function  # noqa: F401
+    import streams.spark.worker  # noqa: F401
     from streams.spark.warm_up import warm_up
 
     warm_up()

@@ -23,12 +23,10 @@ from streams.application.instances import MAY_FOLLOW, ApplicationState
 from streams.config import StreamsConfig
 from streams.config.loading import config_from
 from streams.errors import ConfigError
-from streams.logs.events import Event, EventListener
-from streams.logs.notifier import Notifier
-from streams.metrics.application import ApplicationMetrics
-from streams.metrics.figures import MicroBatchFigures
+from streams.logs.events import Event, EventListener, Notifier
+from streams.metrics.application import ApplicationMetrics, MicroBatchFigures
 from streams.metrics.recorder import MetricsListener, MetricsRecorder
-from streams.spark.signals import stopped_by_signals, wait_for
+from streams.spark.stopping import stopped_by_signals, wait_for
 from streams.topology.topology import Topology, check_topology
 
 if TYPE_CHECKING:
@@ -124,7 +122,7 @@ class KafkaStreams:
         self._changes.listener = listener
 
     def set_event_listener(self, listener: EventListener | None) -> None:
-        """Set the listener, called as `listener(event)` with each lifecycle event (`streams.logs.kinds`), in order.
+        """Set the listener, called as `listener(event)` with each lifecycle event (`streams.logs.events`), in order.
 
         The thread in which an event happens calls the listener, so it must not wait long. An exception in it is logged and has
         no other effect. Events of workers come with the report of their step; `attempt_failed` is only logged.
@@ -286,7 +284,7 @@ class KafkaStreams:
         from pyspark.errors import PySparkRuntimeError
         from pyspark.sql import SparkSession
 
-        from streams.spark.stores.frame import store_dataframe
+        from streams.spark.store_frame import store_dataframe
 
         try:
             session = spark or SparkSession.active()
@@ -315,7 +313,7 @@ class KafkaStreams:
 
     def _repr_html_(self) -> str:
         """The view in a notebook: the state, and the numbers so far."""
-        from streams.spark.notebook import as_html
+        from streams.spark.progress import as_html
 
         progress = self._application.progress if self._application is not None else None
         return f"<p>{html.escape(repr(self))}</p>" + (as_html(progress) if progress is not None else "")

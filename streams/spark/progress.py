@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import logging
+import sys
 import threading
 import time
 from collections import deque
@@ -17,13 +20,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from state.secrets import mask
+from streams.config import StreamsConfig
 from streams.config.settings import age_in_words
-from streams.metrics.application import SubTopologyMetrics
-from streams.metrics.figures import PARTS, StepFigures
+from streams.metrics.application import PARTS, StepFigures, SubTopologyMetrics
 from streams.metrics.recorder import MetricsRecorder
 from streams.microbatch.step import MOVED, Placement
 from streams.runtime.counters import ONE_BY_ONE
 from streams.source.offsets import SourceOffsets
+
+log = logging.getLogger("streams.progress")
 
 LINE_INTERVAL_S = 2.0
 RATE_OVER_S = 10.0
@@ -253,6 +258,55 @@ class Progress:
                 *(f"{task.last.seconds.get(part, 0.0) * 1000:.0f}" for part in PARTS),
                 str(task.last.peak_rss_bytes // 2**20),
             ]
+
+
+class LoggedProgress(Progress):
+    """Progress that draws nothing: its figures are for programs, and what it is to say is a log line."""
+
+    def __enter__(self) -> LoggedProgress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        log.info("%s", text)
+
+    def _show(self) -> None:
+        pass
+
+
+class NotebookProgress(Progress):
+    """Progress that prints each event once, as plain text; numbers appear on request (`repr`), not every second."""
+
+    def __init__(self, title: str) -> None:
+        super().__init__(title, Console(file=sys.stderr, force_jupyter=False, force_terminal=False))
+
+    def _show(self) -> None:
+        pass
+
+
+def in_notebook() -> bool:
+    """Whether this process is a notebook's kernel."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return type(shell).__name__ == "ZMQInteractiveShell"
+
+
+def progress_for(config: StreamsConfig) -> Progress:
+    """The kind of progress display that suits this program."""
+    if config.logs.json:
+        return LoggedProgress(config.application_id)
+    return NotebookProgress(config.application_id) if in_notebook() else Progress(config.application_id)
+
+
+def as_html(progress: Progress) -> str:
+    """An application's current numbers as HTML, for a notebook's cell."""
+    console = Console(file=io.StringIO(), record=True, width=180, force_jupyter=False)
+    console.print(progress._table())
+    return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
 
 
 def sub_of(progress: Any) -> str:

@@ -25,35 +25,32 @@ from streams.application.prepare import Application, PreparedSub, query_job
 from streams.application.start import Preflight, check_places, prepare_start
 from streams.checkpoint.files import CheckpointFiles
 from streams.config import StreamsConfig
-from streams.logs.errors import tell
-from streams.logs.events import EventListener, Events
-from streams.logs.kinds import FAILED, RUNNING, STARTING, STOPPED, STOPPING, TOPICS_CREATED
+from streams.logs.events import FAILED, RUNNING, STARTING, STOPPED, STOPPING, TOPICS_CREATED, EventListener, Events
+from streams.logs.json_lines import fields_logged_once
 from streams.logs.output import set_up_program
+from streams.metrics.export import serving
 from streams.metrics.recorder import START
 from streams.metrics.restores import ReportAddress
-from streams.metrics.server import serving
 from streams.microbatch.job import QueryJob
 from streams.source.offsets import FirstBatch, SourceOffsets
-from streams.spark.broker_watch import BrokerWatch, probe_of
 from streams.spark.checkpoint_files import checkpoint_files
-from streams.spark.delta.session import check_delta, fetch_delta
-from streams.spark.jvm.java_output import check_java
-from streams.spark.jvm.java_process import has_gone, needs_java
-from streams.spark.jvm.planners import Planning
-from streams.spark.notebook import progress_for
-from streams.spark.progress import Progress
-from streams.spark.query import Report, start_query
-from streams.spark.reports.dead_letter_events import DeadLetterEvents
-from streams.spark.reports.pause_events import PauseEvents, pauses_reader
-from streams.spark.reports.restore_reports import restore_reports
-from streams.spark.reports.step_lines import log_steps
-from streams.spark.session import check_session, processes_of, readers_of, start_session
-from streams.spark.settings import spark_settings
-from streams.spark.signals import stopped_by_signals
+from streams.spark.delta import check_delta, fetch_delta
+from streams.spark.java import Planning, check_java, has_gone, needs_java
+from streams.spark.progress import Progress, progress_for
+from streams.spark.queries import Report, Supervisor, start_query
+from streams.spark.reports import (
+    BrokerWatch,
+    DeadLetterEvents,
+    PauseEvents,
+    log_steps,
+    pauses_reader,
+    probe_of,
+    restore_reports,
+)
+from streams.spark.session import check_session, processes_of, readers_of, spark_settings, start_session
 from streams.spark.source import source_class
-from streams.spark.stopping import StopGate
-from streams.spark.supervisor import Supervisor
-from streams.spark.worker_start import start_workers
+from streams.spark.stopping import StopGate, stopped_by_signals
+from streams.spark.worker import start_workers
 from streams.topology.topology import Topology
 from streams.version import __version__
 
@@ -138,7 +135,7 @@ class StreamsApplication:
                 self._interrupted()
             except BaseException as error:
                 self.progress.metrics.failed(mask(str(error)))
-                self.events.emit(FAILED, f"{app} has ended with an error: {error}", error=tell(error))
+                self.events.emit(FAILED, f"{app} has ended with an error: {error}", error=fields_logged_once(error))
                 raise
             finally:
                 self._dead_letters.report(all_of_them=True)
@@ -281,8 +278,7 @@ class StreamsApplication:
         """What starts the query of each source outside Kafka; static DataFrames are read at once."""
         if not application.plan.topology.ingests:
             return []
-        from streams.spark.ingest.hold import PauseHold
-        from streams.spark.ingest.query import IngestRun
+        from streams.spark.ingest.query import IngestRun, PauseHold
 
         hold = PauseHold(self._read_pauses)
         return IngestRun(spark, application, self._trigger(), self._gates, self.progress, hold).starts()
@@ -294,7 +290,7 @@ class StreamsApplication:
         sinks = application.plan.topology.lake_sinks
         if not sinks:
             return [], application
-        from streams.spark.lake.runner import lake_starts
+        from streams.spark.lake.query import lake_starts
 
         return lake_starts(spark, application, self._trigger(), self._gates, self.progress)
 

@@ -4,13 +4,13 @@ Records leave as few large rows, one for each (task, chunk, entry), which cost S
 its offset range, so that a task can tell a repeated micro-batch from a new one.
 
 Spark starts three short-lived Python processes for each query just to inspect this class, so the module imports next to
-nothing: planning (`streams.source`) and reading (`streams.spark.read`) are imported where they are used.
+nothing: planning (`streams.source`) and reading (`streams.spark.worker`) are imported where they are used.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 from streams.source.offsets import SourceOffsets
-from streams.spark.row_schema import SPARK_SCHEMA
+from streams.spark.shuffle import SPARK_SCHEMA
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from streams.microbatch.job import QueryJob
     from streams.microbatch.read import BatchPartitioner, PlannedPartition
-    from streams.source.planner import BatchPlanner
+    from streams.source.planner import BatchPlanner, SourceSpec
+    from streams.spark.worker import RowsJob
 
 
 class BatchPartition(InputPartition):
@@ -98,16 +99,16 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads the ranges, runs the head and packs what goes to each task."""
-        from streams.spark.read import read_partition
+        from streams.spark.worker import read_partition
 
         assert isinstance(partition, BatchPartition)
         return chain.from_iterable(read_partition(self._job, one) for one in partition.planned)
 
     def stop(self) -> None:
-        """Sees to it that the process, which has nothing left to do, ends without a word if Spark has hung up.
+        """Lets the process end quietly if Spark has hung up, which is how a query ends.
 
-        That is how a query ends. Spark's own code in this process takes it for an error, tries to tell Spark, and prints the
-        failure of that, unless Spark ends the process before.
+        Spark's own code in this process takes it for an error, tries to tell Spark, and prints the failure of that, unless Spark
+        ends the process before.
         """
         sys.excepthook = _print_unless_hung_up
 
@@ -120,31 +121,52 @@ def _print_unless_hung_up(kind: type[BaseException], error: BaseException, trace
         sys.__excepthook__(kind, error, trace)
 
 
+class RowsReader(KafkaStreamReader):
+    """Plans the internal topic of a lake sink like the topics of a sub-topology, and reads rows of the sink's columns."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from streams.spark.worker import read_rows
+
+        assert isinstance(partition, BatchPartition)
+        return read_rows(self._job, partition.planned)
+
+
 class KafkaSource(DataSource):
-    """The base of the data source classes that `source_class` creates."""
+    """The base of the data source classes of queries: a query's job is a class attribute, and so appears in no plan."""
 
     planning: bytes = b""
     job: bytes = b""
+    columns: str = SPARK_SCHEMA
+    reader: type[KafkaStreamReader] = KafkaStreamReader
 
     def schema(self) -> str:
-        return SPARK_SCHEMA
+        return self.columns
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return KafkaStreamReader(self.planning, self.job)
+        return self.reader(self.planning, self.job)
 
 
 def source_class(job: QueryJob) -> type[DataSource]:
-    """A new data source class for a query: its job is a class attribute, and so appears in no plan."""
-    from streams.spark.job import dump_job
+    """A new data source class for the query of a sub-topology."""
+    from streams.spark.worker import dump_job
 
     name = f"streams-{job.settings.application_id}-{job.sub.name}"
+    return _source_class(name, job, job.source, {"job": dump_job(job)})
 
+
+def lake_source(query: str, source: SourceSpec, job: RowsJob) -> type[DataSource]:
+    """A new data source class for the query of a lake sink: exact ranges of its internal topic."""
+    from streams.lake.writer import sql_schema
+
+    rows = {"job": cloudpickle.dumps(job), "columns": sql_schema(job.layout), "reader": RowsReader}
+    return _source_class(f"streams-lake-{query}", job, source, rows)
+
+
+def _source_class(
+    name: str, job: QueryJob | RowsJob, source: SourceSpec, attributes: Mapping[str, Any]
+) -> type[DataSource]:
     def source_name(cls: type[DataSource]) -> str:
         return name
 
-    attributes: dict[str, Any] = {
-        "planning": cloudpickle.dumps((dict(job.client), job.source, job.logs)),
-        "job": dump_job(job),
-        "name": classmethod(source_name),
-    }
-    return type(f"KafkaSourceOf{job.sub.index}", (KafkaSource,), attributes)
+    planning = cloudpickle.dumps((dict(job.client), source, job.logs))
+    return type("SourceOfQuery", (KafkaSource,), {**attributes, "planning": planning, "name": classmethod(source_name)})

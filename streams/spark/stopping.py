@@ -1,4 +1,4 @@
-"""Stops a query between two micro-batches.
+"""Stops an application at Ctrl-C and SIGTERM, and its queries between two micro-batches.
 
 Spark's own `stop` interrupts the running batch. Nothing is lost (committed steps are skipped when the batch runs again),
 but tasks are killed while they write, and log pages about it. So the next batch is blocked where Spark asks the driver
@@ -8,12 +8,17 @@ message by which Spark recognises an interruption. The batch runs at the next st
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pyspark.sql import DataFrame
-from pyspark.sql.streaming import StreamingQuery
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
 
 DRAIN_S = 8.0
 """How long the running micro-batch may take to finish before it is interrupted after all, seconds."""
@@ -91,3 +96,44 @@ def gated(gate: StopGate, write: Callable[[DataFrame, int], object]) -> Callable
             raise
 
     return through
+
+
+Handler: TypeAlias = "Callable[[int, FrameType | None], Any] | signal.Handlers"
+
+LOOK_FOR_SIGNALS_S = 0.2
+
+
+@contextmanager
+def stopped_by_signals(stop: Callable[[], object], again: Handler = signal.SIG_DFL) -> Iterator[None]:
+    """Makes Ctrl-C and SIGTERM call `stop` within the block.
+
+    Python handles signals in the main thread only: in other threads the block changes nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        stop()
+        signal.signal(number, again)
+
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def wait_for(event: threading.Event, timeout: float | None = None) -> bool:
+    """Waits for `event`, and runs the handlers of signals meanwhile.
+
+    `Event.wait` alone can lose a signal: one that arrives after Python last looked for signals and before the thread
+    sleeps interrupts nothing, and its handler would run only after the wait.
+    """
+    until = None if timeout is None else time.monotonic() + timeout
+    while until is None or time.monotonic() < until:
+        left_s = LOOK_FOR_SIGNALS_S if until is None else min(LOOK_FOR_SIGNALS_S, until - time.monotonic())
+        if event.wait(max(left_s, 0)):
+            return True
+    return event.is_set()

@@ -1,6 +1,6 @@
 """Tests topologies without Spark and Kafka, with the code that runs in production."""
 
-from streams.metrics.operators import NodeMetrics
+from streams.metrics.application import NodeMetrics
 from streams.testing.driver import TopologyTestDriver
 from streams.testing.input_topic import TestInputTopic
 from streams.testing.mock_context import Forwarded, MockProcessorContext

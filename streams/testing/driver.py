@@ -17,7 +17,7 @@ from state.kafka.headers import encode_headers
 from state.kafka.partitioner import partition_for_key
 from streams.application.rescale.plan import Handling, UsersChoices
 from streams.config import StreamsConfig
-from streams.metrics.operators import NodeMetrics, node_metrics
+from streams.metrics.application import NodeMetrics, node_metrics
 from streams.model.conversions import TimestampLike, to_timestamp_ms
 from streams.model.typing import K, V
 from streams.model.windows import Duration, to_ms

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from streams.broker.cluster import ClusterRecord, NodeRecord
 from streams.broker.jars import KAFKA_VERSION
-from streams.broker.java_properties import parse_java_properties
 from streams.broker.processes import ProcessId, started_at
-from streams.broker.record import ClusterRecord, NodeRecord
+from streams.broker.secure import parse_java_properties
 from streams.cli.options import client_properties, printable, with_embedded_default
 from streams.errors import ConfigError
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from streams.broker import JarFetchError, JarsMissingError, JavaError, fetch_jars
-from streams.broker.jars import DELTA_JARS, class_path, is_complete, jar_dir, write_manifest
-from streams.broker.java import find_java
+from streams.broker.jars import DELTA_JARS, class_path, find_java, is_complete, jar_dir, write_manifest
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "check-prerequisites.sh"
 

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from streams.broker.errors import DataFolderError
+from streams.broker.cluster import ClusterRecord, NodeRecord, RequestedCluster
 from streams.broker.jars import KAFKA_VERSION
-from streams.broker.record import ClusterRecord, NodeRecord
-from streams.broker.requested import RequestedCluster
+from streams.errors import DataFolderError
 
 EXISTING = ClusterRecord("id", KAFKA_VERSION, (NodeRecord(1, 9092, 9093),), {"num.io.threads": "2"})
 

@@ -74,7 +74,7 @@ def test_a_missing_attribute_is_reported(streams, module) -> None:
 
 @pytest.mark.parametrize("command", [("run", TARGET), ("restore", TARGET), ("reset", "app"), ("topic", "read", "t")])
 def test_an_unreachable_cluster_is_reported_once(streams, capfd, monkeypatch, command: tuple[str, ...]) -> None:
-    monkeypatch.setattr("streams.cluster.topics.CONNECT_S", 0.5)
+    monkeypatch.setattr("streams.cluster.admin.CONNECT_S", 0.5)
     output = told(streams(*command, "-b", "127.0.0.1:1", "-X", "sasl.password=hidden"))
     assert output.count("127.0.0.1:1 did not answer") == 1
     assert "Connection refused" in output

@@ -15,7 +15,7 @@ from streams.source.pauses import WHOLE, Pauses
     ],
 )
 def test_resume_reports_what_it_has_resumed(streams, monkeypatch, before, after, printed) -> None:
-    monkeypatch.setattr("streams.cluster.topics.check_reachable", lambda client: None)
+    monkeypatch.setattr("streams.cluster.admin.check_reachable", lambda client: None)
     monkeypatch.setattr(Pausing, "pauses", lambda self: Pauses(before))
     monkeypatch.setattr(Pausing, "resume", lambda self, sub: Pauses(after))
     assert streams("resume", "app", "-b", "localhost:9").output == printed

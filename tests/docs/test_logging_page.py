@@ -8,8 +8,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from streams.logs.kinds import KINDS, RESTORED
-from streams.metrics.figures import StepFigures
+from streams.logs.events import KINDS, RESTORED
+from streams.metrics.application import StepFigures
 
 PAGE = (Path(__file__).parents[2] / "docs" / "logging.md").read_text(encoding="utf-8")
 LINES = [orjson.loads(line) for line in re.findall(r"^\{.*\}$", PAGE, re.MULTILINE)]

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from streams.application.transactions import OpenTransaction, end, open_transactions
-from streams.broker.errors import JarsMissingError
 from streams.cli import doctor as command
 from streams.cluster.java_admin import CoordinatorView, OpenProducer, java_properties
-from streams.errors import ConfigError
+from streams.errors import ConfigError, JarsMissingError
 from tests.doctor.world import NOW_MS, Kafka, World
 
 TARGET = "tests.doctor.world:counting"

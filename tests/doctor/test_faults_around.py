@@ -12,7 +12,7 @@ from state.commit.marker import MARKER_KEY
 from streams import JsonSerde, StreamsBuilder, agg, col, fields
 from streams.application.doctor.inspection import Finding, Severity
 from streams.application.doctor.program import FEWEST
-from streams.cluster.survey import Replicas
+from streams.cluster.admin import Replicas
 from tests.doctor.world import NOW_MS, World, only
 
 COMMITS, CHANGELOG = "app-in-commits", "app-counts-changelog"

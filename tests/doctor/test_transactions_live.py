@@ -10,8 +10,8 @@ from state.kafka.topics import TopicSpec
 from state.kafka.transactions import wait_until_decided
 from streams.application.transactions import end, open_transactions
 from streams.broker import EmbeddedBroker
+from streams.cluster.admin import Survey
 from streams.cluster.java_admin import JavaAdmin
-from streams.cluster.survey import Survey
 
 TOPIC = "transactions-live"
 

@@ -20,8 +20,8 @@ from streams.application.doctor.inspection import Finding, Inspection, Severity
 from streams.application.owned_topics import write_manifest
 from streams.application.prepare import Application, PreparedSub, plan_application
 from streams.checkpoint.files import LocalFiles
+from streams.cluster.admin import Replicas
 from streams.cluster.java_admin import CoordinatorView, OpenProducer
-from streams.cluster.survey import Replicas
 from streams.config import StreamsConfig
 from streams.testing.simulation import SimulatedKafka
 from streams.topology.topology import Topology

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from streams.broker.guard import Guard
+from streams.broker.processes import Guard
 from streams.drills.failure import DrillFailed, NotPossibleHere
 from streams.drills.hosts import network
 from streams.drills.hosts.host import LoopbackHost, NamespaceHost

@@ -10,7 +10,7 @@ from types import SimpleNamespace, TracebackType
 import pytest
 
 from state.errors import StreamsError
-from streams.broker.guard import Guard
+from streams.broker.processes import Guard
 from streams.drills import runner
 from streams.drills.application import Supervised
 from streams.drills.conditions import Conditions

@@ -64,7 +64,7 @@ def program(streams: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """A program in the working directory; nobody waits long for a cluster that does not answer."""
     (tmp_path / "newcomer.py").write_text(PROGRAM)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr("streams.cluster.topics.CONNECT_S", 0.5)
+    monkeypatch.setattr("streams.cluster.admin.CONNECT_S", 0.5)
     yield
     sys.modules.pop("newcomer", None)
 

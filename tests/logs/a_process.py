@@ -12,10 +12,8 @@ import warnings
 from confluent_kafka import Producer
 
 from state.secrets import remember
-from streams.logs.events import Events
-from streams.logs.kinds import PAUSED, STARTING
-from streams.logs.output import set_up_command
-from streams.logs.settings import LogFormat, LogLevel, LogSettings
+from streams.logs.events import PAUSED, STARTING, Events
+from streams.logs.output import LogFormat, LogLevel, LogSettings, set_up_command
 
 CANARY = "canary-of-a-process"
 

@@ -12,8 +12,7 @@ import pytest
 
 from streams import ConfigError, KafkaStreams, StreamsBuilder, Topology
 from streams.config import StreamsConfig
-from streams.logs.events import Event
-from streams.logs.kinds import FAILED, STARTING
+from streams.logs.events import FAILED, STARTING, Event
 
 CANARIES = {
     "kafka": {"sasl.password": "canary-1", "ssl.key.pem": "canary-2", "security.url": "https://u:canary-3@h"},

@@ -12,13 +12,22 @@ from state.commit.decide import TaskIdentity
 from state.errors import ClientFailure, FencedError, RestoreError
 from state.restore.listener import RestoreReport, StoreReport
 from state.restore.plan import Action
-from streams.logs.events import Event, Events
-from streams.logs.kinds import DEAD_LETTERS, KINDS, PAUSED, RESTORED, RESUMED, RETRIED, STARTING, STOPPING
-from streams.logs.notifier import Notifier
+from streams.logs.events import (
+    DEAD_LETTERS,
+    KINDS,
+    PAUSED,
+    RESTORED,
+    RESUMED,
+    RETRIED,
+    STARTING,
+    STOPPING,
+    Event,
+    Events,
+    Notifier,
+)
 from streams.microbatch.step import log_failed_attempt, step_events
 from streams.source.pauses import WHOLE, Pauses
-from streams.spark.reports.dead_letter_events import INTERVAL_S, DeadLetterEvents
-from streams.spark.reports.pause_events import PauseEvents
+from streams.spark.reports import INTERVAL_S, DeadLetterEvents, PauseEvents
 
 
 class Heard:

@@ -10,15 +10,13 @@ import pytest
 
 from state import secrets
 from state.errors import ClientFailure, TopicNotFoundError
-from streams.errors import ApplicationFailedError, RecordFailedError
-from streams.logs.errors import error_fields
-from streams.logs.events import Event
-from streams.logs.foreign_lines import as_json
-from streams.logs.json_lines import JsonFormatter, line_of, set_context
-from streams.logs.kinds import RESTORED
-from streams.metrics.figures import MicroBatchFigures, StepFigures
+from streams.errors import RecordFailedError
+from streams.logs.events import RESTORED, Event
+from streams.logs.json_lines import as_json, error_fields, line_of, record_fields, set_context
+from streams.metrics.application import MicroBatchFigures, StepFigures
 from streams.runtime.handlers import Origin, record_failed
-from streams.spark.reports.step_lines import log_steps
+from streams.spark.queries import readable
+from streams.spark.reports import log_steps
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +25,7 @@ def own_secret() -> None:
 
 
 def formatted(record: logging.LogRecord) -> dict[str, Any]:
-    found: dict[str, Any] = orjson.loads(line_of(JsonFormatter().fields(record)))
+    found: dict[str, Any] = orjson.loads(line_of(record_fields(record)))
     return found
 
 
@@ -66,7 +64,7 @@ def test_a_line_of_a_worker_says_whose_it_is() -> None:
 
 def test_a_line_has_no_secret_wherever_it_stands() -> None:
     found = made("https://u:canary-url@h %s", "canary-value", fields={"a": {"b": ["canary-value"]}})
-    assert b"canary" not in line_of(JsonFormatter().fields(found))
+    assert b"canary" not in line_of(record_fields(found))
 
 
 def test_a_password_that_is_the_name_of_a_field_hides_no_field() -> None:
@@ -102,10 +100,11 @@ def test_an_error_about_a_record_says_which() -> None:
 
 def test_an_error_that_comes_through_spark_still_says_which_record() -> None:
     error = record_failed("processing", "map-1", "sub-0", ORIGIN, ValueError("no"))
-    fields = error_fields(ApplicationFailedError(f"RecordFailedError: {error}"))
+    fields = error_fields(readable(RuntimeError(f"Traceback:\nstreams.errors.RecordFailedError: {error}")))
     assert (fields["type"], fields["cause"]) == ("ApplicationFailedError", "RecordFailedError")
     assert (fields["topic"], fields["partition"], fields["offset"]) == ("orders", 2, 17)
-    assert fields["node"] == "map-1"
+    assert (fields["node"], fields["task"]) == ("map-1", "sub-0")
+    assert fields["key"].startswith("b'key-xxx")
 
 
 def test_an_error_of_kafka_says_its_topic() -> None:

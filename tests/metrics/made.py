@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streams.metrics.figures import StepFigures
+from streams.metrics.application import StepFigures
 from streams.metrics.recorder import MetricsRecorder
 
 NOW_MS = 1_000_000

@@ -10,7 +10,7 @@ import pytest
 from streams.config import load_config
 from streams.errors import ConfigError
 from streams.metrics.catalogue import METRICS
-from streams.metrics.server import check_serving
+from streams.metrics.export import check_serving
 from tests.metrics.made import recorder, step
 
 pytest.importorskip("opentelemetry.sdk.metrics")
@@ -26,7 +26,7 @@ def exported(reader: Any) -> dict[str, list[Any]]:
 def test_counters_gauges_and_histograms_are_exported_with_their_labels() -> None:
     from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-    from streams.metrics.otel import OtelExport
+    from streams.metrics.export import OtelExport
 
     made = recorder()
     reader = InMemoryMetricReader()
@@ -50,6 +50,6 @@ def test_without_the_extra_the_start_is_refused(monkeypatch: pytest.MonkeyPatch)
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(importlib.util, "find_spec", missing)
-    monkeypatch.setattr("streams.metrics.otel.find_spec", missing)
+    monkeypatch.setattr("streams.metrics.export.find_spec", missing)
     with pytest.raises(ConfigError, match=r"pip install 'streams-on-spark\[otel\]'"):
         check_serving(settings)

@@ -5,10 +5,17 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from streams.metrics.application import PartitionMetrics
-from streams.metrics.figures import MicroBatchFigures, PartitionTime, RestoreFigures, StateSize, StoreSize
-from streams.metrics.histogram import BOUNDS, Histogram
-from streams.metrics.operators import NodeMetrics
+from streams.metrics.application import (
+    BOUNDS,
+    Histogram,
+    MicroBatchFigures,
+    NodeMetrics,
+    PartitionMetrics,
+    PartitionTime,
+    RestoreFigures,
+    StateSize,
+    StoreSize,
+)
 from streams.metrics.recorder import START, MetricsRecorder
 from tests.metrics.made import NOW_MS, recorder, report, step
 

@@ -12,8 +12,8 @@ from state.restore.task_stores import TaskStateManager, WorkerMemory
 from state.stores.codec import timestamped
 from state.stores.task_store import TaskStore
 from state.tables.memory import MemoryTable
-from streams.metrics.figures import StepFigures
-from streams.spark.task_function import _about_stores
+from streams.metrics.application import StepFigures
+from streams.spark.worker import _about_stores
 from tests.metrics.made import report
 from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, commit, marker_of, write_random
 

@@ -18,10 +18,10 @@ from state.tables.memory import MemoryTable
 from streams.config import load_config
 from streams.config.settings import Address
 from streams.metrics.application import StoreRestore
+from streams.metrics.export import MetricsServer
 from streams.metrics.recorder import MetricsRecorder
 from streams.metrics.restores import INTERVAL_S, ReportAddress, RestoreReporter, RestoreReports
-from streams.metrics.server import MetricsServer
-from streams.spark.reports.restore_reports import restore_reports
+from streams.spark.reports import restore_reports
 from tests.metrics.made import recorder, step
 from tests.metrics.test_server import get, value
 from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, commit, marker_of, write_random

@@ -14,8 +14,8 @@ from streams.config import StreamsConfig, load_config
 from streams.config.settings import Address
 from streams.errors import ConfigError
 from streams.metrics import catalogue
+from streams.metrics.export import MetricsServer, check_serving, serving
 from streams.metrics.recorder import START, MetricsRecorder
-from streams.metrics.server import MetricsServer, check_serving, serving
 from tests.metrics.made import recorder, step
 
 

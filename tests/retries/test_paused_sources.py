@@ -11,8 +11,7 @@ import pytest
 
 from streams.source.pauses import NOTHING, WHOLE, Pauses
 from streams.spark.ingest import query as query_module
-from streams.spark.ingest.hold import PauseHold
-from streams.spark.ingest.query import IngestRun
+from streams.spark.ingest.query import IngestRun, PauseHold
 from streams.topology.ingest import Ingest
 
 PAUSED = Pauses({WHOLE: 1})

@@ -7,7 +7,7 @@ from streams.application.pausing import parts
 from streams.source.offsets import SourceOffsets
 from streams.source.pauses import LOOK_MS, WHOLE, PauseWatch, pause_record, read_pauses
 from streams.source.planner import BatchPlanner, SourceSpec
-from streams.spark.ingest.hold import PauseHold
+from streams.spark.ingest.query import PauseHold
 from streams.spark.stopping import BatchInterruptedError
 from streams.testing.simulation import SimulatedKafka
 

@@ -16,8 +16,8 @@ from pyspark.errors import PySparkRuntimeError
 
 from streams import ConfigError, KafkaStreams, StreamsBuilder, StreamsError, Topology, TopologyError
 from streams.config import StreamsConfig
-from streams.metrics.figures import MicroBatchFigures
-from streams.spark.notebook import NotebookProgress
+from streams.metrics.application import MicroBatchFigures
+from streams.spark.progress import NotebookProgress
 from tests.metrics.made import report
 
 State = KafkaStreams.State

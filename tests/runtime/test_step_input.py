@@ -9,8 +9,8 @@ from typing import Any
 
 from streams.microbatch.read import TaskRow
 from streams.source.partition_times import with_partition_times
-from streams.spark.read import ROW_SCHEMA
-from streams.spark.row_schema import COLUMNS
+from streams.spark.shuffle import COLUMNS
+from streams.spark.worker import ROW_SCHEMA
 
 
 def test_a_step_begins_with_the_partition_times_that_readers_report() -> None:

@@ -9,7 +9,7 @@ import pytest
 from pyspark import SparkConf
 
 from state.tables.private_folder import private_temporary_folder
-from streams.spark.jvm import java_output
+from streams.spark import java
 from streams.spark.session import session_settings
 
 
@@ -20,13 +20,13 @@ def test_spark_is_started_without_its_secret_settings(monkeypatch: pytest.Monkey
         seen.append(conf)
         return "gateway"
 
-    monkeypatch.setattr(java_output, "launch_gateway", launched)
+    monkeypatch.setattr(java, "launch_gateway", launched)
     settings = {
         "spark.driver.memory": "1g",
         "spark.hadoop.fs.s3a.secret.key": "hidden",
         "spark.ssl.keyPassword": "hidden",
     }
-    assert java_output.launch(settings) == "gateway"
+    assert java.launch(settings) == "gateway"
     (conf,) = seen
     assert conf.get("spark.driver.memory") == "1g"
     assert "hidden" not in conf.toDebugString()

@@ -19,8 +19,7 @@ from streams.source import range_records
 from streams.source.offsets import OffsetRange
 from streams.source.planner import SourceSpec
 from streams.source.range_records import bounded
-from streams.spark import read
-from streams.spark.lake import read as lake
+from streams.spark import worker
 
 
 def piece(first: int, records: int, size: int) -> RecordColumns:
@@ -72,11 +71,11 @@ def test_the_reader_of_a_task_counts(monkeypatch: pytest.MonkeyPatch) -> None:
         yield from ()
 
     monkeypatch.setattr(range_records, "NEVER_TOO_LARGE", 0)
-    monkeypatch.setattr(read, "job_of_worker", lambda payload: job)
+    monkeypatch.setattr(worker, "job_of_worker", lambda payload: job)
     monkeypatch.setattr(range_records, "shared_reader", lambda *_, **__: reader)
-    monkeypatch.setattr(read, "read_range", read_range)
+    monkeypatch.setattr(worker, "read_range", read_range)
     with pytest.raises(RangeTooLargeError, match="max_bytes_per_trigger = 20,000"):
-        list(read.read_partition(b"", PlannedRange("batch", "id", OffsetRange("t", 3, 0, 1_000))))
+        list(worker.read_partition(b"", PlannedRange("batch", "id", OffsetRange("t", 3, 0, 1_000))))
     assert len(taken) < 100
 
 
@@ -89,6 +88,6 @@ def test_rows_of_a_lake_sink_may_be_as_large_as_they_are(monkeypatch: pytest.Mon
         range_records, "shared_reader", lambda *_, **__: SimpleNamespace(read=lambda end, most: iter(large))
     )
     job = SimpleNamespace(layout=layout, client={}, bulk_io=False, prefetch_bytes=1, max_bytes=20_000)
-    monkeypatch.setattr(lake, "_load", lambda payload: job)
+    monkeypatch.setattr(worker, "rows_job", lambda payload: job)
     planned = PlannedRange("batch", "id", OffsetRange("t", 3, 0, 200))
-    assert sum(batch.num_rows for batch in lake.read_rows(b"", [planned])) == 200
+    assert sum(batch.num_rows for batch in worker.read_rows(b"", [planned])) == 200

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from streams import StreamsBuilder, Topology
 from streams.config import StreamsConfig
 from streams.errors import ConfigError
-from streams.spark.ingest.delta_source import check_table
+from streams.spark.ingest.query import check_table
 from streams.spark.runner import StreamsApplication
 from streams.spark.session import start_session
 

@@ -24,10 +24,9 @@ from streams.runtime.settings import TaskSettings
 from streams.runtime.task.task import StreamTask
 from streams.source.offsets import OffsetRange
 from streams.source.planner import SourceSpec
-from streams.spark.job import dump_job
-from streams.spark.read import read_partition
-from streams.spark.shuffle_keys import shuffle_keys
+from streams.spark.shuffle import shuffle_keys
 from streams.spark.warm_up import warm_up
+from streams.spark.worker import dump_job, read_partition
 from streams.topology.plan import build_plan
 
 MIB = 2**20

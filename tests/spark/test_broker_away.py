@@ -18,7 +18,7 @@ from rich.console import Console
 
 from streams import StreamsBuilder
 from streams.broker import EmbeddedBroker, fetch_jars
-from streams.spark import broker_watch
+from streams.spark import reports
 from streams.spark.progress import Progress
 from streams.spark.runner import StreamsApplication
 from tests.spark.harness import Harness, Sent, last_per_key
@@ -89,8 +89,8 @@ def counts(
     mortal: EmbeddedBroker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Counts]:
     # Who is silent is asked about soon: that waiting is what takes the time of these tests.
-    monkeypatch.setattr(broker_watch, "QUIET_S", 2.0)
-    monkeypatch.setattr(broker_watch, "_REQUEST_S", 2.0)
+    monkeypatch.setattr(reports, "QUIET_S", 2.0)
+    monkeypatch.setattr(reports, "_REQUEST_S", 2.0)
     yield Counts(mortal, spark, tmp_path)
     mortal.start()
 

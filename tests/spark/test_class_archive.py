@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.spark.jvm.class_archive import archive, is_whole, java_options
+from streams.spark.java import archive, archive_options, is_whole
 
 PROGRAM = """
 from streams.spark.session import start_session
@@ -32,12 +32,12 @@ def write(size: int, noted: str) -> None:
 
 
 def test_an_archive_counts_only_whole(folder: Path) -> None:
-    assert java_options() == ""
+    assert archive_options() == ""
     for size, noted in ((10, "11"), (10, "")):
         write(size, noted)
-        assert (is_whole(archive()), java_options()) == (False, "")
+        assert (is_whole(archive()), archive_options()) == (False, "")
     write(10, "10\n")
-    assert java_options() == (
+    assert archive_options() == (
         f" -XX:SharedArchiveFile={archive()} -XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0 -Xlog:disable"
     )
 
@@ -60,7 +60,7 @@ def test_spark_starts_from_a_recorded_archive_and_without_a_fitting_one(folder: 
     write(10, "10\n")  # no archive at all, though as large as noted: Java leaves it alone
     assert run(PROGRAM).startswith("3 ")
     archive().unlink()
-    run("from streams.spark.jvm.record_classes import record; record()")
+    run("from streams.spark.record_classes import record; record()")
     assert is_whole(archive())
     assert sorted(path.name for path in folder.iterdir()) == [archive().name, archive().with_suffix(".size").name]
     assert str(archive()) in run(PROGRAM)

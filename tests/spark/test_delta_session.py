@@ -15,7 +15,7 @@ from streams.cli.target import TopologyTarget
 from streams.config import StreamsConfig
 from streams.errors import DeltaMissingError
 from streams.spark import runner
-from streams.spark.delta.session import CATALOG, EXTENSION, PACKAGE, check_delta, delta_settings
+from streams.spark.delta import CATALOG, EXTENSION, PACKAGE, check_delta, delta_settings
 from streams.spark.runner import StreamsApplication
 from streams.spark.session import session_settings
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.spark.failure import did_not_start, readable
+from streams.spark.queries import did_not_start, readable
 
 SPARK = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure: Lost task 0.3:
 org.apache.spark.api.python.PythonException: Traceback (most recent call last):

@@ -10,8 +10,8 @@ import pytest
 from pyspark import SparkContext
 
 from state import secrets
-from streams.spark.jvm import java_output
-from streams.spark.jvm.java_output import java_ahead, on_the_command_line, pass_on, started_ahead
+from streams.spark import java
+from streams.spark.java import java_ahead, on_the_command_line, pass_on, started_ahead
 
 CHATTER = [
     "WARNING: Using incubator modules: jdk.incubator.vector",
@@ -93,7 +93,7 @@ class Gateway:
 @pytest.fixture
 def gateway(monkeypatch: pytest.MonkeyPatch) -> Gateway:
     started = Gateway()
-    monkeypatch.setattr(java_output, "launch", lambda settings: started)
+    monkeypatch.setattr(java, "launch", lambda settings: started)
     monkeypatch.setattr(SparkContext, "_gateway", None)
     return started
 
@@ -115,7 +115,7 @@ def test_a_failure_to_start_ahead_is_raised_where_the_process_is_needed(monkeypa
     def fail(settings: object) -> None:
         raise OSError("no Java")
 
-    monkeypatch.setattr(java_output, "launch", fail)
+    monkeypatch.setattr(java, "launch", fail)
     monkeypatch.setattr(SparkContext, "_gateway", None)
     with java_ahead({}), pytest.raises(OSError, match="no Java"):
         started_ahead({})

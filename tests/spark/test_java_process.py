@@ -13,7 +13,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
 
 from streams.errors import ApplicationFailedError
-from streams.spark.jvm.java_process import has_gone, needs_java
+from streams.spark.java import has_gone, needs_java
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ import pytest
 
 from state.kafka.admin import KafkaAdmin, LateAdmin
 from streams import BytesSerde, KafkaStreams, StreamsBuilder
-from streams.spark import broker_watch
-from streams.spark.reports import pause_events
+from streams.spark import reports
 from tests.spark.harness import Harness, Sent
 
 WAIT_S = 120.0
@@ -60,8 +59,8 @@ def test_an_application_that_has_ended_leaves_no_client_and_no_thread(
 ) -> None:
     source, target = harness.topic("in"), harness.topic("out")
     harness.send(source, [Sent(b"a", b"1", 5)])
-    monkeypatch.setattr(pause_events, "LOOK_S", 0.01)
-    monkeypatch.setattr(broker_watch, "_LOOK_S", 0.01)
+    monkeypatch.setattr(reports, "LOOK_S", 0.01)
+    monkeypatch.setattr(reports, "_WATCH_S", 0.01)
     opened: list[KafkaAdmin] = []
     late = LateAdmin.__call__
     monkeypatch.setattr(LateAdmin, "__call__", lambda one: opened.append(late(one)) or opened[-1])

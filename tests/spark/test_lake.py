@@ -70,7 +70,7 @@ def test_each_record_is_in_the_tables_once_after_faults_at_every_step(
     for point in ("offsets_logged", "table_committed", "function_returned", "none"):
         harness.send(orders, map(order, range(sent, sent + 5)))
         sent += 5
-        monkeypatch.setattr("streams.spark.lake.runner.faults_from_environment", fails_at(point))
+        monkeypatch.setattr("streams.spark.lake.query.faults_from_environment", fails_at(point))
         if point == "none":
             harness.run(build())
         else:
@@ -171,7 +171,7 @@ def test_rows_that_wait_can_be_given_up_where_the_errors_advise_it(
     harness.send(orders, map(order, range(3)))
     harness.run(build())
     with monkeypatch.context() as patch:
-        patch.setattr("streams.spark.lake.runner.faults_from_environment", lambda: dies)
+        patch.setattr("streams.spark.lake.query.faults_from_environment", lambda: dies)
         harness.send(orders, map(order, range(3, 6)))
         with pytest.raises(ApplicationFailedError, match="the driver dies"):
             harness.run(build())

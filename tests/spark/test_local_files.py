@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from streams.spark.jvm.local_files import CLASS
-
 
 @pytest.mark.slow
 @pytest.mark.spark
@@ -17,7 +15,7 @@ def test_local_files_need_no_other_process(spark: SparkSession, tmp_path: Path) 
     jvm = spark.sparkContext._jvm
     path = jvm.org.apache.hadoop.fs.Path(str(tmp_path / "file"))
     files = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-    assert files.getClass().getName() == CLASS
+    assert files.getClass().getName() == "streams.LocalFiles"
     files.create(path, True).close()
     files.setPermission(path, jvm.org.apache.hadoop.fs.permission.FsPermission("640"))
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams.spark.settings import SPARK_SETTINGS
+from streams.spark.session import SPARK_SETTINGS
 from tests.spark.harness import Harness, last_per_key
 from tests.spark.test_counts import expected, lines, send_lines, word_topology
 

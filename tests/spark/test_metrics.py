@@ -13,8 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streams import Materialized, StreamsBuilder, Topology
 from streams.config.settings import Address
-from streams.metrics.figures import MicroBatchFigures
-from streams.metrics.server import MetricsServer
+from streams.metrics.application import MicroBatchFigures
+from streams.metrics.export import MetricsServer
 from streams.spark.runner import StreamsApplication
 from tests.metrics.queries import alert_queries, dashboard_queries
 from tests.spark.harness import Harness, RecordedProgress, Sent

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StructType
 
 from streams.drills.processes import own_environment, wait_until
-from streams.spark.jvm.planners import PLANNERS, Planning, end_planners
+from streams.spark.java import PLANNERS, Planning, end_planners
 from streams.spark.source import KafkaSource
 from tests.spark.processes import command_lines
 
@@ -168,7 +168,7 @@ def test_a_spark_without_the_private_field_keeps_the_processes() -> None:
 
 def test_processes_are_ended_while_no_application_plans_a_query(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[object] = []
-    monkeypatch.setattr("streams.spark.jvm.planners.end_planners", ended.append)
+    monkeypatch.setattr("streams.spark.java.end_planners", ended.append)
     session = cast(SparkSession, "session")
     planning = Planning("app", ["a", "b"], others=False)
     planning.begins("a")

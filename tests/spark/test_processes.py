@@ -23,7 +23,7 @@ from state.kafka.topics import TopicSpec
 from streams.broker import EmbeddedBroker
 from streams.drills.processes import START_TIMEOUT_S, wait_until
 from streams.drills.reader import Follower, read_committed
-from streams.spark.jvm.planners import PLANNERS
+from streams.spark.java import PLANNERS
 from tests.spark.harness import last_per_key
 from tests.spark.processes import ROOT, Application, command_lines
 from tests.spark.test_counts import increasing

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.spark.shuffle_keys import shuffle_keys, spark_hash
+from streams.spark.shuffle import shuffle_keys, spark_hash
 
 
 def test_spark_hash_equals_sparks() -> None:

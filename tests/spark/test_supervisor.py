@@ -15,13 +15,12 @@ from rich.console import Console
 
 from state.errors import ClientFailure, KafkaClientError
 from streams.errors import ApplicationFailedError
-from streams.logs.events import Event, Events
-from streams.logs.kinds import BROKER_AWAY, BROKER_BACK, QUERY_RESTARTED
+from streams.logs.events import BROKER_AWAY, BROKER_BACK, QUERY_RESTARTED, Event, Events
 from streams.metrics.recorder import START
-from streams.spark.broker_watch import AGAIN_S, BrokerWatch
 from streams.spark.progress import Progress
+from streams.spark.queries import Supervisor
+from streams.spark.reports import AGAIN_S, BrokerWatch
 from streams.spark.stopping import StopGate
-from streams.spark.supervisor import Supervisor
 
 AWAY = "state.errors.KafkaClientError: describing topic 'in' failed; check [b] brokers [_TRANSPORT (-195): refused]"
 RIGHTS = "state.errors.KafkaClientError: reading in-0 failed [TOPIC_AUTHORIZATION_FAILED (29): not yours]"

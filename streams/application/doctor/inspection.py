@@ -20,7 +20,7 @@ from streams.application.start import Findings, Preflight
 from streams.application.transactions import TransactionsAdmin
 from streams.checkpoint.compare import Markers
 from streams.checkpoint.files import Checkpoint, CheckpointFiles
-from streams.cluster.survey import Replicas
+from streams.cluster.admin import Replicas
 from streams.config import StreamsConfig
 from streams.topology.topology import Topology
 
@@ -105,7 +105,7 @@ def worst(results: Iterable[CheckResult]) -> Severity:
 
 
 class ClusterSurvey(Protocol):
-    """Answers about brokers and groups that only the doctor needs (`streams.cluster.survey`)."""
+    """Answers about brokers and groups that only the doctor needs (`streams.cluster.admin`)."""
 
     def broker_settings(self) -> Mapping[int, Mapping[str, str]]: ...
     def replicas(self, topics: Collection[str]) -> Mapping[TopicPartition, Replicas]: ...

@@ -26,7 +26,7 @@ from streams.topology.ingest import INGEST
 from streams.wording import counted
 
 CRASH = "STREAMS_LAKE_CRASH"
-"""The variable of `streams/spark/lake/crash.py`."""
+"""The variable of `streams/spark/lake/query.py`."""
 KILLS = ("resumed:2", "offsets_logged:3", "table_committed:3", "purged:3", "table_committed:1")
 """Point and how often it is reached first: with two sinks, the third time is in the midst of the run."""
 ADOPTED_AFTER = "table_committed:4"

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from state.restore.directory import StateDirectory
-from streams.broker.guard import Guard
+from streams.broker.processes import Guard
 from streams.drills.application import Supervised
 from streams.drills.failure import DrillFailed
 from streams.drills.hosts.host import LoopbackHost

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from state.restore.directory import StateDirectory, TaskDirectory
-from streams.broker.guard import Guard
+from streams.broker.processes import Guard
 from streams.drills.failure import NotPossibleHere
 from streams.drills.hosts import network
 from streams.drills.processes import CommandProcess, own_environment, python_workers

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from state.stores.position import read_meta
 from state.tables.rocks_reader import open_linked
-from streams.broker.guard import Guard
-from streams.broker.ports import HOST, free_ports
+from streams.broker.processes import HOST, Guard, free_ports
 from streams.drills.failure import DrillFailed
 from streams.drills.hosts import network
 from streams.drills.hosts.host import LoopbackHost, NamespaceHost, python_path

@@ -15,8 +15,10 @@ from functools import partial
 from typing import Any
 
 import orjson
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.types import DateType, TimestampNTZType, TimestampType
 
 from state.commit.decide import TaskIdentity
 from state.commit.ingest import IngestBatch, check_batch, check_rows, write_batch
@@ -24,13 +26,14 @@ from state.commit.live import LiveKafka
 from streams.application.ingests import ingest_topic, keys_digest, last_markers, logged_batch, remake_checkpoint
 from streams.application.prepare import Application
 from streams.checkpoint.files import query_id_of
+from streams.dsl.builder import DeltaRead
 from streams.errors import ConfigError
+from streams.source.pauses import LOOK_MS, Pauses
 from streams.spark.checkpoint_files import checkpoint_files, checkpoint_of_query
-from streams.spark.ingest.hold import PauseHold
-from streams.spark.ingest.rows import check_columns, records_of
+from streams.spark.delta import open_delta
 from streams.spark.ingest.writer import REPORT, TALLY, WriteJob, tally, writer_of
 from streams.spark.progress import Progress
-from streams.spark.reports.batch_report import batch_report
+from streams.spark.reports import batch_report
 from streams.spark.stopping import StopGate, gated
 from streams.topology.ingest import Ingest
 
@@ -43,6 +46,41 @@ _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
 }
 """Settings of the session, which may be the user's own, while a batch is written."""
+CHANGE, VERSION, COMMITTED = "_change_type", "_commit_version", "_commit_timestamp"
+"""The columns that Delta's change data feed adds."""
+_UTC = {"timeZone": "UTC"}
+_JSON = {**_UTC, "ignoreNullFields": "false"}
+_EPOCH = "TIMESTAMP_NTZ'1970-01-01'"
+"""Times without a zone are in UTC. Sums and differences of them do not depend on the session's zone, while casts do."""
+_FEED = "delta.enableChangeDataFeed"
+
+
+@dataclass(frozen=True)
+class PauseHold:
+    """The pauses of an application's sources outside Kafka.
+
+    Attributes:
+        read: Reads what is paused now; called by the threads of several queries.
+        sleep: Waits for some seconds.
+    """
+
+    read: Callable[[], Pauses]
+    sleep: Callable[[float], object] = time.sleep
+
+    def holds(self, source: str) -> bool:
+        """Whether a source is paused now, by itself or with the whole application."""
+        return self.read().of(source) is not None
+
+    def pass_when_resumed(self, source: str, gate: StopGate) -> None:
+        """Returns once a source is not paused.
+
+        Raises:
+            BatchInterruptedError: The query is to stop.
+        """
+        while self.holds(source):
+            gate.enter()
+            self.sleep(LOOK_MS / 1000)
+        gate.enter()
 
 
 @dataclass(frozen=True)
@@ -89,7 +127,7 @@ class IngestRun:
 
     def _frame(self, ingest: Ingest) -> DataFrame:
         if ingest.delta:
-            from streams.spark.ingest.delta_source import check_table
+            from streams.spark.ingest.query import check_table
 
             check_table(self.session, ingest)
         try:
@@ -221,3 +259,106 @@ def _report(task: int, rows: int, seconds: float, counters: str, batch: IngestBa
         skipped=rows < 0,
         counters=found,
     )
+
+
+def check_table(session: SparkSession, ingest: Ingest) -> None:
+    """Checks that the table of `from_delta` exists, and has the changes that are asked for.
+
+    Raises:
+        ConfigError: There is no such table, or it does not record changes.
+    """
+    read = ingest.frame
+    if not isinstance(read, DeltaRead):
+        return
+    table = open_delta(session, read.table, read.is_path)
+    if table is None:
+        raise ConfigError(
+            f"the source '{ingest.name}' reads the Delta table {read.table}, and there is none. Nothing was written. Create the "
+            f"table before the start, or correct its path or name."
+        )
+    properties = table.detail().select("properties").collect()[0].properties
+    if read.change_feed and properties.get(_FEED, "").lower() != "true":
+        name = f"delta.`{read.table}`" if read.is_path else read.table
+        raise ConfigError(
+            f"the source '{ingest.name}' reads the change data feed of {read.table}, and that table records no changes. Nothing "
+            f"was written. Switch the feed on: ALTER TABLE {name} SET TBLPROPERTIES ({_FEED} = true); or, for a table that "
+            f'to_delta() makes, properties={{"{_FEED}": "true"}}. Without change_feed=True, rows that are appended are read.'
+        )
+
+
+def records_of(frame: DataFrame, ingest: Ingest, now_ms: int) -> DataFrame:
+    """The columns `key` and `value` (text), `timestamp` (ms) and `hash` (of key and value), in one partition for each task.
+
+    Changes are in the order of their commits; within a commit, deletions come first.
+
+    Raises:
+        ConfigError: A column is missing.
+    """
+    check_columns(frame, ingest)
+    own = [name for name in frame.columns if not (ingest.change_feed and name in (CHANGE, VERSION, COMMITTED))]
+    value = F.to_json(F.struct(*map(_column, own)), _JSON)
+    order = [F.col("timestamp")] if ingest.timestamp else []
+    if ingest.change_feed:
+        frame = frame.where(F.col(CHANGE) != "update_preimage")
+        deleted = F.col(CHANGE) == "delete"
+        value = F.when(~deleted, value)
+        order = [F.col("version"), F.col("lives"), *order]
+    rows = frame.select(
+        _key(frame, ingest).alias("key"),
+        value.alias("value"),
+        _timestamp(frame, ingest, now_ms).alias("timestamp"),
+        *([F.col(VERSION).alias("version"), (~deleted).alias("lives")] if ingest.change_feed else []),
+    )
+    rows = rows.repartition(ingest.partitions, F.coalesce("key", "value"))
+    return (rows.sortWithinPartitions(*order) if order else rows).select(
+        "key", "value", "timestamp", F.xxhash64("key", "value").alias("hash")
+    )
+
+
+def check_columns(frame: DataFrame, ingest: Ingest) -> None:
+    """Checks that a DataFrame has the columns that the source names.
+
+    Raises:
+        ConfigError: A column is missing.
+    """
+    wanted = [*ingest.key, *filter(None, [ingest.timestamp]), *([CHANGE, VERSION] if ingest.change_feed else [])]
+    missing = [name for name in wanted if name not in frame.columns]
+    if missing:
+        raise ConfigError(
+            f"the source '{ingest.name}' has no column {', '.join(map(repr, missing))}; it has {', '.join(frame.columns)}. "
+            f"Nothing was written."
+        )
+
+
+def _key(frame: DataFrame, ingest: Ingest) -> Column:
+    """One column as text, several columns as a JSON object; null where a part is null."""
+    if not ingest.key:
+        return F.lit(None).cast("string")
+    columns = [_column(name) for name in ingest.key]
+    if ingest.plain_key:
+        if isinstance(frame.schema[ingest.key[0]].dataType, TimestampType):
+            seconds = (F.unix_micros(columns[0]) / F.lit(1_000_000).cast("decimal(7,0)")).cast("decimal(18,6)")
+            columns[0] = F.expr(_EPOCH) + F.make_dt_interval(secs=seconds)
+        return columns[0].cast("string")
+    known = columns[0].isNotNull()
+    for column in columns[1:]:
+        known = known & column.isNotNull()
+    return F.when(known, F.to_json(F.struct(*columns), _UTC))
+
+
+def _timestamp(frame: DataFrame, ingest: Ingest, now_ms: int) -> Column:
+    name = ingest.timestamp or (COMMITTED if ingest.change_feed else None)
+    if name is None:
+        return F.lit(now_ms).cast("long")
+    column, kind = _column(name), frame.schema[name].dataType
+    if isinstance(kind, TimestampType):
+        column = F.unix_millis(column)
+    elif isinstance(kind, TimestampNTZType):
+        column = F.floor((column - F.expr(_EPOCH)).cast("interval second").cast("decimal(18,6)") * 1000)
+    elif isinstance(kind, DateType):
+        column = F.unix_date(column).cast("long") * 86_400_000
+    return F.coalesce(column.cast("long"), F.lit(now_ms).cast("long"))
+
+
+def _column(name: str) -> Column:
+    return F.col("`" + name.replace("`", "``") + "`")

@@ -24,7 +24,7 @@ from streams.lake.writer import DELETED, OFFSET, PARTITION, WriteConflictError, 
 from streams.model.row_layout import ColumnRule, RowLayout
 from streams.model.table_columns import quoted
 from streams.spark.checkpoint_files import qualified
-from streams.spark.delta.tables import open_delta
+from streams.spark.delta import open_delta
 from streams.topology.graph import DeltaTable
 
 log = logging.getLogger(__name__)

@@ -6,14 +6,18 @@ folder of the driver. A sink of `foreach_batch` keeps Spark's checkpoint, whose 
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import tempfile
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import orjson
 from pyspark.sql import DataFrame, SparkSession
@@ -42,12 +46,13 @@ from streams.model.row_layout import ColumnRule
 from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets
 from streams.source.planner import SourceSpec
 from streams.spark.checkpoint_files import checkpoint_files, checkpoint_of_query
-from streams.spark.lake.crash import Faults, no_faults
 from streams.spark.lake.delta_table import SparkDeltaTable
-from streams.spark.lake.rows_job import RowsJob
-from streams.spark.lake.source import lake_source
+from streams.spark.progress import Progress
+from streams.spark.reports import batch_report
 from streams.spark.session import processes_of
+from streams.spark.source import lake_source
 from streams.spark.stopping import StopGate, gated
+from streams.spark.worker import RowsJob
 from streams.topology.graph import DeltaTable, LakeSink
 
 _QUERY = "query"
@@ -58,6 +63,41 @@ _COORDINATOR_S = 10.0
 Trigger = Mapping[str, Any]
 OnBatch = Callable[[str, int, int, int, float], object]
 """(sink, number of the batch, version, offsets read, seconds)."""
+
+
+# Crash points, at which tests and drills kill the driver: `STREAMS_LAKE_CRASH=point:n` ends the process the n-th time a point is
+# reached. In the order of a batch:
+#
+# * `resumed`: the start knows where to continue, and nothing has begun.
+# * `offsets_logged`: Spark has logged the batch, and nothing is written.
+# * `table_committed`: the table has the batch, and nothing else knows.
+# * `purged`: the internal topic no longer has the batch, and Spark has not confirmed it.
+# * `function_returned`: a function of `foreach_batch` has returned, and Spark has not confirmed the batch.
+
+POINTS = ("resumed", "offsets_logged", "table_committed", "purged", "function_returned")
+VARIABLE = "STREAMS_LAKE_CRASH"
+
+Faults: TypeAlias = Callable[[str], None]
+"""Called with the name of each point."""
+
+
+def no_faults(point: str) -> None: ...
+
+
+def faults_from_environment() -> Faults:
+    """The faults that the environment asks for; normally none."""
+    wanted = os.environ.get(VARIABLE)
+    if not wanted:
+        return no_faults
+    point, _, times = wanted.partition(":")
+    reached: Counter[str] = Counter()
+
+    def reach(at: str) -> None:
+        reached[at] += 1
+        if at == point and reached[at] == int(times or 1):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return reach
 
 
 @dataclass(frozen=True)
@@ -300,3 +340,30 @@ def _saved(data: bytes | None, of: SinkId) -> SavedCommit | None:
     if (found["application"], found["sink"]) != (of.application_id, of.sink):
         return None
     return SavedCommit(SinkCommit.from_json(found), str(found["table_id"]))
+
+
+def lake_starts(
+    session: SparkSession,
+    application: Application,
+    trigger: Mapping[str, Any],
+    gates: dict[str, StopGate],
+    progress: Progress,
+) -> tuple[list[Callable[[], StreamingQuery]], Application]:
+    """What starts the query of each lake sink, and the application that also checks rows by the rules of their tables.
+
+    Raises:
+        LakeError: A sink cannot continue; nothing of the application has run.
+    """
+
+    def batch(sink: str, batch_id: int, version: int, offsets: int, seconds: float) -> None:
+        progress.step(sink, batch_id, [batch_report(version, offsets, offsets, {"process": seconds})])
+
+    run = LakeRun(session, application, trigger, gates, batch, faults_from_environment())
+    sinks = application.plan.topology.lake_sinks.values()
+    rules = {sink.name: run.check(sink) for sink in sinks}
+
+    def start(sink: LakeSink) -> StreamingQuery:
+        progress.started(sink.name, 1, (sink.topic.topic_name(application.config.application_id),))
+        return run.start(sink)
+
+    return [partial(start, sink) for sink in sinks], application.with_rules(rules)

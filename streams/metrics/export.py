@@ -1,4 +1,4 @@
-"""Metrics over HTTP for Prometheus: the text format, the server, and the application that it serves."""
+"""How metrics leave an application: over HTTP for Prometheus, by OpenTelemetry, both, or not at all, as its settings say."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from math import isinf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -20,23 +21,17 @@ from prometheus_client.registry import Collector
 from streams.config import StreamsConfig
 from streams.config.settings import Address
 from streams.errors import ConfigError
-from streams.metrics.application import ApplicationMetrics, Readiness
+from streams.metrics.application import BOUNDS, WHOLE_STEP, ApplicationMetrics, Histogram, MicroBatchFigures
 from streams.metrics.catalogue import METRICS, Metric
-from streams.metrics.histogram import Histogram
 from streams.metrics.recorder import MetricsRecorder
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
-
-# --- An application's figures as Prometheus metrics: a collector that reads them whenever Prometheus asks.
+    from opentelemetry.sdk.metrics.export import MetricReader
 
 
 class StreamsCollector(Collector):
-    """The metrics of one application.
-
-    Args:
-        read: Gives the figures now.
-    """
+    """The metrics of one application, read whenever Prometheus asks."""
 
     def __init__(self, read: Callable[[], ApplicationMetrics]) -> None:
         self._read = read
@@ -65,19 +60,13 @@ def _family(metric: Metric, app: ApplicationMetrics) -> Family:
     return family
 
 
-# --- The HTTP server of an application's figures: `/metrics` for Prometheus, `/health` and `/ready` for whoever starts programs.
-#
-# The server answers from threads of its own and reads what the driver has anyway, so a slow client holds up nothing.
-
 _TEXT = ("Content-Type", "text/plain; charset=utf-8")
 
 
 class MetricsServer:
-    """Serves the figures of an application within a `with` block.
+    """Serves `/metrics` for Prometheus, and `/health` and `/ready` for whoever starts programs, within a `with` block.
 
-    Args:
-        address: Where.
-        recorder: The figures.
+    The server answers from threads of its own and reads what the driver has anyway, so a slow client holds up nothing.
 
     Raises:
         ConfigError: It cannot listen there.
@@ -107,35 +96,32 @@ class MetricsServer:
         if path == "/metrics":
             answer: Iterable[bytes] = self._prometheus(environ, start)
             return answer
-        if path in ("/health", "/ready"):
-            found = self._recorder.readiness()
-            fine = found.alive if path == "/health" else found.ready
-            return _say(start, "200 OK" if fine else "503 Service Unavailable", _sentence(path, found))
+        found = self._recorder.readiness()
+        if path == "/health":
+            return _say(start, _status(found.alive), "alive" if found.alive else found.why)
+        if path == "/ready":
+            return _say(start, _status(found.ready), found.why)
         status = "200 OK" if not path else "404 Not Found"
         return _say(start, status, "/metrics: Prometheus' text; /health: does it live?; /ready: does it work?")
 
 
 def check_free(address: Address) -> None:
-    """Finds out early whether a server can listen at an address.
+    """Checks early whether a server can listen at an address.
 
     Raises:
         ConfigError: It cannot.
     """
-    _listening(address, _nothing).server_close()
+    _listening(address, lambda environ, start: _say(start, "404 Not Found", "")).server_close()
 
 
-def _sentence(path: str, found: Readiness) -> str:
-    return "alive" if path == "/health" and found.alive else found.why
+def _status(fine: bool) -> str:
+    return "200 OK" if fine else "503 Service Unavailable"
 
 
 def _say(start: StartResponse, status: str, text: str) -> list[bytes]:
     # A list of its own, because the server adds the length to it.
     start(status, [_TEXT])
     return [text.encode() + b"\n"]
-
-
-def _nothing(environ: WSGIEnvironment, start: StartResponse) -> list[bytes]:
-    return _say(start, "404 Not Found", "")
 
 
 class _Handler(WSGIRequestHandler):
@@ -157,41 +143,124 @@ def _listening(address: Address, answer: Callable[..., Iterable[bytes]]) -> WSGI
         ) from error
 
 
-# --- Serves an application's figures as its settings say: to Prometheus, by OpenTelemetry, both, or not at all.
+_END_MS = 5_000
+"""How long the last export may take when the application ends."""
+
+
+def check_installed() -> None:
+    """Checks early whether OpenTelemetry is installed.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    try:
+        found = find_spec("opentelemetry.sdk") and find_spec("opentelemetry.exporter.otlp.proto.http")
+    except ModuleNotFoundError:
+        found = None
+    if not found:
+        raise ConfigError(
+            "the setting otel (--otel) needs OpenTelemetry, which is not installed: pip install 'streams-on-spark[otel]'"
+        )
+
+
+class OtelExport:
+    """Exports the metrics of an application by OTLP over HTTP within a `with` block; needs the extra `otel`.
+
+    The endpoint, its headers and the interval are those of OpenTelemetry's own variables (`OTEL_EXPORTER_OTLP_ENDPOINT`,
+    `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_METRIC_EXPORT_INTERVAL`, …). Names and labels are those of the catalogue; counters and
+    gauges are observed when the export is due, histograms are recorded with each micro-batch, because OpenTelemetry has no observed
+    ones. An export that fails is logged by OpenTelemetry and holds up nothing.
+
+    Args:
+        recorder: Has the metrics.
+        reader: Where they go; default: OTLP over HTTP.
+
+    Raises:
+        ConfigError: OpenTelemetry is not installed.
+    """
+
+    def __init__(self, recorder: MetricsRecorder, reader: MetricReader | None = None) -> None:
+        check_installed()
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.resources import Resource
+
+        resource = Resource.create({"service.name": recorder.application_id})
+        self._recorder = recorder
+        self._provider = MeterProvider([reader or _otlp()], resource)
+        self._meter = self._provider.get_meter("streams")
+        for metric in METRICS:
+            self._add(metric)
+
+    def __enter__(self) -> OtelExport:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._provider.shutdown(_END_MS)
+
+    def _add(self, metric: Metric) -> None:
+        if metric.kind == "histogram":
+            self._record_durations(metric)
+        elif metric.kind == "counter":
+            self._meter.create_observable_counter(metric.name, [self._observed(metric)], description=metric.help)
+        else:
+            self._meter.create_observable_gauge(metric.name, [self._observed(metric)], description=metric.help)
+
+    def _observed(self, metric: Metric) -> Callable[[Any], Iterable[Any]]:
+        from opentelemetry.metrics import Observation
+
+        def observe(_: Any) -> Iterable[Any]:
+            for values, found in metric.series(self._recorder.measured()):
+                assert not isinstance(found, Histogram)
+                yield Observation(found, dict(zip(("app", *metric.labels), values, strict=True)))
+
+        return observe
+
+    def _record_durations(self, metric: Metric) -> None:
+        durations = self._meter.create_histogram(
+            metric.name, "s", metric.help, explicit_bucket_boundaries_advisory=list(BOUNDS)
+        )
+
+        def record(batch: MicroBatchFigures) -> None:
+            common = {"app": batch.application_id, "sub_topology": batch.sub_topology}
+            for step in batch.steps:
+                for part, seconds in (*step.seconds.items(), (WHOLE_STEP, step.total_s)):
+                    durations.record(seconds, {**common, "task": str(step.task), "part": part})
+
+        self._recorder.listen(record)
+
+
+def _otlp() -> MetricReader:
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+
+    return PeriodicExportingMetricReader(OTLPMetricExporter())
 
 
 def check_serving(config: StreamsConfig) -> None:
-    """Finds out early, before anything else is started, whether the figures can be served.
+    """Checks early, before anything else is started, whether the metrics can be served.
 
     Raises:
         ConfigError: The address is taken, or OpenTelemetry is not installed.
     """
     if config.metrics_address is not None and config.metrics_address.port:
-        from streams.metrics.server import check_free
-
         check_free(config.metrics_address)
     if config.otel:
-        from streams.metrics.otel import check_installed
-
         check_installed()
 
 
 @contextmanager
 def serving(config: StreamsConfig, recorder: MetricsRecorder, say: Callable[[str], None]) -> Iterator[None]:
-    """Serves the figures within the block.
+    """Serves the metrics within the block.
 
     Raises:
         ConfigError: The address is taken, or OpenTelemetry is not installed.
     """
     with ExitStack() as stack:
-        # Imported only where they are wanted, because both take time to import.
         if config.metrics_address is not None:
-            from streams.metrics.server import MetricsServer
-
             server = stack.enter_context(MetricsServer(config.metrics_address, recorder))
             say(f"metrics: http://{server.address}/metrics, /health and /ready")
         if config.otel:
-            from streams.metrics.otel import OtelExport
-
             stack.enter_context(OtelExport(recorder))
         yield

@@ -1,6 +1,6 @@
-"""Creates the archive of Spark's classes (`streams.spark.jvm.class_archive`) from the classes that Java loads for a small query.
+"""Creates the archive of Spark's classes (`streams.spark.java`) from the classes that Java loads for a small query.
 
-`make venv` calls it: `python -m streams.spark.jvm.record_classes`.
+`make venv` calls it: `python -m streams.spark.record_classes`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from streams.spark.jvm.class_archive import archive, is_whole, size_note
+from streams.spark.java import archive, is_whole, size_note
 from streams.spark.session import LOCAL_JAVA_OPTIONS, start_session
 
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.types import StructType
+
 
 _END_S = 120.0
 """How long Java may take to write the archive, seconds."""

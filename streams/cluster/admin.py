@@ -1,15 +1,22 @@
-"""The topics of a cluster and their sizes, by a few requests for all topics together."""
+"""What commands ask of any Kafka cluster: topics and sizes, settings of brokers, replicas, members of groups."""
 
-from collections.abc import Callable, Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
-from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec, TopicMetadata
+import confluent_kafka
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType, TopicMetadata
 
 from state.errors import AuthenticationError, KafkaClientError, TlsError
+from state.kafka.config import admin_config
 from state.kafka.connection import CONNECT_S, first_contact
+from state.kafka.error_mapping import failure_of
+from state.kafka.topics import TopicPartition
 from streams.errors import ClusterUnreachableError, ConfigError
 
 _INTERNAL_PREFIX = "__"
@@ -31,7 +38,7 @@ class TopicSummary:
 
 
 def list_topics(client: Mapping[str, str], *, internal: bool = False, timeout_s: float = 10.0) -> list[TopicSummary]:
-    """Returns the cluster's topics, sorted by name.
+    """The cluster's topics, sorted by name.
 
     Raises:
         ConfigError: The client does not know a property or its value.
@@ -90,7 +97,9 @@ def _connect(client: Mapping[str, str], timeout_s: float) -> tuple[AdminClient, 
 
 
 def _offsets(admin: AdminClient, partitions: Mapping[str, int], timeout_s: float) -> dict[str, int | None]:
-    every = [TopicPartition(name, number) for name, count in partitions.items() for number in range(count)]
+    every = [
+        confluent_kafka.TopicPartition(name, number) for name, count in partitions.items() for number in range(count)
+    ]
     if not every:
         return {}
     asked = [
@@ -115,3 +124,68 @@ def _offset(answer: Any) -> int | None:
         return int(answer.result().offset)
     except KafkaException:
         return None
+
+
+_Result = TypeVar("_Result")
+
+
+class Replicas(NamedTuple):
+    """A partition's number of replicas, and how many of them are in sync."""
+
+    all: int
+    in_sync: int
+
+
+class Survey:
+    """Asks a cluster for what `streams doctor` reports.
+
+    Args:
+        client: Client properties of librdkafka.
+        timeout_s: How long each request may take, seconds.
+    """
+
+    def __init__(self, client: Mapping[str, str], timeout_s: float = 15.0) -> None:
+        self._admin = AdminClient(admin_config(client))
+        self._timeout_s = timeout_s
+
+    def broker_settings(self) -> dict[int, dict[str, str]]:
+        """The settings of each broker, defaults included; a setting that is a secret is left out."""
+        nodes = _result(self._admin.describe_cluster(request_timeout=self._timeout_s), "describing the cluster").nodes
+        resources = [ConfigResource(ResourceType.BROKER, str(node.id)) for node in nodes]
+        asked = self._admin.describe_configs(resources, request_timeout=self._timeout_s)
+        return {
+            int(resource.name): {key: entry.value for key, entry in entries.items() if entry.value is not None}
+            for resource, future in asked.items()
+            for entries in [_result(future, f"reading the settings of broker {resource.name}")]
+        }
+
+    def replicas(self, topics: Collection[str]) -> dict[TopicPartition, Replicas]:
+        """The replicas of the partitions of existing topics."""
+        if not topics:
+            return {}
+        asked = self._admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=self._timeout_s)
+        return {
+            (name, one.id): Replicas(len(one.replicas), len(one.isr))
+            for name, future in asked.items()
+            for one in _result(future, f"describing topic {name!r}").partitions
+        }
+
+    def group_members(self, group: str) -> list[str]:
+        """The members of a consumer group as `client id on host`; none if there is no such group."""
+        asked = self._admin.describe_consumer_groups([group], request_timeout=self._timeout_s)
+        try:
+            members = _result(asked[group], f"describing consumer group {group!r}").members
+        except KafkaClientError as error:
+            if error.failure is not None and error.failure.name == "GROUP_ID_NOT_FOUND":
+                return []
+            raise
+        return sorted(f"{member.client_id} on {member.host.lstrip('/')}" for member in members)
+
+
+def _result(future: Future[_Result], what: str) -> _Result:
+    try:
+        return future.result()
+    except KafkaException as exception:
+        raise KafkaClientError(
+            f"{what} failed; check the brokers and the rights", failure_of(exception.args[0])
+        ) from exception

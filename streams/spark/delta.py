@@ -8,14 +8,13 @@ classes, so the archive of those still fits. A user whose settings name Delta's 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
-from streams.broker.fetch import fetch_jars
-from streams.broker.jars import DELTA_JARS, DELTA_VERSION, SCALA_VERSION, SPARK_VERSION, is_complete
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+
+from streams.broker.jars import DELTA_JARS, DELTA_VERSION, SCALA_VERSION, SPARK_VERSION, fetch_jars, is_complete
 from streams.errors import DeltaMissingError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from streams.spark.checkpoint_files import qualified
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -83,3 +82,11 @@ def check_delta(session: SparkSession) -> None:
             f"This Spark session cannot read or write Delta tables, which the topology does: it lacks "
             f"{', '.join(lacking)}. A session takes them only when it starts. {WAY_FORWARD}"
         )
+
+
+def open_delta(session: SparkSession, name: str, is_path: bool) -> DeltaTable | None:
+    """A Delta table; None: there is none."""
+    if is_path:
+        path = qualified(session, name)
+        return DeltaTable.forPath(session, path) if DeltaTable.isDeltaTable(session, path) else None
+    return DeltaTable.forName(session, name) if session.catalog.tableExists(name) else None

@@ -1,38 +1,193 @@
-"""The function that Spark calls once for each task and micro-batch (`applyInPandasWithState`), a thin adapter."""
+"""What Spark's Python workers run: readers of planned ranges, and the function that Spark calls for each task and micro-batch.
+
+A query's job reaches them as bytes inside the data source and the task function, never as a data source option: options appear
+in plans and in the Spark UI, and client properties may contain secrets.
+"""
 
 from __future__ import annotations
 
+import gc
+import logging
 import resource
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, Protocol
 
 import orjson
 import pandas as pd
-from pyspark import TaskContext
+import pyarrow as pa
+from pyspark import TaskContext, cloudpickle
+from pyspark.sql import SparkSession
 
 from state.commit.decide import Decision
 from state.commit.live import LiveKafka
 from state.commit.marker import MarkerCopy
 from state.commit.step import CommitStep, StepResult
 from state.restore.task_stores import TaskStateManager, worker_memory
+from state.secrets import remember
 from state.stores.task_store import open_task_store
 from state.tables.kept import kept_tables
 from state.tables.rocks_options import rocks_settings
+from streams.lake.writer import arrow_schema, row_batch
 from streams.logs.json_lines import set_context
-from streams.metrics.figures import RestoreFigures
+from streams.logs.output import LogSettings, set_up_worker
+from streams.metrics.application import RestoreFigures
 from streams.metrics.memory import about_this_process
 from streams.metrics.restores import RestoreReporter
 from streams.microbatch.job import QueryJob
-from streams.microbatch.read import StepRows
+from streams.microbatch.read import (
+    PlannedCall,
+    PlannedPartition,
+    PlannedRange,
+    StepRows,
+    TaskRow,
+    call_every_task,
+    read_range,
+)
 from streams.microbatch.step import BatchContext, log_failed_attempt, restored, run_step, step_events
+from streams.model.row_layout import RowLayout
+from streams.runtime import values
 from streams.source.offsets import topics_from_json
+from streams.source.range_records import range_records
 from streams.spark.global_tables import count_global_tables, global_stores
-from streams.spark.job import job_of_worker
-from streams.spark.shuffle_keys import shuffle_keys
+from streams.spark.shuffle import COLUMNS, shuffle_keys
+
+log = logging.getLogger(__name__)
+
+
+def start_workers(session: SparkSession) -> None:
+    """Starts the daemon and a worker in the background, by a job without results, while Java plans the query.
+
+    A failure has no consequences.
+    """
+
+    def start() -> None:
+        try:
+            session.range(1, numPartitions=1).mapInArrow(_nothing, "id BIGINT").collect()
+        except Exception as error:
+            log.debug("the workers start with the first micro-batch: %s", error)
+
+    threading.Thread(target=start, name="start-workers", daemon=True).start()
+
+
+def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Takes the rows and returns none."""
+    for _ in batches:
+        pass
+    return iter(())
+
+
+def dump_job(job: QueryJob) -> bytes:
+    """The job as bytes; users' functions and classes that cannot be imported, such as those of `__main__`, go by value."""
+    return values.dump_job(job)
+
+
+def job_of_worker(data: bytes) -> QueryJob:
+    """The job of a Python task of Spark, at its beginning.
+
+    Spark runs `gc.collect()` after every task. What has survived the last one (modules that steps import, kernels, jobs, clients)
+    lives as long as the worker, so it is frozen: walking it took a twelfth of a worker's CPU under load.
+    """
+    gc.freeze()
+    return load_job(data)
+
+
+@lru_cache(maxsize=16)
+def load_job(data: bytes) -> QueryJob:
+    """The job that `dump_job` wrote, decoded once per process."""
+    job: QueryJob = values.load_job(data)
+    remember(job.client)
+    set_up_worker(job.logs, job.settings.application_id, job.sub.name)
+    return job
+
+
+_ARROW_TYPES = {
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "BOOLEAN": pa.bool_(),
+    "STRING": pa.string(),
+    "BINARY": pa.binary(),
+}
+ROW_SCHEMA = pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in COLUMNS])
+
+CHUNK_RECORDS = 25_000
+"""Records read at once: large enough for vectorised work, small enough for a few MB of memory in each process and in Java."""
+
+
+def read_partition(payload: bytes, planned: PlannedPartition) -> Iterator[pa.RecordBatch]:
+    """Rows of `ROW_SCHEMA` for one partition of a micro-batch."""
+    job = job_of_worker(payload)
+    set_context(sub_topology=job.sub.name, task=None)
+    keys_of_tasks = shuffle_keys(job.tasks)
+    if isinstance(planned, PlannedCall):
+        rows = call_every_task(job, planned)
+    else:
+        pieces = range_records(
+            job.client,
+            planned.offsets,
+            CHUNK_RECORDS,
+            max_bytes=job.source.max_bytes,
+            bulk=job.bulk_io,
+            prefetch_bytes=job.memory.prefetch_bytes,
+        )
+        rows = read_range(job, planned, pieces)
+    for row in rows:
+        yield _batch(keys_of_tasks[row.task], row)
+
+
+def _batch(task_key: int, row: TaskRow) -> pa.RecordBatch:
+    values = [task_key, *(getattr(row, name) for name in ROW_SCHEMA.names[1:])]
+    arrays = [pa.array([value], type=column.type) for value, column in zip(values, ROW_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA)
+
+
+@dataclass(frozen=True)
+class RowsJob:
+    """How the rows of a lake sink are read; the fields are those of `QueryJob`."""
+
+    layout: RowLayout
+    client: Mapping[str, str] = field(repr=False)
+    bulk_io: bool
+    prefetch_bytes: int
+    logs: LogSettings
+    application_id: str
+    sink: str
+
+
+ROWS_AT_ONCE = 10_000
+"""Rows decoded at once: some MB of Python objects."""
+
+
+def read_rows(payload: bytes, planned: Sequence[PlannedPartition]) -> Iterator[pa.RecordBatch]:
+    """The rows of the planned ranges; a sink has no tasks, so calls of tasks have none."""
+    job = rows_job(payload)
+    schema = arrow_schema(job.layout)
+    for one in planned:
+        if not isinstance(one, PlannedRange):
+            continue
+        pieces = range_records(
+            job.client,
+            one.offsets,
+            ROWS_AT_ONCE,
+            max_bytes=None,  # Spark writes rows while it gets them
+            bulk=job.bulk_io,
+            prefetch_bytes=job.prefetch_bytes,
+        )
+        for records in pieces:
+            yield row_batch(records, job.layout, schema)
+
+
+@lru_cache(maxsize=16)
+def rows_job(payload: bytes) -> RowsJob:
+    job: RowsJob = cloudpickle.loads(payload)
+    remember(job.client)
+    set_up_worker(job.logs, job.application_id, job.sink)
+    return job
+
 
 STATE_SCHEMA = "marker BINARY, offset BIGINT"
 REPORT_SCHEMA = "report STRING"

@@ -1,1 +1,0 @@
-"""Lifecycle events, and log lines as text or JSON."""

@@ -1,1 +1,0 @@
-"""Sources outside Kafka: rows of DataFrames, written to internal topics, each batch once."""

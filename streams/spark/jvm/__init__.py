@@ -1,1 +1,0 @@
-"""The Java process that runs Spark: start, output, end."""

@@ -1,0 +1,345 @@
+"""What a running application reports by itself: dead letters, pauses, absent brokers, finished steps, running restores."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+from pyspark.sql import SparkSession
+
+from state.errors import KafkaClientError, StreamsError
+from state.kafka.admin import LateAdmin
+from state.kafka.config import QUIET, ClientConfig
+from streams.config import StreamsConfig
+from streams.logs.events import BROKER_AWAY, BROKER_BACK, DEAD_LETTERS, PAUSED, RESUMED, Events
+from streams.metrics.application import MicroBatchFigures
+from streams.metrics.recorder import MetricsRecorder
+from streams.metrics.restores import RestoreReports
+from streams.source.log import LiveLog
+from streams.source.pauses import WHOLE, Pauses, read_pauses
+
+log = logging.getLogger(__name__)
+steps_log = logging.getLogger("streams.steps")
+
+INTERVAL_S = 10.0
+"""The shortest time between two dead letter events of a sub-topology and a stage: a bad source makes thousands in a second."""
+LOOK_S = 5.0
+"""How often pauses are looked up."""
+QUIET_S = 15.0
+"""An idle query reports Spark's "no data" every 10 s; a query that is silent for longer is busy or waiting."""
+AGAIN_S = 60.0
+"""How often the message that a broker is away is repeated."""
+_WATCH_S = 0.5
+_REQUEST_S = 5.0
+_LOOPBACK = "127.0.0.1"
+
+
+def batch_report(
+    version: int,
+    records_in: int,
+    records_out: int,
+    seconds: Mapping[str, float],
+    *,
+    task: int = 0,
+    skipped: bool = False,
+    counters: Mapping[str, int] | None = None,
+) -> Mapping[str, Any]:
+    """A batch of a query without a task function, as the report of a step without state; see `streams.spark.worker`."""
+    return {
+        "task": task,
+        "version": version,
+        "decision": "skip" if skipped else "run",
+        "counts": {"in": records_in, "out": records_out, "changelog": 0},
+        "counters": dict(counters or {}),
+        "stream_time": -1,
+        "seconds": seconds,
+        "total_s": sum(seconds.values()),
+        "cpu_s": 0.0,
+        "peak_rss_mb": 0,
+    }
+
+
+def log_steps(batch: MicroBatchFigures) -> None:
+    """Logs a line for each step of a micro-batch, with all of its metrics; a listener of `MetricsRecorder`.
+
+    A step with records is logged at INFO: most questions are about such steps. A step without records (a tick of the clock, a
+    repeated step that was committed already) is logged at DEBUG, because there may be many in a second.
+    """
+    for step in batch.steps:
+        level = logging.INFO if step.records_in and not step.skipped else logging.DEBUG
+        if steps_log.isEnabledFor(level):
+            about = {"application": batch.application_id, "sub_topology": batch.sub_topology}
+            figures = {field.name: getattr(step, field.name) for field in fields(step)}
+            message = (
+                f"step {step.version}: {step.records_in:,} records in, {step.records_out:,} out, "
+                f"{step.changelog_records:,} changelog records in {step.total_s:.3f} s"
+            )
+            steps_log.log(level, "%s", message, extra={"event": "step", "fields": {**about, **figures}})
+
+
+@dataclass
+class _Unreported:
+    """Dead letters that are not reported yet, and when the last ones were."""
+
+    count: int = 0
+    reported: float | None = None
+
+
+class DeadLetterEvents:
+    """Counts dead letters by sub-topology and stage, and reports them now and then, with the number since the last event.
+
+    Args:
+        events: The application's events.
+        topic: The dead letter topic of the policies; None: there is none, and operators that retry have topics of their own.
+        clock: A monotonic clock, seconds.
+    """
+
+    def __init__(self, events: Events, topic: str | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._events = events
+        self._topic = topic
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._unreported: dict[tuple[str, str], _Unreported] = {}
+
+    def step(self, sub_topology: str, counters: Mapping[str, int]) -> None:
+        """Takes in the counters of a step."""
+        with self._lock:
+            for name, count in counters.items():
+                kind, _, stage = name.partition(":")
+                if kind == "dead_letters":
+                    self._unreported.setdefault((sub_topology, stage), _Unreported()).count += count
+        if self._unreported:
+            self.report()
+
+    def report(self, *, all_of_them: bool = False) -> None:
+        """Reports what is due."""
+        now, due = self._clock(), []
+        with self._lock:
+            for (sub, stage), one in self._unreported.items():
+                if one.count and (all_of_them or one.reported is None or now - one.reported >= INTERVAL_S):
+                    due.append((sub, stage, one.count))
+                    one.count, one.reported = 0, now
+        for sub, stage, count in due:
+            where = "" if self._topic is None else f" to {self._topic}"
+            records = "1 record was" if count == 1 else f"{count:,} records were"
+            message = f"{records} sent{where} as dead letters ({stage}) by {sub}"
+            self._events.emit(DEAD_LETTERS, message, sub, topic=self._topic, stage=stage, count=count)
+
+
+_Own = TypeVar("_Own", bound="_Background")
+
+
+class _Background:
+    """Calls `_turn` regularly within a `with` block. Nothing joins the thread: it may be in the middle of a request."""
+
+    def __init__(self, name: str, every_s: float, close: Callable[[], object]) -> None:
+        self._name, self._every_s, self._close = name, every_s, close
+        self._closed = threading.Event()
+
+    def _turn(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self: _Own) -> _Own:
+        threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
+
+    def _run(self) -> None:
+        try:
+            while not self._closed.wait(self._every_s):
+                self._turn()
+        finally:
+            self._close()
+
+
+class PauseEvents(_Background):
+    """Looks for pauses and resumes, whoever has requested them (they are records in Kafka: `streams.source.pauses`).
+
+    Args:
+        application_id: The application.
+        events: Its events.
+        read: Reads the pauses.
+        close: Ends `read`; called by the thread that looks, after its last look.
+    """
+
+    def __init__(
+        self,
+        application_id: str,
+        events: Events,
+        read: Callable[[], Pauses],
+        close: Callable[[], object] = lambda: None,
+    ) -> None:
+        super().__init__("pause-events", LOOK_S, close)
+        self._application_id = application_id
+        self._events = events
+        self._read = read
+        self._known: Mapping[str, int] = {}
+
+    def take(self, pauses: Pauses) -> None:
+        """Reports what has changed since the last call."""
+        found = pauses.since_ms
+        for name, since_ms in found.items():
+            if name not in self._known:
+                what, sub = self._named(name)
+                message = f"{what} is paused, until: streams resume {self._application_id}"
+                self._events.emit(PAUSED, message, sub, since_ms=since_ms)
+        for name in self._known:
+            if name not in found:
+                what, sub = self._named(name)
+                self._events.emit(RESUMED, f"{what} continues after a pause", sub)
+        self._known = found
+
+    def _turn(self) -> None:
+        try:
+            self.take(self._read())
+        except StreamsError as error:
+            log.debug("pauses could not be looked up: %s", error)
+
+    @staticmethod
+    def _named(name: str) -> tuple[str, str | None]:
+        return ("the application", None) if name == WHOLE else (f"the sub-topology {name}", name)
+
+
+def pauses_reader(config: StreamsConfig) -> tuple[Callable[[], Pauses], Callable[[], None]]:
+    """Reads an application's pauses, with one connection for all calls, whichever thread they come from; and what closes it."""
+    admin = LateAdmin({**QUIET, **config.client}, _REQUEST_S)
+    lock = threading.Lock()
+
+    def read() -> Pauses:
+        # Readers of a topic are shared within the process, and each serves one thread at a time.
+        with lock:
+            return read_pauses(LiveLog(config.client, admin()), config.application_id)
+
+    def close() -> None:
+        with lock:
+            admin.close()
+
+    return read, close
+
+
+class BrokerWatch(_Background):
+    """Checks whether the brokers answer while an application makes no progress, and reports when they do not.
+
+    An unreachable broker is invisible at first: planning and tasks retry for a while, inside Spark. So the driver checks
+    separately, in a thread of its own: a request to an unreachable broker takes a while, and a stop must not wait for it.
+
+    Args:
+        probe: Sends the brokers a request that needs the leaders of all source partitions.
+        events: Gets what has changed.
+        servers: The brokers' addresses, for messages.
+        clock: A monotonic clock, in seconds.
+        tell: Called with a sentence while the brokers do not answer, and with None once they do.
+        close: Ends the probe; called by the thread that asks, after its last request.
+
+    Attributes:
+        answers: Whether the brokers answered the last request; None: none was sent since the last `doubt`.
+    """
+
+    def __init__(
+        self,
+        probe: Callable[[], object],
+        events: Events,
+        servers: str,
+        clock: Callable[[], float] = time.monotonic,
+        tell: Callable[[str | None], object] = lambda why: None,
+        close: Callable[[], object] = lambda: None,
+    ) -> None:
+        super().__init__("broker-watch", _WATCH_S, close)
+        self._tell = tell
+        self._probe = probe
+        self._events = events
+        self._servers = servers
+        self._clock = clock
+        self._alive = clock()
+        self._since: tuple[float, str] | None = None
+        self._reported = 0.0
+        self.answers: bool | None = None
+
+    @property
+    def away(self) -> bool:
+        """Whether the brokers are known to be away."""
+        return self._since is not None
+
+    def alive(self) -> None:
+        """Notes that a query makes progress, so that the brokers need not be asked."""
+        self._alive = self._clock()
+
+    def doubt(self) -> None:
+        """Notes that a query seems to have failed because of the brokers: the next check is due at once."""
+        self.answers = None
+
+    def due(self) -> bool:
+        """Whether it is time to ask the brokers."""
+        return self.answers is not True or self._clock() - self._alive > QUIET_S
+
+    def look(self) -> None:
+        """Asks the brokers, and reports what has changed."""
+        try:
+            self._probe()
+        except KafkaClientError as error:
+            # A permanent error is reported by the query that runs into it.
+            self.answers = not error.transient
+            if error.transient:
+                self._report_away(error)
+                return
+        self.answers = True
+        self.alive()
+        if self._since is not None:
+            seconds = self._clock() - self._since[0]
+            message = f"the broker at {self._servers} answers again after {seconds:.0f} s"
+            self._events.emit(BROKER_BACK, message, servers=self._servers, seconds=round(seconds, 1))
+            self._since = None
+            self._tell(None)
+
+    def _turn(self) -> None:
+        if self.due():
+            self.look()
+
+    def _report_away(self, error: KafkaClientError) -> None:
+        now = self._clock()
+        if self._since is None:
+            self._since = now, time.strftime("%H:%M:%S")
+            self._tell(f"the broker at {self._servers} does not answer")
+        elif now - self._reported < AGAIN_S:
+            return
+        self._reported = now
+        message = f"waiting for the broker at {self._servers} since {self._since[1]}: {error}"
+        self._events.emit(BROKER_AWAY, message, servers=self._servers, reason=str(error))
+
+
+def probe_of(config: ClientConfig, topics: Sequence[str]) -> tuple[Callable[[], object], Callable[[], None]]:
+    """A probe that asks for the end offsets of topics, with a short timeout and no log lines of the client; and what ends it."""
+    admin = LateAdmin({**QUIET, **config}, _REQUEST_S)
+
+    def probe() -> object:
+        found = admin().describe_topics(topics)
+        return admin().end_offsets([(name, p) for name, info in found.items() for p in range(info.partitions)])
+
+    return probe, admin.close
+
+
+def restore_reports(
+    session: SparkSession, config: StreamsConfig, recorder: MetricsRecorder
+) -> AbstractContextManager[RestoreReports | None]:
+    """Takes in reports of running restores within a `with` block, at the address by which Spark's executors reach the driver.
+
+    Nothing does so where no metrics are served or no port can be opened.
+    """
+    if config.metrics_address is None and not config.otel:
+        return nullcontext()
+    conf = session.sparkContext.getConf()
+    local = session.sparkContext.master.startswith("local")
+    host = _LOOPBACK if local else (conf.get("spark.driver.host") or _LOOPBACK).strip("[]")
+    bind = host if local else (conf.get("spark.driver.bindAddress") or host).strip("[]")
+    try:
+        return RestoreReports(recorder, host, bind)
+    except OSError as error:
+        log.warning("restores are not in the metrics while they run: no port can be opened at %s: %s", bind, error)
+        return nullcontext()

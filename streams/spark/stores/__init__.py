@@ -1,1 +1,0 @@
-"""Stores as Spark sees them."""
