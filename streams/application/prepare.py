@@ -26,11 +26,10 @@ from streams.runtime.settings import TaskSettings
 from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.source.partition_times import asks_for_partition_time
 from streams.source.planner import SourceSpec
-from streams.topology.check import check_explicit_names
 from streams.topology.graph import Failed, ProcessorNode, SourceNode
-from streams.topology.patterns import has_patterns, with_matching_topics
-from streams.topology.plan import Plan, SubTopology, build_plan, internal_topics
+from streams.topology.plan import Plan, SubTopology, build_plan, check_explicit_names, internal_topics
 from streams.topology.planning.sub_topologies import check_one_name, possible_names, sub_topologies, sub_topology_name
+from streams.topology.rewrite import has_patterns, with_matching_topics
 from streams.topology.specs.lake import ToRowsSpec
 from streams.topology.topology import Topology
 

@@ -16,9 +16,8 @@ from typing import Protocol
 from state.errors import AuthorizationError
 from streams.application.dead_letters import replay_id, replays_topic
 from streams.config import StreamsConfig
-from streams.topology.check import check_topics
 from streams.topology.graph import Failed, Graph, SourceNode
-from streams.topology.plan import internal_topics
+from streams.topology.plan import check_topics, internal_topics
 from streams.topology.planning.sub_topologies import sub_topologies, sub_topology_name
 
 READ, WRITE, CREATE, DELETE, DESCRIBE_CONFIGS = "Read", "Write", "Create", "Delete", "DescribeConfigs"

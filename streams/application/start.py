@@ -59,8 +59,7 @@ from streams.source.offsets import FirstBatch
 from streams.source.pauses import Pauses, read_pauses
 from streams.source.planner import BatchPlanner
 from streams.source.sampling import Positions, ReadRecords, Record
-from streams.topology.change import REFUSED
-from streams.topology.diff import compare_plan, unreadable_topics
+from streams.topology.diff import REFUSED, compare_plan, unreadable_topics
 from streams.topology.graph import InternalTopic
 from streams.topology.manifest import plan_manifest
 from streams.topology.plan import Plan

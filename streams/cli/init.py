@@ -10,7 +10,7 @@ import typer
 
 from streams.cli.command import argument, command
 from streams.errors import ConfigError
-from streams.topology.application_id import wrong_application_id
+from streams.topology.naming import wrong_application_id
 
 
 @command

@@ -17,7 +17,7 @@ from streams.cli.target import TopologyTarget
 from streams.config import StreamsConfig
 from streams.errors import ConfigError
 from streams.metrics.export import check_serving
-from streams.topology.replayed import calls_outside, rows_topic, with_own_outputs
+from streams.topology.rewrite import calls_outside, rows_topic, with_own_outputs
 from streams.topology.topology import Topology
 
 

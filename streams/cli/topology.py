@@ -16,8 +16,7 @@ from streams.cli.options import AsJson, Target
 from streams.cli.output import print_finding, print_json
 from streams.cli.target import load_topology
 from streams.errors import ConfigError
-from streams.topology.change import REFUSED
-from streams.topology.diff import Severity, TopologyChange, compare, worst
+from streams.topology.diff import REFUSED, Severity, TopologyChange, compare, worst
 from streams.topology.lint import Level, lint
 from streams.topology.manifest import manifest_json
 from streams.wording import counted

@@ -15,7 +15,7 @@ from state.secrets import redact, remember
 from state.snapshots.settings import SnapshotSettings
 from streams.errors import ConfigError
 from streams.logs.output import LogFormat, LogLevel, LogSettings
-from streams.topology.application_id import wrong_application_id
+from streams.topology.naming import wrong_application_id
 
 LOOPBACK = "127.0.0.1"
 _FORM = re.compile(r"(?:(?P<host>\[[0-9a-fA-F:.]+\]|[^:\s\[\]]*):)?(?P<port>\d{1,5})")

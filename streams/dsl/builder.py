@@ -29,12 +29,11 @@ from streams.operators.wrapped import ProcessorWrapper
 from streams.serdes.base import Serde
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import StringSerde
-from streams.topology.check import check_explicit_names, check_sources
 from streams.topology.graph import GlobalTable, Graph, InternalTopic, SourceNode, StoreNode
 from streams.topology.ingest import Ingest
-from streams.topology.naming import check_name, check_topic, numbered
+from streams.topology.naming import check_name, check_topic, numbered, pattern_name
 from streams.topology.node_kind import NodeKind
-from streams.topology.pattern_name import pattern_name
+from streams.topology.plan import check_explicit_names, check_sources
 from streams.topology.topology import Topology
 
 PARTITIONS = 4

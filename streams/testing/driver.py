@@ -36,8 +36,8 @@ from streams.testing.rescaling import rescale
 from streams.testing.settings import merged_settings, task_settings
 from streams.testing.simulation import SimulatedKafka
 from streams.testing.store_access import StoreAccess, TaskStores
-from streams.topology.patterns import has_patterns, with_matching_topics
 from streams.topology.plan import Plan, SubTopology, build_plan
+from streams.topology.rewrite import has_patterns, with_matching_topics
 from streams.topology.topology import Topology, check_topology
 
 

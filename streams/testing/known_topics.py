@@ -9,8 +9,8 @@ from streams.serdes.base import Serde
 from streams.serdes.primitives import BytesSerde
 from streams.suggest import did_you_mean
 from streams.topology.graph import InternalTopic, SinkNode, SourceNode
-from streams.topology.patterns import matches
 from streams.topology.plan import Plan
+from streams.topology.rewrite import matches
 
 Serdes = tuple[Serde[Any], Serde[Any]]
 

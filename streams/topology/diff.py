@@ -1,28 +1,158 @@
-"""Compares two versions of a program before the new one is started, and classifies each change by its consequence for the state.
+"""Compares two versions of a program before the new one is started, and classifies each change by what it does to the state.
 
-Kafka Streams finds such changes at run time, or never: a renamed store silently begins empty. Here the manifest of the old program
-(`streams describe --format json`, or the one that the application stores beside its checkpoint) is compared with the new
-program. Every change is *safe*, *needs migration* (the state stays, but the engine does not start on it unchanged) or *loses
-state*, and says whether the engine refuses to start. A start makes the same comparison, so it agrees with `streams diff`.
+Kafka Streams finds such changes at run time, or never: a renamed store silently begins empty. Here the manifest of the old
+program (`streams describe --format json`, or the one beside the application's checkpoint) is compared with the new program.
+Every change is *safe*, *needs migration* (the state stays, but the engine does not start on it unchanged) or *loses state*, and
+says whether the engine refuses to start. A start makes the same comparison as `streams diff`.
 
-Invariants: a change of a sub-topology's hash is refused, and so is one that moves a store or a source to where its commits are not
-known; functions cannot be compared, so a changed function is no change here.
+Invariants: a change of a sub-topology's hash is refused, and so is one that moves a store or a source to where its commits are
+unknown. Functions cannot be compared, so a changed function is no change here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from streams.errors import TopologyError
-from streams.topology.change import Severity, TopologyChange, differences, refused, safe, worst, worst_first
-from streams.topology.diff_stores import changed_store, missing_store, unreadable_fields
+from streams.serdes.json_fields import unreadable
 from streams.topology.graph import Graph
 from streams.topology.manifest import FORMAT, Manifest, plan_manifest
 from streams.topology.plan import Plan, plan_alone
 
-__all__ = ["Severity", "TopologyChange", "compare", "worst"]
+REFUSED = (
+    "The engine refuses to start: the old program goes on with this state, and this one begins anew under an application id of "
+    "its own, or after a reset"
+)
+
+
+class Severity(str, Enum):
+    """The consequence for the state, from the least to the worst."""
+
+    SAFE = "safe"
+    NEEDS_MIGRATION = "needs migration"
+    LOSES_STATE = "loses state"
+
+
+_ORDER = list(Severity)
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyChange:
+    """One difference.
+
+    Attributes:
+        severity: The consequence for the state.
+        where: The sub-topology.
+        what: What has changed, such as `store 'counts'`.
+        says: What is different, and what to do if the change is not safe.
+        refused: Whether the engine refuses to start a program with this change.
+        depends: Whether the refusal depends on the contents of Kafka at the start, as `says` explains.
+    """
+
+    severity: Severity
+    where: str
+    what: str
+    says: str
+    refused: bool = False
+    depends: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.severity.value}: {self.where}: {self.what} {self.says}"
+
+
+def safe(where: str, what: str, says: str) -> TopologyChange:
+    """A change after which the engine continues, and nothing is lost."""
+    return TopologyChange(Severity.SAFE, where, what, says)
+
+
+def refused(where: str, what: str, says: str) -> TopologyChange:
+    """A change with which the engine refuses to start, with an error that says what to do."""
+    return TopologyChange(Severity.NEEDS_MIGRATION, where, what, f"{says}. {REFUSED}", refused=True)
+
+
+def worst_first(changes: Iterable[TopologyChange]) -> list[TopologyChange]:
+    """The changes, worst first; those of the same severity stay in order."""
+    return sorted(changes, key=lambda change: -_ORDER.index(change.severity))
+
+
+def worst(changes: Iterable[TopologyChange]) -> Severity:
+    """The worst severity of the changes; `safe` if there are none."""
+    return max((change.severity for change in changes), key=_ORDER.index, default=Severity.SAFE)
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """The differences between two sets of settings."""
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    return ", ".join(f"{name} {old.get(name)} -> {new.get(name)}" for name in names)
+
+
+# --- Stores
+
+_ALIKE = ("kind", "key_serde", "value_serde", "retain_duplicates")
+
+
+def changed_store(where: str, name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[TopologyChange]:
+    """The differences between two descriptions of one store."""
+    what = f"store '{name}'"
+    for part in _ALIKE:
+        if old[part] != new[part]:
+            hint = "If only the form of the values changed, keep the serde and wrap it in VersionedSerde. "
+            said = f"holds bytes of another {part}: {old[part]} before, {new[part]} now. "
+            said += (hint if part == "value_serde" else "") + REFUSED
+            yield TopologyChange(Severity.NEEDS_MIGRATION, where, what, said, refused=True)
+    if why := unreadable_fields(old.get("fields", {}), new.get("fields", {})):
+        cure = "Give a new field a default, or convert old values with VersionedSerde"
+        yield refused(where, what, f"holds rows that this program cannot read: {why}. {cure}")
+    if old["retention_ms"] != new["retention_ms"]:
+        yield _retention(where, what, old["retention_ms"], new["retention_ms"])
+    if old["logged"] != new["logged"]:
+        if new["logged"]:
+            said = "gets a changelog, which does not hold the rows that it has: a restore would lack them"
+            yield refused(where, what, said)
+        else:
+            yield TopologyChange(Severity.LOSES_STATE, where, what, "has no changelog any more: it cannot be restored")
+    if old["persistent"] != new["persistent"]:
+        restorable = old["logged"] and new["logged"]
+        said = f"moves {'to disk' if new['persistent'] else 'into memory'}, "
+        said += "from its changelog" if restorable else "empty, for it has no changelog"
+        yield TopologyChange(Severity.SAFE if restorable else Severity.LOSES_STATE, where, what, said)
+    if old["changelog_config"] != new["changelog_config"]:
+        said = f"asks for other settings of its changelog ({differences(old['changelog_config'], new['changelog_config'])}); "
+        yield safe(where, what, said + "a topic that exists keeps its own")
+
+
+def unreadable_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """What of typed keys and values the new program cannot read; empty if it can, or if the old description has no fields."""
+    found = {part: unreadable(old[part], new[part]) for part in ("key", "value") if part in old and part in new}
+    return "; ".join(f"of {part}s, {one}" for part, why in found.items() for one in why)
+
+
+def _retention(where: str, what: str, old: int | None, new: int | None) -> TopologyChange:
+    said = f"keeps rows for {new} ms instead of {old} ms"
+    if (new or 0) < (old or 0):
+        return TopologyChange(Severity.LOSES_STATE, where, what, f"{said}; older ones are dropped")
+    return safe(where, what, f"{said}; it is rebuilt from its changelog, what has expired stays gone")
+
+
+def missing_store(
+    where: str, name: str, old: Mapping[str, Any], added: Mapping[str, Any], owner: Mapping[str, str], stays: bool
+) -> TopologyChange:
+    """The change for a store that its sub-topology no longer has."""
+    what = f"store '{name}'"
+    if name in owner:
+        said = f"belongs to the sub-topology '{owner[name]}' now, which knows no commit of it"
+        return refused(where, what, said)
+    renamed = [other for other, new in added.items() if all(new[part] == old[part] for part in _ALIKE)]
+    said = "is gone, and its rows with it"
+    if renamed:
+        said += f". If it is now called '{renamed[0]}': give it its old name, with Materialized(name='{name}')"
+    if stays:
+        said += f". {REFUSED}"
+    return TopologyChange(Severity.LOSES_STATE, where, what, said, refused=stays)
 
 
 def compare(old: Mapping[str, Any], new: Graph) -> list[TopologyChange]:

@@ -1,13 +1,16 @@
-"""Finds problems that a valid topology will cause later: `streams check`.
-
-Each finding is either a problem, which should be solved before the program has state, or a note.
-"""
+"""Finds problems that a valid topology will cause later (`streams check`), to be solved before there is state; and notes."""
 
 from __future__ import annotations
 
+import dataclasses
+import dis
+import functools
+import random
+import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from streams.serdes.derived import DefaultKeySerde
 from streams.serdes.json import is_plain_json
@@ -15,8 +18,128 @@ from streams.topology.graph import Graph, InternalTopic, Node, ProcessorNode, Si
 from streams.topology.naming import is_generated
 from streams.topology.node_kind import NodeKind
 from streams.topology.plan import Plan, SubTopology, plan_alone
-from streams.topology.repeatable import changing_calls
 from streams.topology.specs.streams import FilterSpec, MapValuesSpec, SelectKeySpec
+
+# --- Functions whose results differ in each attempt
+#
+# A step may be repeated after a failure. If such a function computes a key, the repeated record goes to another task, and the
+# engine stops with `RoutingMismatchError`. The search reads compiled code and calls nothing.
+
+_CHANGING = {
+    "datetime.date.today",
+    "datetime.datetime.now",
+    "datetime.datetime.today",
+    "datetime.datetime.utcnow",
+    "os.urandom",
+    "time.monotonic",
+    "time.perf_counter",
+    "time.time",
+    "time.time_ns",
+    "uuid.uuid1",
+    "uuid.uuid4",
+}
+_CHANGING_MODULES = ("random.", "secrets.", "numpy.random.")
+_DEEPEST = 12
+
+
+@dataclass(frozen=True, slots=True)
+class ChangingCall:
+    """A call whose result differs in each attempt.
+
+    Attributes:
+        called: The called function, such as `random.random`.
+        place: File and line of the calling function.
+    """
+
+    called: str
+    place: str
+
+
+def changing_calls(node: Any) -> list[ChangingCall]:
+    """The calls in the functions and classes that a program has passed to a node."""
+    found = (
+        ChangingCall(called, f"{function.__code__.co_filename}, line {function.__code__.co_firstlineno}")
+        for function in _functions(node, set(), 0)
+        for called in _changing(function.__code__, function.__globals__)
+    )
+    return list(dict.fromkeys(found))
+
+
+def _functions(value: Any, seen: set[int], depth: int) -> Iterator[types.FunctionType]:
+    """The program's own functions within a value: itself, or in classes, partials, containers and the engine's closures."""
+    if id(value) in seen or depth > _DEEPEST:
+        return
+    seen.add(id(value))
+    if isinstance(value, types.FunctionType) and not _is_ours(value.__module__):
+        yield value
+        return
+    for part in _parts(value):
+        yield from _functions(part, seen, depth + 1)
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    if isinstance(value, functools.partial):
+        yield from (value.func, *value.args, *value.keywords.values())
+    elif isinstance(value, types.FunctionType):
+        yield from (cell.cell_contents for cell in value.__closure__ or () if _is_full(cell))
+        yield from value.__defaults__ or ()
+    elif isinstance(value, types.MethodType):
+        yield from (value.__func__, value.__self__)
+    elif isinstance(value, type):
+        if not _is_ours(value.__module__):
+            yield from vars(value).values()
+    elif isinstance(value, Mapping):
+        yield from value.values()
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from value
+    elif dataclasses.is_dataclass(value):
+        yield from (getattr(value, field.name, None) for field in dataclasses.fields(value))
+    elif callable(value) and hasattr(value, "__dict__"):
+        yield from (type(value), *vars(value).values())
+
+
+def _is_ours(module: str | None) -> bool:
+    return f"{module}.".startswith(("streams.", "state."))
+
+
+def _is_full(cell: types.CellType) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:
+        return False
+    return True
+
+
+def _changing(code: types.CodeType, names: Mapping[str, Any]) -> Iterator[str]:
+    value: Any = None
+    for step in dis.get_instructions(code):
+        if step.opname in {"LOAD_GLOBAL", "LOAD_NAME"}:
+            value = names.get(str(step.argval))
+        elif step.opname in {"LOAD_ATTR", "LOAD_METHOD"} and value is not None:
+            value = getattr(value, str(step.argval), None)
+        elif step.opname not in {"CACHE", "PUSH_NULL"}:
+            value = None
+        if (called := _name(value)) is not None:
+            yield called
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _changing(constant, names)
+
+
+def _name(value: Any) -> str | None:
+    """The full name of a function whose results change; None for everything else."""
+    if not callable(value) or isinstance(value, type):
+        return None
+    owner = getattr(value, "__self__", None)
+    if isinstance(owner, random.Random):
+        name = f"random.{value.__name__}"
+    elif isinstance(owner, type):
+        name = f"{owner.__module__}.{owner.__qualname__}.{value.__name__}"
+    else:
+        name = f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"
+    name = name.replace("posix.", "os.")
+    return name if name in _CHANGING or name.startswith(_CHANGING_MODULES) else None
+
 
 _ENDS = {
     NodeKind.KSTREAM_FOREACH,
@@ -157,9 +280,7 @@ def _reached(topology: Graph, start: str) -> set[str]:
         waiting += topology.children(name)
         node = topology.nodes[name]
         if isinstance(node, SinkNode):
-            waiting += [
-                source.name for source in topology.sources() if node.topic in source.topics or _reads(source, node)
-            ]
+            waiting += [one.name for one in topology.sources() if node.topic in one.topics or _reads(one, node)]
     return found
 
 

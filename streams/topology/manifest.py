@@ -14,8 +14,7 @@ import orjson
 from streams.serdes.base import serde_identity
 from streams.serdes.json_fields import fields_of
 from streams.topology.graph import Graph, InternalTopic, ProcessorNode, SinkNode, SourceNode, StoreNode
-from streams.topology.hashing import nearest_lasting, topology_hash
-from streams.topology.plan import Plan, SubTopology, plan_alone
+from streams.topology.plan import Plan, SubTopology, nearest_lasting, plan_alone, topology_hash
 from streams.topology.planning.sub_topologies import sub_topology_name
 
 Manifest: TypeAlias = dict[str, Any]

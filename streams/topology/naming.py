@@ -14,11 +14,14 @@ import json
 import re
 from collections.abc import Container
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from streams.errors import TopologyError
-from streams.topology.node_kind import NodeKind
-from streams.topology.specs.base import Parameters
 from streams.wording import described
+
+if TYPE_CHECKING:
+    from streams.topology.node_kind import NodeKind
+    from streams.topology.specs.base import Parameters
 
 _LEGAL = re.compile(r"[A-Za-z0-9._-]+")
 _LONGEST_TOPIC = 249
@@ -38,7 +41,8 @@ class Lineage:
     through: tuple[str, ...] = ()
 
     def __or__(self, other: Lineage) -> Lineage:
-        return Lineage(_union(self.topics, other.topics), _union(self.through, other.through))
+        topics, through = {*self.topics, *other.topics}, {*self.through, *other.through}
+        return Lineage(tuple(sorted(topics)), tuple(sorted(through)))
 
     def behind(self, name: str) -> Lineage:
         """The lineage behind a stateful operator or a repartition topic."""
@@ -47,10 +51,6 @@ class Lineage:
     def __str__(self) -> str:
         text = "-".join(self.topics)
         return text if len(text) <= _LONGEST_LINEAGE else text[:_LONGEST_LINEAGE].rstrip("-._")
-
-
-def _union(left: tuple[str, ...], right: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(sorted({*left, *right}))
 
 
 def stateless_name(kind: NodeKind, lineage: Lineage, taken: Container[str]) -> str:
@@ -100,3 +100,29 @@ def check_name(name: str) -> str:
             f"part of a topic name)."
         )
     return name
+
+
+def wrong_application_id(application_id: str) -> str | None:
+    """What is wrong with an application id, as a sentence without a full stop; None if it is valid."""
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", application_id):
+        return "use letters, digits, '.', '_' and '-'"
+    if not application_id.strip("."):
+        return "as the name of a folder, dots alone mean other folders, so add a letter or a digit"
+    return None
+
+
+def fit_for_topic(name: str) -> str:
+    """The name with `-` for each character that Kafka does not allow in the names of topics."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", name)
+
+
+def pattern_text(pattern: re.Pattern[str]) -> str:
+    """The pattern between slashes, followed by its flags as a number if there are any."""
+    flags = pattern.flags & ~re.UNICODE
+    return f"/{pattern.pattern}/{int(flags) or ''}"
+
+
+def pattern_name(pattern: re.Pattern[str]) -> str:
+    """A name for the internal topics of a source with a pattern, whichever topics match: its plain text and `-pattern`."""
+    plain = re.sub(r"-{2,}", "-", fit_for_topic(pattern.pattern)).strip("-.")
+    return f"{plain}-pattern" if plain else "pattern"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streams.errors import TopologyError
-from streams.topology.drawing import svg
+from streams.topology.describe import mermaid, short_text, svg, topology_text
 from streams.topology.graph import Graph
-from streams.topology.text import mermaid, short_text, topology_text
 from streams.topology.ways import explained
 from streams.wording import described
 

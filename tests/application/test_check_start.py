@@ -20,8 +20,7 @@ from streams.application.reset import note_reset
 from streams.application.start import check_start
 from streams.config import StreamsConfig
 from streams.errors import ConfigError, RescaleUnfinishedError, ResetUnfinishedError, TopologyMismatchError
-from streams.topology.change import REFUSED
-from streams.topology.diff import compare
+from streams.topology.diff import REFUSED, compare
 from streams.topology.planning.sub_topologies import in_run_order
 from streams.topology.topology import Topology
 from tests.application.cluster import Cluster, files

@@ -17,7 +17,7 @@ from streams.errors import ConfigError, TopologyError
 from streams.source.planner import BatchPlanner
 from streams.topology.graph import SinkNode, SourceNode
 from streams.topology.plan import build_plan
-from streams.topology.replayed import with_own_outputs
+from streams.topology.rewrite import with_own_outputs
 from tests.doctor.world import NOW_MS, Kafka, World, counting
 
 

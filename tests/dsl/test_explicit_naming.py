@@ -17,7 +17,7 @@ from streams import (
     TimeWindows,
     TopologyError,
 )
-from streams.topology.check import check_explicit_names
+from streams.topology.plan import check_explicit_names
 
 TEN = JoinWindows.of_time_difference_with_no_grace(10)
 WINDOWS = TimeWindows.of_size_with_no_grace(10)

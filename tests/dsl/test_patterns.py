@@ -9,8 +9,8 @@ from streams import Consumed, Grouped, Int64Serde, JsonSerde, Materialized, Stre
 from streams.testing import TopologyTestDriver
 from streams.topology.diff import compare, worst
 from streams.topology.manifest import manifest
-from streams.topology.patterns import with_matching_topics
 from streams.topology.plan import build_plan
+from streams.topology.rewrite import with_matching_topics
 
 ORDERS = re.compile("orders-.*")
 

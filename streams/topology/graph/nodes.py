@@ -17,8 +17,8 @@ from streams.model.timestamps import FAIL_ON_INVALID_TIMESTAMP, TimestampExtract
 from streams.operators.processor import AnyProcessor
 from streams.operators.wrapped import ProcessorWrapper, wrapped
 from streams.serdes.base import Serde
+from streams.topology.naming import pattern_name, pattern_text
 from streams.topology.node_kind import NodeKind
-from streams.topology.pattern_name import pattern_name, pattern_text
 from streams.topology.specs.base import NodeSpec, Parameters
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from streams.errors import TopologyMismatchError
 from streams.topology.graph import Graph, SourceNode
-from streams.topology.pattern_name import fit_for_topic
+from streams.topology.naming import fit_for_topic
 
 # --- Connected components of a topology: the nodes that run together (Kafka Streams' `makeNodeGroups`).
 #
