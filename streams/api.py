@@ -4,7 +4,6 @@ What a name needs (numpy, pyarrow, compiled kernels) takes the better part of a 
 processes in which Spark inspects a query's source import the package, but use none of its names.
 """
 
-from streams.dsl.branched import Branched, BranchedKStream
 from streams.dsl.builder import StreamsBuilder
 from streams.dsl.grouped import (
     CogroupedKStream,
@@ -15,7 +14,7 @@ from streams.dsl.grouped import (
     TimeWindowedCogroupedKStream,
     TimeWindowedKStream,
 )
-from streams.dsl.kstream import KStream
+from streams.dsl.kstream import Branched, BranchedKStream, KStream
 from streams.dsl.ktable import GlobalKTable, KTable
 from streams.dsl.options import (
     Consumed,

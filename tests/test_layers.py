@@ -73,7 +73,7 @@ FOREIGN = {
 }
 """Libraries that only these floors know; the broker takes its jars from pyspark."""
 
-FACADES = {f"streams/dsl/{name}.py" for name in ("branched", "grouped", "kstream", "kstream_joins", "ktable")}
+FACADES = {f"streams/dsl/{name}.py" for name in ("grouped", "kstream", "kstream_joins", "ktable")}
 """The one circle: streams give tables, tables give streams, as `KStreamImpl` and `KTableImpl` do in Kafka Streams."""
 
 

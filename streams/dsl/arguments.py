@@ -24,16 +24,10 @@ Other = TypeVar("Other")
 
 
 def one_option(method: str, kind: type[Option], given: object, keywords: Mapping[str, object] | None = None) -> Option:
-    """The one option of a method, from an object, a name or keywords; the option's defaults if none of these was passed.
+    """The one option of a method, from an object, a name or keywords; its defaults if none of these was passed.
 
-    Args:
-        method: The method's name, for messages.
-        kind: The option's class.
-        given: The argument in the option's position.
-        keywords: Fields of the option that were passed directly; None means not passed.
-
-    Raises:
-        TopologyError: The object is no such option, or a keyword is unknown to the option or passed twice.
+    A keyword that is None was not passed. Raises `TopologyError` for another object, and for a keyword that is unknown or
+    passed twice.
     """
     (found,) = _sorted(method, [(kind, given)])
     return _completed(method, kind, cast("Option | None", found), keywords or {})
@@ -48,19 +42,7 @@ def named_option(
     *,
     more: Sequence[object] = (),
 ) -> tuple[str | None, Option]:
-    """The operator's name and the other option of a method, in either order.
-
-    Args:
-        method: The method's name, for messages.
-        kind: The other option's class.
-        named: The argument in the name's position.
-        given: The argument in the other option's position.
-        keywords: As for `one_option`.
-        more: Further positional arguments, which may be either.
-
-    Raises:
-        TopologyError: As for `one_option`.
-    """
+    """The operator's name and the other option of a method, in either order; `more` are further arguments, which may be either."""
     if len(more) > 2:
         raise TopologyError(
             f"{method}() takes a name and {kind.__name__}(...), not all of {', '.join(map(described, more))}."

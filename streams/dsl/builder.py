@@ -1,4 +1,7 @@
-"""`StreamsBuilder`: the start of every DSL topology."""
+"""`StreamsBuilder`: the start of every DSL topology.
+
+Names that are invalid or taken, and topics that are already read in another way, raise a `TopologyError`.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from streams.dsl.arguments import named_option, names, one_option, two_options
 from streams.dsl.functions import timestamp_function
 from streams.dsl.kstream import KStream
 from streams.dsl.ktable import GlobalKTable, KTable
+from streams.dsl.lake import is_path, last_part
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port, finalize
 from streams.dsl.nodes.processing import checked_supplier
 from streams.dsl.nodes.stores import key_value_store
@@ -42,14 +46,7 @@ PARTITIONS = 4
 
 @dataclass(frozen=True, slots=True)
 class DeltaRead:
-    """Makes the streaming DataFrame of a Delta table.
-
-    Attributes:
-        table: The table's path or URI, or its name in Spark's catalog.
-        is_path: Whether it is a path or URI.
-        change_feed: Whether to read the change data feed.
-        options: Options of Delta's streaming source.
-    """
+    """Makes the streaming DataFrame of a Delta table, given by its path or URI, or by its name in Spark's catalog."""
 
     table: str
     is_path: bool
@@ -109,14 +106,9 @@ class StreamsBuilder(AnswersUnknownNames):
 
         A pattern, `re.compile("orders-.*")`, stands for all topics whose full names match. The pattern is resolved at each
         start; a topic that is created later is read from the next start on, beginning where `offset_reset` says.
+        A topic that is already read in another way raises a `TopologyError`.
 
-        Args:
-            topics: A topic's name, several names, or a pattern.
-            consumed: Serdes, timestamps and where to begin; or just the source's name.
-            **option: Fields of `Consumed`, passed directly: `stream("in", value_serde=JsonSerde())`.
-
-        Raises:
-            TopologyError: There is no topic, a name is invalid, or a topic is already read in another way.
+        `consumed` has serdes, timestamps and where to begin; its fields may be keywords: `stream("in", value_serde=JsonSerde())`.
         """
         how = one_option("stream", Consumed, consumed, option)
         if isinstance(topics, re.Pattern):
@@ -153,18 +145,10 @@ class StreamsBuilder(AnswersUnknownNames):
         """Reads a topic as a table: the last value of each key, by offset.
 
         A null value deletes the row; a record with a null key is dropped. An update with an older timestamp than the row still
-        replaces it, unless the table is versioned (`Materialized(history_retention=...)`).
+        replaces it, unless the table is versioned (`Materialized(history_retention=...)`). Source: Kafka Streams' `KTableSource`.
 
-        Args:
-            topic: The topic's name.
-            consumed: Serdes, timestamps and where to begin; or just the table's name.
-            materialized: Name and settings of the store; or just its name. Its serdes read the topic if `consumed` has none.
-            **option: Fields of `Consumed`, passed directly.
-
-        Raises:
-            TopologyError: A name is invalid, the topic is already read in another way, or settings contradict each other.
-
-        Source: Kafka Streams' `KTableSource`.
+        `consumed` has serdes, timestamps and where to begin, or is just the table's name; its fields may be keywords.
+        `materialized` has name and settings of the store. Its serdes read the topic if `consumed` has none.
         """
         graph = self._graph
         read, how = two_options("table", (Consumed, consumed), (Materialized, materialized), option)
@@ -205,16 +189,8 @@ class StreamsBuilder(AnswersUnknownNames):
         """Reads a topic as a table, the last value of each key, of which every task has a full copy.
 
         A null value deletes the row; a record with a null key is dropped. A stream can look up any key, so stream and table need
-        not be keyed or partitioned alike; in return, each process stores the whole table.
-
-        Args:
-            topic: The topic's name.
-            consumed: Serdes and timestamps; or just the table's name.
-            materialized: Name and settings of the store; or just its name. Its serdes read the topic if `consumed` has none.
-            **option: Fields of `Consumed`, passed directly.
-
-        Raises:
-            TopologyError: The topic is already read, or `history_retention` is set.
+        not be keyed or partitioned alike; in return, each process stores the whole table. The arguments are those of `table`;
+        nothing else may read the topic, and the table cannot be versioned.
         """
         read, how = two_options("global_table", (Consumed, consumed), (Materialized, materialized), option)
         source = self._global_source(topic, _with_serdes_of(how, read))
@@ -250,9 +226,6 @@ class StreamsBuilder(AnswersUnknownNames):
             key_serde: How keys are written, if not like that.
             value_serde: How values are written; default: JSON.
             partitions: The number of partitions of the internal topic, decided at the first start.
-
-        Raises:
-            TopologyError: The name is taken or not valid in a topic's name, or the number of partitions is none.
         """
         if not callable(frame):
             raise TopologyError(
@@ -260,8 +233,7 @@ class StreamsBuilder(AnswersUnknownNames):
                 f"since there is no session yet; not {frame!r}."
             )
         return _add_ingest(
-            self._graph,
-            Ingest(named, partitions, frame, *_keys(key, key_serde), value_serde or JsonSerde(), timestamp),
+            self._graph, Ingest(named, partitions, frame, *_keys(key, key_serde), value_serde or JsonSerde(), timestamp)
         )
 
     def from_delta(
@@ -280,7 +252,8 @@ class StreamsBuilder(AnswersUnknownNames):
         """Reads a Delta table as a stream: the rows it has at the first start, then all that are added, each exactly once.
 
         With `change_feed`, updates and deletions follow, too: an inserted row, and a row after its update, is a record; a deleted
-        row is a tombstone, so that `to_table()` has the table's rows. Updates must not change the key's columns.
+        row is a tombstone, so that `to_table()` has the table's rows. Updates must not change the key's columns. Arguments that are
+        not listed are those of `from_dataframe`.
 
         Args:
             table: The table's path or URI, or its name in Spark's catalog. Without `change_feed` it must only ever be appended to.
@@ -292,36 +265,20 @@ class StreamsBuilder(AnswersUnknownNames):
             partitions: As for `from_dataframe`.
             options: Options of Delta's streaming source, such as `{"startingVersion": "7", "maxFilesPerTrigger": "100"}`.
             named: The source's name; default: `delta-` and the last part of the table's path or name.
-
-        Raises:
-            TopologyError: There is no key for a change feed, or as for `from_dataframe`.
         """
         text = os.fspath(table)
         if change_feed and not key:
             raise TopologyError(
                 "from_delta(change_feed=True) needs key=...: a deletion is a record with a key and no value."
             )
-        is_path = not isinstance(table, str) or re.search(r"[/\\:]", text) is not None
-        frame = DeltaRead(text, is_path, change_feed, tuple(sorted((options or {}).items())))
-        last = re.sub(r"[^A-Za-z0-9._-]+", "-", re.split(r"[/\\]", text.rstrip("/\\"))[-1]).strip("-.")
-        made = Ingest(
-            named or f"delta-{last or 'table'}",
-            partitions,
-            frame,
-            *_keys(key, key_serde),
-            value_serde or JsonSerde(),
-            timestamp,
-            change_feed,
-            delta=True,
-        )
+        frame = DeltaRead(text, is_path(table), change_feed, tuple(sorted((options or {}).items())))
+        keys, values = _keys(key, key_serde), value_serde or JsonSerde()
+        name = named or f"delta-{last_part(text)}"
+        made = Ingest(name, partitions, frame, *keys, values, timestamp, change_feed, delta=True)
         return _add_ingest(self._graph, made)
 
     def add_state_store(self, store: StoreNode) -> StreamsBuilder:
-        """Adds a store for processors, made by `Stores`; `process(..., stores=[name])` connects it.
-
-        Raises:
-            TopologyError: A store of this name exists.
-        """
+        """Adds a store for processors, made by `Stores`; `process(..., stores=[name])` connects it."""
         self._graph.topology.add_store(store)
         return self
 
@@ -331,9 +288,6 @@ class StreamsBuilder(AnswersUnknownNames):
         """Adds a store with the contents of a topic, for processors to look up (KIP-813); processors must not write to the store.
 
         `process(..., stores=[name])` connects the store; the topic must have the same keys as the processor's stream.
-
-        Raises:
-            TopologyError: A store of this name exists, or the topic is already read in another way.
         """
         read = one_option("add_read_only_state_store", Consumed, consumed, option)
         self.table(topic, read, Materialized(name=name, caching=False))
@@ -362,9 +316,6 @@ class StreamsBuilder(AnswersUnknownNames):
             consumed: How the topic is read.
             named: The node's name.
             **option: Fields of `Consumed`, passed directly.
-
-        Raises:
-            TopologyError: The store is of another kind, a name is taken, or the topic is already read.
 
         Source: Kafka Streams' `StreamsBuilder.addGlobalStore`.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from streams.dsl import functions
@@ -107,21 +108,54 @@ def _above(graph: GraphBuilder, node: Node) -> Node | None:
     return next((sink for sink in nodes.values() if isinstance(sink, SinkNode) and sink.topic in topics), None)
 
 
+@dataclass(frozen=True, slots=True)
+class JoinCall:
+    """The arguments of `KStream.join`, `left_join` or `outer_join`. Their meaning depends on the other side of the join."""
+
+    left: Port
+    kind: JoinKind
+    joiner: functions.Function
+    windows: object
+    joined: object
+    key_selector: functions.Function | None
+    keywords: dict[str, Any]
+
+    @property
+    def method(self) -> str:
+        """The method that was called."""
+        return "join" if self.kind == "inner" else f"{self.kind}_join"
+
+    def by_key(self, other: AbstractStream) -> tuple[object, object]:
+        """The windows and the option of a join by key, in either order. Raises `TopologyError` for a key selector."""
+        if callable(self.windows) and not isinstance(self.windows, type):
+            raise TopologyError(
+                f"{self.method}() with a {type(other).__name__} takes one function, the joiner: both sides are joined by key. "
+                f"Only a global table is joined by a key_selector=..., and a table with a table by a foreign_key=...."
+            )
+        if self.key_selector is not None:
+            raise TopologyError(
+                "key_selector is for global tables; a join with a stream or a table goes by key: select_key(...) first."
+            )
+        if isinstance(self.windows, Option | str) and (self.joined is None or isinstance(self.joined, JoinWindows)):
+            return self.joined, self.windows
+        return self.windows, self.joined
+
+    def table_option(self, windows: object, joined: object) -> Joined[Any, Any]:
+        """The option of a join with a table. Raises `TopologyError` for windows and for an outer join."""
+        if windows is not None:
+            raise TopologyError(
+                "A join with a table takes no windows: the table's value at the time of the record counts."
+            )
+        if self.kind == "outer":
+            raise TopologyError("A stream has no outer join with a table: updates of the table alone give no result.")
+        return one_option(self.method, Joined, joined, self.keywords)
+
+
 class AbstractStream(Facade):
     """Base of `KStream`, `KTable` and `GlobalKTable`, which belong to one builder; each knows how a stream is joined with it."""
 
-    def _joined_by(
-        self,
-        left: Port,
-        method: str,
-        kind: JoinKind,
-        joiner: functions.Function,
-        windows: object,
-        joined: object,
-        key_selector: functions.Function | None,
-        keywords: dict[str, Any],
-    ) -> Port:
-        """Adds the join of the stream behind `left` with this; the other arguments are those of the stream's method."""
+    def _joined_by(self, call: JoinCall) -> Port:
+        """Adds the join of a stream with this."""
         raise NotImplementedError
 
     def _check_same_builder(self, other: object) -> None:
@@ -132,36 +166,3 @@ class AbstractStream(Facade):
             raise TopologyError(
                 f"{type(other).__name__} {what}: join and merge take streams and tables of one builder."
             )
-
-
-def windows_and_option(
-    method: str, other: AbstractStream, windows: object, joined: object, key_selector: object
-) -> tuple[object, object]:
-    """The windows and the other option of a join by key, which may come in either order.
-
-    Raises:
-        TopologyError: There are two functions, or a key selector.
-    """
-    if callable(windows) and not isinstance(windows, type):
-        raise TopologyError(
-            f"{method}() with a {type(other).__name__} takes one function, the joiner: both sides are joined by key. Only a "
-            f"global table is joined by a key_selector=..., and a table with a table by a foreign_key=...."
-        )
-    if key_selector is not None:
-        raise TopologyError(
-            "key_selector is for global tables; a join with a stream or a table goes by key: select_key(...) first."
-        )
-    if isinstance(windows, Option | str) and (joined is None or isinstance(joined, JoinWindows)):
-        return joined, windows
-    return windows, joined
-
-
-def joined_option(
-    method: str, kind: JoinKind, windows: object, joined: object, keywords: dict[str, Any]
-) -> Joined[Any, Any]:
-    """The option of a join of a stream with a table. Raises `TopologyError` for windows and for an outer join."""
-    if windows is not None:
-        raise TopologyError("A join with a table takes no windows: the table's value at the time of the record counts.")
-    if kind == "outer":
-        raise TopologyError("A stream has no outer join with a table: updates of the table alone give no result.")
-    return one_option(method, Joined, joined, keywords)

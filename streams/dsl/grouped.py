@@ -1,8 +1,12 @@
-"""Grouped streams, the results of `group_by_key` and `group_by`, with and without windows."""
+"""Groups, and their aggregations: `KGroupedStream`, with and without windows; `CogroupedKStream`; `KGroupedTable`.
+
+Aggregations take `named`, the name of the operator, and `materialized`, name, serdes and settings of the store, in either order; a
+name alone will do. Records with a null key are dropped. The timestamp of a result is the largest of its records'. A function with
+another number of arguments raises a `TopologyError`.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
@@ -26,7 +30,7 @@ from streams.dsl.nodes.inferred_types import aggregate_type
 from streams.dsl.nodes.stores import key_value_store, table_names
 from streams.dsl.nodes.stream_joins import common_key_serde
 from streams.dsl.nodes.tables import TableNode, TopAggregator, checked_top
-from streams.dsl.options import Grouped, Materialized, NameLike
+from streams.dsl.options import Grouped, Materialized, Stored
 from streams.errors import TopologyError
 from streams.model.aggregates import Aggregate, Field, agg
 from streams.model.record import Windowed
@@ -56,9 +60,6 @@ from streams.topology.specs.tables import TableAggregateSpec, TableTopSpec
 
 if TYPE_CHECKING:
     from streams.dsl.ktable import KTable
-
-Name: TypeAlias = NameLike | Materialized[Any, Any]
-Store: TypeAlias = Materialized[Any, Any] | NameLike
 
 
 class Group:
@@ -94,14 +95,8 @@ class Group:
         parameters: Parameters = (("grouped", self.how), *windowing.parameters, *what.parameters)
         name, store = table_names(what.kind, port.lineage, name, how, parameters)
         stores = windowing.add_stores(graph, store, how, how.key_serde or key_serde, value_serde)
-        spec = AggregationSpec(
-            what.kind,
-            windowing.windows,
-            parameters,
-            windowing.supplier(what, stores, how),
-            windowing.columns(what),
-            caching=how.caching,
-        )
+        operator, columns = windowing.supplier(what, stores, how), windowing.columns(what)
+        spec = AggregationSpec(what.kind, windowing.windows, parameters, operator, columns, caching=how.caching)
         table = graph.stateful(
             spec,
             port,
@@ -114,78 +109,51 @@ class Group:
         return KTable(graph, table, store, from_stored=what.view)
 
 
-class GroupFacade(Facade):
-    """Shown as `KGroupedStream('orders' → select_key)`, followed by the windows if there are any."""
+# --- The aggregations that grouped and windowed streams share.
 
-    _group: Group
-    _windowing: Windowing = NO_WINDOWS
+
+class Aggregating(Facade, Generic[K, V, KR]):
+    """Aggregations of a grouped stream. Each returns a table with keys of type `KR`: the stream's keys, or windows of them."""
+
+    def __init__(self, group: Group, windowing: Windowing = NO_WINDOWS) -> None:
+        self._group = group
+        self._windowing = windowing
 
     def _shown(self) -> str:
         windows = self._windowing.windows
         return path_of(self._group.graph, self._group._port) + (f", {windows!r}" if windows is not None else "")
 
-
-# --- The aggregations that grouped and windowed streams share. What differs (store, key, operator) is behind `_table`.
-
-
-class Aggregating(GroupFacade, ABC, Generic[K, V, KR]):
-    """Aggregations of a grouped stream. Each returns a table with keys of type `KR`: the stream's keys, or windows of them."""
-
-    @abstractmethod
-    def _table(self, what: Aggregation, how: Materialized, name: str | None) -> KTable[KR, Any]:
-        """Adds the store and the operator."""
-
-    def count(
-        self, named: NameLike | Materialized[K, int] = None, materialized: Materialized[K, int] | NameLike = None
-    ) -> KTable[KR, int]:
+    def count(self, named: Stored[K, int] = None, materialized: Stored[K, int] = None) -> KTable[KR, int]:
         """Counts the records of each key, as a 64-bit integer.
 
-        The result is a `KTable[K, int]`. Records with a null key are dropped, and so are null values in sliding windows and without
-        windows. The result's timestamp is the largest of the records'. Source: Kafka Streams' `KStreamAggregate`.
-
-        Args:
-            named: Name of the operator.
-            materialized: Name, serdes and settings of the store, or its name alone.
+        Null values are dropped in sliding windows and without windows. Source: Kafka Streams' `KStreamAggregate`.
         """
         return self._build("count", counting(Int64Serde()), named, materialized)
 
     def reduce(
-        self,
-        reducer: Reducer[V],
-        named: NameLike | Materialized[K, V] = None,
-        materialized: Materialized[K, V] | NameLike = None,
+        self, reducer: Reducer[V], named: Stored[K, V] = None, materialized: Stored[K, V] = None
     ) -> KTable[KR, V]:
         """Combines the values of each key with `reducer(aggregate, value)`; the first value becomes the first aggregate.
 
-        The result is a `KTable[K, V]`. The rules for nulls and timestamps are those of `count`. If the reducer returns None, the
-        key is deleted.
-
-        Args:
-            reducer: Returns the new aggregate.
-            named: Name of the operator.
-            materialized: Name, serdes and settings of the store, or its name alone.
-
-        Raises:
-            TopologyError: The function takes another number of arguments.
-
-        Source: Kafka Streams' `KStreamReduce`.
+        If the reducer returns None, the key is deleted. Null values are dropped as by `count`. Source: Kafka Streams'
+        `KStreamReduce`.
         """
         what = reduction(functions.reducer(reducer), functions.merger(reducer))
         return self._build("reduce", what, named, materialized)
 
-    def sum(self, field: Field, named: Name = None, materialized: Store = None) -> KTable[KR, dict[str, Any]]:
+    def sum(self, field: Field, named: Stored = None, materialized: Stored = None) -> KTable[KR, dict[str, Any]]:
         """Adds up a field or an expression; short for `aggregate(sum=agg.sum(field))`."""
         return self._build("sum", of_fields({"sum": agg.sum(field)}), named, materialized)
 
-    def min(self, field: Field, named: Name = None, materialized: Store = None) -> KTable[KR, dict[str, Any]]:
+    def min(self, field: Field, named: Stored = None, materialized: Stored = None) -> KTable[KR, dict[str, Any]]:
         """Finds the smallest number in a field or an expression; short for `aggregate(min=agg.min(field))`."""
         return self._build("min", of_fields({"min": agg.min(field)}), named, materialized)
 
-    def max(self, field: Field, named: Name = None, materialized: Store = None) -> KTable[KR, dict[str, Any]]:
+    def max(self, field: Field, named: Stored = None, materialized: Stored = None) -> KTable[KR, dict[str, Any]]:
         """Finds the largest number in a field or an expression; short for `aggregate(max=agg.max(field))`."""
         return self._build("max", of_fields({"max": agg.max(field)}), named, materialized)
 
-    def mean(self, field: Field, named: Name = None, materialized: Store = None) -> KTable[KR, dict[str, Any]]:
+    def mean(self, field: Field, named: Stored = None, materialized: Stored = None) -> KTable[KR, dict[str, Any]]:
         """Averages a field or an expression; short for `aggregate(mean=agg.mean(field))`."""
         return self._build("mean", of_fields({"mean": agg.mean(field)}), named, materialized)
 
@@ -194,20 +162,13 @@ class Aggregating(GroupFacade, ABC, Generic[K, V, KR]):
         n: int,
         by: ValueMapper[V, Any],
         largest: bool = True,
-        named: NameLike | Materialized[K, list[V]] = None,
-        materialized: Materialized[K, list[V]] | NameLike = None,
+        named: Stored[K, list[V]] = None,
+        materialized: Stored[K, list[V]] = None,
     ) -> KTable[KR, list[V]]:
         """Ranks the values of each key (and window or session) and returns the best n as a list, best first.
 
-        Args:
-            n: The length of the list.
-            by: `by(value)` returns the score, a number; a value whose score is None is not ranked.
-            largest: Whether the largest score is the best. Among equal scores the earlier value ranks higher.
-            named: Name of the operator.
-            materialized: Name, serdes and settings of the store, which holds the lists.
-
-        Raises:
-            TopologyError: `n` is not a positive whole number.
+        `by(value)` returns the score, a number; a value whose score is None is not ranked. The best score is the largest one, or
+        with `largest=False` the smallest. Among equal scores the earlier value ranks higher. The store holds the lists.
         """
         best = TopAggregator(n, checked_top(n, by), largest)
         what = by_functions(NodeKind.KSTREAM_AGGREGATE, list, best, best.merge)
@@ -219,7 +180,7 @@ class Aggregating(GroupFacade, ABC, Generic[K, V, KR]):
             raise TopologyError(
                 "The store of built-in aggregates holds JSON: leave the value_serde out of Materialized."
             )
-        return self._table(what, how, name)
+        return self._group.table(what, how, name, self._windowing)
 
 
 class AggregatingByRecord(Aggregating[K, V, KR]):
@@ -230,8 +191,8 @@ class AggregatingByRecord(Aggregating[K, V, KR]):
         self,
         initializer: Initializer[R],
         aggregator: Aggregator[V, R],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[KR, R]: ...
 
     @overload
@@ -239,21 +200,21 @@ class AggregatingByRecord(Aggregating[K, V, KR]):
         self,
         initializer: Initializer[R],
         aggregator: KeyAggregator[K, V, R],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[KR, R]: ...
 
     @overload
     def aggregate(
-        self, *, named: Name = None, materialized: Store = None, **built_in: Aggregate
+        self, *, named: Stored = None, materialized: Stored = None, **built_in: Aggregate
     ) -> KTable[KR, dict[str, Any]]: ...
 
     def aggregate(  # type: ignore[misc]  # no built-in aggregate can have the name of an argument
         self,
         initializer: Initializer[R] | None = None,
         aggregator: Aggregator[V, R] | KeyAggregator[K, V, R] | None = None,
-        named: Name = None,
-        materialized: Store = None,
+        named: Stored = None,
+        materialized: Stored = None,
         **built_in: Aggregate,
     ) -> KTable[KR, Any]:
         """Aggregates the values of each key, with your own functions or with built-in aggregates.
@@ -263,20 +224,13 @@ class AggregatingByRecord(Aggregating[K, V, KR]):
             grouped.aggregate(lambda: 0, lambda value, total: total + value["price"])
             grouped.aggregate(flights=agg.count(), mean_delay=agg.mean("dep_delay"))
 
-        Args:
-            initializer: Returns the aggregate before the first value.
-            aggregator: `aggregator(value, aggregate)` or `aggregator(key, value, aggregate)` returns the new aggregate;
-                None deletes the key.
-            named: Name of the operator.
-            materialized: Name, serdes and settings of the store.
-            **built_in: Aggregates over fields of the values, by their names in the result, which is a JSON object. Use those of
-                `agg`, or objects of your own `Aggregate` class. The engine parses only these fields of JSON values.
-
-        Raises:
-            TopologyError: Neither or both forms are given, or a function has the wrong number of arguments.
+        `initializer()` returns the aggregate before the first value; `aggregator(value, aggregate)` or `aggregator(key, value,
+        aggregate)` returns the new aggregate, None deletes the key. Built-in aggregates over fields of the values, those of `agg`
+        or objects of your own `Aggregate` class, are passed by their names in the result, which is a JSON object. The engine
+        then parses only these fields of JSON values.
         """
-        functions_given = (initializer is not None) + (aggregator is not None)
-        if functions_given not in (0, 2) or bool(functions_given) == bool(built_in):
+        given = (initializer is not None) + (aggregator is not None)
+        if given not in (0, 2) or bool(given) == bool(built_in):
             raise TopologyError(
                 "aggregate takes either an initializer and an aggregator, or built-in aggregates by name: "
                 "aggregate(n=agg.count(), delay=agg.mean('delay'))."
@@ -299,11 +253,11 @@ class AggregatingByRecord(Aggregating[K, V, KR]):
 class KGroupedStream(AggregatingByRecord[K, V, K], Generic[K, V]):
     """A stream grouped by key, to aggregate into a table, to divide into windows, or to cogroup with others.
 
-    Records with a null key or a null value are dropped (Kafka Streams' rule).
+    Records with a null value are dropped, too (Kafka Streams' rule).
     """
 
     def __init__(self, graph: GraphBuilder, port: Port, grouped: Grouped, how: str) -> None:
-        self._group = Group(graph, port, grouped, how)
+        super().__init__(Group(graph, port, grouped, how))
 
     @overload
     def windowed_by(self, windows: Windows | SlidingWindows) -> TimeWindowedKStream[K, V]: ...
@@ -314,12 +268,7 @@ class KGroupedStream(AggregatingByRecord[K, V, K], Generic[K, V]):
     def windowed_by(self, windows: GroupingWindows) -> TimeWindowedKStream[K, V] | SessionWindowedKStream[K, V]:
         """Divides each group into windows: tumbling, hopping, sliding, session, calendar, or your own.
 
-        Aggregations of the result return a `KTable[Windowed[K], V2]`.
-
-        Raises:
-            TopologyError: The argument is not a definition of windows.
-
-        Source: Kafka Streams' `windowedBy`.
+        Aggregations of the result return a `KTable[Windowed[K], V2]`. Source: Kafka Streams' `windowedBy`.
         """
         windowing = windowing_of(windows)
         return (SessionWindowedKStream if windows.merges else TimeWindowedKStream)(self._group, windowing)
@@ -336,39 +285,22 @@ class KGroupedStream(AggregatingByRecord[K, V, K], Generic[K, V]):
         `aggregator(value, aggregate)` or `aggregator(key, value, aggregate)` adds a record of this stream.
         Source: Kafka Streams' `cogroup` (KIP-150).
         """
-        from streams.dsl.grouped import CogroupedKStream
-
         return CogroupedKStream(((self._group, functions.aggregator(aggregator)),))
-
-    def _table(self, what: Aggregation, how: Materialized, name: str | None) -> KTable[K, Any]:
-        return self._group.table(what, how, name, NO_WINDOWS)
 
 
 class TimeWindowedKStream(AggregatingByRecord[K, V, Windowed[K]], Generic[K, V]):
     """A grouped stream divided into windows; its tables are keyed by `Windowed(key, Window(start, end))`.
 
-    Records with a null key, and records that are too late for a window (its end plus grace has passed), are dropped; sliding
-    windows also drop those with a null value.
+    Records that are too late for a window (its end plus grace has passed) are dropped; sliding windows also drop null values.
     """
-
-    def __init__(self, group: Group, windowing: Windowing) -> None:
-        self._group = group
-        self._windowing = windowing
 
     def emit_strategy(self, strategy: EmitStrategy) -> TimeWindowedKStream[K, V]:
         """Emits each window's result with every update (the default), or once when the window closes.
 
         A window closes when stream time reaches its end plus grace; a sliding window closes when stream time has passed that.
-
-        Raises:
-            TopologyError: Emission on close is not possible because the windows never close.
-
-        Source: Kafka Streams' `EmitStrategy` (KIP-825).
+        Windows that never close raise a `TopologyError`. Source: Kafka Streams' `EmitStrategy` (KIP-825).
         """
-        return TimeWindowedKStream(self._group, replace(self._windowing, emit=emit_of(strategy)))
-
-    def _table(self, what: Aggregation, how: Materialized, name: str | None) -> KTable[Windowed[K], Any]:
-        return self._group.table(what, how, name, self._windowing)
+        return TimeWindowedKStream(self._group, replace(self._windowing, emit=_emit_of(strategy)))
 
 
 class SessionWindowedKStream(Aggregating[K, V, Windowed[K]], Generic[K, V]):
@@ -377,17 +309,13 @@ class SessionWindowedKStream(Aggregating[K, V, Windowed[K]], Generic[K, V]):
     A record that connects two sessions merges them: downstream, both are deleted and the merged session follows.
     """
 
-    def __init__(self, group: Group, windowing: Windowing) -> None:
-        self._group = group
-        self._windowing = windowing
-
     def emit_strategy(self, strategy: EmitStrategy) -> SessionWindowedKStream[K, V]:
         """Emits each session's result with every update (the default), or once when the session closes.
 
         A session closes when stream time has passed its end by more than gap plus grace. Source: Kafka Streams'
         `EmitStrategy` (KIP-825).
         """
-        return SessionWindowedKStream(self._group, replace(self._windowing, emit=emit_of(strategy)))
+        return SessionWindowedKStream(self._group, replace(self._windowing, emit=_emit_of(strategy)))
 
     @overload
     def aggregate(
@@ -395,8 +323,8 @@ class SessionWindowedKStream(Aggregating[K, V, Windowed[K]], Generic[K, V]):
         initializer: Initializer[R],
         aggregator: Aggregator[V, R],
         merger: Merger[R],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[Windowed[K], R]: ...
 
     @overload
@@ -405,8 +333,8 @@ class SessionWindowedKStream(Aggregating[K, V, Windowed[K]], Generic[K, V]):
         initializer: Initializer[R],
         aggregator: Aggregator[V, R],
         merger: KeyMerger[K, R],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[Windowed[K], R]: ...
 
     @overload
@@ -415,8 +343,8 @@ class SessionWindowedKStream(Aggregating[K, V, Windowed[K]], Generic[K, V]):
         initializer: Initializer[R],
         aggregator: KeyAggregator[K, V, R],
         merger: Merger[R],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[Windowed[K], R]: ...
 
     @overload
@@ -425,13 +353,13 @@ class SessionWindowedKStream(Aggregating[K, V, Windowed[K]], Generic[K, V]):
         initializer: Initializer[R],
         aggregator: KeyAggregator[K, V, R],
         merger: KeyMerger[K, R],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[Windowed[K], R]: ...
 
     @overload
     def aggregate(
-        self, *, named: Name = None, materialized: Store = None, **built_in: Aggregate
+        self, *, named: Stored = None, materialized: Stored = None, **built_in: Aggregate
     ) -> KTable[Windowed[K], dict[str, Any]]: ...
 
     def aggregate(  # type: ignore[misc]  # no built-in aggregate can have the name of an argument
@@ -439,25 +367,16 @@ class SessionWindowedKStream(Aggregating[K, V, Windowed[K]], Generic[K, V]):
         initializer: Initializer[R] | None = None,
         aggregator: Aggregator[V, R] | KeyAggregator[K, V, R] | None = None,
         merger: Merger[R] | KeyMerger[K, R] | None = None,
-        named: Name = None,
-        materialized: Store = None,
+        named: Stored = None,
+        materialized: Stored = None,
         **built_in: Aggregate,
     ) -> KTable[Windowed[K], Any]:
         """Aggregates the values of each session, with your own functions or with built-in aggregates.
 
-        Args:
-            initializer: Returns the aggregate before the first value.
-            aggregator: `aggregator(value, aggregate)` or `aggregator(key, value, aggregate)` returns the new aggregate.
-            merger: `merger(earlier, later)` or `merger(key, earlier, later)` returns the aggregate of two sessions that are
-                merged. The initial aggregate is merged first.
-            named: Name of the operator.
-            materialized: Name, serdes and settings of the store.
-            **built_in: As in `KGroupedStream.aggregate`.
-
-        Raises:
-            TopologyError: Neither or both forms are given, or a function has the wrong number of arguments.
+        The arguments are those of `KGroupedStream.aggregate`, and `merger(earlier, later)` or `merger(key, earlier, later)`, which
+        returns the aggregate of two sessions that are merged. The initial aggregate is merged first.
         """
-        given = (initializer is not None) + (aggregator is not None) + (merger is not None)
+        given = sum(function is not None for function in (initializer, aggregator, merger))
         if given not in (0, 3) or bool(given) == bool(built_in):
             raise TopologyError(
                 "aggregate of sessions takes either an initializer, an aggregator and a merger, or built-in aggregates "
@@ -475,11 +394,8 @@ class SessionWindowedKStream(Aggregating[K, V, Windowed[K]], Generic[K, V]):
             what = of_fields(built_in)
         return self._build("aggregate", what, named, materialized)
 
-    def _table(self, what: Aggregation, how: Materialized, name: str | None) -> KTable[Windowed[K], Any]:
-        return self._group.table(what, how, name, self._windowing)
 
-
-def emit_of(strategy: EmitStrategy) -> EmitStrategy:
+def _emit_of(strategy: EmitStrategy) -> EmitStrategy:
     """The emit strategy, checked."""
     if not isinstance(strategy, EmitStrategy):
         raise TopologyError(
@@ -496,27 +412,62 @@ def emit_of(strategy: EmitStrategy) -> EmitStrategy:
 Parts: TypeAlias = tuple[tuple[Group, Callable[[Any, Any, Any], Any]], ...]
 
 
-class CogroupFacade(Facade):
-    """Shown as `CogroupedKStream('clicks'; 'orders')`."""
+class Cogrouped(Facade, Generic[K, R]):
+    """Cogrouped streams, with or without windows; every stream has its own stream time (Kafka Streams' rule)."""
 
-    _parts: Parts
+    def __init__(self, parts: Parts, windowing: Windowing = NO_WINDOWS) -> None:
+        self._parts = parts
+        self._windowing = windowing
 
     def _shown(self) -> str:
         return "; ".join(path_of(group.graph, group._port) for group, _ in self._parts)
 
+    def _table(
+        self, initializer: Callable[[], Any], merger: functions.Function | None, named: object, materialized: object
+    ) -> KTable[Any, Any]:
+        from streams.dsl.ktable import KTable
 
-class CogroupedKStream(CogroupFacade, Generic[K, R]):
+        parts, windowing = self._parts, self._windowing
+        operator, how = named_option("aggregate", Materialized, named, materialized)
+        start = functions.initializer(initializer)
+        graph = parts[0][0].graph
+        placed = [group.placed_port(how) for group, _ in parts]
+        key_serde, lineage = placed[0][1], placed[0][0].lineage
+        for port, _ in placed[1:]:
+            key_serde, lineage = common_key_serde(graph, placed[0][0], port, key_serde), lineage | port.lineage
+        value_serde = graph.value_serde(how.value_serde, graph.serde_of_values(aggregate_type(initializer)))
+        groups: Parameters = tuple((f"grouped:{at}", group.how) for at, (group, _) in enumerate(parts))
+        parameters: Parameters = (*groups, *windowing.parameters)
+        kind = NodeKind.COGROUPKSTREAM_AGGREGATE
+        name, store = table_names(kind, lineage, operator, how, parameters)
+        stores = windowing.add_stores(graph, store, how, how.key_serde or key_serde, value_serde)
+        ports = []
+        for at, ((_, aggregator), (port, _)) in enumerate(zip(parts, placed, strict=True)):
+            supplier = windowing.supplier(by_functions(kind, start, aggregator, merger), stores, how)
+            ports.append(
+                graph.stateful(
+                    AggregationSpec(kind, windowing.windows, parameters, supplier, caching=how.caching),
+                    port,
+                    f"{name}-{at}",
+                    stores=stores,
+                    input_key_serde=key_serde,
+                    key_serde=windowing.key_serde(key_serde),
+                    value_serde=value_serde,
+                )
+            )
+        merged = graph.stateless(MergeSpec(NodeKind.COGROUPKSTREAM_MERGE), ports[0], name, others=tuple(ports[1:]))
+        return KTable(graph, merged, node=TableNode(graph, tuple(port.node for port in ports), store))
+
+
+class CogroupedKStream(Cogrouped[K, R]):
     """Grouped streams to be aggregated into one table, made by `KGroupedStream.cogroup`.
 
     Example::
 
         clicks.group_by_key().cogroup(add_click).cogroup(orders.group_by_key(), add_order).aggregate(dict)
 
-    Records with a null key or a null value are dropped.
+    Records with a null value are dropped, too.
     """
-
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
 
     @overload
     def cogroup(self, grouped: KGroupedStream[K, V], aggregator: Aggregator[V, R]) -> CogroupedKStream[K, R]: ...
@@ -527,29 +478,19 @@ class CogroupedKStream(CogroupFacade, Generic[K, R]):
     def cogroup(
         self, grouped: KGroupedStream[K, V], aggregator: Aggregator[V, R] | KeyAggregator[K, V, R]
     ) -> CogroupedKStream[K, R]:
-        """Adds a stream; `aggregator(value, aggregate)` or `aggregator(key, value, aggregate)` adds a record to the aggregate.
-
-        Raises:
-            TopologyError: The argument is no grouped stream of this builder, or the function takes another number of arguments.
-        """
+        """Adds a stream; `aggregator(value, aggregate)` or `aggregator(key, value, aggregate)` adds a record to the aggregate."""
         if not isinstance(grouped, KGroupedStream) or grouped._group.graph is not self._parts[0][0].graph:
             raise TopologyError("cogroup takes grouped streams of one StreamsBuilder.")
         return CogroupedKStream((*self._parts, (grouped._group, functions.aggregator(aggregator))))
 
     def aggregate(
-        self,
-        initializer: Initializer[R],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        self, initializer: Initializer[R], named: Stored[K, R] = None, materialized: Stored[K, R] = None
     ) -> KTable[K, R]:
         """Aggregates all streams; `initializer` returns the aggregate before the first record of any stream.
 
-        The result is a `KTable[K, V2]`, whose timestamps are the largest of the records'.
-
-        Raises:
-            TopologyError: The streams are keyed by different serdes.
+        Streams that are keyed by different serdes raise a `TopologyError`.
         """
-        return _table(self._parts, NO_WINDOWS, initializer, None, named, materialized)
+        return self._table(initializer, None, named, materialized)
 
     @overload
     def windowed_by(self, windows: Windows | SlidingWindows) -> TimeWindowedCogroupedKStream[K, R]: ...
@@ -560,48 +501,32 @@ class CogroupedKStream(CogroupFacade, Generic[K, R]):
     def windowed_by(
         self, windows: GroupingWindows
     ) -> TimeWindowedCogroupedKStream[K, R] | SessionWindowedCogroupedKStream[K, R]:
-        """Divides the groups of all streams into the same windows.
-
-        Raises:
-            TopologyError: The argument is not a definition of windows.
-        """
+        """Divides the groups of all streams into the same windows."""
         windowing = windowing_of(windows)
-        return (SessionWindowedCogroupedKStream if windows.merges else TimeWindowedCogroupedKStream)(
-            self._parts, windowing
-        )
+        kind = SessionWindowedCogroupedKStream if windows.merges else TimeWindowedCogroupedKStream
+        return kind(self._parts, windowing)
 
 
-class TimeWindowedCogroupedKStream(CogroupFacade, Generic[K, R]):
-    """Cogrouped streams in windows; every stream has its own stream time (Kafka Streams' rule)."""
-
-    def __init__(self, parts: Parts, windowing: Windowing) -> None:
-        self._parts = parts
-        self._windowing = windowing
+class TimeWindowedCogroupedKStream(Cogrouped[K, R]):
+    """Cogrouped streams in windows."""
 
     def aggregate(
-        self,
-        initializer: Initializer[R],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        self, initializer: Initializer[R], named: Stored[K, R] = None, materialized: Stored[K, R] = None
     ) -> KTable[Windowed[K], R]:
         """Aggregates all streams into a table with a row for each key and window."""
-        return _table(self._parts, self._windowing, initializer, None, named, materialized)
+        return self._table(initializer, None, named, materialized)
 
 
-class SessionWindowedCogroupedKStream(CogroupFacade, Generic[K, R]):
-    """Cogrouped streams in sessions; every stream has its own stream time (Kafka Streams' rule)."""
-
-    def __init__(self, parts: Parts, windowing: Windowing) -> None:
-        self._parts = parts
-        self._windowing = windowing
+class SessionWindowedCogroupedKStream(Cogrouped[K, R]):
+    """Cogrouped streams in sessions."""
 
     @overload
     def aggregate(
         self,
         initializer: Initializer[R],
         merger: Merger[R],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[Windowed[K], R]: ...
 
     @overload
@@ -609,60 +534,19 @@ class SessionWindowedCogroupedKStream(CogroupFacade, Generic[K, R]):
         self,
         initializer: Initializer[R],
         merger: KeyMerger[K, R],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[Windowed[K], R]: ...
 
     def aggregate(
         self,
         initializer: Initializer[R],
         merger: Merger[R] | KeyMerger[K, R],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[Windowed[K], R]:
         """Aggregates all streams into a table of sessions; `merger(earlier, later)` or `merger(key, earlier, later)` merges two."""
-        return _table(self._parts, self._windowing, initializer, functions.merger(merger), named, materialized)
-
-
-def _table(
-    parts: Parts,
-    windowing: Windowing,
-    initializer: Callable[[], Any],
-    merger: Callable[[Any, Any, Any], Any] | None,
-    named: object,
-    materialized: object,
-) -> KTable[Any, Any]:
-    from streams.dsl.ktable import KTable
-
-    operator, how = named_option("aggregate", Materialized, named, materialized)
-    start = functions.initializer(initializer)
-    graph = parts[0][0].graph
-    placed = [group.placed_port(how) for group, _ in parts]
-    key_serde, lineage = placed[0][1], placed[0][0].lineage
-    for port, _ in placed[1:]:
-        key_serde, lineage = common_key_serde(graph, placed[0][0], port, key_serde), lineage | port.lineage
-    value_serde = graph.value_serde(how.value_serde, graph.serde_of_values(aggregate_type(initializer)))
-    groups: Parameters = tuple((f"grouped:{at}", group.how) for at, (group, _) in enumerate(parts))
-    parameters: Parameters = (*groups, *windowing.parameters)
-    kind = NodeKind.COGROUPKSTREAM_AGGREGATE
-    name, store = table_names(kind, lineage, operator, how, parameters)
-    stores = windowing.add_stores(graph, store, how, how.key_serde or key_serde, value_serde)
-    ports = []
-    for at, ((_, aggregator), (port, _)) in enumerate(zip(parts, placed, strict=True)):
-        supplier = windowing.supplier(by_functions(kind, start, aggregator, merger), stores, how)
-        ports.append(
-            graph.stateful(
-                AggregationSpec(kind, windowing.windows, parameters, supplier, caching=how.caching),
-                port,
-                f"{name}-{at}",
-                stores=stores,
-                input_key_serde=key_serde,
-                key_serde=windowing.key_serde(key_serde),
-                value_serde=value_serde,
-            )
-        )
-    merged = graph.stateless(MergeSpec(NodeKind.COGROUPKSTREAM_MERGE), ports[0], name, others=tuple(ports[1:]))
-    return KTable(graph, merged, node=TableNode(graph, tuple(port.node for port in ports), store))
+        return self._table(initializer, functions.merger(merger), named, materialized)
 
 
 # --- `KGroupedTable`: the result of `KTable.group_by`, and its aggregations.
@@ -681,34 +565,21 @@ class KGroupedTable(Facade, Generic[K, V]):
         self._grouped = grouped
         self._placed: Port | None = None
 
-    def count(
-        self, named: NameLike | Materialized[K, int] = None, materialized: Materialized[K, int] | NameLike = None
-    ) -> KTable[K, int]:
+    def count(self, named: Stored[K, int] = None, materialized: Stored[K, int] = None) -> KTable[K, int]:
         """Counts the rows of each group, as a 64-bit integer; a group that loses its last row stays, with a count of 0.
 
-        The result is a `KTable[K2, int]`, whose timestamps are the largest of the group's updates. Source: Kafka Streams'
-        `KTableAggregate`.
+        Source: Kafka Streams' `KTableAggregate`.
         """
         return self._table(
             "count", NodeKind.KTABLE_AGGREGATE, _zero, _plus_one, _minus_one, Int64Serde(), named, materialized
         )
 
     def reduce(
-        self,
-        adder: Reducer[V],
-        subtractor: Reducer[V],
-        named: NameLike | Materialized[K, V] = None,
-        materialized: Materialized[K, V] | NameLike = None,
+        self, adder: Reducer[V], subtractor: Reducer[V], named: Stored[K, V] = None, materialized: Stored[K, V] = None
     ) -> KTable[K, V]:
         """Combines the values of each group with `adder(aggregate, value)` and its inverse, `subtractor(aggregate, value)`.
 
-        The first value of a group becomes its first aggregate. The result is a `KTable[K2, V]`, whose timestamps are the largest of
-        the group's updates.
-
-        Raises:
-            TopologyError: A function takes another number of arguments.
-
-        Source: Kafka Streams' `KTableReduce`.
+        The first value of a group becomes its first aggregate. Source: Kafka Streams' `KTableReduce`.
         """
         add, subtract = functions.reducer(adder), functions.reducer(subtractor)
         return self._table(
@@ -721,8 +592,8 @@ class KGroupedTable(Facade, Generic[K, V]):
         initializer: Initializer[R],
         adder: Aggregator[V, R],
         subtractor: Aggregator[V, R],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
 
     @overload
@@ -731,8 +602,8 @@ class KGroupedTable(Facade, Generic[K, V]):
         initializer: Initializer[R],
         adder: KeyAggregator[K, V, R],
         subtractor: KeyAggregator[K, V, R],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
 
     def aggregate(
@@ -740,18 +611,13 @@ class KGroupedTable(Facade, Generic[K, V]):
         initializer: Initializer[R],
         adder: Aggregator[V, R] | KeyAggregator[K, V, R],
         subtractor: Aggregator[V, R] | KeyAggregator[K, V, R],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[K, R]:
         """Aggregates the values of each group.
 
-        Args:
-            initializer: Returns the aggregate of an empty group.
-            adder: `adder(value, aggregate)` or `adder(key, value, aggregate)` returns the aggregate with the value added; None
-                deletes the group.
-            subtractor: The inverse: returns the aggregate with the value removed.
-            named: Name of the operator.
-            materialized: Name, serdes and settings of the store.
+        `initializer()` returns the aggregate of an empty group; `adder(value, aggregate)` or `adder(key, value, aggregate)` returns
+        the aggregate with the value added, None deletes the group; `subtractor` is the inverse of the adder.
         """
         initial = functions.initializer(initializer)
         add, subtract = functions.aggregator(adder), functions.aggregator(subtractor)
@@ -765,22 +631,15 @@ class KGroupedTable(Facade, Generic[K, V]):
         n: int,
         by: ValueMapper[V, Any],
         largest: bool = True,
-        named: NameLike | Materialized[K, list[V]] = None,
-        materialized: Materialized[K, list[V]] | NameLike = None,
+        named: Stored[K, list[V]] = None,
+        materialized: Stored[K, list[V]] = None,
     ) -> KTable[K, list[V]]:
         """Ranks the rows of each group and returns the values of the best n as a list, best first, as rows come, change and go.
 
-        All rows of a group are stored in the order of their scores, so that the next row moves up when another is deleted.
-
-        Args:
-            n: The length of the list.
-            by: `by(value)` returns the score, a number, compared as a 64-bit float; a row whose score is None is not ranked.
-            largest: Whether the largest score is the best. Rows with equal scores are ordered by the bytes of their values.
-            named: Name of the operator.
-            materialized: Name, value serde and settings of the store, which holds the lists.
-
-        Raises:
-            TopologyError: `n` is not a positive whole number.
+        `by(value)` returns the score, a number, compared as a 64-bit float; a row whose score is None is not ranked. The best score
+        is the largest one, or with `largest=False` the smallest. Rows with equal scores are ordered by the bytes of their values.
+        The store holds the lists; all rows of a group are stored in the order of their scores, so that the next row moves up when
+        another is deleted.
         """
         from streams.dsl.ktable import KTable
 
@@ -796,14 +655,7 @@ class KGroupedTable(Facade, Generic[K, V]):
             BytesSerde(),
             JsonSerde(),
         )
-        port = graph.stateful(
-            spec,
-            placed,
-            name,
-            stores=(store, rows),
-            key_serde=key_serde,
-            value_serde=list_serde,
-        )
+        port = graph.stateful(spec, placed, name, stores=(store, rows), key_serde=key_serde, value_serde=list_serde)
         return KTable(graph, port, store)
 
     def _placed_port(self, how: Materialized) -> tuple[Port, Serde]:

@@ -1,25 +1,30 @@
-"""`KStream`: an unbounded sequence of records, each a fact of its own.
+"""`KStream`: an unbounded sequence of records, each a fact of its own. Its joins are in `kstream_joins`.
 
 Each method adds operators to the topology and returns the stream behind them; nothing runs yet. Functions of values may also
-take the key first: `map_values(lambda value: ...)` or `map_values(lambda key, value: ...)`. A function with another signature
-raises a `TopologyError`, and so does a name that is taken. "Source" names the origin of a rule; `docs/operators.md` has details.
+take the key first: `map_values(lambda value: ...)` or `map_values(lambda key, value: ...)`. They are called with nulls, too.
+Records keep their timestamps and headers, and whatever a method does not change.
+
+An option may be passed as an object, as its name alone, or as keywords of the method: `to("out", value_serde=JsonSerde())`. A
+function with another signature raises a `TopologyError`, and so do an invalid name and a name that is taken. "Source" names the
+origin of a rule; `docs/operators.md` has details.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast, overload
 
-from typing_extensions import Unpack
+from typing_extensions import TypedDict, Unpack
 
 from streams.dsl import functions
 from streams.dsl.arguments import named_option, names, one_option, operator_name
-from streams.dsl.branched import BranchedKStream
+from streams.dsl.facade import Facade
 from streams.dsl.grouped import KGroupedStream
 from streams.dsl.kstream_joins import StreamJoins
 from streams.dsl.lake import LakeMixin
-from streams.dsl.nodes.graph_builder import Port
+from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.dsl.nodes.inferred_types import Type, check_fields, element_type, pair_types, result_type
 from streams.dsl.nodes.processing import (
     EnrichOnError,
@@ -39,11 +44,14 @@ from streams.dsl.options import (
     Materialized,
     MaterializedKeywords,
     NameLike,
+    Option,
     Produced,
     ProducedKeywords,
     Repartitioned,
     RepartitionedKeywords,
+    Stored,
 )
+from streams.errors import TopologyError
 from streams.model.expressions.expression import Expression
 from streams.model.expressions.fields import ValueFields
 from streams.model.record import RecordContext, TopicExtractor
@@ -61,11 +69,11 @@ from streams.model.typing import (
     ValuePredicate,
 )
 from streams.model.windows import Duration
-from streams.operators.processor import AnyProcessor, Processor
-from streams.operators.stateless import FlatMap, FlatMapValues, Map, Peek
+from streams.operators.processor import Processor
+from streams.operators.stateless import Branch, FlatMap, FlatMapValues, Map, PassThrough, Peek
 from streams.serdes.base import Serde
 from streams.topology.graph import SinkNode
-from streams.topology.naming import check_topic, stateful_name
+from streams.topology.naming import check_topic, numbered, stateful_name
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import NodeSpec, OperatorSpec
 from streams.topology.specs.streams import FilterSpec, MapValuesSpec, MergeSpec, SelectKeySpec
@@ -73,9 +81,21 @@ from streams.topology.specs.streams import FilterSpec, MapValuesSpec, MergeSpec,
 if TYPE_CHECKING:
     from streams.dsl.ktable import KTable
 
+
 Results: TypeAlias = Sequence[V2] | Awaitable[Sequence[V2]]
 OrFactory: TypeAlias = T | Callable[..., T]
 OnFailure: TypeAlias = Literal["fail", "drop"] | Callable[[K, V, Exception], V2] | Callable[[V, Exception], V2]
+
+
+class EnrichSettings(TypedDict, Generic[K, V, V2], total=False):
+    """The settings of `KStream.enrich` besides `batch_size`."""
+
+    concurrency: int | None
+    timeout: Duration | None
+    retries: int
+    backoff: Duration
+    on_error: OnFailure[K, V, V2]
+    named: NameLike
 
 
 class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
@@ -96,12 +116,8 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     @overload
     def filter(self, predicate: KeyValuePredicate[K, V], named: NameLike = None) -> KStream[K, V]: ...
 
-    def filter(self, predicate: ValuePredicate[V] | KeyValuePredicate[K, V], named: NameLike = None) -> KStream[K, V]:
-        """Keeps the records for which the predicate is true.
-
-        `KStream[K, V]` to `KStream[K, V]`. Nulls are passed to the predicate; timestamps and headers stay.
-        Source: Kafka Streams' `KStreamFilter`.
-        """
+    def filter(self, predicate: functions.Function, named: NameLike = None) -> KStream[K, V]:
+        """Keeps the records for which the predicate is true. Source: Kafka Streams' `KStreamFilter`."""
         return self._filter("filter", predicate, named, negate=False)
 
     @overload
@@ -110,21 +126,14 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     @overload
     def filter_not(self, predicate: KeyValuePredicate[K, V], named: NameLike = None) -> KStream[K, V]: ...
 
-    def filter_not(
-        self, predicate: ValuePredicate[V] | KeyValuePredicate[K, V], named: NameLike = None
-    ) -> KStream[K, V]:
-        """Removes the records for which the predicate is true.
-
-        `KStream[K, V]` to `KStream[K, V]`. Nulls are passed to the predicate; timestamps and headers stay.
-        Source: Kafka Streams' `KStreamFilter`.
-        """
+    def filter_not(self, predicate: functions.Function, named: NameLike = None) -> KStream[K, V]:
+        """Removes the records for which the predicate is true. Source: Kafka Streams' `KStreamFilter`."""
         return self._filter("filter_not", predicate, named, negate=True)
 
     def _filter(self, method: str, predicate: functions.Function, named: NameLike, *, negate: bool) -> KStream[K, V]:
         expression = predicate if isinstance(predicate, Expression) else None
         check_fields(predicate, self._port.node, self._port.value_serde)
-        spec = FilterSpec(functions.predicate(predicate), negate, expression)
-        return self._behind(method, spec, named)
+        return self._add(method, FilterSpec(functions.predicate(predicate), negate, expression), named)
 
     @overload
     def map(self, mapper: KeyValueMapper[K, V, tuple[K2 | None, V2]], named: NameLike = None) -> KStream[K2, V2]: ...
@@ -132,21 +141,14 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     @overload
     def map(self, mapper: ValueMapper[V, tuple[K2 | None, V2]], named: NameLike = None) -> KStream[K2, V2]: ...
 
-    def map(
-        self,
-        mapper: KeyValueMapper[K, V, tuple[K2 | None, V2]] | ValueMapper[V, tuple[K2 | None, V2]],
-        named: NameLike = None,
-    ) -> KStream[K2, V2]:
+    def map(self, mapper: functions.Function, named: NameLike = None) -> KStream[K2, V2]:
         """Maps each record to a new key and value: `mapper(key, value)` returns a pair. Prefer `map_values` if the key stays.
 
-        `KStream[K, V]` to `KStream[K2, V2]`. Nulls are passed to the mapper; timestamps and headers stay.
         Source: Kafka Streams' `KStreamMap`.
         """
-        fn = functions.key_value(mapper, "mapper")
+        spec = OperatorSpec(NodeKind.KSTREAM_MAP, partial(Map, functions.key_value(mapper, "mapper")))
         made = pair_types(self._result_type(mapper))
-        return self._then(
-            "map", NodeKind.KSTREAM_MAP, partial(Map, fn), named, new_key=True, new_value=True, types=made
-        )
+        return self._add("map", spec, named, new_key=True, new_value=True, types=made)
 
     @overload
     def map_values(self, mapper: ValueMapper[V, V2], named: NameLike = None) -> KStream[K, V2]: ...
@@ -154,17 +156,14 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     @overload
     def map_values(self, mapper: KeyValueMapper[K, V, V2], named: NameLike = None) -> KStream[K, V2]: ...
 
-    def map_values(
-        self, mapper: ValueMapper[V, V2] | KeyValueMapper[K, V, V2], named: NameLike = None
-    ) -> KStream[K, V2]:
+    def map_values(self, mapper: functions.Function, named: NameLike = None) -> KStream[K, V2]:
         """Maps each value to a new one; key and task stay, so no repartition topic is needed.
 
-        `KStream[K, V]` to `KStream[K, V2]`. Nulls are passed to the mapper; timestamps and headers stay.
         Source: Kafka Streams' `KStreamMapValues`.
         """
         fields = mapper if isinstance(mapper, ValueFields) else None
         spec = MapValuesSpec(functions.key_value(mapper, "value mapper"), fields)
-        return self._behind("map_values", spec, named, new_value=True, types=(None, self._result_type(mapper)))
+        return self._add("map_values", spec, named, new_value=True, types=(None, self._result_type(mapper)))
 
     @overload
     def flat_map(
@@ -176,21 +175,14 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         self, mapper: ValueMapper[V, Iterable[tuple[K2 | None, V2]]], named: NameLike = None
     ) -> KStream[K2, V2]: ...
 
-    def flat_map(
-        self,
-        mapper: KeyValueMapper[K, V, Iterable[tuple[K2 | None, V2]]] | ValueMapper[V, Iterable[tuple[K2 | None, V2]]],
-        named: NameLike = None,
-    ) -> KStream[K2, V2]:
+    def flat_map(self, mapper: functions.Function, named: NameLike = None) -> KStream[K2, V2]:
         """Maps each record to any number of records: `mapper(key, value)` returns pairs of key and value.
 
-        `KStream[K, V]` to `KStream[K2, V2]`. All results have the original record's timestamp and headers.
         Source: Kafka Streams' `KStreamFlatMap`.
         """
-        fn = functions.key_value(mapper, "mapper")
-        made, operator = pair_types(element_type(self._result_type(mapper))), partial(FlatMap, fn)
-        return self._then(
-            "flat_map", NodeKind.KSTREAM_FLATMAP, operator, named, new_key=True, new_value=True, types=made
-        )
+        spec = OperatorSpec(NodeKind.KSTREAM_FLATMAP, partial(FlatMap, functions.key_value(mapper, "mapper")))
+        made = pair_types(element_type(self._result_type(mapper)))
+        return self._add("flat_map", spec, named, new_key=True, new_value=True, types=made)
 
     @overload
     def flat_map_values(self, mapper: ValueMapper[V, Iterable[V2]], named: NameLike = None) -> KStream[K, V2]: ...
@@ -198,19 +190,12 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     @overload
     def flat_map_values(self, mapper: KeyValueMapper[K, V, Iterable[V2]], named: NameLike = None) -> KStream[K, V2]: ...
 
-    def flat_map_values(
-        self, mapper: ValueMapper[V, Iterable[V2]] | KeyValueMapper[K, V, Iterable[V2]], named: NameLike = None
-    ) -> KStream[K, V2]:
-        """Maps each value to any number of values; the key stays.
-
-        `KStream[K, V]` to `KStream[K, V2]`. All results have the original record's timestamp and headers.
-        Source: Kafka Streams' `KStreamFlatMapValues`.
-        """
+    def flat_map_values(self, mapper: functions.Function, named: NameLike = None) -> KStream[K, V2]:
+        """Maps each value to any number of values; the key stays. Source: Kafka Streams' `KStreamFlatMapValues`."""
         fn = functions.key_value(mapper, "value mapper")
-        made, operator = (None, element_type(self._result_type(mapper))), partial(FlatMapValues, fn)
-        return self._then(
-            "flat_map_values", NodeKind.KSTREAM_FLATMAPVALUES, operator, named, new_value=True, types=made
-        )
+        spec = OperatorSpec(NodeKind.KSTREAM_FLATMAPVALUES, partial(FlatMapValues, fn))
+        made = None, element_type(self._result_type(mapper))
+        return self._add("flat_map_values", spec, named, new_value=True, types=made)
 
     @overload
     def select_key(self, selector: ValueMapper[V, K2 | None], named: NameLike = None) -> KStream[K2, V]: ...
@@ -218,18 +203,14 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     @overload
     def select_key(self, selector: KeyValueMapper[K, V, K2 | None], named: NameLike = None) -> KStream[K2, V]: ...
 
-    def select_key(
-        self, selector: ValueMapper[V, K2 | None] | KeyValueMapper[K, V, K2 | None], named: NameLike = None
-    ) -> KStream[K2, V]:
-        """Replaces each key; the value stays.
+    def select_key(self, selector: functions.Function, named: NameLike = None) -> KStream[K2, V]:
+        """Replaces each key. The new key may be null, but groups and joins drop null keys.
 
-        `KStream[K, V]` to `KStream[K2, V]`. The new key may be null, but groups and joins drop null keys.
-        Timestamps and headers stay.
         Source: Kafka Streams' `KStreamImpl.selectKey`.
         """
         expression = selector if isinstance(selector, Expression) else None
         spec = SelectKeySpec(functions.key_value(selector, "key selector"), expression)
-        return self._behind("select_key", spec, named, new_key=True, types=(self._result_type(selector), None))
+        return self._add("select_key", spec, named, new_key=True, types=(self._result_type(selector), None))
 
     @overload
     def peek(self, action: ValueAction[V], named: NameLike = None) -> KStream[K, V]: ...
@@ -237,12 +218,12 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     @overload
     def peek(self, action: KeyValueAction[K, V], named: NameLike = None) -> KStream[K, V]: ...
 
-    def peek(self, action: ValueAction[V] | KeyValueAction[K, V], named: NameLike = None) -> KStream[K, V]:
+    def peek(self, action: functions.Function, named: NameLike = None) -> KStream[K, V]:
         """Calls a function for each record, at least once, and passes the record on unchanged.
 
-        `KStream[K, V]` to the same. Source: Kafka Streams' `KStreamPeek`.
+        Source: Kafka Streams' `KStreamPeek`.
         """
-        return self._then("peek", NodeKind.KSTREAM_PEEK, partial(Peek, functions.key_value(action, "action")), named)
+        return self._add("peek", _peeking(NodeKind.KSTREAM_PEEK, functions.key_value(action, "action")), named)
 
     @overload
     def foreach(self, action: ValueAction[V], named: NameLike = None) -> None: ...
@@ -250,31 +231,16 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     @overload
     def foreach(self, action: KeyValueAction[K, V], named: NameLike = None) -> None: ...
 
-    def foreach(self, action: ValueAction[V] | KeyValueAction[K, V], named: NameLike = None) -> None:
+    def foreach(self, action: functions.Function, named: NameLike = None) -> None:
         """Calls a function for each record, at least once; the stream ends here. Source: Kafka Streams' `foreach`."""
-        self._then("foreach", NodeKind.KSTREAM_FOREACH, partial(Peek, functions.key_value(action, "action")), named)
+        self._add("foreach", _peeking(NodeKind.KSTREAM_FOREACH, functions.key_value(action, "action")), named)
 
     def print(self, label: str | None = None, named: NameLike = None) -> None:
         """Prints each record as `[label]: key, value`, on the machine where it is processed; the stream ends here."""
         action = partial(_print_record, label or self._port.node)
-        self._then("print", NodeKind.KSTREAM_PRINTER, partial(Peek, action), named)
+        self._add("print", _peeking(NodeKind.KSTREAM_PRINTER, action), named)
 
-    def _then(
-        self,
-        method: str,
-        kind: NodeKind,
-        supplier: Callable[[], AnyProcessor],
-        named: NameLike,
-        *,
-        new_key: bool = False,
-        new_value: bool = False,
-        types: tuple[Type, Type] = (None, None),
-    ) -> KStream[Any, Any]:
-        return self._behind(
-            method, OperatorSpec(kind, supplier), named, new_key=new_key, new_value=new_value, types=types
-        )
-
-    def _behind(
+    def _add(
         self,
         method: str,
         spec: NodeSpec,
@@ -284,16 +250,10 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         new_value: bool = False,
         types: tuple[Type, Type] = (None, None),
     ) -> KStream[Any, Any]:
-        port = self._graph.stateless(
-            spec,
-            self._port,
-            operator_name(method, named),
-            new_key=new_key,
-            new_value=new_value,
-            key_type=types[0],
-            value_type=types[1],
+        name = operator_name(method, named)
+        return self._stream(
+            self._graph.stateless(spec, self._port, name, new_key=new_key, new_value=new_value, types=types)
         )
-        return self._stream(port)
 
     def _result_type(self, fn: functions.Function) -> Type:
         """The type that a function returns, if known. Raises `TopologyError` if it reads a field that is not there."""
@@ -306,12 +266,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         function: OrFactory[Callable[[list[V]], Results[V2]]],
         *,
         batch_size: int,
-        concurrency: int | None = None,
-        timeout: Duration | None = None,
-        retries: int = 0,
-        backoff: Duration = 100,
-        on_error: OnFailure[K, V, V2] = "fail",
-        named: NameLike = None,
+        **settings: Unpack[EnrichSettings[K, V, V2]],
     ) -> KStream[K, V2]: ...
 
     @overload
@@ -320,12 +275,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         function: OrFactory[Callable[[list[K], list[V]], Results[V2]]],
         *,
         batch_size: int,
-        concurrency: int | None = None,
-        timeout: Duration | None = None,
-        retries: int = 0,
-        backoff: Duration = 100,
-        on_error: OnFailure[K, V, V2] = "fail",
-        named: NameLike = None,
+        **settings: Unpack[EnrichSettings[K, V, V2]],
     ) -> KStream[K, V2]: ...
 
     @overload
@@ -334,12 +284,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         function: OrFactory[Callable[[V], Awaitable[V2]]],
         *,
         batch_size: None = None,
-        concurrency: int | None = None,
-        timeout: Duration | None = None,
-        retries: int = 0,
-        backoff: Duration = 100,
-        on_error: OnFailure[K, V, V2] = "fail",
-        named: NameLike = None,
+        **settings: Unpack[EnrichSettings[K, V, V2]],
     ) -> KStream[K, V2]: ...
 
     @overload
@@ -348,12 +293,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         function: OrFactory[Callable[[K, V], Awaitable[V2]]],
         *,
         batch_size: None = None,
-        concurrency: int | None = None,
-        timeout: Duration | None = None,
-        retries: int = 0,
-        backoff: Duration = 100,
-        on_error: OnFailure[K, V, V2] = "fail",
-        named: NameLike = None,
+        **settings: Unpack[EnrichSettings[K, V, V2]],
     ) -> KStream[K, V2]: ...
 
     def enrich(
@@ -381,10 +321,9 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
             stream.enrich(countries, batch_size=500, retries=3)
             stream.enrich(country, concurrency=32, timeout=timedelta(seconds=2), on_error="drop")
 
-        `KStream[K, V]` to `KStream[K, V2]`. Keys, timestamps, headers and the order of records stay; nulls are passed to the
-        function. Calls are made where records are read, before records are merged by time; behind a stateful operator, the
-        stream goes through a repartition topic first. A repeated micro-batch makes its calls again, and only the results of one
-        attempt are committed.
+        Keys and the order of records stay. Calls are made where records are read, before records are merged by time; behind a
+        stateful operator, the stream goes through a repartition topic first. A repeated micro-batch makes its calls again, and
+        only the results of one attempt are committed.
 
         Args:
             function: `fn(values)` or `fn(keys, values)` returns a list with one result per value; without `batch_size`,
@@ -400,9 +339,6 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
                 the record goes through retry topics and comes back; or a function `(value, error) -> value` or
                 `(key, value, error) -> value`.
             named: Name of the operator, and of the repartition topic if one is needed; required with a `Retry`.
-
-        Raises:
-            TopologyError: The function has another signature, or the settings do not fit the function.
 
         Source: ours; for Kafka Streams, KIP-311 and KIP-408 proposed the same.
         """
@@ -433,7 +369,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     def deduplicate(
         self,
         within: Duration,
-        by: ValueMapper[V, Any] | KeyValueMapper[K, V, Any] | None = None,
+        by: functions.Function | None = None,
         grace: Duration = 0,
         key_serde: Serde[K] | None = None,
         named: NameLike = None,
@@ -447,28 +383,19 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
             grace: How late a record may be. A later record is dropped, because what it may repeat is no longer stored.
             key_serde: The serde of the key, if an operator has made the key.
             named: Name of the operator, its store and its repartition topic.
-
-        Raises:
-            TopologyError: `within` is not positive, or `grace` negative.
         """
         fn = None if by is None else functions.key_value(by, "id")
         name = operator_name("deduplicate", named)
         return self._stream(add_deduplicate(self._graph, self._port, within, fn, grace, key_serde, name))
 
     def merge(self, other: KStream[K2, V2], named: NameLike = None) -> KStream[K | K2, V | V2]:
-        """Merges two streams into one. A task processes the oldest waiting record of both first.
-
-        The result has the records of both, including nulls; timestamps and headers stay the same.
-
-        Raises:
-            TopologyError: `other` is no stream, or belongs to another builder.
+        """Merges two streams of one builder. A task processes the oldest waiting record of both first.
 
         Source: Kafka Streams' `KStreamImpl.merge`.
         """
         self._check_stream(other)
         name = operator_name("merge", named)
-        port = self._graph.stateless(MergeSpec(), self._port, name, others=(other._port,))
-        return self._stream(port)
+        return self._stream(self._graph.stateless(MergeSpec(), self._port, name, others=(other._port,)))
 
     def split(self, named: NameLike = None) -> BranchedKStream[K, V]:
         """Splits the stream into branches: each record goes to the first whose predicate is true; see `BranchedKStream`.
@@ -476,7 +403,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         Source: Kafka Streams' `split` (KIP-418).
         """
         name = operator_name("split", named)
-        return BranchedKStream(self._graph, self._port, name, partial(KStream[K, V], self._graph))
+        return BranchedKStream(self._graph, self._port, name)
 
     def dropped(self, named: NameLike = None) -> KStream[Any, Any]:
         """Returns the records that the last operator of this stream dropped: late records, null keys, duplicates, ...
@@ -487,8 +414,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
             joined = clicks.left_join(views, joiner, windows)
             joined.dropped().to("late-clicks-and-views")
 
-        Raises:
-            TopologyError: The operator never drops records.
+        An operator that never drops records raises a `TopologyError`.
         """
         return self._stream(add_dropped(self._graph, self._port, operator_name("dropped", named)))
 
@@ -513,9 +439,6 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
             on_error: What to do with a record that the processor fails on. `"fail"`: the processing policy decides, as for any
                 function that raises; a `Retry`: the record goes through retry topics and comes back.
 
-        Raises:
-            TopologyError: `supplier` does not return processors, a store is unknown, or the retries have no name.
-
         Source: Kafka Streams' `process` (KIP-820); retries are ours.
         """
         name = operator_name("process", named)
@@ -532,10 +455,6 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         """Runs your own `Processor` that never changes keys, so no operator behind it needs a repartition topic.
 
         Arguments are those of `process`. Processing fails if the processor forwards a key other than the current record's.
-
-        Raises:
-            TopologyError: `supplier` does not return processors, or a store is unknown.
-
         Source: Kafka Streams' `processValues` (KIP-820).
         """
         name = operator_name("process_values", named)
@@ -546,15 +465,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     @overload
     def to(
         self,
-        topic: str,
-        produced: Produced[K, V] | NameLike = None,
-        **option: Unpack[ProducedKeywords[K, V]],
-    ) -> None: ...
-
-    @overload
-    def to(
-        self,
-        topic: Callable[[V], str],
+        topic: str | Callable[[V], str],
         produced: Produced[K, V] | NameLike = None,
         **option: Unpack[ProducedKeywords[K, V]],
     ) -> None: ...
@@ -570,17 +481,8 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     def to(self, topic: str | TopicExtractor[K, V], produced: Produced[K, V] | NameLike = None, **option: Any) -> None:
         """Writes the stream to a topic, or each record to the topic that `topic(key, value, record_context)` returns.
 
-        Records keep their timestamps and headers; nulls are written, too. The partition is that of Kafka's default partitioner,
-        murmur2 of the key, unless `Produced` has a partitioner; for windowed keys, the key without its window counts.
-
-        Args:
-            topic: The topic's name, or a function of `(value)`, `(key, value)` or `(key, value, record_context)`.
-            produced: Serdes, partitioner and name of the sink; or just the name.
-            **option: Fields of `Produced`, passed directly.
-
-        Raises:
-            TopologyError: The topic's name is invalid, or the function takes another number of arguments.
-
+        The function may also take `(value)` or `(key, value)`. Nulls are written, too. The partition is that of Kafka's default
+        partitioner, murmur2 of the key, unless `Produced` has a partitioner; for windowed keys, the key without its window counts.
         Source: Kafka Streams' `SinkNode`, `TopicNameExtractor`.
         """
         how = one_option("to", Produced, produced, option)
@@ -600,18 +502,12 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         )
 
     def repartition(
-        self,
-        repartitioned: Repartitioned[K, V] | NameLike = None,
-        **option: Unpack[RepartitionedKeywords[K, V]],
+        self, repartitioned: Repartitioned[K, V] | NameLike = None, **option: Unpack[RepartitionedKeywords[K, V]]
     ) -> KStream[K, V]:
         """Sends the stream through a repartition topic, `<application>-<name>-repartition`.
 
-        Records, including nulls, timestamps and headers, stay the same; the order between records of different tasks may change.
-        Source: Kafka Streams' `repartition` (KIP-221), which drops null keys, as compat mode does.
-
-        Args:
-            repartitioned: Serdes, partitions and name of the topic; or just the name.
-            **option: Fields of `Repartitioned`, passed directly.
+        Records, including nulls, stay the same; the order between records of different tasks may change. Source: Kafka Streams'
+        `repartition` (KIP-221), which drops null keys, as compat mode does.
         """
         how = one_option("repartition", Repartitioned, repartitioned, option)
         name = how.name or stateful_name("KSTREAM-REPARTITION", self._port.lineage, (("partitions", how.partitions),))
@@ -638,11 +534,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     ) -> KGroupedStream[K, V]:
         """Groups the records by their existing key; aggregations drop records with a null key.
 
-        `KStream[K, V]` to `KGroupedStream[K, V]`. Source: Kafka Streams' `groupByKey`.
-
-        Args:
-            grouped: Serdes, and the name of the repartition topic if one is needed; or just the name.
-            **option: Fields of `Grouped`, passed directly.
+        `Grouped` has serdes, and the name of the repartition topic if one is needed. Source: Kafka Streams' `groupByKey`.
         """
         return KGroupedStream(self._graph, self._port, one_option("group_by_key", Grouped, grouped, option), "key")
 
@@ -666,20 +558,15 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
 
     def group_by(
         self,
-        selector: ValueMapper[V, K2 | None] | KeyValueMapper[K, V, K2 | None],
+        selector: functions.Function,
         grouped: Grouped[K2, V] | NameLike = None,
         named: NameLike | Grouped[K2, V] = None,
         **option: Any,
     ) -> KGroupedStream[K2, V]:
         """Groups the records by a new key; aggregations drop records whose new key is None.
 
-        `KStream[K, V]` to `KGroupedStream[K2, V]`. Source: Kafka Streams' `groupBy`.
-
-        Args:
-            selector: `selector(value)` or `selector(key, value)` returns the new key.
-            grouped: Serdes, and the name of the repartition topic if one is needed; or just the name.
-            named: Name of the operator that computes the key.
-            **option: Fields of `Grouped`, passed directly.
+        `named` is the name of the operator that computes the key; `grouped` is that of `group_by_key`. Source: Kafka Streams'
+        `groupBy`.
         """
         name, how = named_option("group_by", Grouped, named, grouped, option)
         rekeyed: KStream[K2, V] = self.select_key(selector, name)
@@ -688,34 +575,26 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     @overload
     def to_table(
         self: KStream[K2, V2 | None],
-        materialized: Materialized[K2, V2] | NameLike = None,
-        named: NameLike | Materialized[K2, V2] = None,
+        materialized: Stored[K2, V2] = None,
+        named: Stored[K2, V2] = None,
         **option: Unpack[MaterializedKeywords[K2, V2]],
     ) -> KTable[K2, V2]: ...
 
     @overload
     def to_table(
         self,
-        materialized: Materialized[K, V] | NameLike = None,
-        named: NameLike | Materialized[K, V] = None,
+        materialized: Stored[K, V] = None,
+        named: Stored[K, V] = None,
         **option: Unpack[MaterializedKeywords[K, V]],
     ) -> KTable[K, V]: ...
 
     def to_table(
-        self,
-        materialized: Materialized[Any, Any] | NameLike = None,
-        named: NameLike | Materialized[Any, Any] = None,
-        **option: Any,
+        self, materialized: Stored[Any, Any] = None, named: Stored[Any, Any] = None, **option: Any
     ) -> KTable[Any, Any]:
         """Turns the stream into a table with the last value of each key.
 
-        `KStream[K, V]` to `KTable[K, V]`. A null value deletes the row; a record with a null key is dropped. The last record to
-        arrive wins, whatever its timestamp, unless the table is versioned. Source: Kafka Streams' `KStreamToTable` (KIP-523).
-
-        Args:
-            materialized: Name, serdes and settings of the store; or just its name.
-            named: Name of the operator.
-            **option: Fields of `Materialized`, passed directly.
+        A null value deletes the row; a record with a null key is dropped. The last record to arrive wins, whatever its timestamp,
+        unless the table is versioned. Source: Kafka Streams' `KStreamToTable` (KIP-523).
         """
         from streams.dsl.ktable import KTable
 
@@ -730,5 +609,150 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         return KTable(graph, table, node=node)
 
 
+def _peeking(kind: NodeKind, action: Callable[[Any, Any], object]) -> OperatorSpec:
+    return OperatorSpec(kind, partial(Peek, action))
+
+
 def _print_record(label: str, key: Any, value: Any) -> None:
     print(f"[{label}]: {key}, {value}")
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Branched(Option, Generic[K, V]):
+    """The name of a branch, and what to do with the branch's stream.
+
+    Attributes:
+        name: The branch's name in the resulting dict, after the split's name; default: its number, 0 for the default branch.
+        function: Receives the branch's stream and returns the stream that takes its place in the dict.
+        consumer: Receives the branch's stream, which is then left out of the dict.
+    """
+
+    name: str | None = None
+    function: Callable[[KStream[K, V]], KStream[K, V] | None] | None = None
+    consumer: Callable[[KStream[K, V]], object] | None = None
+
+    @overload
+    def __init__(
+        self,
+        name: str | None = None,
+        function: Callable[[KStream[K, V]], KStream[K, V] | None] | None = None,
+        consumer: Callable[[KStream[K, V]], object] | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(self, function: Callable[[KStream[K, V]], KStream[K, V] | None], /) -> None: ...
+
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        self._fill(given, settings)
+
+    def _check(self) -> None:
+        super()._check()
+        if self.function is not None and self.consumer is not None:
+            raise TopologyError(
+                "A branch has either a function or a consumer: Branched(function=...) or Branched(consumer=...)."
+            )
+
+
+class BranchedKeywords(TypedDict, Generic[K, V], total=False):
+    """The fields of `Branched`."""
+
+    name: str | None
+    function: Callable[[KStream[K, V]], KStream[K, V] | None] | None
+    consumer: Callable[[KStream[K, V]], object] | None
+
+
+class BranchedKStream(Facade, Generic[K, V]):
+    """A split under construction; `default_branch()` or `no_default_branch()` completes it.
+
+    Example::
+
+        branches = (
+            flights.split()
+            .branch(lambda flight: flight["dep_delay"] > 60, Branched("late"))
+            .default_branch(Branched("on-time"))
+        )
+        branches["late"].to("late-flights")
+
+    The dict's keys are the names of the branches, prefixed with the split's own name if it has one. A split that is complete raises
+    a `TopologyError`, and so does a name that it has already. Source: Kafka Streams' `BranchedKStream` (KIP-418).
+    """
+
+    def __init__(self, graph: GraphBuilder, port: Port, name: str | None) -> None:
+        self._graph = graph
+        self._port = port
+        self._prefix = name or ""
+        self._name = name or numbered(f"KSTREAM-BRANCH-{port.lineage}", {*graph.topology.nodes, *graph.open_splits})
+        self._predicates: list[Callable[[Any, Any], bool] | None] = []
+        self._branches: list[tuple[str, Branched[K, V]]] = []
+        self._ended = False
+        graph.open_splits.add(self._name)
+
+    @overload
+    def branch(
+        self,
+        predicate: ValuePredicate[V],
+        branched: Branched[K, V] | NameLike = None,
+        **option: Unpack[BranchedKeywords[K, V]],
+    ) -> BranchedKStream[K, V]: ...
+
+    @overload
+    def branch(
+        self,
+        predicate: KeyValuePredicate[K, V],
+        branched: Branched[K, V] | NameLike = None,
+        **option: Unpack[BranchedKeywords[K, V]],
+    ) -> BranchedKStream[K, V]: ...
+
+    def branch(
+        self,
+        predicate: functions.Function,
+        branched: Branched[K, V] | NameLike = None,
+        **option: Any,
+    ) -> BranchedKStream[K, V]:
+        """Adds a branch for the records that match the predicate and no earlier branch."""
+        how = one_option("branch", Branched, branched, option)
+        check_fields(predicate, self._port.node, self._port.value_serde)
+        return self._add(functions.predicate(predicate), how, str(len(self._branches) + 1))
+
+    def default_branch(
+        self, branched: Branched[K, V] | NameLike = None, **option: Unpack[BranchedKeywords[K, V]]
+    ) -> dict[str, KStream[K, V]]:
+        """Completes the split with a branch for the records that matched no other."""
+        return self._add(None, one_option("default_branch", Branched, branched, option), "0")._end()
+
+    def no_default_branch(self) -> dict[str, KStream[K, V]]:
+        """Completes the split; records that matched no branch are left out."""
+        return self._end()
+
+    def _add(
+        self, predicate: Callable[[Any, Any], bool] | None, branched: Branched[K, V], number: str
+    ) -> BranchedKStream[K, V]:
+        name = self._prefix + (branched.name or number)
+        if self._ended or any(name == other for other, _ in self._branches):
+            why = "it has ended" if self._ended else f"it has a branch '{name}' already"
+            raise TopologyError(f"The split '{self._name}' cannot take another branch: {why}.")
+        self._predicates.append(predicate)
+        self._branches.append((name, branched))
+        return self
+
+    def _end(self) -> dict[str, KStream[K, V]]:
+        if not self._branches or self._ended:
+            raise TopologyError(f"The split '{self._name}' {'has ended already' if self._ended else 'has no branch'}.")
+        self._ended = True
+        self._graph.open_splits.discard(self._name)
+        nodes = [f"{self._name}-{name.removeprefix(self._prefix)}" for name, _ in self._branches]
+        # The children's names are fixed before the children exist: the operator sends to them by name.
+        port = self._graph.stateless(
+            OperatorSpec(NodeKind.KSTREAM_BRANCH, partial(Branch, self._predicates, nodes)), self._port, self._name
+        )
+        streams: dict[str, KStream[K, V]] = {}
+        for node, (name, branched) in zip(nodes, self._branches, strict=True):
+            child = OperatorSpec(NodeKind.KSTREAM_BRANCHCHILD, PassThrough)
+            stream: KStream[K, V] = KStream(self._graph, self._graph.stateless(child, port, node))
+            if branched.consumer is not None:
+                branched.consumer(stream)
+                continue
+            result = stream if branched.function is None else branched.function(stream)
+            if result is not None:
+                streams[name] = result
+        return streams

@@ -1,37 +1,25 @@
 """The joins of `KStream`: with another stream, a table, a global table, or several streams.
 
 The overloads tell type checkers which types a joiner receives: in a left join the right value may be None, in an outer join either
-value.
+value. Arguments that do not fit together, and sides whose keys have different serdes, raise a `TopologyError`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast, overload
 
 from typing_extensions import Unpack
 
 from streams.dsl import functions
 from streams.dsl.arguments import one_option
-from streams.dsl.facade import AbstractStream, windows_and_option
+from streams.dsl.facade import AbstractStream, JoinCall
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.dsl.nodes.stream_joins import check_names, join_all_streams, join_as_of, join_streams
 from streams.dsl.options import Joined, JoinedKeywords, NameLike, StreamJoined, StreamJoinedKeywords
 from streams.errors import TopologyError
-from streams.model.typing import (
-    KO,
-    VO,
-    K,
-    KeyValueJoiner,
-    KeyValueMapper,
-    LookUpJoiner,
-    R,
-    V,
-    ValueJoiner,
-    ValueMapper,
-)
+from streams.model.typing import KO, VO, K, KeyValueJoiner, KeyValueMapper, LookUpJoiner, R, V, ValueJoiner, ValueMapper
 from streams.model.windows import Duration, JoinWindows
-from streams.operators.table.value_getter import JoinKind
 from streams.serdes.base import Serde
 from streams.wording import a_kind_of, described
 
@@ -147,41 +135,8 @@ class StreamJoins(AbstractStream, Generic[K, V]):
     def join(
         self,
         other: GlobalKTable[KO, VO],
-        key_selector: KeyValueMapper[K, V, KO | None],
-        joiner: ValueJoiner[V, VO, R],
-        joined: WithTable[K, V] = None,
-        /,
-        **option: Unpack[JoinedKeywords[K, V]],
-    ) -> KStream[K, R]: ...
-
-    @overload
-    def join(
-        self,
-        other: GlobalKTable[KO, VO],
-        key_selector: ValueMapper[V, KO | None],
-        joiner: ValueJoiner[V, VO, R],
-        joined: WithTable[K, V] = None,
-        /,
-        **option: Unpack[JoinedKeywords[K, V]],
-    ) -> KStream[K, R]: ...
-
-    @overload
-    def join(
-        self,
-        other: GlobalKTable[KO, VO],
-        key_selector: Selector[K, V, KO],
-        joiner: KeyValueJoiner[K, V, VO, R],
-        joined: WithTable[K, V] = None,
-        /,
-        **option: Unpack[JoinedKeywords[K, V]],
-    ) -> KStream[K, R]: ...
-
-    @overload
-    def join(
-        self,
-        other: GlobalKTable[KO, VO],
-        key_selector: Selector[K, V, KO],
-        joiner: LookUpJoiner[K, KO, V, VO, R],
+        key_selector: Callable[..., KO | None],
+        joiner: Callable[..., R],
         joined: WithTable[K, V] = None,
         /,
         **option: Unpack[JoinedKeywords[K, V]],
@@ -213,11 +168,8 @@ class StreamJoins(AbstractStream, Generic[K, V]):
             key_selector: For a global table: `key_selector(value)` or `key_selector(key, value)` returns the key to look up.
                 Kafka Streams' order of arguments is accepted, too: `join(table, key_selector, joiner)`.
             **option: Fields of `StreamJoined` or `Joined`, passed directly.
-
-        Raises:
-            TopologyError: The arguments do not fit together, or the two sides have keys of different serdes.
         """
-        return self._join("inner", other, joiner, windows, joined, key_selector, option)
+        return self._join(other, JoinCall(self._port, "inner", joiner, windows, joined, key_selector, option))
 
     @overload
     def left_join(
@@ -305,41 +257,8 @@ class StreamJoins(AbstractStream, Generic[K, V]):
     def left_join(
         self,
         other: GlobalKTable[KO, VO],
-        key_selector: KeyValueMapper[K, V, KO | None],
-        joiner: ValueJoiner[V, VO | None, R],
-        joined: WithTable[K, V] = None,
-        /,
-        **option: Unpack[JoinedKeywords[K, V]],
-    ) -> KStream[K, R]: ...
-
-    @overload
-    def left_join(
-        self,
-        other: GlobalKTable[KO, VO],
-        key_selector: ValueMapper[V, KO | None],
-        joiner: ValueJoiner[V, VO | None, R],
-        joined: WithTable[K, V] = None,
-        /,
-        **option: Unpack[JoinedKeywords[K, V]],
-    ) -> KStream[K, R]: ...
-
-    @overload
-    def left_join(
-        self,
-        other: GlobalKTable[KO, VO],
-        key_selector: Selector[K, V, KO],
-        joiner: KeyValueJoiner[K, V, VO | None, R],
-        joined: WithTable[K, V] = None,
-        /,
-        **option: Unpack[JoinedKeywords[K, V]],
-    ) -> KStream[K, R]: ...
-
-    @overload
-    def left_join(
-        self,
-        other: GlobalKTable[KO, VO],
-        key_selector: Selector[K, V, KO],
-        joiner: LookUpJoiner[K, KO, V, VO | None, R],
+        key_selector: Callable[..., KO | None],
+        joiner: Callable[..., R],
         joined: WithTable[K, V] = None,
         /,
         **option: Unpack[JoinedKeywords[K, V]],
@@ -360,7 +279,7 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         With another stream, a result without a match is emitted once the record's window and grace have passed, with the record's
         timestamp. A record with a null key has its result at once (KIP-962); one with a null value is dropped.
         """
-        return self._join("left", other, joiner, windows, joined, key_selector, option)
+        return self._join(other, JoinCall(self._port, "left", joiner, windows, joined, key_selector, option))
 
     @overload
     def outer_join(
@@ -392,48 +311,23 @@ class StreamJoins(AbstractStream, Generic[K, V]):
     ) -> KStream[Any, Any]:
         """Joins two streams like `left_join`, but every record of either stream has a result.
 
-        Raises:
-            TopologyError: The other side is a table, or there are no windows.
-
         Source: Kafka Streams' `KStreamKStreamJoin` with outer sides (KIP-633).
         """
-        return self._join("outer", other, joiner, windows, joined, None, option)
+        return self._join(other, JoinCall(self._port, "outer", joiner, windows, joined, None, option))
 
-    def _join(
-        self,
-        kind: JoinKind,
-        other: KStream[Any, Any] | KTable[Any, Any] | GlobalKTable[Any, Any],
-        joiner: functions.Function,
-        windows: object,
-        joined: object,
-        key_selector: functions.Function | None,
-        keywords: dict[str, Any],
-    ) -> KStream[Any, Any]:
+    def _join(self, other: AbstractStream, call: JoinCall) -> KStream[Any, Any]:
         self._check_same_builder(other)
-        method = "join" if kind == "inner" else f"{kind}_join"
-        port = other._joined_by(self._port, method, kind, joiner, windows, joined, key_selector, keywords)
-        return self._stream(port)
+        return self._stream(other._joined_by(call))
 
-    def _joined_by(
-        self,
-        left: Port,
-        method: str,
-        kind: JoinKind,
-        joiner: functions.Function,
-        windows: object,
-        joined: object,
-        key_selector: functions.Function | None,
-        keywords: dict[str, Any],
-    ) -> Port:
-        within, option = windows_and_option(method, self, windows, joined, key_selector)
-        how = one_option(method, StreamJoined, option, keywords)
-        if not isinstance(within, JoinWindows):
+    def _joined_by(self, call: JoinCall) -> Port:
+        windows, option = call.by_key(self)
+        how = one_option(call.method, StreamJoined, option, call.keywords)
+        if not isinstance(windows, JoinWindows):
             raise TopologyError(
-                f"A join of two streams needs JoinWindows, not {described(within)}: give "
+                f"A join of two streams needs JoinWindows, not {described(windows)}: give "
                 f"JoinWindows.of_time_difference_with_no_grace(...) or ..._and_grace(...)."
             )
-        port = join_streams(self._graph, kind, left, self._port, joiner, within, how)
-        return self._graph.typed(port, joiner, left.key_serde, left.value_serde, self._port.value_serde)
+        return join_streams(self._graph, call.kind, call.left, self._port, call.joiner, windows, how)
 
     @overload
     def join_all(
@@ -441,7 +335,7 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         others: Mapping[str, KStream[K, Any]],
         joiner: ValueMapper[dict[str, Any], R],
         windows: JoinWindows,
-        joined: StreamJoined | NameLike = None,
+        joined: OfStreams = None,
         *,
         this: str = "this",
         value_serdes: Mapping[str, Serde[Any]] | None = None,
@@ -454,7 +348,7 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         others: Mapping[str, KStream[K, Any]],
         joiner: KeyValueMapper[K, dict[str, Any], R],
         windows: JoinWindows,
-        joined: StreamJoined | NameLike = None,
+        joined: OfStreams = None,
         *,
         this: str = "this",
         value_serdes: Mapping[str, Serde[Any]] | None = None,
@@ -464,9 +358,9 @@ class StreamJoins(AbstractStream, Generic[K, V]):
     def join_all(
         self,
         others: Mapping[str, KStream[K, Any]],
-        joiner: ValueMapper[dict[str, Any], R] | KeyValueMapper[K, dict[str, Any], R],
+        joiner: functions.Function,
         windows: JoinWindows,
-        joined: StreamJoined | NameLike = None,
+        joined: OfStreams = None,
         *,
         this: str = "this",
         value_serdes: Mapping[str, Serde[Any]] | None = None,
@@ -494,10 +388,6 @@ class StreamJoins(AbstractStream, Generic[K, V]):
             this: This stream's name in `values`. Stores are named after the streams' names, so choose names that can stay.
             value_serdes: Serdes of the values in the stores, by name, for streams whose values are made by an operator.
             **option: Fields of `StreamJoined`, passed directly.
-
-        Raises:
-            TopologyError: Windows are asymmetric, there are too few or too many streams, a name occurs twice, an argument is a
-                table, or the streams have keys of different serdes.
         """
         check_names(this, others)
         for name, other in others.items():
@@ -510,7 +400,7 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         ports = {this: self._port, **{name: other._port for name, other in others.items()}}
         how = one_option("join_all", StreamJoined, joined, option)
         port = join_all_streams(self._graph, ports, joiner, windows, how, value_serdes or {})
-        return self._stream(self._graph.typed(port, joiner))
+        return self._stream(port)
 
     @overload
     def as_of_join(
@@ -519,7 +409,7 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         joiner: ValueJoiner[V, VO, R],
         within: Duration,
         grace: Duration = 0,
-        joined: StreamJoined[K, V, VO] | NameLike = None,
+        joined: OfStreams[K, V, VO] = None,
         *,
         left: Literal[False] = False,
         **option: Unpack[StreamJoinedKeywords],
@@ -532,7 +422,7 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         joiner: KeyValueJoiner[K, V, VO, R],
         within: Duration,
         grace: Duration = 0,
-        joined: StreamJoined[K, V, VO] | NameLike = None,
+        joined: OfStreams[K, V, VO] = None,
         *,
         left: Literal[False] = False,
         **option: Unpack[StreamJoinedKeywords],
@@ -545,7 +435,7 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         joiner: ValueJoiner[V, VO | None, R],
         within: Duration,
         grace: Duration = 0,
-        joined: StreamJoined[K, V, VO] | NameLike = None,
+        joined: OfStreams[K, V, VO] = None,
         *,
         left: bool,
         **option: Unpack[StreamJoinedKeywords],
@@ -558,7 +448,7 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         joiner: KeyValueJoiner[K, V, VO | None, R],
         within: Duration,
         grace: Duration = 0,
-        joined: StreamJoined[K, V, VO] | NameLike = None,
+        joined: OfStreams[K, V, VO] = None,
         *,
         left: bool,
         **option: Unpack[StreamJoinedKeywords],
@@ -570,7 +460,7 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         joiner: functions.Function,
         within: Duration,
         grace: Duration = 0,
-        joined: StreamJoined | NameLike = None,
+        joined: OfStreams = None,
         *,
         left: bool = False,
         **option: Any,
@@ -588,12 +478,7 @@ class StreamJoins(AbstractStream, Generic[K, V]):
             joined: Names, serdes and settings of the stores.
             left: Whether a record without a match is joined with None; otherwise it has no result.
             **option: Fields of `StreamJoined`, passed directly.
-
-        Raises:
-            TopologyError: A duration is negative, or the two sides have keys of different serdes.
         """
         self._check_stream(other)
-        fn, how = functions.joiner(joiner), one_option("as_of_join", StreamJoined, joined, option)
-        port = join_as_of(self._graph, self._port, other._port, fn, within, grace, left, how)
-        mine, theirs = self._port.value_serde, other._port.value_serde
-        return self._stream(self._graph.typed(port, joiner, self._port.key_serde, mine, theirs))
+        how = one_option("as_of_join", StreamJoined, joined, option)
+        return self._stream(join_as_of(self._graph, self._port, other._port, joiner, within, grace, left, how))

@@ -1,7 +1,12 @@
-"""`KTable`: the latest value of each key; each record updates one row.
+"""`KTable`: the latest value of each key; each record updates one row. And `GlobalKTable`, of which every task has a full copy.
 
-Functions of values may also take the key first, as for streams. The result of an operator without a name is not stored, but
-computed from the tables above at each look-up.
+Functions of values may also take the key first, as for streams; they are not called for deletions. Results have the timestamp and
+the headers of the update. Methods take `named`, the name of the operator, and `materialized`, name, serdes and settings of the
+store, in either order; a name alone will do. The result of an operator without a name is not stored, but computed from the tables
+above at each look-up.
+
+The overloads of joins tell type checkers which types a joiner receives: in a left join the right value may be None, in an outer
+join either value.
 """
 
 from __future__ import annotations
@@ -9,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Generic, TypeAlias, cast, overload
+from typing import Any, ClassVar, Generic, cast, overload
 
 from typing_extensions import Unpack
 
 from streams.dsl import functions
 from streams.dsl.arguments import named_option, names, operator_name, takes
-from streams.dsl.facade import AbstractStream, joined_option, windows_and_option
+from streams.dsl.facade import AbstractStream, JoinCall
 from streams.dsl.grouped import KGroupedTable
 from streams.dsl.kstream import KStream
 from streams.dsl.lake import LakeMixin, Mode
@@ -25,7 +30,7 @@ from streams.dsl.nodes.processing import add_dropped
 from streams.dsl.nodes.stream_joins import join_global, join_table
 from streams.dsl.nodes.table_joins import join_foreign_key, join_tables
 from streams.dsl.nodes.tables import TableNode, add_filter, add_map_values, add_transform_values
-from streams.dsl.options import Grouped, GroupedKeywords, Materialized, Named, NameLike, Option
+from streams.dsl.options import Grouped, GroupedKeywords, Materialized, Named, NameLike, Option, Stored
 from streams.dsl.suppressed import Suppressed, add_suppress
 from streams.errors import TopologyError
 from streams.model.typing import (
@@ -47,13 +52,9 @@ from streams.operators.table.table_group_by import TableGroupBy
 from streams.operators.table.table_to_stream import TableToStream
 from streams.operators.table.table_transform_values import ValueTransformer
 from streams.operators.table.value_getter import JoinKind
-from streams.serdes.base import Serde
 from streams.topology.graph import GlobalTable
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import OperatorSpec
-
-Name: TypeAlias = NameLike | Materialized[Any, Any]
-Store: TypeAlias = Materialized[Any, Any] | NameLike
 
 
 class KTable(LakeMixin, Generic[K, V]):
@@ -71,15 +72,12 @@ class KTable(LakeMixin, Generic[K, V]):
         graph: GraphBuilder,
         port: Port,
         store: str | None = None,
-        materialize: Callable[[], str] | None = None,
         from_stored: Callable[[Any], Any] | None = None,
-        history_ms: int | None = None,
         node: TableNode | None = None,
     ) -> None:
         self._graph = graph
         self._port = port
-        made = TableNode(graph, (port.node,), store, materialize, from_stored=from_stored, history_ms=history_ms)
-        self._node = node or made
+        self._node = node or TableNode(graph, (port.node,), store, from_stored=from_stored)
 
     @property
     def store_name(self) -> str | None:
@@ -90,32 +88,18 @@ class KTable(LakeMixin, Generic[K, V]):
 
     @overload
     def filter(
-        self,
-        predicate: ValuePredicate[V],
-        named: NameLike | Materialized[K, V] = None,
-        materialized: Materialized[K, V] | NameLike = None,
+        self, predicate: ValuePredicate[V], named: Stored[K, V] = None, materialized: Stored[K, V] = None
     ) -> KTable[K, V]: ...
 
     @overload
     def filter(
-        self,
-        predicate: KeyValuePredicate[K, V],
-        named: NameLike | Materialized[K, V] = None,
-        materialized: Materialized[K, V] | NameLike = None,
+        self, predicate: KeyValuePredicate[K, V], named: Stored[K, V] = None, materialized: Stored[K, V] = None
     ) -> KTable[K, V]: ...
 
     def filter(
-        self,
-        predicate: ValuePredicate[V] | KeyValuePredicate[K, V],
-        named: NameLike | Materialized[K, V] = None,
-        materialized: Materialized[K, V] | NameLike = None,
+        self, predicate: functions.Function, named: Stored[K, V] = None, materialized: Stored[K, V] = None
     ) -> KTable[K, V]:
         """Keeps the rows for which the predicate is true; a row that no longer matches is deleted downstream.
-
-        `KTable[K, V]` to `KTable[K, V]`. The predicate is not called for deletions. Timestamp and headers are the update's.
-
-        Raises:
-            TopologyError: The function takes another number of arguments, or the name is taken.
 
         Source: Kafka Streams' `KTableFilter`.
         """
@@ -123,69 +107,41 @@ class KTable(LakeMixin, Generic[K, V]):
 
     @overload
     def filter_not(
-        self,
-        predicate: ValuePredicate[V],
-        named: NameLike | Materialized[K, V] = None,
-        materialized: Materialized[K, V] | NameLike = None,
+        self, predicate: ValuePredicate[V], named: Stored[K, V] = None, materialized: Stored[K, V] = None
     ) -> KTable[K, V]: ...
 
     @overload
     def filter_not(
-        self,
-        predicate: KeyValuePredicate[K, V],
-        named: NameLike | Materialized[K, V] = None,
-        materialized: Materialized[K, V] | NameLike = None,
+        self, predicate: KeyValuePredicate[K, V], named: Stored[K, V] = None, materialized: Stored[K, V] = None
     ) -> KTable[K, V]: ...
 
     def filter_not(
-        self,
-        predicate: ValuePredicate[V] | KeyValuePredicate[K, V],
-        named: NameLike | Materialized[K, V] = None,
-        materialized: Materialized[K, V] | NameLike = None,
+        self, predicate: functions.Function, named: Stored[K, V] = None, materialized: Stored[K, V] = None
     ) -> KTable[K, V]:
-        """Removes the rows for which the predicate is true; otherwise like `filter`.
-
-        Source: Kafka Streams' `KTableFilter`.
-        """
+        """Removes the rows for which the predicate is true; otherwise like `filter`."""
         return self._filter("filter_not", predicate, named, materialized, negate=True)
 
     def _filter(
         self, method: str, predicate: functions.Function, named: object, materialized: object, *, negate: bool
     ) -> KTable[K, V]:
         check_fields(predicate, self._port.node, self._port.value_serde)
-        fn = functions.predicate(predicate)
         name, how = named_option(method, Materialized, named, materialized)
-        port, node = add_filter(self._port, self._node, fn, negate, name, how)
-        return self._table(port, node)
+        return self._table(*add_filter(self._port, self._node, functions.predicate(predicate), negate, name, how))
 
     @overload
     def map_values(
-        self,
-        mapper: ValueMapper[V, V2 | None],
-        named: NameLike | Materialized[K, V2] = None,
-        materialized: Materialized[K, V2] | NameLike = None,
+        self, mapper: ValueMapper[V, V2 | None], named: Stored[K, V2] = None, materialized: Stored[K, V2] = None
     ) -> KTable[K, V2]: ...
 
     @overload
     def map_values(
-        self,
-        mapper: KeyValueMapper[K, V, V2 | None],
-        named: NameLike | Materialized[K, V2] = None,
-        materialized: Materialized[K, V2] | NameLike = None,
+        self, mapper: KeyValueMapper[K, V, V2 | None], named: Stored[K, V2] = None, materialized: Stored[K, V2] = None
     ) -> KTable[K, V2]: ...
 
     def map_values(
-        self,
-        mapper: ValueMapper[V, V2 | None] | KeyValueMapper[K, V, V2 | None],
-        named: NameLike | Materialized[K, V2] = None,
-        materialized: Materialized[K, V2] | NameLike = None,
+        self, mapper: functions.Function, named: Stored[K, V2] = None, materialized: Stored[K, V2] = None
     ) -> KTable[K, V2]:
         """Maps the value of each row to a new one; if the mapper returns None, the row is deleted.
-
-        `KTable[K, V]` to `KTable[K, V2]`. The mapper is not called for deletions. Timestamp and headers are the update's.
-
-        Raises:
-            TopologyError: The function takes another number of arguments, or the name is taken.
 
         Source: Kafka Streams' `KTableMapValues`.
         """
@@ -199,22 +155,18 @@ class KTable(LakeMixin, Generic[K, V]):
         self,
         supplier: Callable[[], ValueTransformer[K, V, V2]],
         stores: str | Sequence[str] = (),
-        named: NameLike | Materialized[K, V2] = None,
-        materialized: Materialized[K, V2] | NameLike = None,
+        named: Stored[K, V2] = None,
+        materialized: Stored[K, V2] = None,
     ) -> KTable[K, V2]:
         """Maps the value of each row with your own `ValueTransformer`, which may use state stores.
 
-        `KTable[K, V]` to `KTable[K, V2]`. The transformer is called once for each update, including deletions. Timestamp and
-        headers are the update's.
+        The transformer is called once for each update, including deletions.
 
         Args:
             supplier: Returns a new transformer on each call; a subclass of `ValueTransformer` is enough.
             stores: Names of stores added with `StreamsBuilder.add_state_store`.
             named: The node's name; required if two transformers have the same input.
             materialized: Name and settings of the result's store.
-
-        Raises:
-            TopologyError: `supplier` does not return transformers, or a store is unknown.
 
         Source: Kafka Streams' `KTableTransformValues`.
         """
@@ -230,22 +182,11 @@ class KTable(LakeMixin, Generic[K, V]):
     @overload
     def to_stream(self, mapper: ValueMapper[V, K2 | None], named: NameLike = None) -> KStream[K2, V]: ...
 
-    def to_stream(
-        self,
-        mapper: KeyValueMapper[K, V, Any] | ValueMapper[V, Any] | NameLike = None,
-        named: NameLike = None,
-    ) -> KStream[Any, V]:
+    def to_stream(self, mapper: functions.Function | NameLike = None, named: NameLike = None) -> KStream[Any, V]:
         """Returns the table's updates as a stream; a deletion is a record with a null value.
 
-        `KTable[K, V]` to `KStream[K, V]`; with a mapper to `KStream[K2, V]`, as if `select_key(mapper)` followed. For a
+        With a mapper, keys are what `mapper(value)` or `mapper(key, value)` returns, as if `select_key(mapper)` followed. For a
         windowed table: `to_stream(lambda windowed, value: windowed.key)`. Source: Kafka Streams' `KTableImpl.toStream`.
-
-        Args:
-            mapper: `mapper(key, value)` or `mapper(value)` returns the new key; or the operator's name.
-            named: Name of the operator.
-
-        Raises:
-            TopologyError: The function takes another number of arguments, or the name is taken.
         """
         selector = None
         if callable(mapper):
@@ -260,11 +201,7 @@ class KTable(LakeMixin, Generic[K, V]):
         return self._graph.stateless(spec, self._port, f"{operator_name('to_delta', named)}-updates")
 
     def suppress(self, suppressed: Suppressed, named: NameLike = None) -> KTable[K, V]:
-        """Delays updates until their window closes, or for a time; see `Suppressed`.
-
-        Raises:
-            TopologyError: The table has no windows whose close could be awaited, or is versioned.
-        """
+        """Delays updates until their window closes, or for a time; see `Suppressed`. The table must not be versioned."""
         name = operator_name("suppress", named)
         return self._table(*add_suppress(self._port, self._node, suppressed, name))
 
@@ -302,28 +239,15 @@ class KTable(LakeMixin, Generic[K, V]):
         """Groups the rows by a new key: `selector(key, value)` returns the group's key and the value to aggregate.
 
         A row for which the selector returns None, or a group key or value of None, belongs to no group. The
-        table stores its rows from here on, because a row that changes must first be removed from its previous group.
-
-        Args:
-            selector: `selector(key, value)` or `selector(value)` returns a pair, or None.
-            grouped: Serdes and name of the repartition topic; or just the name.
-            named: Name of the operator that computes the key.
-            **option: Fields of `Grouped`, passed directly.
+        table stores its rows from here on, because a row that changes must first be removed from its previous group. `grouped`
+        has serdes and name of the repartition topic, `named` is the name of the operator that computes the key.
         """
         name, how = named_option("group_by", Grouped, named, grouped, option)
         fn = functions.key_value(selector, "group selector")
         self._node.send_old_values(True)
-        supplier = partial(TableGroupBy, fn, self._node.versioned)
-        key_type, value_type = pair_types(result_type(selector, self._port.key_serde, self._port.value_serde))
-        port = self._graph.stateless(
-            OperatorSpec(NodeKind.KTABLE_SELECT, supplier),
-            self._port,
-            name,
-            new_key=True,
-            new_value=True,
-            key_type=key_type,
-            value_type=value_type,
-        )
+        spec = OperatorSpec(NodeKind.KTABLE_SELECT, partial(TableGroupBy, fn, self._node.versioned))
+        types = pair_types(result_type(selector, self._port.key_serde, self._port.value_serde))
+        port = self._graph.stateless(spec, self._port, name, new_key=True, new_value=True, types=types)
         return KGroupedTable(self._graph, port, how)
 
     # Joins --------------------------------------------------------------------------------------------------------------
@@ -333,8 +257,8 @@ class KTable(LakeMixin, Generic[K, V]):
         self,
         other: KTable[K, VO],
         joiner: ValueJoiner[V, VO, R | None],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
 
     @overload
@@ -342,8 +266,8 @@ class KTable(LakeMixin, Generic[K, V]):
         self,
         other: KTable[K, VO],
         joiner: KeyValueJoiner[K, V, VO, R | None],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
 
     @overload
@@ -352,8 +276,8 @@ class KTable(LakeMixin, Generic[K, V]):
         other: KTable[KO, VO],
         joiner: ValueJoiner[V, VO, R | None],
         foreign_key: ValueMapper[V, KO | None],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
 
     @overload
@@ -362,8 +286,8 @@ class KTable(LakeMixin, Generic[K, V]):
         other: KTable[KO, VO],
         joiner: KeyValueJoiner[K, V, VO, R | None],
         foreign_key: ValueMapper[V, KO | None],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
 
     @overload
@@ -372,8 +296,8 @@ class KTable(LakeMixin, Generic[K, V]):
         other: KTable[KO, VO],
         joiner: ValueJoiner[V, VO, R | None],
         foreign_key: KeyValueMapper[K, V, KO | None],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
 
     @overload
@@ -382,52 +306,19 @@ class KTable(LakeMixin, Generic[K, V]):
         other: KTable[KO, VO],
         joiner: KeyValueJoiner[K, V, VO, R | None],
         foreign_key: KeyValueMapper[K, V, KO | None],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
 
     @overload
     def join(
         self,
         other: KTable[KO, VO],
-        foreign_key: ValueMapper[V, KO | None],
-        joiner: ValueJoiner[V, VO, R | None],
+        foreign_key: Callable[..., KO | None],
+        joiner: Callable[..., R | None],
         /,
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
-    ) -> KTable[K, R]: ...
-
-    @overload
-    def join(
-        self,
-        other: KTable[KO, VO],
-        foreign_key: ValueMapper[V, KO | None],
-        joiner: KeyValueJoiner[K, V, VO, R | None],
-        /,
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
-    ) -> KTable[K, R]: ...
-
-    @overload
-    def join(
-        self,
-        other: KTable[KO, VO],
-        foreign_key: KeyValueMapper[K, V, KO | None],
-        joiner: ValueJoiner[V, VO, R | None],
-        /,
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
-    ) -> KTable[K, R]: ...
-
-    @overload
-    def join(
-        self,
-        other: KTable[KO, VO],
-        foreign_key: KeyValueMapper[K, V, KO | None],
-        joiner: KeyValueJoiner[K, V, VO, R | None],
-        /,
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
 
     def join(
@@ -436,8 +327,8 @@ class KTable(LakeMixin, Generic[K, V]):
         joiner: functions.Function,
         *options: functions.Function | Named | Materialized[Any, Any] | str | None,
         foreign_key: functions.Function | None = None,
-        named: Name = None,
-        materialized: Store = None,
+        named: Stored = None,
+        materialized: Stored = None,
     ) -> KTable[K, Any]:
         """Joins with another table, by key or by a foreign key; a row exists while both sides have one.
 
@@ -454,10 +345,6 @@ class KTable(LakeMixin, Generic[K, V]):
                 in the other; None: both tables have the same keys.
             named: Name of the join.
             materialized: Name and settings of the result's store.
-
-        Raises:
-            TopologyError: It is unclear which function is the foreign key; the other is no table of this builder; or, without
-                a foreign key, the other has keys of another serde.
         """
         return self._join("inner", other, joiner, options, foreign_key, named, materialized)
 
@@ -466,8 +353,8 @@ class KTable(LakeMixin, Generic[K, V]):
         self,
         other: KTable[K, VO],
         joiner: ValueJoiner[V, VO | None, R | None],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
 
     @overload
@@ -475,8 +362,8 @@ class KTable(LakeMixin, Generic[K, V]):
         self,
         other: KTable[K, VO],
         joiner: KeyValueJoiner[K, V, VO | None, R | None],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
 
     @overload
@@ -485,8 +372,8 @@ class KTable(LakeMixin, Generic[K, V]):
         other: KTable[KO, VO],
         joiner: ValueJoiner[V, VO | None, R | None],
         foreign_key: ValueMapper[V, KO | None],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
 
     @overload
@@ -495,8 +382,8 @@ class KTable(LakeMixin, Generic[K, V]):
         other: KTable[KO, VO],
         joiner: KeyValueJoiner[K, V, VO | None, R | None],
         foreign_key: ValueMapper[V, KO | None],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
 
     @overload
@@ -505,8 +392,8 @@ class KTable(LakeMixin, Generic[K, V]):
         other: KTable[KO, VO],
         joiner: ValueJoiner[V, VO | None, R | None],
         foreign_key: KeyValueMapper[K, V, KO | None],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
 
     @overload
@@ -515,52 +402,19 @@ class KTable(LakeMixin, Generic[K, V]):
         other: KTable[KO, VO],
         joiner: KeyValueJoiner[K, V, VO | None, R | None],
         foreign_key: KeyValueMapper[K, V, KO | None],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
 
     @overload
     def left_join(
         self,
         other: KTable[KO, VO],
-        foreign_key: ValueMapper[V, KO | None],
-        joiner: ValueJoiner[V, VO | None, R | None],
+        foreign_key: Callable[..., KO | None],
+        joiner: Callable[..., R | None],
         /,
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
-    ) -> KTable[K, R]: ...
-
-    @overload
-    def left_join(
-        self,
-        other: KTable[KO, VO],
-        foreign_key: ValueMapper[V, KO | None],
-        joiner: KeyValueJoiner[K, V, VO | None, R | None],
-        /,
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
-    ) -> KTable[K, R]: ...
-
-    @overload
-    def left_join(
-        self,
-        other: KTable[KO, VO],
-        foreign_key: KeyValueMapper[K, V, KO | None],
-        joiner: ValueJoiner[V, VO | None, R | None],
-        /,
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
-    ) -> KTable[K, R]: ...
-
-    @overload
-    def left_join(
-        self,
-        other: KTable[KO, VO],
-        foreign_key: KeyValueMapper[K, V, KO | None],
-        joiner: KeyValueJoiner[K, V, VO | None, R | None],
-        /,
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
 
     def left_join(
@@ -569,8 +423,8 @@ class KTable(LakeMixin, Generic[K, V]):
         joiner: functions.Function,
         *options: functions.Function | Named | Materialized[Any, Any] | str | None,
         foreign_key: functions.Function | None = None,
-        named: Name = None,
-        materialized: Store = None,
+        named: Stored = None,
+        materialized: Stored = None,
     ) -> KTable[K, Any]:
         """Joins like `join`, but every row of this table has a result; the joiner gets None if the other table has no match.
 
@@ -584,8 +438,8 @@ class KTable(LakeMixin, Generic[K, V]):
         self,
         other: KTable[K, VO],
         joiner: ValueJoiner[V | None, VO | None, R | None],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
 
     @overload
@@ -593,16 +447,12 @@ class KTable(LakeMixin, Generic[K, V]):
         self,
         other: KTable[K, VO],
         joiner: KeyValueJoiner[K, V | None, VO | None, R | None],
-        named: NameLike | Materialized[K, R] = None,
-        materialized: Materialized[K, R] | NameLike = None,
+        named: Stored[K, R] = None,
+        materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
 
     def outer_join(
-        self,
-        other: KTable[Any, Any],
-        joiner: functions.Function,
-        named: Name = None,
-        materialized: Store = None,
+        self, other: KTable[Any, Any], joiner: functions.Function, named: Stored = None, materialized: Stored = None
     ) -> KTable[K, Any]:
         """Joins by key like `join`, but a row exists while either side has one; the joiner gets None for the missing side.
 
@@ -645,29 +495,13 @@ class KTable(LakeMixin, Generic[K, V]):
             )
         return self._table(replace(port, value_serde=port.value_serde or serde), node)
 
-    def _joined_by(
-        self,
-        left: Port,
-        method: str,
-        kind: JoinKind,
-        joiner: functions.Function,
-        windows: object,
-        joined: object,
-        key_selector: functions.Function | None,
-        keywords: dict[str, Any],
-    ) -> Port:
-        within, option = windows_and_option(method, self, windows, joined, key_selector)
-        how = joined_option(method, kind, within, option, keywords)
-        port = join_table(self._graph, kind, left, self._port, self._node, joiner, how)
-        return self._graph.typed(port, joiner, left.key_serde, left.value_serde, self._port.value_serde)
+    def _joined_by(self, call: JoinCall) -> Port:
+        how = call.table_option(*call.by_key(self))
+        return join_table(self._graph, call.kind, call.left, self._port, self._node, call.joiner, how)
 
     def _table(self, port: Port, node: TableNode) -> KTable[Any, Any]:
         """The table behind another node of the same graph."""
         return type(self)(self._graph, port, node=node)
-
-    @property
-    def _key_serde(self) -> Serde:
-        return self._graph.key_serde(self._port.key_serde)
 
 
 def _joiner_first(
@@ -706,24 +540,14 @@ class GlobalKTable(AbstractStream, Generic[K, V]):
         """The name of the table's store, for interactive queries."""
         return self._table.store.name
 
-    def _joined_by(
-        self,
-        left: Port,
-        method: str,
-        kind: JoinKind,
-        joiner: functions.Function,
-        windows: object,
-        joined: object,
-        key_selector: functions.Function | None,
-        keywords: dict[str, Any],
-    ) -> Port:
+    def _joined_by(self, call: JoinCall) -> Port:
+        joiner, key_selector, windows, joined = call.joiner, call.key_selector, call.windows, call.joined
         if key_selector is None and callable(windows) and not isinstance(windows, type):
             # Kafka Streams' order: the table, the key to look up, the joiner.
             key_selector, joiner, windows = joiner, windows, None
         if isinstance(windows, Option | str) and joined is None:
             windows, joined = None, windows
-        how = joined_option(method, kind, windows, joined, keywords)
+        how = call.table_option(windows, joined)
         if key_selector is None:
             raise TopologyError("A join with a global table needs key_selector=..., the key to look up of each record.")
-        port = join_global(self._graph, kind, left, self.store_name, joiner, key_selector, how)
-        return self._graph.typed(port, joiner, left.key_serde, None, left.value_serde, None)
+        return join_global(self._graph, call.kind, call.left, self.store_name, joiner, key_selector, how)

@@ -41,13 +41,7 @@ _RESERVED = ("_partition", "_offset", "_deleted")
 
 @dataclass(frozen=True, slots=True)
 class ColumnNames:
-    """What the columns that are no fields of the value are called.
-
-    Attributes:
-        key: The column of the key; None: there is none.
-        value: The column of values without fields.
-        timestamp: The column of the timestamp; None: there is none.
-    """
+    """The names of the columns that are no fields of the value; None: the column is left out."""
 
     key: str | None = "key"
     value: str = "value"
@@ -64,16 +58,8 @@ def layout_of(
 ) -> RowLayout:
     """The columns of a sink behind a port.
 
-    Args:
-        graph: The topology under construction.
-        port: The records.
-        method: The method that adds the sink, for messages.
-        schema: The fields of the values; None: those of their type.
-        names: What the other columns are called.
-        keys: The columns that make a row unique; empty: those of the record's key; None: each record is a row of its own.
-
-    Raises:
-        TopologyError: A type is unknown, two columns have one name, or a key is no column.
+    `schema` has the fields of the values (None: those of their type); `keys` are the columns that make a row unique (empty: those
+    of the record's key; None: each record is a row of its own). Raises `TopologyError` for unknown types and columns.
     """
     key_serde, value_serde = graph.key_serde(port.key_serde), graph.value_serde(port.value_serde)
     fields = dict(schema) if isinstance(schema, Mapping) else {}
@@ -106,18 +92,7 @@ def layout_of(
 def add_lake_sink(
     graph: GraphBuilder, port: Port, name: str, layout: RowLayout, target: DeltaTable | Callable[[Any, int], object]
 ) -> None:
-    """Adds the sink.
-
-    Args:
-        graph: The topology under construction.
-        port: The records.
-        name: The sink's name.
-        layout: The columns.
-        target: What is written to.
-
-    Raises:
-        TopologyError: The name is taken, or could not be part of a topic's name.
-    """
+    """Adds the sink. Raises `TopologyError` if its name is taken, or could not be part of a topic's name."""
     topic = InternalTopic(check_name(name))
     graph.topology.add_lake_sink(LakeSink(name, topic, layout, target))
     rows = graph.stateless(ToRowsSpec(layout), port, f"{name}-rows", new_key=True, new_value=True)
@@ -190,9 +165,14 @@ def _check_target(target: DeltaTable, layout: RowLayout) -> None:
             raise TopologyError(f"to_delta({option}={number!r}): at least 1.")
 
 
-def _last_part(table: str) -> str:
+def last_part(table: str) -> str:
     """What a sink is called after: the last part of a path or name, as topics' names take it."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", re.split(r"[/\\]", table.rstrip("/\\"))[-1]).strip("-.") or "table"
+
+
+def is_path(table: str | os.PathLike[str]) -> bool:
+    """Whether a table is given by its path or URI, and not by its name in Spark's catalog."""
+    return not isinstance(table, str) or re.search(r"[/\\:]", table) is not None
 
 
 class LakeMixin(AbstractStream):
@@ -245,9 +225,6 @@ class LakeMixin(AbstractStream):
             properties: Properties of a new table, such as `{"delta.enableChangeDataFeed": "true"}`.
             named: The sink's name, which its internal topic and its commits are called after; default: `delta-` and the last part
                 of the table's path or name.
-
-        Raises:
-            TopologyError: The type of a column is unknown, a column does not exist, or the name is taken.
         """
         mode = mode or self._mode
         text = os.fspath(table)
@@ -259,13 +236,13 @@ class LakeMixin(AbstractStream):
             )
         if not text.strip():
             raise TopologyError("to_delta() takes a table's path or its name in Spark's catalog, not an empty text.")
-        name = operator_name("to_delta", named) or f"delta-{_last_part(text)}"
+        name = operator_name("to_delta", named) or f"delta-{last_part(text)}"
         port = self._rows_port(name)
         unique = several(keys) if mode == "upsert" else None
         layout = layout_of(self._graph, port, "to_delta", schema, ColumnNames(key, value, timestamp), unique)
         target = DeltaTable(
             text,
-            not isinstance(table, str) or re.search(r"[/\\:]", text) is not None,
+            is_path(table),
             several(partition_by),
             add_columns,
             records_per_file,
@@ -299,9 +276,6 @@ class LakeMixin(AbstractStream):
             key: As for `to_delta`.
             value: As for `to_delta`.
             timestamp: As for `to_delta`.
-
-        Raises:
-            TopologyError: The type of a column is unknown, or the name is taken.
         """
         if not callable(function):
             raise TopologyError(f"foreach_batch() takes a function(frame, batch_id), not {function!r}.")

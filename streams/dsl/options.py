@@ -34,10 +34,6 @@ from streams.wording import described
 OFFSET_RESETS = ("earliest", "latest", "none")
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
 def _is_serde(value: object) -> bool:
     # A class, or an object with only some of the methods, was meant as a serde; the check of serdes says what is wrong.
     return hasattr(value, "serialize") or hasattr(value, "deserialize")
@@ -47,46 +43,20 @@ def _is_duration(value: object) -> bool:
     return isinstance(value, timedelta | int) and not isinstance(value, bool)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_switch(value: object) -> bool:
-    return isinstance(value, bool)
-
-
 def _is_function(value: object) -> bool:
     return callable(value) and not isinstance(value, type)
 
 
-def _is_extractor(value: object) -> bool:
-    # The class of an extractor was meant as an extractor; the builder says what is wrong.
-    return hasattr(value, "extract") or _is_function(value)
-
-
-def _is_offset_reset(value: object) -> bool:
-    return value in OFFSET_RESETS if isinstance(value, str) else _is_duration(value)
-
-
 _TAKES: dict[str, Callable[[object], bool]] = {
-    "name": _is_text,
-    "store_name": _is_text,
-    "key_serde": _is_serde,
-    "value_serde": _is_serde,
-    "other_value_serde": _is_serde,
-    "timestamp_extractor": _is_extractor,
-    "offset_reset": _is_offset_reset,
-    "partitioner": _is_function,
-    "function": _is_function,
-    "consumer": _is_function,
-    "partitions": _is_number,
-    "retention": _is_duration,
-    "history_retention": _is_duration,
-    "ttl": _is_duration,
-    "grace": _is_duration,
-    "caching": _is_switch,
-    "logging": _is_switch,
-    "persistent": _is_switch,
+    **dict.fromkeys(("name", "store_name"), lambda value: isinstance(value, str)),
+    **dict.fromkeys(("key_serde", "value_serde", "other_value_serde"), _is_serde),
+    # The class of an extractor was meant as an extractor; the builder reports what is wrong.
+    "timestamp_extractor": lambda value: hasattr(value, "extract") or _is_function(value),
+    "offset_reset": lambda value: value in OFFSET_RESETS if isinstance(value, str) else _is_duration(value),
+    **dict.fromkeys(("partitioner", "function", "consumer"), _is_function),
+    "partitions": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    **dict.fromkeys(("retention", "history_retention", "ttl", "grace"), _is_duration),
+    **dict.fromkeys(("caching", "logging", "persistent"), lambda value: isinstance(value, bool)),
     "changelog_config": lambda value: isinstance(value, Mapping),
 }
 """Field -> whether a value could be meant for it."""
@@ -99,16 +69,7 @@ def settings_of(option: object) -> Iterator[tuple[str, Any, Any]]:
 
 
 def place(kind: type, given: tuple[object, ...], settings: Mapping[str, object]) -> dict[str, object]:
-    """The fields of an option of this kind.
-
-    Args:
-        kind: The class of the option.
-        given: Positional arguments.
-        settings: Keyword arguments.
-
-    Raises:
-        TopologyError: No free field accepts an argument, or no field has the name of a keyword.
-    """
+    """The fields of an option from positional and keyword arguments. Raises `TopologyError` if an argument has no field."""
     defaults = _defaults(kind)
     if unknown := settings.keys() - defaults:
         raise no_such_attribute(kind, min(unknown))
@@ -194,7 +155,6 @@ class Option(AnswersUnknownNames):
         return cls.with_(name, **settings)
 
     def _fill(self, given: tuple[object, ...], settings: Mapping[str, object]) -> None:
-        """Sets all fields, from positional and keyword arguments."""
         for setting, value in place(type(self), given, settings).items():
             object.__setattr__(self, setting, value)
         self._check()
@@ -564,6 +524,10 @@ class Materialized(Option, Generic[K, V]):
 
     def __init__(self, *given: Any, **settings: Any) -> None:
         self._fill(given, settings)
+
+
+Stored: TypeAlias = NameLike | Materialized[K, V]
+"""The name of an operator or the store of its table: methods take both, in any order."""
 
 
 @dataclass(frozen=True, init=False, repr=False)

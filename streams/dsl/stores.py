@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from typing_extensions import TypedDict, Unpack
+
 from state.stores.spec import StoreKind, StoreSpec
 from streams.errors import TopologyError
 from streams.migration_hints import AnswersUnknownNames
@@ -15,6 +17,27 @@ from streams.topology.graph import StoreNode
 from streams.topology.naming import check_name
 
 Argument: TypeAlias = Serde[Any] | Duration | bool
+
+
+class _Serdes(TypedDict, total=False):
+    key_serde: Serde[Any] | None
+    value_serde: Serde[Any] | None
+
+
+class _WithHistory(_Serdes, total=False):
+    history_retention: Duration | None
+
+
+class _WithRetention(_Serdes, total=False):
+    retention: Duration | None
+
+
+class _WithWindows(_WithRetention, total=False):
+    window_size: Duration | None
+
+
+class _WithDuplicates(_WithWindows, total=False):
+    retain_duplicates: bool | None
 
 
 class Stores(AnswersUnknownNames):
@@ -27,9 +50,10 @@ class Stores(AnswersUnknownNames):
     In a processor, `ctx.store(name)` returns the `KeyValueStore`, `WindowStore`, `SessionStore` and so on.
 
     Arguments after the name may be keywords, or positional in any order, recognised by their types: the first serde is that of the
-    keys, the second that of the values; the first duration (`timedelta` or ms) is the retention, the second the window size; True
-    is `retain_duplicates`. Stores are on disk, except those of `in_memory_...` methods; both sorts have a changelog.
-    `persistent_...` methods are other names of the methods without a prefix.
+    keys (`key_serde`), the second that of the values (`value_serde`); the first duration (`timedelta` or ms) is the `retention`,
+    how long rows are stored, the second the `window_size`, at most that; True is `retain_duplicates`: each `put` adds a row.
+    The window size may be left out, since a row only has the start of its window. Stores are on disk, except those of
+    `in_memory_...` methods; both sorts have a changelog. `persistent_...` methods are other names of the methods without a prefix.
     """
 
     @staticmethod
@@ -37,7 +61,7 @@ class Stores(AnswersUnknownNames):
         name: str, key_serde: Serde[Any] | None = None, value_serde: Serde[Any] | None = None
     ) -> StoreNode:
         """A store of a value per key (`KeyValueStore`)."""
-        return _store("key_value_store", StoreKind.KEY_VALUE, name, (), key_serde=key_serde, value_serde=value_serde)
+        return _key_value("key_value_store", StoreKind.KEY_VALUE, name, key_serde, value_serde)
 
     persistent_key_value_store = key_value_store
 
@@ -46,9 +70,7 @@ class Stores(AnswersUnknownNames):
         name: str, key_serde: Serde[Any] | None = None, value_serde: Serde[Any] | None = None
     ) -> StoreNode:
         """A `key_value_store` in memory."""
-        made = _store(
-            "in_memory_key_value_store", StoreKind.KEY_VALUE, name, (), key_serde=key_serde, value_serde=value_serde
-        )
+        made = _key_value("in_memory_key_value_store", StoreKind.KEY_VALUE, name, key_serde, value_serde)
         return Stores.kept(made, persistent=False)
 
     @staticmethod
@@ -56,162 +78,57 @@ class Stores(AnswersUnknownNames):
         name: str, key_serde: Serde[Any] | None = None, value_serde: Serde[Any] | None = None
     ) -> StoreNode:
         """A store of a value and timestamp per key (`TimestampedKeyValueStore`)."""
-        return _store(
-            "timestamped_key_value_store",
-            StoreKind.TIMESTAMPED_KEY_VALUE,
-            name,
-            (),
-            key_serde=key_serde,
-            value_serde=value_serde,
-        )
+        kind = StoreKind.TIMESTAMPED_KEY_VALUE
+        return _key_value("timestamped_key_value_store", kind, name, key_serde, value_serde)
 
     persistent_timestamped_key_value_store = timestamped_key_value_store
 
     @staticmethod
     def versioned_key_value_store(
-        name: str,
-        *arguments: Serde[Any] | Duration,
-        key_serde: Serde[Any] | None = None,
-        value_serde: Serde[Any] | None = None,
-        history_retention: Duration | None = None,
+        name: str, *arguments: Serde[Any] | Duration, **named: Unpack[_WithHistory]
     ) -> StoreNode:
         """A store of each key's values over time, as far back as `history_retention` (`VersionedKeyValueStore`)."""
-        return _store(
-            "versioned_key_value_store",
-            StoreKind.VERSIONED,
-            name,
-            arguments,
-            key_serde=key_serde,
-            value_serde=value_serde,
-            history_retention=history_retention,
-        )
+        return _store("versioned_key_value_store", StoreKind.VERSIONED, name, arguments, named)
 
     versioned_store = versioned_key_value_store
     persistent_versioned_key_value_store = versioned_key_value_store
 
     @staticmethod
-    def window_store(
-        name: str,
-        *arguments: Argument,
-        key_serde: Serde[Any] | None = None,
-        value_serde: Serde[Any] | None = None,
-        retention: Duration | None = None,
-        window_size: Duration | None = None,
-        retain_duplicates: bool | None = None,
-    ) -> StoreNode:
-        """A store of a value, or with duplicates of every value put, per key and start of a window (`WindowStore`).
-
-        Args:
-            name: The store's name.
-            *arguments: The following arguments, without their names.
-            key_serde: The serde of the keys.
-            value_serde: The serde of the values.
-            retention: How long rows are retained.
-            window_size: The size of the windows, at most the retention. May be left out, since a row only has the start of its
-                window.
-            retain_duplicates: Whether each `put` adds a row.
-        """
-        return _store(
-            "window_store",
-            StoreKind.WINDOW,
-            name,
-            arguments,
-            key_serde=key_serde,
-            value_serde=value_serde,
-            retention=retention,
-            window_size=window_size,
-            retain_duplicates=retain_duplicates,
-        )
+    def window_store(name: str, *arguments: Argument, **named: Unpack[_WithDuplicates]) -> StoreNode:
+        """A store of a value, or with duplicates of every value put, per key and start of a window (`WindowStore`)."""
+        return _store("window_store", StoreKind.WINDOW, name, arguments, named)
 
     persistent_window_store = window_store
 
     @staticmethod
-    def in_memory_window_store(
-        name: str,
-        *arguments: Argument,
-        key_serde: Serde[Any] | None = None,
-        value_serde: Serde[Any] | None = None,
-        retention: Duration | None = None,
-        window_size: Duration | None = None,
-        retain_duplicates: bool | None = None,
-    ) -> StoreNode:
+    def in_memory_window_store(name: str, *arguments: Argument, **named: Unpack[_WithDuplicates]) -> StoreNode:
         """A `window_store` in memory."""
-        made = _store(
-            "in_memory_window_store",
-            StoreKind.WINDOW,
-            name,
-            arguments,
-            key_serde=key_serde,
-            value_serde=value_serde,
-            retention=retention,
-            window_size=window_size,
-            retain_duplicates=retain_duplicates,
-        )
-        return Stores.kept(made, persistent=False)
+        return Stores.kept(_store("in_memory_window_store", StoreKind.WINDOW, name, arguments, named), persistent=False)
 
     @staticmethod
     def timestamped_window_store(
-        name: str,
-        *arguments: Serde[Any] | Duration,
-        key_serde: Serde[Any] | None = None,
-        value_serde: Serde[Any] | None = None,
-        retention: Duration | None = None,
-        window_size: Duration | None = None,
+        name: str, *arguments: Serde[Any] | Duration, **named: Unpack[_WithWindows]
     ) -> StoreNode:
         """A store of a value and timestamp per key and start of a window (`TimestampedWindowStore`)."""
-        return _store(
-            "timestamped_window_store",
-            StoreKind.TIMESTAMPED_WINDOW,
-            name,
-            arguments,
-            key_serde=key_serde,
-            value_serde=value_serde,
-            retention=retention,
-            window_size=window_size,
-        )
+        return _store("timestamped_window_store", StoreKind.TIMESTAMPED_WINDOW, name, arguments, named)
 
     persistent_timestamped_window_store = timestamped_window_store
 
     @staticmethod
-    def session_store(
-        name: str,
-        *arguments: Serde[Any] | Duration,
-        key_serde: Serde[Any] | None = None,
-        value_serde: Serde[Any] | None = None,
-        retention: Duration | None = None,
-    ) -> StoreNode:
+    def session_store(name: str, *arguments: Serde[Any] | Duration, **named: Unpack[_WithRetention]) -> StoreNode:
         """A store of a value per key and session (`SessionStore`), retained for `retention`."""
-        return _store(
-            "session_store",
-            StoreKind.SESSION,
-            name,
-            arguments,
-            key_serde=key_serde,
-            value_serde=value_serde,
-            retention=retention,
-        )
+        return _store("session_store", StoreKind.SESSION, name, arguments, named)
 
     persistent_session_store = session_store
 
     @staticmethod
     def in_memory_session_store(
-        name: str,
-        *arguments: Serde[Any] | Duration,
-        key_serde: Serde[Any] | None = None,
-        value_serde: Serde[Any] | None = None,
-        retention: Duration | None = None,
+        name: str, *arguments: Serde[Any] | Duration, **named: Unpack[_WithRetention]
     ) -> StoreNode:
         """A `session_store` in memory."""
-        made = _store(
-            "in_memory_session_store",
-            StoreKind.SESSION,
-            name,
-            arguments,
-            key_serde=key_serde,
-            value_serde=value_serde,
-            retention=retention,
+        return Stores.kept(
+            _store("in_memory_session_store", StoreKind.SESSION, name, arguments, named), persistent=False
         )
-        return Stores.kept(made, persistent=False)
 
     @staticmethod
     def kept(
@@ -244,7 +161,13 @@ _SHAPES = {
 }
 
 
-def _store(method: str, kind: StoreKind, name: str, arguments: tuple[Any, ...], **named: Any) -> StoreNode:
+def _key_value(method: str, kind: StoreKind, name: str, *serdes: Serde[Any] | None) -> StoreNode:
+    return _store(method, kind, name, (), dict(zip(("key_serde", "value_serde"), serdes, strict=True)))
+
+
+def _store(
+    method: str, kind: StoreKind, name: str, arguments: tuple[object, ...], named: Mapping[str, Any]
+) -> StoreNode:
     shape = _SHAPES[kind]
     given = _by_name(f"Stores.{method}('{name}', ...)", shape, arguments, named)
     missing = [one for one in ("key_serde", "value_serde", *shape.durations[:1]) if given.get(one) is None]
@@ -278,6 +201,8 @@ def _store(method: str, kind: StoreKind, name: str, arguments: tuple[Any, ...], 
 def _by_name(method: str, shape: _Shape, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
     """All arguments by name; positional ones are recognised by their types."""
     known = ["key_serde", "value_serde", *shape.durations, *([shape.flag] if shape.flag else [])]
+    if unknown := set(named).difference(known):
+        raise TopologyError(f"{method} has no argument {min(unknown)!r}. It takes: {', '.join(known)}.")
     given = {name: value for name, value in named.items() if value is not None}
     for argument in arguments:
         if isinstance(argument, bool):

@@ -1,7 +1,7 @@
 """`TopologyBuilder`: builds a topology of sources, processors and sinks, node by node (Kafka Streams' `Topology`).
 
 This is the low-level entry to the Processor API. The user chooses every name. Nothing is repartitioned: records stay in the task
-in which they were read, even if processors change their keys.
+in which they were read, even if processors change their keys. A name that is taken or does not exist raises a `TopologyError`.
 """
 
 from __future__ import annotations
@@ -58,11 +58,7 @@ class TopologyBuilder(AnswersUnknownNames):
         consumed: Consumed[Any, Any] | None = None,
         **option: Unpack[ConsumedSettings[Any, Any]],
     ) -> TopologyBuilder:
-        """Adds a node that reads topics, or all topics that match a pattern.
-
-        Raises:
-            TopologyError: The name is taken, or another source reads one of the topics.
-        """
+        """Adds a node that reads topics, or all topics that match a pattern; another source must not read one of them."""
         self._check_free(name)
         how = one_option("add_source", Consumed, consumed, option)
         port = self._builder.stream(topics, replace(how, name=name))._port
@@ -85,9 +81,6 @@ class TopologyBuilder(AnswersUnknownNames):
             supplier: Returns a new processor on each call.
             parents: The name, or names, of sources and processors.
             stores: The name, or names, of stores that were added; `connect_processor_and_state_stores` connects more.
-
-        Raises:
-            TopologyError: The name is taken, or a parent or store does not exist.
         """
         self._check_free(name)
         first, *others = self._above(name, parents)
@@ -113,11 +106,7 @@ class TopologyBuilder(AnswersUnknownNames):
         produced: Produced[Any, Any] | None = None,
         **option: Unpack[ProducedSettings[Any, Any]],
     ) -> TopologyBuilder:
-        """Adds a node that writes to a topic, or each record to the topic that `topic(key, value, record_context)` returns.
-
-        Raises:
-            TopologyError: The name is taken, or a parent does not exist.
-        """
+        """Adds a node that writes to a topic, or each record to the topic that `topic(key, value, record_context)` returns."""
         self._check_free(name)
         how, above = one_option("add_sink", Produced, produced, option), self._above(name, parents)
         self._graph.topology.add(
@@ -134,11 +123,7 @@ class TopologyBuilder(AnswersUnknownNames):
         return self
 
     def add_state_store(self, store: StoreNode, processors: str | Sequence[str] = ()) -> TopologyBuilder:
-        """Adds a store made by `Stores`, and connects processors with it.
-
-        Raises:
-            TopologyError: A store of this name exists, or a processor does not exist.
-        """
+        """Adds a store made by `Stores`, and connects processors with it."""
         self._builder.add_state_store(store)
         for processor in names(processors):
             self.connect_processor_and_state_stores(processor, [store.name])
@@ -157,11 +142,7 @@ class TopologyBuilder(AnswersUnknownNames):
         return self
 
     def connect_processor_and_state_stores(self, processor: str, stores: str | Sequence[str]) -> TopologyBuilder:
-        """Connects a processor with stores that were added; processors that share a store run in the same task.
-
-        Raises:
-            TopologyError: The processor or a store does not exist.
-        """
+        """Connects a processor with stores that were added; processors that share a store run in the same task."""
         nodes = self._graph.topology.nodes
         node = nodes.get(processor)
         if not isinstance(node, ProcessorNode):
@@ -179,11 +160,7 @@ class TopologyBuilder(AnswersUnknownNames):
         return self
 
     def build(self) -> Topology:
-        """Returns the topology as built so far; later calls of the builder do not change it.
-
-        Raises:
-            TopologyError: No topic is read, or a topic is read twice.
-        """
+        """Returns the topology as built so far; later calls of the builder do not change it."""
         return self._builder.build()
 
     def _check_free(self, name: str) -> None:

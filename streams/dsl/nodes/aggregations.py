@@ -80,7 +80,6 @@ class Aggregation:
     """What to compute per group.
 
     Attributes:
-        kind: The kind of operator.
         functions: The functions that aggregate record by record.
         fields: The built-in aggregates of fields that `functions` implement; None: the functions are the user's.
         value_serde: The serde of the result, if it does not depend on the user; None: that of `Materialized`.
@@ -201,7 +200,7 @@ class WindowKind(ABC, Generic[W]):
 
     def by_record(self, fields: FieldAggregates) -> str | None:
         """Why built-in aggregates take whole records, one by one; None if they take columns."""
-        return "has windows of a class that computes their bounds for one record at a time"
+        return None
 
     def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
         """Makes the operator of built-in aggregates that take columns; it takes records, too."""
@@ -258,9 +257,6 @@ class Unwindowed(WindowKind[None]):
     ) -> Supplier:
         return partial(StreamAggregate, store, functions, caching=how.caching)
 
-    def by_record(self, fields: FieldAggregates) -> str | None:
-        return None
-
     def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
         return partial(ColumnAggregate, store, fields.aggregates, self.windows, caching=how.caching, bare=fields.bare)
 
@@ -301,9 +297,6 @@ class TumblingOrHopping(StartKeyedWindows[TimeWindows]):
     def key_serde(self, inner: Serde) -> Serde:
         return TimeWindowedSerde(inner, self.windows.size_ms)
 
-    def by_record(self, fields: FieldAggregates) -> str | None:
-        return None
-
     def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
         return partial(ColumnAggregate, store, fields.aggregates, self.windows, caching=how.caching, bare=fields.bare)
 
@@ -334,6 +327,9 @@ class Custom(StartKeyedWindows[Windows]):
 
     def key_serde(self, inner: Serde) -> Serde:
         return CustomWindowedSerde(inner, self.windows)
+
+    def by_record(self, fields: FieldAggregates) -> str | None:
+        return "has windows of a class that computes their bounds for one record at a time"
 
 
 # --- Sliding windows (KIP-450).
@@ -426,16 +422,7 @@ _ON_UPDATE = EmitStrategy.on_window_update()
 
 @dataclass(frozen=True)
 class Windowing:
-    """Windows, and when their results are emitted.
-
-    Attributes:
-        windows: The windows; None: over all time.
-        emit: Whether results are emitted with every update or on close.
-        kind: The kind of the windows.
-
-    Raises:
-        TopologyError: The argument is not a definition of windows, or results on close are requested but windows never close.
-    """
+    """Windows (None: over all time), and when their results are emitted. Results on close need windows that close."""
 
     windows: GroupingWindows | None
     emit: EmitStrategy = _ON_UPDATE

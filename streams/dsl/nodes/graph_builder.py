@@ -97,11 +97,7 @@ class GraphBuilder:
         return replace(port, value_serde=self.serde_of_values(result_type(fn, *serdes)))
 
     def source(self, source: SourceNode) -> Port:
-        """Adds a source, or finds the existing one that reads the same topics in the same way.
-
-        Raises:
-            TopologyError: Some of the topics are already read, but together with others or in another way.
-        """
+        """Adds a source, or finds the existing one that reads the same topics in the same way."""
         for other in self.topology.sources():
             shared = set(source.subscription) & set(other.subscription)
             if shared and replace(other, name=source.name) != source:
@@ -128,8 +124,7 @@ class GraphBuilder:
         others: tuple[Port, ...] = (),
         new_key: bool = False,
         new_value: bool = False,
-        key_type: Type = None,
-        value_type: Type = None,
+        types: tuple[Type, Type] = (None, None),
     ) -> Port:
         """Adds a stateless operator behind one or more ports; new keys and values get a serde for their type if that is known."""
         ports = (port, *others)
@@ -140,9 +135,9 @@ class GraphBuilder:
         key_serde = None if any(other.key_serde != port.key_serde for other in others) else port.key_serde
         value_serde = None if any(other.value_serde != port.value_serde for other in others) else port.value_serde
         if new_key:
-            key_serde = derived_key(key_type, self.topology.default_key_serde, name)
+            key_serde = derived_key(types[0], self.topology.default_key_serde, name)
         if new_value:
-            value_serde = self.serde_of_values(value_type)
+            value_serde = self.serde_of_values(types[1])
         self.topology.add(
             ProcessorNode(
                 name=name,
@@ -290,10 +285,8 @@ class GraphBuilder:
 def finalize(graph: Graph, wrapper: ProcessorWrapper | None, persistent: bool) -> Topology:
     """Returns the topology, which later calls of the builder do not change.
 
-    Args:
-        graph: The graph as built so far.
-        wrapper: Wraps each processor, including the engine's. Wrappers see records, so nothing is processed as columns then.
-        persistent: Whether stores without a setting of their own are on disk instead of in memory.
+    A `wrapper` wraps each processor, including the engine's. Wrappers see records, so nothing is processed as columns then.
+    `persistent`: whether stores without a setting of their own are on disk instead of in memory.
     """
     nodes, tables = _keeping_null_keys(graph), dict(graph.global_tables)
     if wrapper is not None:

@@ -52,12 +52,7 @@ _METHOD_FLAG = (3, 12)
 
 
 def result_type(fn: Callable[..., Any], *serdes: Serde[Any] | None) -> Type:
-    """The type that a function returns; None: unknown.
-
-    Args:
-        fn: `fn(value)` or `fn(key, value)`; a joiner `fn(left, right)` or `fn(key, left, right)`.
-        *serdes: The serdes of the key and of each value, None for those that are not known.
-    """
+    """The type that a function returns; None: unknown. `serdes` are those of the key and of each value that `fn` may take."""
     if isinstance(fn, Expression):
         return _expression_type(fn, serdes[-1] if serdes else None)
     if isinstance(fn, functools.partial):
@@ -109,15 +104,9 @@ def serde_type(serde: Serde[Any] | None) -> Type:
 
 
 def check_fields(reader: object, node: str, *serdes: Serde[Any] | None) -> None:
-    """Checks that what an expression, `fields(...)` or an aggregate reads exists, where the type of the values is known.
+    """Raises `TopologyError` if an expression or `fields(...)` reads a field that the values of `node` are known not to have.
 
-    Args:
-        reader: The expression or `fields(...)`; other functions are not checked.
-        node: The node of the values, for the message.
-        *serdes: The serde of the values; those of both sides for a joiner. None: unknown.
-
-    Raises:
-        TopologyError: The type has no such field.
+    `serdes` ends with that of the values, or for a joiner with those of both sides; None: unknown.
     """
     if isinstance(reader, ValueFields) and len(serdes) > 1:
         reader = JoinedFields.of(reader)
@@ -276,11 +265,7 @@ _NOT_READ_BACK = (Enum, date, time, timedelta, Decimal, UUID, set, frozenset, by
 
 
 def taken(candidates: tuple[Serde[Any] | None, ...], default: Serde[Any]) -> Serde[Any]:
-    """The first named serde, else the first one derived from a type, else the default.
-
-    Raises:
-        TopologyError: No serde is named, and there is none for the type.
-    """
+    """The first named serde, else the first one derived from a type (`TopologyError` if it has none), else the default."""
     known = [serde for serde in candidates if serde is not None]
     named = next((serde for serde in known if not isinstance(serde, DerivedSerde)), None)
     if named is not None:
@@ -296,13 +281,7 @@ def without_mark(serde: Serde[Any] | None) -> Serde[Any] | None:
 
 
 def derived_key(kind: Type, default: Serde[Any], made_by: str) -> Serde[Any] | None:
-    """The serde to use for keys of a type if none is named; None: the program's own default.
-
-    Args:
-        kind: The type of the keys, None if unknown.
-        default: The builder's default.
-        made_by: The operator whose function makes the keys.
-    """
+    """The serde to use for keys of a type that the operator `made_by` makes, if none is named; None: the program's own default."""
     if default != StringSerde():
         return None
     if _may_be_text(kind):

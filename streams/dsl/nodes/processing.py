@@ -70,12 +70,7 @@ def add_process_values(
 
 
 def _add(
-    graph: GraphBuilder,
-    port: Port,
-    spec: UserProcessorSpec,
-    stores: Sequence[str],
-    name: str | None,
-    on_error: OnError,
+    graph: GraphBuilder, port: Port, spec: UserProcessorSpec, stores: Sequence[str], name: str | None, on_error: OnError
 ) -> Port:
     if isinstance(on_error, Retry):
         return _add_retrying(graph, port, spec, stores, name, on_error)
@@ -96,12 +91,7 @@ def _add(
 
 
 def _add_retrying(
-    graph: GraphBuilder,
-    port: Port,
-    spec: UserProcessorSpec,
-    stores: Sequence[str],
-    name: str | None,
-    retry: Retry,
+    graph: GraphBuilder, port: Port, spec: UserProcessorSpec, stores: Sequence[str], name: str | None, retry: Retry
 ) -> Port:
     """Adds a processor between its retry topics: their records come back to it, in the task of their key."""
     key_serde, value_serde = graph.key_serde(port.key_serde), graph.value_serde(port.value_serde)
@@ -131,12 +121,7 @@ def split_stores(graph: GraphBuilder, stores: Sequence[str]) -> tuple[tuple[str,
 def checked_supplier(
     supplier: Callable[[], Processor], run: Callable[[Callable[[], Processor]], UserProcessor] = UserProcessor
 ) -> Callable[[], UserProcessor]:
-    """Returns the supplier of the node of a user's processor. Raises `TopologyError` if `supplier` does not return processors.
-
-    Args:
-        supplier: The user's supplier.
-        run: Wraps a user's processor as a node.
-    """
+    """The supplier of a node that runs a user's processors; raises `TopologyError` if `supplier` returns something else."""
     check_supplier(supplier)
     return partial(run, supplier)
 
@@ -155,14 +140,7 @@ def checked_supplier(
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """The retries of one operator, while its nodes are added.
-
-    Attributes:
-        name: The operator's name.
-        retry: The user's policy.
-        topics: The retry topics.
-        port: The records that come back.
-    """
+    """The retries of one operator, while its nodes are added; `port` has the records that come back."""
 
     name: str
     retry: Retry
@@ -171,17 +149,9 @@ class Retries:
 
     @classmethod
     def begin(cls, graph: GraphBuilder, port: Port, name: str | None, retry: Retry, method: str) -> Retries:
-        """Adds the source of the retry topics.
+        """Adds the source of the retry topics. `port` is the operator's other input.
 
-        Args:
-            graph: The topology under construction.
-            port: The operator's other input.
-            name: The operator's name, if the user has given one.
-            retry: The policy.
-            method: The method that adds the operator, for messages.
-
-        Raises:
-            TopologyError: The operator has no name, or keys of windows, whose records would come back to another task.
+        The operator needs a name, and keys without windows, since records of windowed keys would come back to another task.
         """
         if name is None:
             raise TopologyError(
@@ -245,13 +215,7 @@ TIMEOUT_MS = 30_000
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """The form of a user's function.
-
-    Attributes:
-        is_factory: Whether it is a class, or a partial of one, whose object is called.
-        called: The function or method that is called, without `self`.
-        is_async: Whether it is `async def`.
-    """
+    """The form of a user's function: whether it is a class, or a partial of one, whose object is called; what is called."""
 
     is_factory: bool
     called: functions.Function
@@ -276,16 +240,7 @@ class _Shape:
 
 @dataclass(frozen=True, slots=True)
 class EnrichOptions:
-    """The user's settings of an `enrich`.
-
-    Attributes:
-        batch_size: The most values in a call; None: one value per call.
-        concurrency: The most calls at the same time; None: `CONCURRENCY`.
-        timeout: The longest that a call may take; None: `TIMEOUT_MS`.
-        retries: How often to repeat a failed call.
-        backoff: The wait before the first retry.
-        on_error: What to do with a record for which all calls have failed.
-    """
+    """The user's settings of `KStream.enrich`."""
 
     batch_size: int | None
     concurrency: int | None
@@ -297,12 +252,13 @@ class EnrichOptions:
     def rules(self, shape: _Shape, stop: bool) -> CallRules:
         """The checked settings, with defaults; `stop`: a failed record ends the calls."""
         batch_size, is_async = self.batch_size, shape.is_async
+        timeout = None if self.timeout is None else to_ms(self.timeout, "enrich(timeout=...)")
         return CallRules(
             is_async=is_async,
             takes_key=functions.takes_key(shape.called, many=batch_size is not None),
             batch_size=None if batch_size is None else _whole(batch_size, "batch_size", 1),
-            concurrency=_concurrency(self.concurrency) if is_async else 1,
-            timeout_ms=_timeout_ms(self.timeout) if is_async else None,
+            concurrency=_whole(self.concurrency, "concurrency", 1, CONCURRENCY) if is_async else 1,
+            timeout_ms=_whole(timeout, "timeout", 1, TIMEOUT_MS) if is_async else None,
             retries=_whole(self.retries, "retries", 0),
             backoff_ms=_whole(to_ms(self.backoff, "enrich(backoff=...)"), "backoff", 0),
             stop=stop,
@@ -345,18 +301,11 @@ def add_enrich(
     return made
 
 
-def _whole(number: int, what: str, least: int) -> int:
+def _whole(number: int | None, what: str, least: int, default: int | None = None) -> int:
+    number = default if number is None else number
     if isinstance(number, bool) or not isinstance(number, int) or number < least:
         raise TopologyError(f"enrich({what}=...) must be a whole number from {least} on, not {number!r}.")
     return number
-
-
-def _concurrency(concurrency: int | None) -> int:
-    return CONCURRENCY if concurrency is None else _whole(concurrency, "concurrency", 1)
-
-
-def _timeout_ms(timeout: Duration | None) -> int:
-    return TIMEOUT_MS if timeout is None else _whole(to_ms(timeout, "enrich(timeout=...)"), "timeout", 1)
 
 
 def _on_error(on_error: EnrichOnError) -> Literal["fail", "drop"] | Retry | Callable[[Any, Any, Exception], Any]:
@@ -403,25 +352,14 @@ def add_deduplicate(
     store_spec = StoreSpec(f"{node}-store", StoreKind.WINDOW, retention_ms=within_ms + grace_ms, persistent=None)
     store_key: Serde = key_serde if by is None else CombinedKeySerde(key_serde, JsonSerde())
     store = graph.store(store_spec, store_key, JsonSerde())
-    return graph.stateful(
-        spec,
-        placed,
-        node,
-        stores=(store,),
-        key_serde=key_serde,
-        value_serde=port.value_serde,
-    )
+    return graph.stateful(spec, placed, node, stores=(store,), key_serde=key_serde, value_serde=port.value_serde)
 
 
 # --- `dropped()`: the side stream of the records that an operator dropped.
 
 
 def add_dropped(graph: GraphBuilder, port: Port, name: str | None) -> Port:
-    """Adds a node that receives the records dropped by the operator behind `port`.
-
-    Raises:
-        TopologyError: The operator never drops records.
-    """
+    """Adds a node that receives the records dropped by the operator behind `port`."""
     nodes = _dropping(graph, port)
     for node in nodes:
         # An operator on columns has no records to forward.

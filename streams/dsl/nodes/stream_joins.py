@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from state.stores.spec import StoreKind
@@ -45,39 +45,28 @@ def join_streams(
     how: StreamJoined,
 ) -> Port:
     """Adds a processor and a store for each side, a store for records without a match, then a merge."""
+    types = left.key_serde, left.value_serde, right.value_serde
     left, right, key_serde, values = colocated_sides(graph, left, right, how)
     join = StreamJoin(kind, windows, functions.joiner(joiner), key_serde)
     lineage = left.lineage | right.lineage
     base = how.name or stateful_name(NodeKind.KSTREAM_JOIN, lineage, (*join.parameters, *sides(left, right)))
     if graph.optimize and left.node == right.node:
-        return _join_itself(graph, join, left, values, how, base)
+        return graph.typed(_join_itself(graph, join, left, values, how, base), joiner, *types)
     stores = [
         graph.store(join_store(f"{how.store_name or base}-{side}-join-store", how, windows), key_serde, serde)
         for side, serde in zip(("this", "other"), values, strict=True)
     ]
     stores += _outer_join_buffer(graph, join, values, how, base)
 
-    return merged_sides(
-        graph,
-        base,
-        key_serde,
-        tuple(stores),
-        [
-            (f"{base}-{name}-join", port, StreamJoinSpec(join, is_left, state_name=f"{base}-merge"))
-            for name, port, is_left in (("this", left, True), ("other", right, False))
-        ],
-    )
+    joined = [
+        (f"{base}-{name}-join", port, StreamJoinSpec(join, is_left, state_name=f"{base}-merge"))
+        for name, port, is_left in (("this", left, True), ("other", right, False))
+    ]
+    return graph.typed(merged_sides(graph, base, key_serde, tuple(stores), joined), joiner, *types)
 
 
 class ColocatedSides(NamedTuple):
-    """Both sides of a join of streams, with the records of a key in one task.
-
-    Attributes:
-        left: The left stream.
-        right: The right stream.
-        key_serde: The serde of the keys of both.
-        value_serdes: The serdes of the left and of the right values.
-    """
+    """Both sides of a join of streams, with the records of a key in one task; `value_serdes` are left and right."""
 
     left: Port
     right: Port
@@ -167,7 +156,12 @@ def join_table(
     how: Joined,
 ) -> Port:
     """Adds a join in which each record of the stream looks up its key; updates of the table have no results."""
-    _refuse_windowed(stream, table_port)
+    if isinstance(table_port.key_serde, TimeWindowedSerde | SessionWindowedSerde):
+        raise TopologyError(
+            f"'{stream.node}' cannot look up the windowed table '{table_port.node}', whose rows belong to windows: "
+            f"make a table of its updates first, windowed.to_stream().to_table(), and join with that."
+        )
+    types = stream.key_serde, stream.value_serde, table_port.value_serde
     grace_ms = _grace(table, table_port, how)
     key_serde = graph.key_serde(how.key_serde, stream.key_serde, table_port.key_serde)
     value_serde = graph.value_serde(how.value_serde, stream.value_serde)
@@ -181,13 +175,8 @@ def join_table(
         spec = GraceTableJoinSpec(view, spec.joiner, spec.is_left_join, grace_ms, key_serde)
         buffer = waiting_store(f"{name}-buffer", StreamJoined())
         stores = (*stores, graph.store(buffer, WaitingKeySerde(), WaitingSerde(value_serde, value_serde)))
-    return graph.stateful(
-        spec,
-        stream,
-        name,
-        stores=stores,
-        key_serde=key_serde,
-    )
+    made = graph.stateful(spec, stream, name, stores=stores, key_serde=key_serde)
+    return graph.typed(made, joiner, *types)
 
 
 def join_global(
@@ -203,13 +192,9 @@ def join_global(
     selector = functions.key_value(key_selector, "key selector")
     spec = GlobalTableJoinSpec(StoreValueGetter(store), functions.global_joiner(joiner), kind == "left", selector)
     key_serde = graph.key_serde(how.key_serde, stream.key_serde)
-    return graph.stateful(
-        spec,
-        stream,
-        how.name or stateful_name(spec.kind, stream.lineage, (("global", store),)),
-        global_stores=(store,),
-        key_serde=key_serde,
-    )
+    name = how.name or stateful_name(spec.kind, stream.lineage, (("global", store),))
+    made = graph.stateful(spec, stream, name, global_stores=(store,), key_serde=key_serde)
+    return graph.typed(made, joiner, stream.key_serde, None, stream.value_serde, None)
 
 
 def _grace(table: TableNode, port: Port, how: Joined) -> int | None:
@@ -224,14 +209,6 @@ def _grace(table: TableNode, port: Port, how: Joined) -> int | None:
             f"'{port.node}' {has}: give it Materialized(history_retention=...)."
         )
     return grace_ms
-
-
-def _refuse_windowed(stream: Port, table: Port) -> None:
-    if isinstance(table.key_serde, TimeWindowedSerde | SessionWindowedSerde):
-        raise TopologyError(
-            f"'{stream.node}' cannot look up the windowed table '{table.node}', whose rows belong to windows: "
-            f"make a table of its updates first, windowed.to_stream().to_table(), and join with that."
-        )
 
 
 # --- `join_all`: several streams within one window, a node and a store for each, named after the user's names of the streams.
@@ -270,7 +247,7 @@ def join_all_streams(
         (f"{base}-{name}-join", port, JoinAllSpec(join, name, state_name=f"{base}-merge"))
         for name, port in ports.items()
     ]
-    return merged_sides(graph, base, key_serde, tuple(stores), joined)
+    return graph.typed(merged_sides(graph, base, key_serde, tuple(stores), joined), joiner)
 
 
 def check_names(this: str, others: Any) -> None:
@@ -335,30 +312,25 @@ def join_as_of(
     graph: GraphBuilder,
     left: Port,
     right: Port,
-    joiner: Callable[[Any, Any, Any], Any],
+    joiner: functions.Function,
     within: Duration,
     grace: Duration,
     is_left_join: bool,
     how: StreamJoined,
 ) -> Port:
     """Adds a node for each side, a store of right records, a store of waiting left records, and a merge."""
-    within_ms, grace_ms = duration_ms(within, "as_of_join(within=...)"), duration_ms(grace, "as_of_join(grace=...)")
+    within_ms, grace_ms = _duration_ms(within, "as_of_join(within=...)"), _duration_ms(grace, "as_of_join(grace=...)")
+    types = left.key_serde, left.value_serde, right.value_serde
     left, right, key_serde, values = colocated_sides(graph, left, right, how)
-    join = AsOf(within_ms, grace_ms, is_left_join, joiner, key_serde)
+    join = AsOf(within_ms, grace_ms, is_left_join, functions.joiner(joiner), key_serde)
     lineage = left.lineage | right.lineage
     base = how.name or stateful_name("KSTREAM-ASOF", lineage, (*join.parameters, *sides(left, right)))
     stores = _as_of_stores(graph, join, how, how.store_name or base, values)
-
-    return merged_sides(
-        graph,
-        base,
-        key_serde,
-        stores,
-        [
-            (f"{base}-{name}-join", port, AsOfJoinSpec(join, is_left, state_name=f"{base}-merge"))
-            for name, port, is_left in (("this", left, True), ("other", right, False))
-        ],
-    )
+    joined = [
+        (f"{base}-{name}-join", port, AsOfJoinSpec(join, is_left, state_name=f"{base}-merge"))
+        for name, port, is_left in (("this", left, True), ("other", right, False))
+    ]
+    return graph.typed(merged_sides(graph, base, key_serde, stores, joined), joiner, *types)
 
 
 def _as_of_stores(
@@ -374,7 +346,7 @@ def _as_of_stores(
     return store, graph.store(waiting, WaitingKeySerde(), WaitingSerde(value_serde, value_serde))
 
 
-def duration_ms(given: Duration, what: str) -> int:
+def _duration_ms(given: Duration, what: str) -> int:
     found = to_ms(given, what)
     if found < 0:
         raise TopologyError(f"{what} must not be negative, but is {found} ms.")

@@ -176,10 +176,7 @@ def _right_part(
         stores=tuple(dict.fromkeys((store, *other.stores))),
     )
     updates = add(
-        ForeignKeyUpdateSpec(keys, right_node.versioned),
-        right_port,
-        f"{base}-foreign-processor",
-        stores=(store,),
+        ForeignKeyUpdateSpec(keys, right_node.versioned), right_port, f"{base}-foreign-processor", stores=(store,)
     )
     merge = MergeSpec(NodeKind.KTABLE_FK_JOIN_RESPONSE)
     return graph.stateless(merge, answers, f"{base}-response", others=(updates,), new_key=True)
@@ -190,13 +187,6 @@ def _output(graph: GraphBuilder, joined: Port, base: str, registration: str, how
     key_serde, value_serde = graph.key_serde(joined.key_serde), graph.value_serde(how.value_serde)
     spec = ForeignKeyOutputSpec(registration, caching=how.caching)
     name, store = table_names(spec.kind, joined.lineage, f"{base}-output", how, ())
-    port = graph.stateful(
-        spec,
-        joined,
-        name,
-        stores=(),
-        key_serde=key_serde,
-        value_serde=how.value_serde,
-    )
+    port = graph.stateful(spec, joined, name, stores=(), key_serde=key_serde, value_serde=how.value_serde)
     made, make = lazy_store(graph, name, store, how, how.key_serde or key_serde, value_serde)
     return port, TableNode(graph, (name,), made, make, history_ms=history_ms(how))

@@ -51,7 +51,6 @@ class TableNode:
     """A table under construction.
 
     Attributes:
-        graph: The graph under construction.
         nodes: The names of the operators that can fill `Change.old`.
         store: The table's store; None if there is none so far.
         materialize: Adds a store; None if that is not possible later.
@@ -92,14 +91,7 @@ class TableNode:
         return self.parents[0].history if len(self.parents) == 1 and self.computed is not None else None
 
     def send_old_values(self, force: bool) -> bool:
-        """Adds the old value to the table's updates.
-
-        Args:
-            force: Whether to add a store to a table above if necessary.
-
-        Returns:
-            Whether updates now have the old value.
-        """
+        """Adds the old value to the table's updates, with `force` also if a table above needs a store; returns whether it did."""
         if not self._sends_old and self._can_send_old(force):
             for name in self.nodes:
                 self.graph.change_spec(name, self._spec(name).with_old_values())
@@ -179,18 +171,7 @@ def add_table(
     key_serde: Serde,
     value_serde: Serde,
 ) -> tuple[Port, TableNode]:
-    """Adds the table's operator behind a port whose records are in the tasks of their keys.
-
-    Args:
-        graph: The graph under construction.
-        kind: Whether the table is read from a topic or made from a stream.
-        port: The records.
-        name: The operator's name.
-        store: The store's name, if there will be one.
-        how: The user's options.
-        key_serde: The serde of the records' keys.
-        value_serde: The serde of the records' values.
-    """
+    """Adds the table's operator behind a port whose records are in the tasks of their keys."""
     if how.ttl is not None:
         return _add_expiring(graph, kind, port, name, store, how, key_serde, value_serde)
     table = graph.stateful(
@@ -302,13 +283,7 @@ def add_transform_values(
     name, store = table_names(spec.kind, port.lineage, name, how, parameters)
     key_serde, value_serde = graph.key_serde(port.key_serde), graph.value_serde(how.value_serde)
     made = graph.stateful(
-        spec,
-        port,
-        name,
-        stores=names,
-        global_stores=global_names,
-        key_serde=key_serde,
-        value_serde=how.value_serde,
+        spec, port, name, stores=names, global_stores=global_names, key_serde=key_serde, value_serde=how.value_serde
     )
     own_store, make = lazy_store(graph, name, store, how, how.key_serde or key_serde, value_serde)
     return made, TableNode(graph, (name,), own_store, make, parents=(above,), history_ms=history_ms(how))
@@ -346,13 +321,7 @@ def add_stored(
     key_serde = graph.key_serde(ports[0].key_serde)
     graph.store(table_store(store, how), how.key_serde or key_serde, value_serde)
     port = graph.stateful(
-        spec,
-        ports[0],
-        name,
-        others=ports[1:],
-        stores=(store,),
-        key_serde=key_serde,
-        value_serde=value_serde,
+        spec, ports[0], name, others=ports[1:], stores=(store,), key_serde=key_serde, value_serde=value_serde
     )
     return port, store
 
@@ -361,13 +330,7 @@ def add_stored(
 
 
 class TopAggregator:
-    """Puts a value into the ordered list of the best n; among equal scores the earlier one stays ahead.
-
-    Args:
-        n: The length of the list.
-        by: `(value) -> score`; a value whose score is None is not ranked.
-        largest: Whether the largest score is the best.
-    """
+    """Puts a value into the ordered list of the best n; among equal scores the earlier one stays ahead."""
 
     def __init__(self, n: int, by: Callable[[Any], Any], largest: bool) -> None:
         self.n = n
