@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from state.columns import RecordColumns
 from state.commit.decide import TaskIdentity
 from state.commit.marker import CommitMarker
-from state.kafka.columns import RecordColumns
 from state.kafka.topics import TopicInfo, TopicPartition
 from state.restore.directory import StateDirectory
+from state.restore.snapshots import NO_SNAPSHOTS, SnapshotSettings
 from state.restore.task_stores import TaskStateManager, WorkerMemory
-from state.snapshots.settings import NO_SNAPSHOTS, SnapshotSettings
 from state.stores.spec import StoreKind, StoreSpec
 
 _PART = 200_000

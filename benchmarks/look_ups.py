@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from state.tables.open import DiskTable, open_table
-from state.tables.rocks_options import rocks_settings
+from state.tables.open_tables import DiskTable, open_table
+from state.tables.rocks_common import rocks_settings
 
 _Read = TypeVar("_Read")
 _SEED = 7

@@ -25,17 +25,17 @@ import pyarrow as pa
 import typer
 
 from benchmarks.harness.cluster import own_cluster
-from state.changelog.topics import changelog_topic, commits_topic
+from state.changelog import changelog_topic, commits_topic
+from state.columns import RecordColumns
 from state.commit import step as commit_step
 from state.commit.live import LiveKafka
 from state.commit.marker import MarkerCopy
 from state.commit.step import CommitStep
 from state.kafka.admin import KafkaAdmin
-from state.kafka.columns import RecordColumns
 from state.restore.task_stores import TaskStateManager, worker_memory
 from state.stores.task_store import open_task_store
-from state.tables.kept import kept_tables
-from state.tables.rocks_options import rocks_settings
+from state.tables.open_tables import open_tables
+from state.tables.rocks_common import rocks_settings
 from streams import StreamsBuilder, TimeWindows, Topology, agg
 from streams.microbatch.job import QueryJob
 from streams.microbatch.read import PlannedRange, TaskRow, read_range
@@ -113,7 +113,7 @@ def step_of(job: QueryJob, task: int) -> CommitStep:
         job.identity(task, "query"),
     )
     specs = [node.spec for node in job.sub.stores.values()]
-    settings, opened = rocks_settings(job.memory.cache_bytes), partial(open_task_store, kept=kept_tables())
+    settings, opened = rocks_settings(job.memory.cache_bytes), partial(open_task_store, kept=open_tables())
     stores = TaskStateManager(
         kafka, identity, specs, job.state_dir, job.spill_bytes, open_store=opened, settings=settings
     )

@@ -19,7 +19,7 @@ from numba.core import cgutils, types
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
-from state.machine_cache import cache_folder
+from state.machine_code import cache_folder
 
 __all__ = ["as_pointer", "call", "carray", "compiled", "copy_bytes", "type_of"]
 

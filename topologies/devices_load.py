@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from state.errors import KafkaClientError
 from state.kafka.config import producer_config
-from state.kafka.native.librdkafka import bulk_available
+from state.kafka.librdkafka import bulk_available
 from state.kafka.partitioner import partition_for_keys
 from state.kafka.transport import ProducerTransport, SendColumns
 from topologies.devices_data import Devices, device_names
@@ -73,9 +73,9 @@ def transport_of(client: Mapping[str, str]) -> ProducerTransport:
     made = producer_config(client, _WHO, int(TIMEOUT_S * 1000))
     properties = {key: value for key, value in made.items() if not key.startswith("transaction")}
     if bulk_available():
-        from state.kafka.native.producer import BulkTransport
+        from state.kafka.native_producer import BulkTransport
 
         return BulkTransport(properties, _WHO)
-    from state.kafka.plain.producer import OrdinaryTransport
+    from state.kafka.transport import OrdinaryTransport
 
     return OrdinaryTransport(client, properties, _WHO)

@@ -16,9 +16,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from state.errors import StreamsError
-from state.kafka.admin import KafkaAdmin, TopicSpec
+from state.kafka.admin import KafkaAdmin, TopicSpec, wait_until_decided
 from state.kafka.config import consumer_config
-from state.kafka.transactions import wait_until_decided
 
 PARTITIONS = 4
 TIMEOUT_S = 30.0

@@ -95,7 +95,7 @@ def _update(digest: Any, parts: list[tuple[pa.Array, pa.Array, np.ndarray]]) -> 
             for value_buffer in _value_bytes(column):
                 digest.update(value_buffer)
     for stamps in timestamps:
-        # A client that cannot write time 0 writes 1 (`state.kafka.plain.producer`).
+        # A client that cannot write time 0 writes 1 (`state.kafka.transport`).
         digest.update(np.maximum(stamps, 1).astype(np.int64, copy=False).tobytes())
 
 

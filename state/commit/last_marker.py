@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from state.columns import RecordColumns
 from state.commit.marker import MarkerCopy
-from state.kafka.columns import RecordColumns
 from state.kafka.topics import TopicPartition
 
 

@@ -9,12 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from state.changelog.topics import DELETE_RETENTION_MS
+from state.changelog import DELETE_RETENTION_MS
+from state.columns import RecordColumns
 from state.commit.protocols import Send, TopicPartition
 from state.errors import KafkaClientError, TopicNotFoundError
-from state.kafka import transactions
-from state.kafka.admin import KafkaAdmin
-from state.kafka.columns import RecordColumns
+from state.kafka.admin import DECIDE_S, KafkaAdmin
 from state.kafka.config import BATCH_BYTES, QUIET
 from state.kafka.partitioner import choose_partitions
 from state.kafka.producer import TransactionalProducer
@@ -82,7 +81,7 @@ class LiveKafka:
         A transaction that was just decided still looks open for a moment. An older, delayed attempt of the task may also fence this
         one and write; it then ends, or the coordinator aborts its transaction.
         """
-        deadline = time.monotonic() + self._timeout_ms / 1000 + transactions.DECIDE_S
+        deadline = time.monotonic() + self._timeout_ms / 1000 + DECIDE_S
         while True:
             # In this order, a transaction decided between the two requests does not look open.
             ends = self.admin.end_offsets(partitions, committed=False)

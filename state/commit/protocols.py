@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from state.columns import RecordColumns
 from state.commit.marker import CommitMarker
-from state.kafka.columns import RecordColumns
 from state.kafka.topics import TopicPartition
 from state.stores.task_store import TaskStore
 

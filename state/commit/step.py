@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from state.changelog.topics import changelog_topic, commits_topic
+from state.changelog import changelog_topic, commits_topic
 from state.commit import guards
 from state.commit.crash_points import Faults
 from state.commit.decide import Decision, TaskIdentity, decide, expected_version

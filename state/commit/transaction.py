@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from state.changelog.log_end import check_end
+from state.changelog import check_end
 from state.commit import guards
 from state.commit.crash_points import Faults
 from state.commit.decide import TaskIdentity

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.kafka.columns import BinaryCells, BinaryColumn
+from state.columns import BinaryCells, BinaryColumn
 from state.numba_kernels import as_pointer, carray, kernel
 
 NO_KEY = -1

@@ -19,12 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from state.columns import BinaryColumn, Header
 from state.errors import ProduceError, ProducerStateError
-from state.kafka.columns import BinaryColumn
 from state.kafka.config import ClientConfig, producer_config
 from state.kafka.error_mapping import timed_out
-from state.kafka.headers import Header
-from state.kafka.native.librdkafka import bulk_available
+from state.kafka.librdkafka import bulk_available
 from state.kafka.transport import ProducerTransport, SendColumns
 
 
@@ -65,11 +64,11 @@ class TransactionalProducer:
         properties = producer_config(config, transactional_id, int(timeout_s * 1000), compression)
         self._transport: ProducerTransport
         if bulk and bulk_available():
-            from state.kafka.native.producer import BulkTransport
+            from state.kafka.native_producer import BulkTransport
 
             self._transport = BulkTransport(properties, transactional_id)
         else:
-            from state.kafka.plain.producer import OrdinaryTransport
+            from state.kafka.transport import OrdinaryTransport
 
             self._transport = OrdinaryTransport(config, properties, transactional_id)
 

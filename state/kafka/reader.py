@@ -12,9 +12,8 @@ import os
 from collections import OrderedDict
 
 from state.kafka.config import DEFAULT_PREFETCH_BYTES, ClientConfig
-from state.kafka.native.librdkafka import bulk_available
-from state.kafka.plain.reader import OrdinaryReader
-from state.kafka.range_reader import RangeReader
+from state.kafka.librdkafka import bulk_available
+from state.kafka.range_reader import OrdinaryReader, RangeReader
 
 DEFAULT_TIMEOUT_S = 60.0
 POOL_PREFETCH_BYTES = 64 * 1024 * 1024
@@ -33,7 +32,7 @@ def open_range_reader(
 ) -> RangeReader:
     """Open a reader of offset ranges of one topic-partition, without waiting."""
     if bulk and bulk_available():
-        from state.kafka.native.reader import BulkReader
+        from state.kafka.native_reader import BulkReader
 
         return BulkReader(config, topic, partition, start, timeout_s=timeout_s, prefetch_bytes=prefetch_bytes)
     return OrdinaryReader(config, topic, partition, start, timeout_s=timeout_s, prefetch_bytes=prefetch_bytes)

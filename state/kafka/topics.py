@@ -9,9 +9,9 @@ from typing import Protocol, TypeAlias
 
 from confluent_kafka import KafkaError
 
+from state.columns import Header, name_bytes
 from state.errors import KafkaClientError
 from state.kafka.config import ClientConfig
-from state.kafka.headers import Header, name_bytes
 
 # --- Topics as values: what exists, and what is to be created.
 

@@ -1,4 +1,4 @@
-"""The shared part of both ways of producing: the interface, and the rows that it takes.
+"""`ProducerTransport`: how records are sent; and `OrdinaryTransport`, its form on the ordinary client.
 
 `TransactionalProducer` implements the rules (order of calls, failures); a transport only moves bytes. Invariants: a
 transport raises named errors, remembers the first delivery failure until it is raised, and never retries a transaction
@@ -7,16 +7,23 @@ call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import repeat
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from state.kafka.columns import BinaryColumn
-from state.kafka.headers import Header, encode_headers
+from state.columns import BinaryColumn, Header, decode_headers, encode_headers, name_bytes
+from state.errors import ProduceError
+from state.kafka.config import ClientConfig, consumer_config
+from state.kafka.error_mapping import failure_of, record_error, transaction_error
 
 LAST_WORD_S = 0.1
 """Minimum timeout of `init_transactions` after waiting for the cluster took all the time: enough to report the cause."""
@@ -143,3 +150,190 @@ class ProducerTransport(Protocol):
 
     def close(self) -> None:
         """Drop queued records and release the client."""
+
+
+_WAIT_FOR_ROOM_S = 0.02
+# librdkafka treats timestamp 0 as "now", which would make results differ from run to run. This client offers no way around that
+# (`time_zero` is the bulk client's), so it writes the next possible timestamp.
+_EARLIEST_MS = 1
+_NOWHERE = -1
+
+
+class OrdinaryTransport:
+    """Producer on confluent-kafka's Python API.
+
+    Args:
+        config: The user's client properties.
+        properties: Librdkafka properties (`producer_config`).
+        transactional_id: The producer's transactional id, for error messages.
+    """
+
+    def __init__(self, config: ClientConfig, properties: Mapping[str, str], transactional_id: str) -> None:
+        self._id = transactional_id
+        self._config = config
+        self._failure: ProduceError | None = None
+        self._delivered: dict[tuple[str, int], int] = {}
+        # confluent-kafka handles this property itself and expects a bool.
+        own = {"delivery.report.only.error": False, "on_delivery": self._on_delivery}
+        self._producer: Producer | None = Producer({**properties, **own})
+
+    @property
+    def _client(self) -> Producer:
+        assert self._producer is not None, "the transport was closed"
+        return self._producer
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            if (message.topic(), message.partition()) in self._delivered:
+                self._delivered[message.topic(), message.partition()] = message.offset()
+        elif self._failure is None:
+            key, value = message.key(), message.value()
+            size = len(key or b"") + len(value or b"")
+            self._failure = record_error(
+                self._id,
+                message.topic(),
+                message.partition(),
+                key=key,
+                size=size,
+                offset=message.offset() if message.offset() is not None else -1,
+                failure=failure_of(error),
+            )
+
+    def delivered(self, topic: str, partition: int) -> int | None:
+        offset = self._delivered.get((topic, partition), _NOWHERE)
+        return offset if offset >= 0 else None
+
+    def raise_delivery_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def init_transactions(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        # See BulkTransport: speeds up the first connection.
+        with contextlib.suppress(KafkaException):
+            self._client.list_topics(timeout=timeout_s)
+        try:
+            self._client.init_transactions(max(deadline - time.monotonic(), LAST_WORD_S))
+        except KafkaException as exception:
+            raise transaction_error(self._id, "init_transactions", failure_of(exception.args[0])) from exception
+
+    def begin(self) -> None:
+        try:
+            self._client.begin_transaction()
+        except KafkaException as exception:
+            raise transaction_error(self._id, "begin", failure_of(exception.args[0])) from exception
+
+    def send(self, columns: SendColumns, timeout_s: float) -> None:
+        if columns.partition is not None:
+            self._delivered.setdefault((columns.topic, columns.partition), _NOWHERE)
+        keys = repeat(None) if columns.keys is None else columns.keys.to_pylist()
+        headers = repeat(None) if columns.headers is None else columns.headers.to_pylist()
+        times = np.maximum(columns.timestamps, _EARLIEST_MS).tolist()
+        rows = zip(
+            keys, columns.values.to_pylist(), columns.partitions.tolist(), times, headers, strict=False,
+        )  # fmt: skip
+        for key, value, partition, timestamp, cell in rows:
+            self._send_row(columns.topic, key, value, partition, timestamp, cell, timeout_s)
+        self._serve(0)
+        self.raise_delivery_failure()
+
+    def _serve(self, wait_s: float) -> None:
+        """Take delivery reports, and errors that end the client."""
+        self._serving("send", self._client.poll, wait_s)
+
+    def _serving(self, what: str, call: Callable[[float], object], timeout_s: float) -> Any:
+        """What a call gives that serves callbacks; in these, confluent-kafka raises errors that end the client.
+
+        Sometimes what it raises is a `KafkaError`, which is no exception: only a bare `except` catches it, and nothing may be
+        raised before it is left, because Python would use it as the context of what is raised, and crash.
+        """
+        try:
+            return call(timeout_s)
+        except (KafkaException, SystemError) as exception:
+            raise self._fatal_error(what, exception) from exception
+        except:  # noqa: E722
+            raised: object = sys.exc_info()[1]
+            if not isinstance(raised, KafkaError):
+                raise
+        raise transaction_error(self._id, what, failure_of(raised))
+
+    def _fatal_error(self, what: str, exception: BaseException) -> BaseException:
+        """The named error of an exception that was raised while serving callbacks.
+
+        confluent-kafka raises fatal errors there. Where a delivery report came in the same call, Python turns the error into a
+        SystemError, with or without the original as its cause. A call that is invalid within a transaction in any case then
+        reveals the reason, because a fatal error takes precedence over the wrong state.
+        """
+        behind = exception.__cause__ or exception.__context__
+        for candidate in (exception, behind):
+            if isinstance(candidate, KafkaException):
+                return transaction_error(self._id, what, failure_of(candidate.args[0]))
+        try:
+            self._client.begin_transaction()
+        except KafkaException as reason:
+            return transaction_error(self._id, what, failure_of(reason.args[0]))
+        return exception
+
+    def _send_row(
+        self, topic: str, key: bytes | None, value: bytes | None, partition: int, timestamp: int, cell: bytes | None,
+        timeout_s: float,
+    ) -> None:  # fmt: skip
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                self._client.produce(
+                    topic, value, key, partition, timestamp=timestamp, headers=self._headers(topic, key, cell)
+                )
+            except BufferError:
+                self._serve(_WAIT_FOR_ROOM_S)
+                self.raise_delivery_failure()
+                if time.monotonic() > deadline:
+                    raise ProduceError(
+                        f"no room to send with transactional id {self._id!r} for {timeout_s:g} s: are brokers up?",
+                        topic=topic, partition=partition, key=key,
+                    ) from None  # fmt: skip
+            except KafkaException as exception:
+                size = len(key or b"") + len(value or b"")
+                raise record_error(
+                    self._id, topic, partition, key=key, size=size, offset=-1, failure=failure_of(exception.args[0])
+                ) from exception
+            else:
+                return
+
+    def _headers(self, topic: str, key: bytes | None, cell: bytes | None) -> list[Header] | None:
+        """The headers in this client's form. A name that is not UTF-8 is refused, because it would crash the process."""
+        headers = decode_headers(cell)
+        for name, _ in headers:
+            if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
+                raise ProduceError(
+                    f"the record with key {key!r} for {topic} has a header whose name {name_bytes(name)!r} is not UTF-8, which "
+                    f"this client cannot write: set bulk_io to true, or give the header another name",
+                    topic=topic,
+                    key=key,
+                )
+        return headers or None
+
+    def send_offsets(self, offsets: Mapping[tuple[str, int], int], group_id: str, timeout_s: float) -> None:
+        # confluent-kafka provides group metadata only through a consumer; this one never joins the group.
+        consumer = Consumer(consumer_config({**self._config, "group.id": group_id}))
+        try:
+            positions = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
+            self._client.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), timeout_s)
+        except KafkaException as exception:
+            raise transaction_error(self._id, "send_offsets", failure_of(exception.args[0])) from exception
+        finally:
+            consumer.close()
+
+    def flush(self, timeout_s: float) -> int:
+        return int(self._serving("flush", self._client.flush, timeout_s))
+
+    def commit(self, timeout_s: float) -> None:
+        try:
+            self._client.commit_transaction(timeout_s)
+        except KafkaException as exception:
+            raise transaction_error(self._id, "commit", failure_of(exception.args[0])) from exception
+
+    def close(self) -> None:
+        if self._producer is not None:
+            self._producer.purge(blocking=False)
+            self._producer = None

@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from state.errors import RestoreError, SnapshotError
-from state.restore.loading import CHUNK_RECORDS
-from state.restore.plan import Action, LogRange, RestoreTarget, StorePlan, plan_restore
+from state.restore.plan import CHUNK_RECORDS, Action, LogRange, RestoreTarget, StorePlan, plan_restore
+from state.restore.snapshots import Snapshot, TaskSnapshots
 from state.stores.position import StoreOrigin, read_meta
 from state.stores.spec import StoreSpec
 from state.stores.task_store import TaskStore
-from state.tables.open import DiskTable, open_table
-from state.tables.private_folder import make_private
-from state.tables.rocks_options import RocksSettings
+from state.tables.files import make_private
+from state.tables.open_tables import DiskTable, open_table
+from state.tables.rocks_common import RocksSettings
 
 _log = logging.getLogger(__name__)
 DATABASE = "db"
@@ -155,3 +156,80 @@ def _worth_looking(specs: Sequence[StoreSpec], plans: Sequence[StorePlan]) -> bo
 def _of(specs: Sequence[StoreSpec], plans: Sequence[StorePlan]) -> list[StorePlan]:
     names = {spec.name for spec in specs}
     return [plan for plan in plans if plan.store in names]
+
+
+# --- What a replica on this host keeps, as a copy that a restore can take over.
+#
+# A replica has its databases open only while it brings them forward, so a task can have a checkpoint of one at any time: on the
+# same disk that costs names instead of copies, and the replica stays what it is.
+
+
+@dataclass(frozen=True)
+class ReplicaCopy:
+    """The copy of a task that a replica keeps.
+
+    Attributes:
+        folder: The task's folder among the replicas.
+        settings: How the database is opened.
+        offsets: See `StateCopy`.
+        origins: See `StateCopy`.
+    """
+
+    folder: Path
+    settings: RocksSettings
+    offsets: Mapping[str, int]
+    origins: Mapping[str, StoreOrigin]
+
+    def __str__(self) -> str:
+        return f"the replica in {self.folder}"
+
+    def fetch(self, into: Path) -> None:
+        table = open_table(self.folder / DATABASE, self.settings)
+        try:
+            # RocksDB makes the folder itself.
+            into.rmdir()
+            table.checkpoint(into)
+        finally:
+            table.close()
+
+
+def replica_copies(folder: Path, settings: RocksSettings) -> Iterator[ReplicaCopy]:
+    """The replica's copy of a task, if there is one on this host.
+
+    Raises:
+        StateLockedError: The replica is just bringing it forward, and does not end soon.
+    """
+    if (folder / DATABASE / "CURRENT").exists():
+        table = open_table(folder / DATABASE, settings)
+        try:
+            meta = read_meta(table)
+        finally:
+            table.close()
+        yield ReplicaCopy(folder, settings, meta.offsets, meta.origins)
+
+
+@dataclass(frozen=True)
+class SnapshotCopy:
+    """One snapshot of a task."""
+
+    place: TaskSnapshots
+    snapshot: Snapshot
+
+    def __str__(self) -> str:
+        return f"the snapshot of step {self.snapshot.version} in {self.place}"
+
+    @property
+    def offsets(self) -> Mapping[str, int]:
+        return self.snapshot.offsets
+
+    @property
+    def origins(self) -> Mapping[str, StoreOrigin]:
+        return self.snapshot.origins
+
+    def fetch(self, into: Path) -> None:
+        self.place.fetch(self.snapshot, into)
+
+
+def snapshot_copies(place: TaskSnapshots) -> Iterator[SnapshotCopy]:
+    """The snapshots of a task, the newest first."""
+    return (SnapshotCopy(place, snapshot) for snapshot in place.readable())

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from state.tables.private_folder import check_owner
+from state.tables.files import check_owner
 
 _LEVELS = 3
 """How far a task's folder is below the state directory."""

@@ -16,32 +16,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from state.changelog.topics import changelog_topic
-from state.changelog.trim import Noted, due, trim_notes, trim_targets
+from state.changelog import Noted, changelog_topic, due, trim_notes, trim_targets
 from state.commit.decide import TaskIdentity
 from state.commit.marker import CommitMarker
 from state.errors import StateCorruptedError, StateError
-from state.kafka.patience import RecordDeleter, delete_if_possible
+from state.kafka.admin import RecordDeleter, delete_if_possible
 from state.kafka.topics import TopicPartition
-from state.restore.copies import Copies, CopySource, StateCopy
+from state.restore.copies import Copies, CopySource, StateCopy, replica_copies, snapshot_copies
 from state.restore.directory import StateDirectory, TaskDirectory
-from state.restore.listener import RestoreListener, RestoreReport
-from state.restore.loading import Reach, nowhere
 from state.restore.plan import Action, RestoreTarget
-from state.restore.replica_copies import replica_copies
-from state.restore.restorer import ChangelogSource, Restorer
-from state.restore.snapshot_copies import snapshot_copies
-from state.snapshots.ledger import Ledger, forget
-from state.snapshots.manifest import Snapshot
-from state.snapshots.settings import NO_SNAPSHOTS, SnapshotSettings
-from state.snapshots.taking import SnapshotTaker, snapshots_of
+from state.restore.restorer import ChangelogSource, Reach, RestoreListener, Restorer, RestoreReport, nowhere
+from state.restore.snapshots import NO_SNAPSHOTS, Ledger, Snapshot, SnapshotSettings, forget
+from state.restore.taking import SnapshotTaker, snapshots_of
 from state.stores.spec import StoreSpec
 from state.stores.task_store import TaskStore, open_task_store
-from state.tables.buffer_memory import DEFAULT_SPILL_BYTES
-from state.tables.memory import MemoryTable
-from state.tables.private_folder import make_private
-from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings
-from state.tables.sizes import RangeSize
+from state.tables.buffer import DEFAULT_SPILL_BYTES
+from state.tables.files import make_private
+from state.tables.rocks_common import DEFAULT_SETTINGS, RocksSettings
+from state.tables.table import MemoryTable, RangeSize
 
 _log = logging.getLogger(__name__)
 DAMAGED = "the local database was damaged"

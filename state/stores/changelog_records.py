@@ -22,13 +22,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from state.columns import joined, numbers_at, packed, sliced
 from state.errors import RestoreError
+from state.sorting import last_of_each
+from state.stores.byte_stores import TOMBSTONE, VALUE
 from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
 from state.stores.segments import Segments
 from state.stores.spec import StoreKind, StoreSpec
-from state.stores.versioned import TOMBSTONE, VALUE
-from state.tables.binary_columns import joined, last_of_each, numbers_at, packed, sliced
-from state.tables.blocks import EntryColumns
+from state.tables.buffer import EntryColumns
 
 Int64s = npt.NDArray[np.int64]
 

@@ -1,17 +1,23 @@
-"""Reads a whole store, for the `streams state` command, and to compare two stores byte for byte."""
+"""Reads whole stores, also of a running task: for `streams state`, and to compare two stores byte for byte."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 
+from state.errors import StateError
+from state.stores.byte_stores import VALUE
 from state.stores.codec import split_session_key, split_timestamped, split_window_key
-from state.stores.spec import StoreKind
+from state.stores.position import read_stores
+from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import TaskStore
-from state.stores.versioned import VALUE
+from state.tables.open_tables import open_linked
 
 DUMP_SCHEMA = pa.schema(
     [
@@ -85,3 +91,40 @@ def _row(kind: StoreKind, key: bytes, value: bytes) -> DumpRow:
         version = int.from_bytes(key[-8:], "big")
         return DumpRow(key[:-8], None, None, version, value[1:] if value[:1] == VALUE else None)
     return DumpRow(key, None, None, timestamp, bare)
+
+
+# --- Reads a task's database while its owner may be writing it, without touching any of the owner's files.
+#
+# The files are linked (not copied) into a private folder, where the database is opened read-only. No lock is taken, nothing
+# is written beside the owner's files (the client library writes a settings file at every opening), and all files stay open
+# from then on: a file that the owner deletes meanwhile remains readable. If the owner deletes a file between the reading of the
+# file list and the linking of the files, both are repeated.
+
+
+@contextmanager
+def read_task_store(directory: Path, specs: Sequence[StoreSpec]) -> Iterator[TaskStore]:
+    """Opens a task's stores as of now, for reading.
+
+    Raises:
+        StateError: There is no database, or it cannot be read.
+    """
+    source = directory / "db"
+    if not (source / "CURRENT").exists():
+        raise StateError(
+            f"there is no store in {directory}; look at its changelog instead (--from-changelog), or check the state_dir"
+        )
+    with tempfile.TemporaryDirectory(prefix="streams-state-") as scratch:
+        table = open_linked(source, Path(scratch) / "db")
+        try:
+            known = read_stores(table)
+            there = [
+                spec
+                for spec in specs
+                if spec.persistent
+                and (entry := known.get(spec.name)) is not None
+                and (entry.kind, entry.segment_ms)
+                == (spec.kind.value, spec.segment_width_ms if spec.kind.segmented else 0)
+            ]
+            yield TaskStore(table, there)
+        finally:
+            table.close()

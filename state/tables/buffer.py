@@ -8,28 +8,290 @@ scratch, and scratch hides the table.
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from sortedcontainers import SortedList
 
-from state.tables.blocks import (
-    Block,
-    EntryColumns,
-    decode_timestamps,
-    decode_value,
-    decode_values,
-    encode_entries,
-    overlay_columns,
-    without_deleted,
-)
-from state.tables.buffer_memory import BufferMemory
-from state.tables.columns import get_in_order, scan_in_order
-from state.tables.merge import overlay
-from state.tables.open import DiskTable
-from state.tables.table import OrderedTable, RangeRows, Row, RowChange
+from state import sorting
+from state.columns import MEMCMP, NOTHING, BinaryCells, Int64s, joined, numbers_at, packed, sliced
+from state.errors import StateError
+from state.tables.open_tables import DiskTable, open_table
+from state.tables.rocks_common import DEFAULT_SETTINGS, RocksSettings
+from state.tables.table import OrderedTable, RangeRows, Row, RowChange, get_in_order, scan_in_order
+
+_END: RowChange = (b"", None)
+
+
+def overlay(newer: Iterator[RowChange], older: Iterator[RowChange], reverse: bool = False) -> Iterator[RowChange]:
+    """Merges two iterators in key order (or reverse order); for equal keys the newer row wins.
+
+    Rows with value None (deleted) are passed on, because they may hide rows of a third, still older iterator.
+    """
+    top, bottom = next(newer, _END), next(older, _END)
+    while top is not _END and bottom is not _END:
+        if top[0] == bottom[0]:
+            yield top
+            top, bottom = next(newer, _END), next(older, _END)
+        elif (top[0] < bottom[0]) != reverse:
+            yield top
+            top = next(newer, _END)
+        else:
+            yield bottom
+            bottom = next(older, _END)
+    if top is not _END:
+        yield top
+        yield from newer
+    if bottom is not _END:
+        yield bottom
+        yield from older
+
+
+# Rows that become Python objects at a time.
+_PART_ROWS = 1_000
+
+
+class EntryColumns(NamedTuple):
+    """Writes of a step, columns of equal length.
+
+    Attributes:
+        keys: Binary, none null.
+        values: Binary, null = deleted.
+        timestamps: int64, for the changelog, ms.
+    """
+
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    timestamps: Int64s
+
+
+class Block:
+    """The last write of every key, in the order of the first writes. Never changed.
+
+    Args:
+        columns: Keys occur once.
+        order: The rows in key order.
+
+    Attributes:
+        columns: The rows.
+        order: The rows in key order.
+    """
+
+    def __init__(self, columns: EntryColumns, order: Int64s) -> None:
+        self.columns = columns
+        self.order = order
+        self._cells = BinaryCells(columns.keys)
+
+    @classmethod
+    def of_writes(cls, columns: EntryColumns) -> Block:
+        """The block of writes in their order, where keys may occur several times."""
+        cells = BinaryCells(columns.keys)
+        return cls._of_ordered(columns, cells, sorting.sort_rows(cells.addresses, len(columns.keys), MEMCMP))
+
+    @classmethod
+    def _of_ordered(cls, columns: EntryColumns, cells: BinaryCells, order: Int64s) -> Block:
+        lasts, firsts = sorting.distinct(cells.addresses, order, MEMCMP)
+        if len(lasts) == len(order):
+            return cls(columns, order)
+        # The place of each key among the first writes, and the row of its last write there.
+        is_first = np.zeros(len(order), np.bool_)
+        is_first[firsts] = True
+        places = (np.cumsum(is_first) - 1)[firsts]
+        rows = np.empty_like(places)
+        rows[places] = lasts
+        taken = pa.array(rows)
+        kept = EntryColumns(columns.keys.take(taken), columns.values.take(taken), columns.timestamps[rows])
+        return cls(kept, places)
+
+    def followed_by(self, newer: Block) -> Block:
+        """This block with the writes of a newer one."""
+        both = EntryColumns(
+            pa.concat_arrays([self.columns.keys, newer.columns.keys]),
+            pa.concat_arrays([self.columns.values, newer.columns.values]),
+            np.concatenate([self.columns.timestamps, newer.columns.timestamps]),
+        )
+        cells = BinaryCells(both.keys)
+        order = sorting.merge_orders(cells.addresses, self.order, newer.order + len(self), MEMCMP)
+        return self._of_ordered(both, cells, order)
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @property
+    def nbytes(self) -> int:
+        keys, values, timestamps = self.columns
+        # The kernels' ends of the keys are as many as the timestamps.
+        return int(keys.nbytes + values.nbytes + 2 * timestamps.nbytes + self.order.nbytes)
+
+    def sorted(self) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+        return self.sorted_by(self.columns.values)
+
+    def sorted_by(self, values: pa.BinaryArray) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+        """Keys in key order, with other values that are given in the order of the rows."""
+        order = pa.array(self.order)
+        return self.columns.keys.take(order), values.take(order)
+
+    def find(self, keys: pa.BinaryArray) -> Int64s:
+        """The row of each key, -1 where it was not written."""
+        asked = BinaryCells(keys)
+        found: Int64s = sorting.find_rows(self._cells.addresses, self.order, asked.addresses, len(keys), MEMCMP)
+        return found
+
+    def rows_in(self, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> tuple[Int64s, Int64s]:
+        """The rows with lower <= key < upper of each range: number of the range, row."""
+        begins, ends = (self._rows_below(bounds) for bounds in (lowers, uppers))
+        ranges, places = sorting.expand(begins, ends)
+        return ranges, self.order[places]
+
+    def _rows_below(self, bounds: pa.BinaryArray) -> Int64s:
+        asked = BinaryCells(bounds)
+        found: Int64s = sorting.lower_bounds(self._cells.addresses, self.order, asked.addresses, len(bounds), MEMCMP)
+        return found
+
+    def changes_in(self, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> RangeRows:
+        ranges, rows = self.rows_in(lowers, uppers)
+        taken = pa.array(rows)
+        return RangeRows(ranges.astype(np.int32), self.columns.keys.take(taken), self.columns.values.take(taken))
+
+    def changes_between(self, lower: bytes, upper: bytes, reverse: bool) -> Iterator[RowChange] | None:
+        """The rows of one range as Python objects, None if there are none."""
+        _, rows = self.rows_in(pa.array([lower], pa.binary()), pa.array([upper], pa.binary()))
+        if not len(rows):
+            return None
+        return self._rows(rows[::-1] if reverse else rows)
+
+    def _rows(self, rows: Int64s) -> Iterator[RowChange]:
+        for first in range(0, len(rows), _PART_ROWS):
+            taken = pa.array(np.ascontiguousarray(rows[first : first + _PART_ROWS]))
+            keys, values = self.columns.keys.take(taken), self.columns.values.take(taken)
+            yield from zip(keys.to_pylist(), values.to_pylist(), strict=True)
+
+
+def overlay_columns(newer: RangeRows, older: RangeRows) -> RangeRows:
+    """The rows of both; where both have a key of a range, the newer row hides the older one. Nulls (deleted) are rows, too."""
+    if not len(newer.ranges) or not len(older.ranges):
+        return newer if len(newer.ranges) else older
+    ours, theirs = BinaryCells(newer.keys), BinaryCells(older.keys)
+    rows = sorting.overlay_rows(ours.addresses, newer.ranges, theirs.addresses, older.ranges, MEMCMP)
+    taken = pa.array(rows)
+    return RangeRows(
+        np.concatenate([newer.ranges, older.ranges])[rows],
+        pa.concat_arrays([newer.keys, older.keys]).take(taken),
+        pa.concat_arrays([newer.values, older.values]).take(taken),
+    )
+
+
+def without_deleted(rows: RangeRows) -> RangeRows:
+    if not rows.values.null_count:
+        return rows
+    kept = rows.values.is_valid()
+    return RangeRows(rows.ranges[kept.to_numpy(zero_copy_only=False)], rows.keys.filter(kept), rows.values.filter(kept))
+
+
+def encode_entries(columns: EntryColumns) -> pa.BinaryArray:
+    """Timestamp(8), and for a value 0x01 ∥ value: how a scratch database stores writes."""
+    marked = joined(pa.scalar(b"\x01", pa.binary()), columns.values)
+    return joined(packed(columns.timestamps), pc.fill_null(marked, NOTHING))
+
+
+def decode_values(encoded: pa.BinaryArray) -> pa.BinaryArray:
+    """The values of encoded entries, null = deleted."""
+    written = pc.greater(pc.binary_length(encoded), 8)
+    return sliced(pc.if_else(written, encoded, pa.scalar(None, pa.binary())), 9)
+
+
+def decode_timestamps(encoded: pa.BinaryArray) -> Int64s:
+    """The timestamps of encoded entries, ms."""
+    return numbers_at(encoded, 0)
+
+
+def decode_value(encoded: bytes) -> bytes | None:
+    """The value of one encoded entry, None = deleted."""
+    return None if len(encoded) == 8 else encoded[9:]
+
+
+DEFAULT_SPILL_BYTES = 64 * 1024 * 1024
+_SPILL_PREFIX = "spill-"
+
+
+class Spilling(Protocol):
+    """A buffer that can move what it holds to the scratch database."""
+
+    def move_to(self, scratch: DiskTable) -> None:
+        """Moves the writes to the scratch database."""
+
+
+class BufferMemory:
+    """The memory that the buffers of one task share, and the scratch database for their entries when the memory is full.
+
+    Args:
+        limit: Bound in bytes, Python's own overhead included; None = no bound.
+        directory: Where the scratch database's folder is created; required with a limit.
+        settings: RocksDB's memory, shared with the committed tables.
+    """
+
+    def __init__(
+        self, limit: int | None = None, directory: Path | None = None, settings: RocksSettings = DEFAULT_SETTINGS
+    ) -> None:
+        if limit is not None and directory is None:
+            raise ValueError("a bound on the write buffer needs a directory to spill to")
+        self.used = 0
+        self.limit = limit if limit is not None else 2**63
+        self.scratch: DiskTable | None = None
+        self._directory = directory
+        self._settings = settings
+        self._buffers: list[Spilling] = []
+        self._folder: Path | None = None
+
+    def register(self, buffer: Spilling) -> None:
+        """Adds a buffer to those that share this memory."""
+        self._buffers.append(buffer)
+
+    def spill(self) -> None:
+        """Moves every buffer's writes to the scratch database.
+
+        Raises:
+            StateError: The disk does not take them.
+        """
+        try:
+            if self.scratch is None:
+                self.scratch = self._open_scratch()
+            for buffer in self._buffers:
+                buffer.move_to(self.scratch)
+        except OSError as error:
+            raise StateError(
+                f"the writes of a step do not fit into memory (spill_bytes), and cannot be moved to {self._directory}: {error}. "
+                f"Nothing of the step was written. Make room there, or give the application another state_dir"
+            ) from error
+        self.used = 0
+
+    def _open_scratch(self) -> DiskTable:
+        self._folder = Path(tempfile.mkdtemp(prefix=_SPILL_PREFIX, dir=self._directory))
+        return open_table(self._folder / "db", self._settings)
+
+    def clear(self) -> None:
+        """Deletes the scratch database. The buffers must be empty or about to be emptied."""
+        self.used = 0
+        if self.scratch is not None:
+            self.scratch.close()
+            self.scratch = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+
+def delete_left_scratch(directory: Path) -> None:
+    """Deletes the scratch databases of killed processes. The caller must hold the committed table's lock."""
+    for folder in directory.glob(f"{_SPILL_PREFIX}*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
 
 Entry = tuple["bytes | None", int]
 """Local value (None = deleted) and the timestamp for the changelog, ms."""

@@ -17,12 +17,18 @@ import pyarrow as pa
 import rocksdict
 
 from state.errors import StateError
-from state.tables.columns import RowByRow, rows_of
-from state.tables.private_folder import make_private
-from state.tables.rocks_errors import closed_during_scan, closed_error, named_error, open_when_released
-from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings, database_options, write_options
-from state.tables.sizes import ROW_COUNT, RangeSize, estimated
-from state.tables.table import Columns, KeyRange, Row, RowChange
+from state.tables.files import make_private
+from state.tables.rocks_common import (
+    DEFAULT_SETTINGS,
+    RocksSettings,
+    closed_during_scan,
+    closed_error,
+    database_options,
+    named_error,
+    open_when_released,
+    write_options,
+)
+from state.tables.table import ROW_COUNT, Columns, KeyRange, RangeSize, Row, RowByRow, RowChange, estimated, rows_of
 
 
 class RocksTable(RowByRow):

@@ -12,10 +12,9 @@ from typing import Any, Protocol
 
 import orjson
 
-from state.changelog.topics import INTERNAL_ENDINGS
+from state.changelog import INTERNAL_ENDINGS
+from state.columns import RecordColumns, decode_headers
 from state.errors import OffsetsLostError, TopicNotFoundError
-from state.kafka.columns import RecordColumns
-from state.kafka.headers import decode_headers
 from state.kafka.topics import TopicInfo, TopicPartition
 from streams.errors import ConfigError
 from streams.model.error_headers import CUT, ERROR_HEADERS, ORIGIN, plain_headers

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from state.changelog.topics import commits_topic, ensure_commits, ensure_repartition
+from state.changelog import commits_topic, ensure_commits, ensure_repartition
 from state.commit.ingest import OFFSETS, IngestBatch, digest_of
 from state.commit.last_marker import MarkerLog, read_last_marker
 from state.commit.marker import CommitMarker

@@ -25,7 +25,7 @@ from enum import Enum
 
 from state.errors import KafkaClientError
 from state.kafka.admin import KafkaAdmin
-from state.kafka.group_member import GroupMember
+from state.kafka.consumers import GroupMember
 from streams.application.owned_topics import local_folder
 from streams.broker.processes import file_lock
 from streams.cluster.admin import Survey

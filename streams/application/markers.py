@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TypeVar
 
-from state.changelog.topics import commits_topic
+from state.changelog import commits_topic
 from state.commit.last_marker import MarkerLog, read_last_marker
 from state.commit.marker import MARKER_KEY, CommitMarker
 from state.commit.protocols import KafkaAccess, Producer

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from state.changelog.topics import (
+from state.changelog import (
     INTERNAL_ENDINGS,
     changelog_topic,
     commits_topic,
@@ -29,7 +29,7 @@ from state.commit.last_marker import MarkerLog
 from state.commit.marker import CommitMarker
 from state.errors import CheckpointMismatchError, MarkerFormatError
 from state.kafka.topics import TopicInfo
-from state.tables.private_folder import make_private, write_private
+from state.tables.files import make_private, write_private
 from streams.application.markers import newest_markers
 from streams.checkpoint.files import is_local
 from streams.config import StreamsConfig

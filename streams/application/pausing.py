@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
-from state.changelog.topics import commits_topic, ensure_pauses, pauses_topic
+from state.changelog import commits_topic, ensure_pauses, pauses_topic
 from state.kafka.admin import KafkaAdmin
 from streams.cluster.records import Outgoing, write_records
 from streams.errors import ConfigError

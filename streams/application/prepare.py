@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from state.changelog.topics import commits_topic, ensure_changelogs, ensure_commits, ensure_repartition
+from state.changelog import commits_topic, ensure_changelogs, ensure_commits, ensure_repartition
 from state.commit.crash_points import CrashPoints
 from state.commit.live import LiveKafka
 from state.errors import TopicNotFoundError
-from state.kafka.admin import KafkaAdmin
+from state.kafka.admin import DECIDE_S, KafkaAdmin, wait_until_decided
 from state.kafka.topics import TopicInfo, TopicPartition, TopicSpec
-from state.kafka.transactions import DECIDE_S, wait_until_decided
 from streams.application.dead_letters import check_dead_letter_topic
 from streams.application.ingests import ensure_ingests, ingest_partitions
 from streams.application.owned_topics import own_manifest, owned_topics

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from state.changelog.topics import commits_topic, pauses_topic
+from state.changelog import commits_topic, pauses_topic
 from state.commit.last_marker import MarkerLog
 from state.errors import KafkaClientError
 from state.kafka.admin import KafkaAdmin

@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from state.changelog.topics import changelog_topic, commits_topic
+from state.changelog import changelog_topic, commits_topic
 from state.commit.live import LiveKafka
 from state.errors import RestoreError, StreamsError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicPartition
-from state.restore.listener import RestoreListener
-from state.restore.rebuild import RebuiltTask, TaskPlace, rebuild_task
+from state.restore.restorer import RestoreListener
+from state.restore.snapshots import NO_SNAPSHOTS, SnapshotSettings
 from state.restore.task_stores import StoreSource
-from state.restore.verify import LINKED, VerifiedTask, verify_task
-from state.snapshots.settings import NO_SNAPSHOTS, SnapshotSettings
+from state.restore.verify import LINKED, RebuiltTask, TaskPlace, VerifiedTask, rebuild_task, verify_task
 from state.stores.spec import StoreSpec
 from streams.application.owned_topics import own_manifest
 from streams.application.prepare import commits_topics, known_names
@@ -139,7 +138,7 @@ def _in_parallel(function: Callable[[StoredTask], _Done], tasks: list[StoredTask
 # The tasks of an application are shared among its replicas by a consumer group over the commits topics, whose
 # partitions are the tasks. A copy is an ordinary local state in a folder of its own: each commit of its task brings
 # it forward as a restore would, to that commit, so it never holds anything that is not committed, and says with its
-# own position how far it is (`state.stores.read_only` reads it meanwhile). A task whose step finds no local state on
+# own position how far it is (`state.stores.dump` reads it meanwhile). A task whose step finds no local state on
 # its host takes the copy over (`state.restore.copies`).
 
 _RETRY_S = 5.0

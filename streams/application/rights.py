@@ -211,7 +211,7 @@ _NAMES = {"READ": READ, "DESCRIBE_CONFIGS": DESCRIBE_CONFIGS, "CREATE": CREATE, 
 
 
 class OperationsProbe(Protocol):
-    """What a replay asks of `state.kafka.rights.RightsProbe`."""
+    """What a replay asks of `state.kafka.connection.RightsProbe`."""
 
     def operations(self, topics: Collection[str]) -> Mapping[str, frozenset[str]]:
         """The allowed operations on those topics that exist."""
@@ -225,7 +225,7 @@ class ResetProbe(OperationsProbe, Protocol):
 
 
 class Probe(Protocol):
-    """The part of `state.kafka.rights.RightsProbe` that this module needs."""
+    """The part of `state.kafka.connection.RightsProbe` that this module needs."""
 
     def unlimited(self) -> bool: ...
 

@@ -14,18 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from state.changelog.topics import commits_topic
+from state.changelog import commits_topic
 from state.commit.last_marker import MarkerLog
 from state.commit.live import LiveKafka
 from state.commit.protocols import KafkaAccess
 from state.errors import ChangelogMismatchError, CheckpointMismatchError
-from state.kafka.admin import KafkaAdmin
-from state.kafka.rights import RightsProbe
-from state.kafka.sampler import RecordSampler
+from state.kafka.admin import KafkaAdmin, wait_until_decided
+from state.kafka.connection import RightsProbe
+from state.kafka.consumers import RecordSampler
 from state.kafka.topics import TopicPartition
-from state.kafka.transactions import wait_until_decided
-from state.snapshots.location import open_location
-from state.tables.private_folder import check_owner
+from state.restore.snapshot_location import open_location
+from state.tables.files import check_owner
 from streams.application.markers import MarkerAccess, newest_markers
 from streams.application.owned_topics import described_repartitions, local_folder, own_manifest, write_manifest
 from streams.application.prepare import Application, PreparedSub, ensure_internal_topics, plan_application

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from state.changelog.topics import commits_topic
+from state.changelog import commits_topic
 from state.commit.last_marker import MarkerLog
 from state.commit.marker import CommitMarker
 from state.kafka.admin import KafkaAdmin, TopicPartition

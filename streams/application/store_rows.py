@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from state.changelog.topics import changelog_topic
+from state.changelog import changelog_topic
 from state.stores.dump import DumpRow, dump
 from state.stores.task_store import TaskStore
 from streams.errors import ConfigError, SerdeError

@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from state.kafka.admin import LogEnds
 from state.kafka.topics import TopicPartition
-from state.kafka.transactions import LogEnds
 from streams.cluster.java_admin import CoordinatorView, OpenProducer
 
 _CLOSING = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")

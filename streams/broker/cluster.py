@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from state.tables.private_folder import write_private
+from state.tables.files import write_private
 from streams.broker.jars import KAFKA_VERSION
 from streams.broker.processes import HOST, ProcessId, free_ports
 from streams.errors import DataFolderError

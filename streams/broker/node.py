@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from state.tables.private_folder import make_private, write_private
+from state.tables.files import make_private, write_private
 from streams.broker.cluster import ClusterRecord, NodeRecord
 from streams.broker.jars import class_path, find_java
 from streams.broker.processes import HOST, ProcessId, started_at

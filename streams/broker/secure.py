@@ -30,7 +30,7 @@ from confluent_kafka.admin import (
 from state.errors import AuthenticationError
 from state.kafka.config import admin_config
 from state.kafka.connection import check_connection
-from state.tables.private_folder import make_private, write_private
+from state.tables.files import make_private, write_private
 from streams.broker.jars import find_java
 from streams.broker.processes import HOST
 from streams.errors import BrokerError, BrokerStartError, DataFolderError

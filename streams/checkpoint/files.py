@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from state.tables.private_folder import make_private, write_private
+from state.tables.files import make_private, write_private
 from streams.errors import ConfigError, DamagedCheckpointError
 from streams.source.offsets import FirstBatch, OffsetRange, SourceOffsets, TopicOffsets, batch_digest
 

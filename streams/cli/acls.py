@@ -49,7 +49,7 @@ def acls(
     if grant:
         if principal is None:
             raise ConfigError("--grant needs --principal: who shall have the rights, such as User:alice.")
-        from state.kafka.rights import grant_rights
+        from state.kafka.connection import grant_rights
 
         count = grant_rights(
             config.client, principal, [(one.resource.value, one.name, one.prefixed, one.operations) for one in rights]

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from state.changelog.topics import ensure_replays
+from state.changelog import ensure_replays
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
-from state.kafka.rights import RightsProbe
+from state.kafka.connection import RightsProbe
 from streams.application.dead_letters import (
     Choice,
     Letter,

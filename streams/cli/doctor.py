@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from state.changelog.topics import changelog_topic, commits_topic
+from state.changelog import changelog_topic, commits_topic
 from state.kafka.admin import KafkaAdmin
 from streams.application.doctor.examine import examine
 from streams.application.doctor.inspection import CheckResult, Inspection, Severity, worst

@@ -87,7 +87,7 @@ class _Restoring:
 
 
 class RestoreProgress(_Bars):
-    """A thread-safe `state.restore.listener.RestoreListener` that shows the progress."""
+    """A thread-safe `state.restore.restorer.RestoreListener` that shows the progress."""
 
     def __init__(self, console: Console | None = None) -> None:
         super().__init__(console)

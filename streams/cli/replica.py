@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 from state.errors import KafkaClientError, TopicNotFoundError
-from state.kafka.group_member import GroupMember
-from state.tables.private_folder import make_private
+from state.kafka.consumers import GroupMember
+from state.tables.files import make_private
 from streams.application.restore import Replica, ReplicaPosition, ReplicaTask, StoredTask, stored_tasks
 from streams.cli.command import command, option
 from streams.cli.options import ApplicationOptions, AsJson, Target, duration_ms, live

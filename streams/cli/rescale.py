@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from state.changelog.topics import commits_topic
+from state.changelog import commits_topic
 from state.kafka.admin import KafkaAdmin
 from streams.application.adopt import Adopter, GivenPositions, described, lost_sinks
 from streams.application.instances import while_stopped

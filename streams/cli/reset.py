@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from state.changelog.topics import commits_topic
+from state.changelog import commits_topic
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
-from state.kafka.rights import RightsProbe
+from state.kafka.connection import RightsProbe
 from streams.application.adopt import carry_out, plan_moves
 from streams.application.instances import while_stopped
 from streams.application.owned_topics import commits_topics_of

@@ -13,10 +13,9 @@ from typing import Annotated, Any
 import typer
 from rich.filesize import decimal
 
-from state.restore.rebuild import RebuiltTask
-from state.restore.verify import Difference, VerifiedStore, VerifiedTask
-from state.snapshots.settings import NO_SNAPSHOTS
-from state.tables.private_folder import make_private, write_private
+from state.restore.snapshots import NO_SNAPSHOTS
+from state.restore.verify import Difference, RebuiltTask, VerifiedStore, VerifiedTask
+from state.tables.files import make_private, write_private
 from streams.application.restore import StoredTask, restore_tasks, stored_tasks, verify_tasks
 from streams.cli.command import command, option
 from streams.cli.options import ApplicationOptions, AsJson, Target

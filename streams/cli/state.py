@@ -18,9 +18,9 @@ from rich.markup import escape
 
 from state.errors import SnapshotError
 from state.restore.directory import StateDirectory, TaskDirectory
-from state.snapshots.location import open_location
-from state.snapshots.task_snapshots import TaskSnapshots
-from state.stores.read_only import read_task_store
+from state.restore.snapshot_location import open_location
+from state.restore.snapshots import TaskSnapshots
+from state.stores.dump import read_task_store
 from state.stores.task_store import TaskStore
 from streams.application.restore import StoredTask, restore_tasks, stateful_subs, stored_tasks
 from streams.application.store_rows import StoreReader, StoreRow, plain, view_of, window_size_ms

@@ -11,8 +11,8 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from state.restore.snapshots import SnapshotSettings
 from state.secrets import redact, remember
-from state.snapshots.settings import SnapshotSettings
 from streams.errors import ConfigError
 from streams.logs.output import LogFormat, LogLevel, LogSettings
 from streams.topology.naming import wrong_application_id

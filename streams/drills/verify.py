@@ -8,9 +8,8 @@ from pathlib import Path
 from state.commit.marker import CommitMarker
 from state.kafka.admin import KafkaAdmin
 from state.restore.directory import StateDirectory
-from state.stores.dump import DumpRow, dump, state_digest
+from state.stores.dump import DumpRow, dump, read_task_store, state_digest
 from state.stores.position import StorePosition
-from state.stores.read_only import read_task_store
 from streams.application.restore import StoredTask, restore_tasks
 from streams.config import StreamsConfig
 from streams.drills.reader import read_committed

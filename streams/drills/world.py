@@ -14,10 +14,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
-from state.kafka.admin import KafkaAdmin
+from state.kafka.admin import KafkaAdmin, wait_until_decided
 from state.kafka.config import QUIET
 from state.kafka.topics import TopicSpec
-from state.kafka.transactions import wait_until_decided
 from state.restore.task_stores import DAMAGED
 from streams.broker import EmbeddedBroker
 from streams.broker.processes import HOST, Guard

@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from state.kafka.columns import RecordColumns
+from state.columns import RecordColumns
 from streams.errors import LakeConflictError
 from streams.lake.commit import SinkCommit, SinkId
 from streams.model.row_layout import RowLayout

@@ -49,7 +49,7 @@ class ReportAddress:
 
 
 class RestoreReporter:
-    """Reports the restores of one task. A `state.restore.listener.RestoreListener`.
+    """Reports the restores of one task. A `state.restore.restorer.RestoreListener`.
 
     Args:
         to: Where to.

@@ -10,8 +10,8 @@ from state.commit.crash_points import CrashPoints, Faults
 from state.commit.decide import TaskIdentity
 from state.commit.marker import Ranges
 from state.kafka.reader import POOL_PREFETCH_BYTES
-from state.snapshots.settings import NO_SNAPSHOTS, SnapshotSettings
-from state.tables.rocks_options import DEFAULT_SETTINGS
+from state.restore.snapshots import NO_SNAPSHOTS, SnapshotSettings
+from state.tables.rocks_common import DEFAULT_SETTINGS
 from streams.logs.output import LogSettings
 from streams.metrics.restores import ReportAddress
 from streams.runtime.settings import TaskSettings

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import orjson
 
+from state.columns import RecordColumns
 from state.commit.marker import NO_KEYS
-from state.kafka.columns import RecordColumns
 from streams.microbatch.job import QueryJob
 from streams.runtime.counters import Counters
 from streams.runtime.reader.pipeline import ReaderPipeline

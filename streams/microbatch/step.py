@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from state.changelog.trim import note_needed
+from state.changelog import note_needed
 from state.commit.decide import TaskIdentity
 from state.commit.marker import CommitMarker, MarkerCopy
 from state.commit.step import CommitStep, StepInput, StepResult
 from state.errors import FencedError
-from state.restore.listener import RestoreReport, StoreReport
 from state.restore.plan import Action
+from state.restore.restorer import RestoreReport, StoreReport
 from state.stores.task_store import TaskStore
 from streams.logs.events import ATTEMPT_FAILED, FENCED, RESTORED, RETRIED, EventKind, Events
 from streams.logs.json_lines import error_fields

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.kafka.headers import decode_headers
+from state.columns import decode_headers
 from streams.model.record import Headers, HeldRecord, Record
 from streams.operators.encoded_values import join_values, take_values
 from streams.serdes.base import Serde
@@ -160,7 +160,7 @@ class ColumnarBatch:
         values: The n values, as in `Record.value`; perhaps `EncodedValues`.
         timestamps: int64[n], milliseconds.
         order: int64[n], the position in the step of the record that each one was made from; rising.
-        headers: Encoded headers of each record (`state.kafka.headers`); None if no record has any.
+        headers: Encoded headers of each record (`state.columns`); None if no record has any.
         place: The argument of `OperatorContext.resume` for a position in the step.
         held: Row -> the record named by errors, for rows that an operator has held back.
     """

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.kafka.columns import BinaryColumn, binary_column, one_column
-from state.tables.binary_columns import replaced
+from state.columns import BinaryColumn, binary_column, one_column, replaced
 from streams.serdes.base import Headers, Serde
 from streams.serdes.columns import read_all, write_all
 from streams.serdes.json import is_plain_json

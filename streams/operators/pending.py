@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from state.kafka.columns import BinaryColumn, binary_column
-from state.kafka.headers import encode_headers
+from state.columns import BinaryColumn, binary_column, encode_headers
 from streams.model.record import Headers
 from streams.operators.columnar import ColumnarBatch, HeldRows, Int64s, KeyColumn
 from streams.operators.operator_context import OperatorContext

@@ -14,8 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.kafka.columns import BinaryColumn
-from state.tables.binary_columns import NOTHING
+from state.columns import NOTHING, BinaryColumn
 from streams.model.record import Change, Window, Windowed
 from streams.operators.columnar import Int64s, KeyColumn
 from streams.operators.encoded_values import ValueColumn, WrittenValues, join_values, take_values

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from state.kafka.headers import encode_headers
+from state.columns import encode_headers
 from streams.model.record import Headers, HeldRecord, Record
 from streams.operators.columnar import ColumnarBatch, KeyColumn
 from streams.runtime.step_context import StepContext

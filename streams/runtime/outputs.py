@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from state.changelog.topics import INTERNAL_ENDINGS
+from state.changelog import INTERNAL_ENDINGS
+from state.columns import BinaryColumn
 from state.errors import TopicNotFoundError
-from state.kafka.columns import BinaryColumn
 from state.kafka.topics import NO_LIMIT, RECORD_OVERHEAD, UNLIMITED, TopicLimits, wire_size
 from streams.errors import ForbiddenTopicError, OversizedRecordError, RefusedRecordError, UnknownTopicError
 from streams.model.record import Headers

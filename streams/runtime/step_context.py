@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from state.kafka.headers import decode_headers
+from state.columns import decode_headers
 from streams.model.record import Headers, HeldRecord, Record, RecordMetadata
 from streams.model.times import NO_TIME
 from streams.runtime.counters import Counters

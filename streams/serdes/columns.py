@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from state.kafka.columns import BinaryColumn
+from state.columns import BinaryColumn
 from streams.serdes.base import Headers, Serde
 from streams.serdes.json import JSON_OPTIONS, JsonSerde, is_plain_json
 from streams.serdes.json_normal import is_utf8, normal_json

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.kafka.columns import BinaryColumn, data_and_bounds
+from state.columns import BinaryColumn, data_and_bounds
 from state.numba_kernels import kernel
 
 _Bytes: TypeAlias = npt.NDArray[np.uint8]

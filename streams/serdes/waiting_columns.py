@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.tables.binary_columns import constant, joined, numbers_at, packed, sliced
+from state.columns import constant, joined, numbers_at, packed, sliced
 from streams.model.waiting import LEFT, RIGHT
 from streams.serdes.waiting import HEAD_BYTES, NUMBER_BYTES, TIME_SIDE_BYTES, split_waiting_record, waiting_head
 

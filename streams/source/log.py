@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from state.kafka.topics import TopicPartition
 
 if TYPE_CHECKING:
-    from state.kafka.admin import KafkaAdmin
-    from state.kafka.columns import RecordColumns
-    from state.kafka.patience import Patience
+    from state.columns import RecordColumns
+    from state.kafka.admin import KafkaAdmin, Retry
     from state.kafka.topics import TopicInfo as KafkaTopicInfo
 
 
@@ -69,7 +68,7 @@ class PatientAdmin:
         patience: Decides how long to retry.
     """
 
-    def __init__(self, admin: KafkaAdmin, patience: Patience) -> None:
+    def __init__(self, admin: KafkaAdmin, patience: Retry) -> None:
         self._admin = admin
         self._patience = patience
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
-from state.changelog.topics import pauses_topic
+from state.changelog import pauses_topic
 
 if TYPE_CHECKING:
-    from state.kafka.columns import RecordColumns
+    from state.columns import RecordColumns
     from streams.source.log import Log
 
 WHOLE = ""

@@ -13,11 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from state.errors import OffsetsLostError, TopicNotFoundError, TopicRecreatedError
-from state.kafka.admin import KafkaAdmin
+from state.kafka.admin import KafkaAdmin, Retry, delete_if_possible, wait_until_decided
 from state.kafka.config import QUIET
-from state.kafka.patience import Patience, delete_if_possible
-from state.kafka.sampler import RecordSampler
-from state.kafka.transactions import wait_until_decided
+from state.kafka.consumers import RecordSampler
 from streams.errors import ConfigError
 from streams.source.backlog import Backlog
 from streams.source.log import Admin, LiveLog, PatientAdmin, TopicInfo, now_ms
@@ -387,7 +385,7 @@ SHORT_WAIT_S = 20.0
 
 
 def live_planner(client: Mapping[str, str], spec: SourceSpec) -> BatchPlanner:
-    patience = Patience(min(SHORT_WAIT_S, spec.broker_wait_ms / 1000))
+    patience = Retry(min(SHORT_WAIT_S, spec.broker_wait_ms / 1000))
     admin = PatientAdmin(KafkaAdmin({**QUIET, **client}), patience)
     sampler = RecordSampler(client)
     log = LiveLog(client, admin)

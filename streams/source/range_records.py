@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from state.kafka.columns import RecordColumns
+from state.columns import RecordColumns
 from state.kafka.reader import shared_reader
 from streams.errors import RangeTooLargeError
 from streams.source.offsets import OffsetRange

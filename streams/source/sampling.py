@@ -27,7 +27,7 @@ NEAR_END = 5
 
 
 class Record(Protocol):
-    """The sampled properties of a record, as in `state.kafka.sampler.SampledRecord`."""
+    """The sampled properties of a record, as in `state.kafka.consumers.SampledRecord`."""
 
     @property
     def offset(self) -> int: ...

@@ -27,8 +27,8 @@ from state.kafka.reader import shared_reader
 from state.kafka.topics import TopicPartition
 from state.restore.plan import LogRange
 from state.stores.task_store import TaskStore, open_task_store
-from state.tables.memory import MemoryTable
-from state.tables.rocks_options import RocksSettings
+from state.tables.rocks_common import RocksSettings
+from state.tables.table import MemoryTable
 from streams.microbatch.job import QueryJob
 from streams.runtime.counters import Counters
 from streams.runtime.globals.global_tables import GlobalTables, global_store_specs

@@ -13,11 +13,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming import StreamingQuery
 
-from state.changelog.topics import commits_topic
+from state.changelog import commits_topic
 from state.errors import CheckpointMismatchError
-from state.kafka.admin import KafkaAdmin
-from state.kafka.patience import Patience
-from state.machine_cache import kernels_compiled
+from state.kafka.admin import KafkaAdmin, Retry
+from state.machine_code import kernels_compiled
 from state.secrets import mask
 from streams.application.instances import check_not_running, only_instance, shown_as_running
 from streams.application.owned_topics import local_folder
@@ -361,7 +360,7 @@ class StreamsApplication:
 
     def _ask(self, question: Callable[[KafkaAdmin], _Answer]) -> _Answer:
         """Asks Kafka, and waits for unreachable brokers."""
-        patience = Patience(self.config.broker_wait_ms / 1000, sleep=self._pause)
+        patience = Retry(self.config.broker_wait_ms / 1000, sleep=self._pause)
         with KafkaAdmin(self.config.client, timeout_s=_REQUEST_S) as admin:
             return patience(lambda: question(admin))
 

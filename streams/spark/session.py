@@ -14,7 +14,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from state.secrets import SPARK_PATTERN
-from state.tables.private_folder import private_temporary_folder
+from state.tables.files import private_temporary_folder
 from streams.errors import ConfigError
 from streams.spark.delta import DELTA_MEMORY, check_delta, delta_settings
 from streams.spark.java import (

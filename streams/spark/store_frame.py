@@ -20,8 +20,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from state.commit.live import LiveKafka
-from state.restore.rebuild import last_marker
 from state.restore.task_stores import TaskStateManager
+from state.restore.verify import last_marker
 from streams.application.restore import StoredTask, stored_tasks
 from streams.application.store_rows import StoreReader, StoreRow, plain, window_size_ms
 from streams.config import StreamsConfig

@@ -9,11 +9,10 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from state.kafka.columns import RecordColumns
-from state.kafka.native.warm_up import warm_up as warm_up_kafka
+from state.columns import RecordColumns
 from state.stores.task_store import TaskStore
-from state.tables.memory import MemoryTable
-from state.tables.warm_up import warm_up as warm_up_tables
+from state.tables.table import MemoryTable
+from state.warm_up import warm_up as warm_up_state
 from streams import JoinWindows, SessionWindows, SlidingWindows, StreamsBuilder, TimeWindows, agg, fields
 from streams.microbatch.job import QueryJob
 from streams.microbatch.read import PlannedRange, StepRows, TaskRow, read_range
@@ -32,8 +31,7 @@ _RECORDS = 2
 
 def warm_up() -> None:
     """Runs all vectorised code once: JSON scanning, merging, windows, groups, joins, murmur2, gathering."""
-    warm_up_kafka()
-    warm_up_tables()
+    warm_up_state()
     normal_json(pa.array([b"{}"], pa.binary()))
     _run(_topology(), TaskSettings(application_id=_APPLICATION))
     _run(_outer_join(), TaskSettings(application_id=_APPLICATION, mode="compat"))

@@ -30,8 +30,8 @@ from state.commit.step import CommitStep, StepResult
 from state.restore.task_stores import TaskStateManager, worker_memory
 from state.secrets import remember
 from state.stores.task_store import open_task_store
-from state.tables.kept import kept_tables
-from state.tables.rocks_options import rocks_settings
+from state.tables.open_tables import open_tables
+from state.tables.rocks_common import rocks_settings
 from streams.lake.writer import arrow_schema, row_batch
 from streams.logs.json_lines import set_context
 from streams.logs.output import LogSettings, set_up_worker
@@ -271,7 +271,7 @@ def _step(
         job.spill_bytes,
         listener=RestoreReporter(job.restore_reports, job.sub.name) if job.restore_reports else None,
         lock_timeout_s=patience_s,
-        open_store=partial(open_task_store, kept=kept_tables()),
+        open_store=partial(open_task_store, kept=open_tables()),
         trim_delay_ms=job.trim_delay_ms,
         settings=rocks_settings(job.memory.cache_bytes),
         snapshots=job.snapshots,

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from state.columns import encode_headers
 from state.errors import CheckpointMismatchError
-from state.kafka.headers import encode_headers
 from state.kafka.partitioner import partition_for_key
 from streams.application.rescale.plan import Handling, UsersChoices
 from streams.config import StreamsConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from state.stores.task_store import TaskStore
-from state.tables.memory import MemoryTable
+from state.tables.table import MemoryTable
 from streams.runtime.globals.global_tables import GlobalTables, global_store_specs
 from streams.runtime.settings import TaskSettings
 from streams.testing.simulation import SimulatedKafka

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from state.kafka.columns import RecordColumns, binary_column
+from state.columns import RecordColumns, binary_column
 from streams.lake.writer import DELETED, arrow_schema, row_batch
 from streams.testing.simulation import SimulatedKafka
 from streams.topology.graph import DeltaTable, Graph, LakeSink

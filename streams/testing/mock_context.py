@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from state.stores.task_store import TaskStore
-from state.tables.memory import MemoryTable
+from state.tables.table import MemoryTable
 from streams.model.record import Headers, Record, RecordMetadata
 from streams.model.windows import Duration
 from streams.operators.process.in_process import InProcess

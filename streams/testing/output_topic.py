@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Generic
 
-from state.kafka.headers import decode_headers
+from state.columns import decode_headers
 from streams.migration_hints import AnswersUnknownNames
 from streams.model.typing import K, V
 from streams.serdes.base import Serde

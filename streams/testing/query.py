@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from state.changelog.topics import changelog_topic, commits_topic
+from state.changelog import changelog_topic, commits_topic
 from state.commit.decide import TaskIdentity
 from state.commit.last_marker import read_last_marker
 from state.commit.marker import CommitMarker, MarkerCopy

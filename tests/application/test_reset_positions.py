@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from state.changelog.topics import pauses_topic
+from state.changelog import pauses_topic
 from state.commit.last_marker import read_last_marker
 from state.errors import KafkaClientError
 from state.kafka.topics import TopicSpec

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from state.changelog.topics import commits_topic, ensure_commits
+from state.changelog import commits_topic, ensure_commits
 from state.commit.last_marker import read_last_marker
 from state.commit.live import LiveKafka
 from state.commit.marker import MARKER_KEY
-from state.kafka.admin import KafkaAdmin
+from state.kafka.admin import KafkaAdmin, wait_until_decided
 from state.kafka.producer import TransactionalProducer
 from state.kafka.topics import TopicSpec
-from state.kafka.transactions import wait_until_decided
 from streams import StreamsBuilder
 from streams.broker import EmbeddedBroker
 from streams.topology.plan import build_plan

@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from state.errors import KafkaClientError, TopicNotFoundError
-from state.restore.rebuild import TaskPlace
+from state.restore.verify import TaskPlace
 from streams.application.restore import ReplicaPosition, ReplicaTask
 from streams.cli.replica import _follow, _line
 

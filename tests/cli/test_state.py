@@ -12,7 +12,7 @@ import pytest
 
 from state.restore.directory import StateDirectory
 from state.stores.codec import timestamped
-from state.stores.read_only import read_task_store
+from state.stores.dump import read_task_store
 from state.stores.task_store import StorePosition, TaskStore, open_task_store
 from streams.application.restore import stateful_subs
 from tests.cli.topology import build

@@ -16,7 +16,7 @@ from state.errors import MarkerFormatError
 from state.stores.codec import timestamped
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import TaskStore
-from state.tables.memory import MemoryTable
+from state.tables.table import MemoryTable
 
 FORMAT_2 = (
     b'{"batch":"b7","batch_id":7,"changelog_ends":{"counts":5},"changelog_hash":"8899aabbccddeeff",'

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from state.changelog.topics import commits_topic
+from state.changelog import commits_topic
+from state.columns import binary_column
 from state.commit.decide import TaskIdentity
 from state.commit.ingest import IngestBatch, Rows, check_batch, check_rows, digest_of, write_batch
 from state.errors import CheckpointMismatchError
-from state.kafka.columns import binary_column
 from streams.application.ingests import keys_digest, last_markers, logged_batch, remake_checkpoint
 from streams.checkpoint.files import LocalFiles
 from streams.errors import RecordFailedError, RegistryError

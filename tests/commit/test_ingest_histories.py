@@ -12,11 +12,11 @@ import numpy as np
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from state.changelog.topics import commits_topic
+from state.changelog import commits_topic
+from state.columns import binary_column
 from state.commit.decide import TaskIdentity
 from state.commit.ingest import Rows, check_batch, write_batch
 from state.errors import CheckpointMismatchError
-from state.kafka.columns import binary_column
 from streams.application.ingests import last_markers, logged_batch, remake_checkpoint
 from streams.checkpoint.files import LocalFiles, query_id_of, write_query_id
 from streams.serdes.json import JsonSerde

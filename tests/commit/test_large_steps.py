@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
+from state import columns
+from state.columns import binary_column
 from state.errors import StepTooLargeError
-from state.kafka import columns
-from state.kafka.columns import binary_column
 from state.kafka.partitioner import choose_partitions
 from state.kafka.transport import SendColumns
 from streams.config import StreamsConfig

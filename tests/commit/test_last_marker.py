@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from state.columns import RecordColumns
 from state.commit.last_marker import read_last_marker
-from state.kafka.columns import RecordColumns
 from state.kafka.topics import TopicPartition
 
 COMMITS = ("app-in-commits", 0)

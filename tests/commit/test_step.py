@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from state.changelog.topics import changelog_topic, commits_topic
+from state.changelog import changelog_topic, commits_topic
 from state.commit.crash_points import POINTS
 from state.commit.decide import Decision, TaskIdentity
 from state.commit.step import CommitStep, StepInput
@@ -21,7 +21,7 @@ from state.restore import task_stores
 from state.restore.task_stores import WorkerMemory
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import TaskStore
-from state.tables.memory import MemoryTable
+from state.tables.table import MemoryTable
 from streams.testing.simulation import Event, SimulatedKafka, SimulatedStores, SimulatedTable
 from streams.testing.simulation.events import NothingHappens
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from state.kafka.admin import KafkaAdmin
+from state.kafka.admin import KafkaAdmin, wait_until_decided
 from state.kafka.producer import TransactionalProducer
 from state.kafka.topics import TopicSpec
-from state.kafka.transactions import wait_until_decided
 from streams.application.transactions import end, open_transactions
 from streams.broker import EmbeddedBroker
 from streams.cluster.admin import Survey

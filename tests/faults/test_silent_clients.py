@@ -15,8 +15,8 @@ import pytest
 import state.kafka.range_reader
 from state.errors import KafkaClientError, ReadTimeoutError
 from state.kafka.admin import KafkaAdmin
+from state.kafka.consumers import RecordSampler
 from state.kafka.reader import open_range_reader
-from state.kafka.sampler import RecordSampler
 from streams.drills.proxy import FETCH, LIST_OFFSETS, Action, Proxy, Rule
 from tests.kafka_client.rows import Row, commit_rows
 

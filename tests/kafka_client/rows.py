@@ -5,9 +5,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from state.kafka.columns import RecordColumns
+from state.columns import Header, RecordColumns, decode_headers
 from state.kafka.config import ClientConfig
-from state.kafka.headers import Header, decode_headers
 from state.kafka.producer import TransactionalProducer
 from state.kafka.reader import open_range_reader
 

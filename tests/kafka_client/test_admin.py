@@ -5,12 +5,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from state.errors import HangingTransactionError, KafkaClientError, TopicMismatchError, TopicNotFoundError
-from state.kafka.admin import KafkaAdmin
-from state.kafka.admin.requests import AdminRequests
+from state.kafka.admin import AdminRequests, KafkaAdmin, wait_until_decided
 from state.kafka.config import ClientConfig
 from state.kafka.producer import TransactionalProducer
 from state.kafka.topics import TopicSpec
-from state.kafka.transactions import wait_until_decided
 from tests.conftest import TopicFactory
 
 from .rows import Row, commit_rows, eventually

@@ -6,7 +6,7 @@ import pytest
 
 from state.commit.live import LiveKafka
 from state.errors import ProducerStateError
-from state.kafka import transactions
+from state.kafka import admin as transactions
 from state.kafka.admin import KafkaAdmin
 from state.kafka.config import ClientConfig
 from state.kafka.producer import TransactionalProducer

@@ -18,12 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state import errors, numba_functions
+from state.columns import decode_headers, encode_headers
 from state.errors import FencedError
 from state.kafka.config import consumer_config, producer_config
-from state.kafka.headers import decode_headers, encode_headers
-from state.kafka.native.librdkafka import bulk_available
+from state.kafka.librdkafka import bulk_available
 from state.kafka.partitioner import murmur2, partition_for_key, partition_for_keys
-from state.kafka.plain.producer import OrdinaryTransport
+from state.kafka.transport import OrdinaryTransport
 
 HEADERS = st.lists(st.tuples(st.text(), st.none() | st.binary()))
 
@@ -111,7 +111,7 @@ def test_errors_survive_pickling(error: errors.StreamsError) -> None:
 
 def test_bulk_is_available_with_the_installed_wheel_and_can_be_switched_off() -> None:
     assert bulk_available()
-    code = "from state.kafka.native.librdkafka import bulk_available; print(bulk_available())"
+    code = "from state.kafka.librdkafka import bulk_available; print(bulk_available())"
     told = subprocess.run(
         [sys.executable, "-c", code], env={"STREAMS_KAFKA_BULK": "0"}, capture_output=True, text=True, check=True
     )
@@ -120,9 +120,9 @@ def test_bulk_is_available_with_the_installed_wheel_and_can_be_switched_off() ->
 
 def test_warm_up_compiles_all_and_starts_no_client() -> None:
     code = (
-        "import threading; from state.kafka.native.warm_up import warm_up; warm_up(); warm_up();"
-        "from state.kafka.native import consume_kernel, produce_kernel; from state.kafka import partitioner;"
-        "kernels = (consume_kernel.gather, produce_kernel.produce_rows, partitioner.hash_cells);"
+        "import threading; from state.warm_up import warm_up; warm_up(); warm_up();"
+        "from state.kafka import native_producer, native_reader, partitioner;"
+        "kernels = (native_reader.gather, native_producer.produce_rows, partitioner.hash_cells);"
         "print([kernel.compiled.signatures for kernel in kernels].count([]))"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

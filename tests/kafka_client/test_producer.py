@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from state.columns import encode_headers
 from state.errors import FencedError, KafkaClientError, ProduceError, ProducerStateError, RecordTooLargeError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.config import ClientConfig
-from state.kafka.headers import encode_headers
-from state.kafka.native.producer import BulkTransport
+from state.kafka.native_producer import BulkTransport
 from state.kafka.partitioner import partition_for_key
 from state.kafka.producer import ProducerState, TransactionalProducer
 from tests.conftest import TopicFactory

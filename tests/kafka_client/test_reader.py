@@ -4,10 +4,10 @@ import time
 
 import pytest
 
+from state.columns import Header
 from state.errors import KafkaClientError, OffsetsLostError, ProduceError, ReadTimeoutError, TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.config import DEFAULT_PREFETCH_BYTES, ClientConfig
-from state.kafka.headers import Header
 from state.kafka.reader import POOL_PREFETCH_BYTES, SMALLEST_PREFETCH_BYTES, ReaderPool, open_range_reader
 from tests.conftest import TopicFactory
 

@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from state.errors import AuthorizationError
-from state.kafka import group_member, rights
+from state.kafka import connection as rights
+from state.kafka import consumers as group_member
 
 REQUEST = "Request Request(processor=0, session=org.apache.kafka.network.Session@17, buffer=HeapByteBuffer[pos=290])"
 

@@ -7,7 +7,7 @@ import pytest
 from state.errors import TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.config import ClientConfig
-from state.kafka.sampler import RECORDS, RecordSampler, SampledRecord
+from state.kafka.consumers import RECORDS, RecordSampler, SampledRecord
 from tests.conftest import TopicFactory
 
 from .rows import Row, abort_rows, commit_rows, eventually

@@ -14,10 +14,9 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicCollection, TopicPartition
 
 from state.errors import ClientFailure, FencedError, KafkaClientError, ReadTimeoutError, TopicNotFoundError
-from state.kafka.admin import KafkaAdmin
+from state.kafka.admin import KafkaAdmin, Retry, delete_if_possible
 from state.kafka.config import admin_config
 from state.kafka.error_mapping import failure_of
-from state.kafka.patience import Patience, delete_if_possible
 from state.kafka.topics import TopicInfo
 
 PASSING = [
@@ -84,7 +83,7 @@ class Clock:
 
 def test_patience_ends() -> None:
     clock, asked = Clock(), []
-    patience = Patience(60, clock.sleep, clock)
+    patience = Retry(60, clock.sleep, clock)
 
     def request(failures: int, name: str = "_TRANSPORT") -> int:
         asked.append(clock.now)
@@ -201,7 +200,7 @@ class DyingLeader(NoLeaders):
 
 def test_offsets_without_an_answer_are_asked_for_again_and_never_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     dying = DyingLeader(1)
-    monkeypatch.setattr("state.kafka.admin.requests.AdminClient", lambda _: dying)
+    monkeypatch.setattr("state.kafka.admin.AdminClient", lambda _: dying)
     admin = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"}, timeout_s=0.2)
     assert admin.end_offsets([("there", 1)]) == {("there", 1): 7}
     dying.deaths = -1
@@ -213,7 +212,7 @@ def test_offsets_without_an_answer_are_asked_for_again_and_never_returned(monkey
 def test_no_leader_is_not_no_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     admin = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}, timeout_s=0.2)
     monkeypatch.setattr(admin._requests, "_admin", NoLeaders())
-    monkeypatch.setattr("state.kafka.admin.offsets._NEW_PARTITION_S", 0.1)
+    monkeypatch.setattr("state.kafka.admin._NEW_PARTITION_S", 0.1)
     with pytest.raises(KafkaClientError, match="partition 1 of topic 'there' has no leader") as caught:
         admin.end_offsets([("there", 1)])
     assert caught.value.transient

@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 import numpy as np
 import pytest
 
-from state.kafka.columns import RecordColumns, binary_column
+from state.columns import RecordColumns, binary_column
 from streams import JsonSerde, KStream, StreamsBuilder, TimeWindows, Topology, TopologyError
 from streams.errors import RecordFailedError, RowError
 from streams.lake.writer import PARTITION, arrow_schema, row_batch

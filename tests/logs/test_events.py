@@ -10,8 +10,8 @@ import pytest
 from state import secrets
 from state.commit.decide import TaskIdentity
 from state.errors import ClientFailure, FencedError, RestoreError
-from state.restore.listener import RestoreReport, StoreReport
 from state.restore.plan import Action
+from state.restore.restorer import RestoreReport, StoreReport
 from streams.logs.events import (
     DEAD_LETTERS,
     KINDS,

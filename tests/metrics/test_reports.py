@@ -11,7 +11,7 @@ from state.commit.decide import TaskIdentity
 from state.restore.task_stores import TaskStateManager, WorkerMemory
 from state.stores.codec import timestamped
 from state.stores.task_store import TaskStore
-from state.tables.memory import MemoryTable
+from state.tables.table import MemoryTable
 from streams.metrics.application import StepFigures
 from streams.spark.worker import _about_stores
 from tests.metrics.made import report

@@ -14,7 +14,7 @@ from state.commit.decide import TaskIdentity
 from state.restore.task_stores import TaskStateManager, WorkerMemory
 from state.stores.codec import timestamped
 from state.stores.task_store import TaskStore
-from state.tables.memory import MemoryTable
+from state.tables.table import MemoryTable
 from streams.config import load_config
 from streams.config.settings import Address
 from streams.metrics.application import StoreRestore

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from state.kafka.columns import RecordColumns
+from state.columns import RecordColumns
 from streams import (
     Branched,
     Int64Serde,

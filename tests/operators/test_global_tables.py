@@ -4,7 +4,7 @@ import pytest
 
 from state.errors import StateError
 from state.stores import task_store
-from state.tables.buffer_memory import BufferMemory
+from state.tables.buffer import BufferMemory
 from streams import BytesSerde, ConfigError, Consumed, Int64Serde, Joined, Materialized, StreamsBuilder, TopologyError
 from streams.config import StreamsConfig
 from streams.errors import RecordFailedError

@@ -11,7 +11,7 @@ import pytest
 
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import TaskStore
-from state.tables.memory import MemoryTable
+from state.tables.table import MemoryTable
 from streams import Branched, Consumed, JsonSerde, Materialized, StreamsBuilder, StringSerde, Topology, col, fields
 from streams.dsl.kstream import KStream
 from streams.dsl.ktable import KTable

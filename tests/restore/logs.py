@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from state.changelog.topics import DELETE_RETENTION_MS, changelog_topic
+from state.changelog import DELETE_RETENTION_MS, changelog_topic
+from state.columns import RecordColumns
 from state.commit.digest import StepDigest
 from state.commit.marker import MARKER_KEY, CommitMarker
 from state.errors import KafkaClientError
-from state.kafka.columns import RecordColumns
 from state.restore.plan import RestoreTarget
 from state.stores.changelog_records import ChangelogBatch
 from state.stores.codec import timestamped

@@ -6,19 +6,16 @@ import time
 import pytest
 from confluent_kafka import Producer
 
-from state.changelog.topics import changelog_topic, ensure_changelogs
-from state.changelog.trim import trim_targets
+from state.changelog import changelog_topic, ensure_changelogs, trim_targets
 from state.commit.digest import StepDigest
-from state.kafka.admin import KafkaAdmin
-from state.kafka.patience import delete_if_possible
+from state.kafka.admin import KafkaAdmin, delete_if_possible, wait_until_decided
 from state.kafka.reader import open_range_reader
-from state.kafka.transactions import wait_until_decided
 from state.restore.plan import RestoreTarget
 from state.restore.restorer import Restorer
 from state.stores.dump import state_digest
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import StorePosition, TaskStore, open_task_store
-from state.tables.memory import MemoryTable
+from state.tables.table import MemoryTable
 from tests.restore.logs import SPECS, write_random
 
 TASK = 1

@@ -12,8 +12,8 @@ from state.stores.codec import timestamped
 from state.stores.dump import state_digest
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import TaskStore, open_task_store
-from state.tables.kept import KeptTables
-from state.tables.memory import MemoryTable
+from state.tables.open_tables import OpenTables
+from state.tables.table import MemoryTable
 from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, commit, marker_of, write_random
 
 IDENTITY = TaskIdentity(APPLICATION, "orders", 0, 1, "query", "hash")
@@ -26,7 +26,7 @@ class Cluster:
     def __init__(self, folder, specs, seed):
         self.folder, self.specs, self.rng = folder, specs, random.Random(seed)
         self.logs, self.truth = MemoryLogs(), TaskStore(MemoryTable(), specs)
-        self.kept = {host: KeptTables() for host in "ab"}
+        self.kept = {host: OpenTables() for host in "ab"}
         self.memory = {host: WorkerMemory() for host in "ab"}
         self.marker, self.version = None, 0
 
@@ -98,6 +98,6 @@ def test_a_database_that_stays_open_where_its_task_has_left_is_released_to_whoev
     cluster.steps(2)
     cluster.runs_on("a")
     # Another process on the first host: it finds the database open, asks for it, and gets it.
-    cluster.kept["a"] = KeptTables()
+    cluster.kept["a"] = OpenTables()
     cluster.steps(1)
     assert Action.FROM_START not in cluster.runs_on("a").values()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from state.changelog.topics import DELETE_RETENTION_MS
+from state.changelog import DELETE_RETENTION_MS
 from state.errors import RestoreError
 from state.restore.plan import Action, LogRange, RestoreTarget, plan_restore
 from state.stores.position import StoreOrigin

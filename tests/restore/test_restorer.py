@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from state.changelog.topics import DELETE_RETENTION_MS, changelog_topic
+from state.changelog import DELETE_RETENTION_MS, changelog_topic
 from state.errors import KafkaClientError, RestoreError
-from state.restore import loading
+from state.restore import restorer as loading
 from state.restore.plan import Action
 from state.restore.restorer import Restorer
 from state.stores.dump import state_digest
 from state.stores.task_store import StorePosition, TaskStore, open_task_store
-from state.tables.memory import MemoryTable
+from state.tables.table import MemoryTable
 from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, commit, write_random
 
 

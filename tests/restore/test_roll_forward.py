@@ -6,19 +6,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from state.changelog.topics import DELETE_RETENTION_MS, changelog_topic
+from state.changelog import DELETE_RETENTION_MS, changelog_topic
 from state.commit.digest import StepDigest
 from state.errors import KafkaClientError, RestoreError
-from state.restore import loading
-from state.restore.loading import nowhere
+from state.restore import restorer as loading
 from state.restore.plan import Action
-from state.restore.restorer import Restorer
+from state.restore.restorer import Restorer, nowhere
 from state.stores.changelog_records import ChangelogBatch
 from state.stores.codec import timestamped
 from state.stores.dump import state_digest
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import StoreOrigin, StorePosition, TaskStore
-from state.tables.memory import MemoryTable
+from state.tables.table import MemoryTable
 from tests.restore.logs import APPLICATION, MemoryLogs, commit
 
 A, B = StoreSpec("a", StoreKind.KEY_VALUE), StoreSpec("b", StoreKind.KEY_VALUE)

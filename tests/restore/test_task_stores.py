@@ -6,7 +6,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from state.changelog.topics import DELETE_RETENTION_MS
+from state.changelog import DELETE_RETENTION_MS
 from state.commit.decide import TaskIdentity
 from state.errors import StateCorruptedError, StateError, StateFormatError
 from state.restore.directory import StateDirectory
@@ -17,8 +17,8 @@ from state.stores.dump import state_digest
 from state.stores.position import META_KEY
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import TaskStore, open_task_store
-from state.tables.memory import MemoryTable
 from state.tables.rocks import RocksTable
+from state.tables.table import MemoryTable
 from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, commit, marker_of, write_random
 
 IDENTITY = TaskIdentity(APPLICATION, "orders", 0, 1, "query", "hash")

@@ -2,15 +2,15 @@
 
 import pytest
 
-from state.changelog.topics import (
+from state.changelog import (
     changelog_config,
     changelog_topic,
     cleanup_policy,
     commits_topic,
     ensure_changelogs,
     ensure_commits,
+    trim_targets,
 )
-from state.changelog.trim import trim_targets
 from state.errors import ChangelogMismatchError
 from state.kafka.admin import KafkaAdmin, TopicInfo, TopicSpec
 from state.stores.spec import StoreKind, StoreSpec

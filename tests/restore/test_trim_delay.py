@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from state.changelog.topics import changelog_topic
-from state.changelog.trim import due, note_needed, noted, trim_notes
+from state.changelog import changelog_topic, due, note_needed, noted, trim_notes
 from state.kafka.topics import TopicInfo
 from state.restore.task_stores import TaskStateManager, WorkerMemory
 from state.stores.spec import StoreKind
 from state.stores.task_store import TaskStore
-from state.tables.memory import MemoryTable
+from state.tables.table import MemoryTable
 from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, commit, marker_of
 from tests.restore.test_task_stores import IDENTITY
 

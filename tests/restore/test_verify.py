@@ -2,15 +2,14 @@
 
 import pytest
 
-from state.changelog.topics import DAY_MS, changelog_topic, commits_topic
+from state.changelog import DAY_MS, changelog_topic, commits_topic
 from state.errors import KafkaClientError, StateCorruptedError
-from state.restore import loading
-from state.restore.rebuild import TaskPlace
-from state.restore.verify import verify_task
+from state.restore import restorer as loading
+from state.restore.verify import TaskPlace, verify_task
 from state.stores.changelog_records import ChangelogBatch
 from state.stores.codec import timestamped
 from state.stores.position import META_KEY
-from state.tables.open import open_table
+from state.tables.open_tables import open_table
 from tests.restore.logs import APPLICATION, SPECS, binary, commit, marker_of
 from tests.snapshots.life import Life
 
@@ -122,7 +121,7 @@ def test_a_state_of_another_origin_is_not_compared_but_named(life):
 
 
 def test_a_damaged_database_is_an_error(life, monkeypatch):
-    from state.tables import rocks_reader
+    from state.tables import open_tables as rocks_reader
 
     monkeypatch.setattr(rocks_reader, "_PAUSE_S", 0)
     (life.database() / "CURRENT").write_bytes(b"rubbish")

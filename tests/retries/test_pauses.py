@@ -2,7 +2,7 @@
 
 import pytest
 
-from state.changelog.topics import commits_topic, pauses_topic
+from state.changelog import commits_topic, pauses_topic
 from streams.application.pausing import parts
 from streams.source.offsets import SourceOffsets
 from streams.source.pauses import LOOK_MS, WHOLE, PauseWatch, pause_record, read_pauses

@@ -9,11 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from state.changelog.topics import ensure_replays
+from state.changelog import ensure_replays
+from state.columns import decode_headers, encode_headers
 from state.commit.live import LiveKafka
 from state.errors import FencedError, OffsetsLostError
 from state.kafka.admin import KafkaAdmin
-from state.kafka.headers import decode_headers, encode_headers
 from state.kafka.producer import TransactionalProducer
 from streams import Processor, Retry, StreamsBuilder, StringSerde
 from streams.application.dead_letters import (

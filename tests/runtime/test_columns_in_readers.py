@@ -9,7 +9,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from state.kafka.columns import RecordColumns
+from state.columns import RecordColumns
 from streams import KStream, StreamsBuilder, agg, col, fields
 from streams.runtime.reader.pipeline import ReaderPipeline
 from streams.runtime.settings import TaskSettings

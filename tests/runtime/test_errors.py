@@ -7,7 +7,7 @@ import pytest
 
 from state.errors import StateError
 from state.stores import task_store
-from state.tables.buffer_memory import BufferMemory
+from state.tables.buffer import BufferMemory
 from streams import (
     BytesSerde,
     Consumed,
@@ -287,7 +287,7 @@ def test_a_full_disk_is_no_records_fault(settings, together, monkeypatch):
     with TopologyTestDriver(builder.build(), rocksdb=True, **settings) as driver:
         topic = driver.create_input_topic("in")
         make = tempfile.mkdtemp
-        monkeypatch.setattr("state.tables.buffer_memory.tempfile.mkdtemp", mkdtemp)
+        monkeypatch.setattr("state.tables.buffer.tempfile.mkdtemp", mkdtemp)
         with pytest.raises(StateError, match="No space left"):
             pipe_all(driver, topic)
         room.append(make)

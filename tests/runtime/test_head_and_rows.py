@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from state.kafka.columns import RecordColumns
+from state.columns import RecordColumns
 from state.kafka.partitioner import partition_for_key
 from streams import (
     Consumed,

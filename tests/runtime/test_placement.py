@@ -4,8 +4,8 @@ from io import StringIO
 
 from rich.console import Console
 
-from state.restore.listener import RestoreReport, StoreReport
 from state.restore.plan import Action
+from state.restore.restorer import RestoreReport, StoreReport
 from streams.microbatch.step import SAY_EVERY_S, Placement, restored
 from streams.spark.progress import Progress
 

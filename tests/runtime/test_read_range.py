@@ -8,7 +8,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from state.kafka.columns import RecordColumns
+from state.columns import RecordColumns
 from streams import StreamsBuilder
 from streams.microbatch.job import QueryJob
 from streams.microbatch.read import PlannedCall, PlannedRange, StepRows, call_every_task, read_range

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from state.tables.memory import MemoryTable
+from state.tables.table import MemoryTable
 from streams import StreamsBuilder
 from streams.testing import TopologyTestDriver
 from streams.users_code import users_line

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 )
 
 from state.kafka.admin import KafkaAdmin
-from state.kafka.rights import grant_rights
+from state.kafka.connection import grant_rights
 from state.kafka.topics import TopicSpec
 from streams import Consumed, JsonSerde, StreamsBuilder, StringSerde
 from streams.application.rights import NeededRights, Right, needed_rights

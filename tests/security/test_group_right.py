@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from state.kafka import sampler
-from state.kafka.sampler import RecordSampler
+from state.kafka import consumers as sampler
+from state.kafka.consumers import RecordSampler
 
 
 class Refusal:

@@ -11,8 +11,8 @@ import pytest
 
 from state.errors import ForeignFolderError
 from state.restore.directory import StateDirectory
-from state.tables.private_folder import check_owner, make_private, private_temporary_folder, write_private
-from state.tables.release import accepted, listening_socket, request_release
+from state.tables.files import check_owner, make_private, private_temporary_folder, write_private
+from state.tables.rocks_common import accepted, listening_socket, request_release
 from streams.checkpoint.files import LocalFiles
 from streams.config import StreamsConfig
 from streams.spark.runner import StreamsApplication

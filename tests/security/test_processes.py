@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark import SparkConf
 
-from state.tables.private_folder import private_temporary_folder
+from state.tables.files import private_temporary_folder
 from streams.spark import java
 from streams.spark.session import session_settings
 

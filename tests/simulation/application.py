@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from state.changelog.topics import pauses_topic
+from state.changelog import pauses_topic
 from state.errors import (
     KafkaClientError,
     OffsetsLostError,

@@ -11,7 +11,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from state.changelog.topics import commits_topic, ensure_pauses, ensure_replays, pauses_topic
+from state.changelog import commits_topic, ensure_pauses, ensure_replays, pauses_topic
 from state.errors import KafkaClientError, StreamsError
 from state.kafka.topics import TopicPartition
 from state.restore.task_stores import WorkerMemory

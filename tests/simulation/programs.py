@@ -12,7 +12,7 @@ from functools import cache
 from random import Random
 from typing import Any, NamedTuple
 
-from state.changelog.topics import changelog_topic, cleanup_policy
+from state.changelog import changelog_topic, cleanup_policy
 from streams import (
     Consumed,
     EmitStrategy,

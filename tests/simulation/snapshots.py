@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 
 from state.errors import StateLockedError
-from state.restore import copies, rebuild, replica_copies
-from state.restore.rebuild import TaskPlace, rebuild_task
+from state.restore import copies, taking
+from state.restore import copies as replica_copies
+from state.restore import snapshots as task_snapshots
+from state.restore import verify as rebuild
 from state.restore.task_stores import WorkerMemory
-from state.snapshots import taking, task_snapshots
+from state.restore.verify import TaskPlace, rebuild_task
 from streams.microbatch.job import QueryJob
 from streams.testing.simulation import Event, SimulatedStores, SimulatedTable
 from tests.simulation.cluster import Cluster, Host
@@ -118,7 +120,7 @@ class Snapshots:
         return stores
 
     def open_table(self, path: Path, *_: Any) -> SimulatedTable:
-        """See `state.tables.open.open_table`."""
+        """See `state.tables.open_tables.open_table`."""
         table, attempt = self._tables.get(path), self._cluster.attempt
         if table is None:
             fetched = SimulatedTable(location=path.name)

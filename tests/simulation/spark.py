@@ -17,11 +17,11 @@ from typing import Any
 
 import orjson
 
-from state.changelog.topics import commits_topic
+from state.changelog import commits_topic
+from state.columns import RecordColumns
 from state.commit.marker import MarkerCopy
 from state.commit.step import CommitStep
 from state.errors import StreamsError
-from state.kafka.columns import RecordColumns
 from state.stores.task_store import TaskStore
 from streams.application import prepare
 from streams.application.markers import MarkerAccess

@@ -7,8 +7,8 @@ import pytest
 
 from state.commit import decide, guards, step, transaction
 from state.commit.decide import Decision
-from state.restore import plan, proof, restorer
-from state.snapshots.task_snapshots import TaskSnapshots
+from state.restore import plan, restorer
+from state.restore.snapshots import TaskSnapshots
 from state.stores.task_store import TaskStore
 from state.tables.buffer import WriteBuffer
 from streams.application import adopt, start
@@ -180,7 +180,7 @@ GUARDS = [
         off((guards, "check_decided"), (guards, "check_delivered")),
         stories.a_transaction_hangs,
     ),
-    Guard("a roll-forward proves its records", off((proof, "check_step_digest")), stories.a_changelog_record_is_lost),
+    Guard("a roll-forward proves its records", off((plan, "check_step_digest")), stories.a_changelog_record_is_lost),
     Guard(
         "a changelog has all that was promised",
         off(

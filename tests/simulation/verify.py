@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 
-from state.changelog.topics import commits_topic
+from state.changelog import commits_topic
 from state.commit.marker import CommitMarker
 from state.restore.restorer import Restorer
 from state.restore.task_stores import target_of
 from state.stores.dump import state_digest
 from state.stores.position import read_meta
 from state.stores.task_store import TaskStore
-from state.tables.memory import MemoryTable
+from state.tables.table import MemoryTable
 from streams.application.dead_letters import letters_of, read_replayed
 from streams.config import StreamsConfig
 from streams.microbatch.job import QueryJob

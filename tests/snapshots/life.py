@@ -6,9 +6,9 @@ from pathlib import Path
 
 from state.commit.decide import TaskIdentity
 from state.restore.plan import RestoreTarget
+from state.restore.snapshots import SnapshotSettings
+from state.restore.taking import snapshots_of
 from state.restore.task_stores import TaskStateManager, WorkerMemory
-from state.snapshots.settings import SnapshotSettings
-from state.snapshots.taking import snapshots_of
 from state.stores.dump import state_digest
 from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, commit, marker_of, write_random
 

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from state.commit.crash_points import SNAPSHOT_POINTS
+from state.restore import taking
+from state.restore.snapshot_location import LocalFolder
 from state.restore.task_stores import TaskStateManager, WorkerMemory
-from state.snapshots import taking
-from state.snapshots.local_folder import LocalFolder
 from tests.snapshots.life import Life
 
 OPERATIONS = ("names", "size", "read", "write", "put", "remove")

@@ -10,11 +10,10 @@ import pytest
 
 from state.errors import StateCorruptedError
 from state.restore.copies import DATABASE
-from state.restore.rebuild import TaskPlace
-from state.restore.verify import verify_task
-from state.stores.read_only import read_task_store
+from state.restore.verify import TaskPlace, verify_task
+from state.stores.dump import read_task_store
 from state.stores.task_store import open_task_store
-from state.tables.kept import KeptTables
+from state.tables.open_tables import OpenTables
 from tests.restore.logs import APPLICATION, SPECS, marker_of
 from tests.snapshots.life import Life
 
@@ -26,7 +25,7 @@ class Keeping(Life):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.kept = KeptTables()
+        self.kept = OpenTables()
 
     def stores(self, host=None, memory=None, **options):
         if host is None or host == self.host:

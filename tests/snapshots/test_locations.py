@@ -8,10 +8,8 @@ import types
 import pytest
 
 from state.errors import SnapshotError
-from state.snapshots import task_snapshots
-from state.snapshots.fsspec_folder import FsspecFolder
-from state.snapshots.local_folder import LocalFolder
-from state.snapshots.location import open_location
+from state.restore import snapshots as task_snapshots
+from state.restore.snapshot_location import FsspecFolder, LocalFolder, open_location
 from tests.snapshots.life import Life
 
 

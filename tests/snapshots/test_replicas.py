@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from state.changelog.topics import commits_topic
+from state.changelog import commits_topic
 from state.errors import KafkaClientError, RestoreError
 from state.restore.plan import Action
-from state.restore.rebuild import TaskPlace
-from state.snapshots.settings import NO_SNAPSHOTS
-from state.stores.read_only import read_task_store
-from state.tables.open import open_table
-from state.tables.rocks_options import RocksSettings
+from state.restore.snapshots import NO_SNAPSHOTS
+from state.restore.verify import TaskPlace
+from state.stores.dump import read_task_store
+from state.tables.open_tables import open_table
+from state.tables.rocks_common import RocksSettings
 from streams.application.restore import Replica, ReplicaTask
 from tests.restore.logs import APPLICATION, SPECS, commit, marker_of
 from tests.snapshots.life import Life

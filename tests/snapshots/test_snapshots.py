@@ -8,15 +8,15 @@ from pathlib import Path
 import orjson
 import pytest
 
-from state.changelog.topics import DELETE_RETENTION_MS, changelog_topic
+from state.changelog import DELETE_RETENTION_MS, changelog_topic
 from state.errors import SnapshotError, StateCorruptedError
+from state.restore import taking
 from state.restore.plan import Action
+from state.restore.snapshots import Snapshot, SnapshotFile
 from state.restore.task_stores import WorkerMemory
-from state.snapshots import taking
-from state.snapshots.manifest import Snapshot, SnapshotFile
 from state.stores.position import StoreOrigin, read_meta
-from state.tables import open as opening
-from state.tables.native.library import find_library
+from state.tables import open_tables as opening
+from state.tables.native_library import find_library
 from tests.restore.logs import APPLICATION, SPECS, commit, marker_of
 from tests.snapshots.life import Life
 
@@ -194,7 +194,7 @@ def test_without_any_whole_snapshot_the_changelog_is_read(tmp_path):
 def test_a_snapshot_that_was_cut_short_does_not_exist(tmp_path, monkeypatch):
     life = Life(tmp_path)
     life.step()
-    from state.snapshots.local_folder import LocalFolder
+    from state.restore.snapshot_location import LocalFolder
 
     def killed(self, path, data):
         raise OSError("killed before the manifest")
@@ -279,7 +279,7 @@ def test_checksums_of_unchanged_files_are_not_computed_again(tmp_path, monkeypat
     life.step()
     life._memory = WorkerMemory()
     read = []
-    from state.snapshots import ledger
+    from state.restore import snapshots as ledger
 
     genuine = ledger.sha256_of
     monkeypatch.setattr(ledger, "sha256_of", lambda path: read.append(path.name) or genuine(path))

@@ -7,7 +7,7 @@ from itertools import islice
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from state.kafka.sampler import RECORDS, SampledRecord
+from state.kafka.consumers import RECORDS, SampledRecord
 from streams.source.backlog import Backlog, admit
 from streams.source.sampling import AHEAD_MS, BacklogSamples
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from state.kafka.sampler import SampledRecord
+from state.kafka.consumers import SampledRecord
 from streams.source.backlog import FACTOR, FIRST_RECORDS, LONGEST, WANTED_MS, Backlog, BatchGrowth
 
 WAITING = 10_000_000

@@ -4,10 +4,9 @@ import threading
 from functools import partial
 
 from state.commit.marker import MARKER_KEY, CommitMarker
-from state.kafka.admin import KafkaAdmin
+from state.kafka.admin import KafkaAdmin, wait_until_decided
 from state.kafka.producer import TransactionalProducer
 from state.kafka.reader import close_shared_readers
-from state.kafka.transactions import wait_until_decided
 from streams.broker import EmbeddedBroker
 from streams.model.times import NO_TIME
 from streams.source.log import LiveLog

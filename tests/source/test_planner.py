@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from state.errors import OffsetsLostError, TopicNotFoundError, TopicRecreatedError
-from state.kafka.sampler import SampledRecord
+from state.kafka.consumers import SampledRecord
 from streams.errors import ConfigError
 from streams.microbatch.read import PlannedCall
 from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets, batch_digest

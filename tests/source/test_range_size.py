@@ -9,7 +9,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from state.kafka.columns import RecordColumns
+from state.columns import RecordColumns
 from streams.errors import RangeTooLargeError
 from streams.microbatch.job import DEFAULT_MEMORY
 from streams.microbatch.read import PlannedRange

@@ -13,9 +13,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from state.kafka.admin import KafkaAdmin
+from state.kafka.admin import KafkaAdmin, wait_until_decided
 from state.kafka.topics import TopicSpec
-from state.kafka.transactions import wait_until_decided
 from streams.config import StreamsConfig
 from streams.drills.reader import DECIDED_S, Read, read_committed
 from streams.spark.progress import Progress

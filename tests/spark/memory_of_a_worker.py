@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 
 from state.stores.task_store import open_task_store
-from state.tables.rocks_options import rocks_settings
+from state.tables.rocks_common import rocks_settings
 from streams import StreamsBuilder, TimeWindows, agg
 from streams.microbatch.job import ProcessMemory, QueryJob
 from streams.microbatch.read import PlannedRange, StepRows

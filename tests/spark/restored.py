@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from state.restore.directory import StateDirectory
-from state.stores.dump import state_digest
-from state.stores.read_only import read_task_store
+from state.stores.dump import read_task_store, state_digest
 from streams.application.restore import restore_tasks, stateful_subs, stored_tasks
 from streams.topology.topology import Topology
 from tests.spark.harness import Harness

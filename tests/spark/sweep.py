@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from state.changelog.topics import changelog_topic, commits_topic
+from state.changelog import changelog_topic, commits_topic
 from state.commit.crash_points import POINTS
 from state.commit.marker import CommitMarker
 from streams.drills.reader import read_aborted

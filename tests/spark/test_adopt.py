@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from state.changelog.topics import commits_topic
+from state.changelog import commits_topic
 from state.commit.marker import CommitMarker
 from state.errors import CheckpointMismatchError
 from state.kafka.admin import KafkaAdmin

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from state.changelog.topics import commits_topic
+from state.changelog import commits_topic
 from state.commit.marker import CommitMarker
 from state.kafka.partitioner import partition_for_key
 from streams import EmitStrategy, Materialized, StreamsBuilder, TimeWindows

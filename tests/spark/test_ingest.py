@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from state.changelog.topics import commits_topic
+from state.changelog import commits_topic
 from state.errors import CheckpointMismatchError
 from state.kafka.admin import KafkaAdmin
 from streams import Int64Serde, StreamsBuilder, Topology

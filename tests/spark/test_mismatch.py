@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from state.changelog.topics import changelog_topic, commits_topic
+from state.changelog import changelog_topic, commits_topic
 from state.commit.marker import CommitMarker
 from state.errors import CheckpointMismatchError
 from state.kafka.partitioner import partition_for_key

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from state.changelog.topics import commits_topic
+from state.changelog import commits_topic
 from state.commit.marker import CommitMarker
 from streams import ApplicationFailedError
 from tests.spark.harness import Harness, Sent, last_per_key

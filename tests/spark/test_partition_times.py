@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from state.kafka.transactions import wait_until_decided
+from state.kafka.admin import wait_until_decided
 from streams import BytesSerde, Consumed, StreamsBuilder, UsePartitionTimeOnInvalidTimestamp
 from streams.model.times import NO_TIME
 from streams.source.log import LiveLog

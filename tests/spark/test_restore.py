@@ -13,9 +13,9 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
-from state.changelog.topics import changelog_topic
+from state.changelog import changelog_topic
 from state.kafka.admin import KafkaAdmin
-from state.tables.open import open_table
+from state.tables.open_tables import open_table
 from streams import JoinWindows, Materialized, StreamJoined, StreamsBuilder, TimeWindows
 from streams.application.restore import restore_tasks, stored_tasks
 from streams.cli.main import app

@@ -8,9 +8,9 @@ from datetime import timedelta
 import orjson
 import pytest
 
-from state.changelog.topics import commits_topic
+from state.changelog import commits_topic
 from state.commit.marker import CommitMarker
-from state.kafka.sampler import RecordSampler
+from state.kafka.consumers import RecordSampler
 from streams import ApplicationFailedError, BytesSerde, ConfigError, Consumed, StreamsBuilder, TimeWindows
 from streams.drills.reader import Read
 from streams.source.planner import BatchPlanner, SourceSpec

@@ -9,11 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.stores.codec import prefix_end
-from state.tables.buffer import WriteBuffer
-from state.tables.buffer_memory import BufferMemory, delete_left_scratch
-from state.tables.memory import MemoryTable
-from state.tables.merge import overlay
+from state.tables.buffer import BufferMemory, WriteBuffer, delete_left_scratch, overlay
 from state.tables.rocks import RocksTable
+from state.tables.table import MemoryTable
 from tests.stores.test_columns import written
 
 PREFIX = b"\x00\x01"

@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import StorePosition, TaskStore
-from state.tables.buffer import WriteBuffer
-from state.tables.buffer_memory import BufferMemory
-from state.tables.columns import rows_of
-from state.tables.memory import MemoryTable
-from state.tables.native.table import NativeTable
+from state.tables.buffer import BufferMemory, WriteBuffer
+from state.tables.native_table import NativeTable
 from state.tables.rocks import RocksTable
+from state.tables.table import MemoryTable, rows_of
 
 PREFIX, END = b"\x00\x01", b"\x00\x02"
 KEYS = st.binary(max_size=3) | st.sampled_from([b"", b"\xff", b"\xff\xff", b"\x00", b"a", b"aa", b"ab", b"a" * 20])

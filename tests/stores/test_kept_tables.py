@@ -13,19 +13,18 @@ from pathlib import Path
 import pytest
 
 from state.errors import StateCorruptedError, StateLockedError
-from state.tables import rocks_errors
-from state.tables.kept import KeptTables
-from state.tables.open import open_table
-from state.tables.rocks_options import RocksSettings
+from state.tables import rocks_common
+from state.tables.open_tables import OpenTables, open_table
+from state.tables.rocks_common import RocksSettings
 
 QUICK, PATIENT = RocksSettings(lock_timeout_s=0.2), RocksSettings(lock_timeout_s=120)
 OWNER = """
 import sys
 from pathlib import Path
-from state.tables.kept import kept_tables
-from state.tables.rocks_options import RocksSettings
+from state.tables.open_tables import open_tables
+from state.tables.rocks_common import RocksSettings
 
-path, tables = Path(sys.argv[1]), kept_tables()
+path, tables = Path(sys.argv[1]), open_tables()
 table = tables.take(path, RocksSettings())
 table.write([(b"from", b"the owner")])
 print("in use")
@@ -50,16 +49,16 @@ class Player:
     """One of two processes that pass a database to and fro, as workers do with tasks, but as fast as they can."""
 
     def __init__(self, path: Path, seed: int) -> None:
-        self.path, self.random, self.tables = path, random.Random(seed), KeptTables()
+        self.path, self.random, self.tables = path, random.Random(seed), OpenTables()
         self.steps = self.log_files_gone = 0
-        rocks_errors._FIRST_RETRY_S = rocks_errors._LAST_RETRY_S = 0.0005
-        in_use = rocks_errors._in_use
+        rocks_common._FIRST_RETRY_S = rocks_common._LAST_RETRY_S = 0.0005
+        in_use = rocks_common._in_use
 
         def counted(location: str, text: str) -> bool:
             self.log_files_gone += "No such file" in text
             return in_use(location, text)
 
-        rocks_errors._in_use = counted
+        rocks_common._in_use = counted
 
     def step(self) -> None:
         table = self.tables.take(self.path, PATIENT)
@@ -98,7 +97,7 @@ class Owner:
 
 
 def test_a_database_stays_open_from_use_to_use(path: Path) -> None:
-    tables = KeptTables()
+    tables = OpenTables()
     table = tables.take(path, QUICK)
     table.write([(b"a", b"1")])
     tables.give_back(path, table)
@@ -109,7 +108,7 @@ def test_a_database_stays_open_from_use_to_use(path: Path) -> None:
 
 
 def test_a_second_user_in_the_same_process_is_locked_out(path: Path) -> None:
-    tables = KeptTables()
+    tables = OpenTables()
     table = tables.take(path, QUICK)
     with pytest.raises(StateLockedError):
         tables.take(path, QUICK)
@@ -148,7 +147,7 @@ def test_a_database_is_passed_to_and_fro_without_ever_looking_damaged(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("_FIRST_RETRY_S", "_LAST_RETRY_S", "_in_use"):
-        monkeypatch.setattr(rocks_errors, name, getattr(rocks_errors, name))
+        monkeypatch.setattr(rocks_common, name, getattr(rocks_common, name))
     player, end = Player(path, seed=1), path.with_name("end")
     command = [sys.executable, "-c", PLAYER, str(path), str(end)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
@@ -174,7 +173,7 @@ def test_a_log_file_that_is_gone_is_no_damage_but_a_table_file_is() -> None:
                 raise left.pop()
             return "opened"
 
-        return rocks_errors.open_when_released("/state/LOG/db", 1, attempt)
+        return rocks_common.open_when_released("/state/LOG/db", 1, attempt)
 
     assert opens("/state/LOG/db/LOG.old.1795559785938689") == "opened"
     with pytest.raises(StateCorruptedError):
@@ -186,7 +185,7 @@ def test_a_killed_owner_leaves_nothing_in_the_way(path: Path) -> None:
     owner.give_back()
     owner.process.send_signal(signal.SIGKILL)
     owner.end()
-    tables = KeptTables()
+    tables = OpenTables()
     table = tables.take(path, PATIENT)
     assert table.get(b"from") == b"the owner"
     tables.give_back(path, table)
@@ -194,7 +193,7 @@ def test_a_killed_owner_leaves_nothing_in_the_way(path: Path) -> None:
 
 
 def test_a_folder_that_was_deleted_meanwhile_is_opened_anew(path: Path) -> None:
-    tables = KeptTables()
+    tables = OpenTables()
     table = tables.take(path, QUICK)
     table.write([(b"a", b"1")])
     tables.give_back(path, table)
@@ -208,7 +207,7 @@ def test_a_folder_that_was_deleted_meanwhile_is_opened_anew(path: Path) -> None:
 
 
 def test_after_a_failure_a_database_is_opened_anew(path: Path) -> None:
-    tables = KeptTables()
+    tables = OpenTables()
     table = tables.take(path, QUICK)
     tables.give_back(path, table)
     table = tables.take(path, QUICK)
@@ -219,7 +218,7 @@ def test_after_a_failure_a_database_is_opened_anew(path: Path) -> None:
 
 
 def test_nothing_lies_in_the_folder_of_a_database_that_is_kept(path: Path) -> None:
-    tables = KeptTables()
+    tables = OpenTables()
     tables.give_back(path, tables.take(path, QUICK))
     assert [found.name for found in path.parent.iterdir()] == ["db"]
     assert all(found.is_file() for found in path.iterdir())
@@ -227,8 +226,8 @@ def test_nothing_lies_in_the_folder_of_a_database_that_is_kept(path: Path) -> No
 
 
 def test_an_unused_database_is_closed_after_a_while(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rocks_errors, "request_release", lambda path: None)
-    tables = KeptTables(idle_s=0.05)
+    monkeypatch.setattr(rocks_common, "request_release", lambda path: None)
+    tables = OpenTables(idle_s=0.05)
     tables.give_back(path, tables.take(path, QUICK))
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import StorePosition, TaskStore
-from state.tables.memory import MemoryTable
 from state.tables.rocks import RocksTable
+from state.tables.table import MemoryTable
 
 KEYS = st.sampled_from(
     [

@@ -7,11 +7,11 @@ import zipfile
 import pyarrow as pa
 import pytest
 
-from state import machine_cache
+from state import machine_code
 from state.errors import StateError
-from state.tables.native import library
-from state.tables.native.table import NativeTable
-from state.tables.open import open_table
+from state.tables import native_library as library
+from state.tables.native_table import NativeTable
+from state.tables.open_tables import open_table
 from state.tables.rocks import RocksTable
 
 
@@ -79,13 +79,13 @@ import pyarrow as pa
 from pathlib import Path
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import StorePosition, open_task_store
-from state.tables import binary_columns, block_kernels
-from state.tables.native import kernels
-from state.tables.warm_up import warm_up
+from state import columns, sorting
+from state.tables import native_kernels
+from state.warm_up import warm_up
 threads = len(os.listdir("/proc/self/task"))
 warm_up()
 print(len(os.listdir("/proc/self/task")) - threads)
-modules = (binary_columns, block_kernels, kernels)
+modules = (columns, sorting, native_kernels)
 made = {{name: f for module in modules for name, f in vars(module).items() if hasattr(f, "signatures")}}
 before = {{name: len(f.signatures) for name, f in made.items()}}
 spec = StoreSpec("s", StoreKind.WINDOW, retention_ms=100, segment_ms=10, retain_duplicates=True)
@@ -116,12 +116,12 @@ def test_a_range_whose_rows_together_are_larger_than_the_first_buffers_is_read(t
 
 
 def test_whether_kernels_were_compiled_on_this_machine_is_seen_without_numba(tmp_path, monkeypatch):
-    monkeypatch.setattr(machine_cache, "__file__", str(tmp_path / "state" / "machine_cache.py"))
+    monkeypatch.setattr(machine_code, "__file__", str(tmp_path / "state" / "machine_code.py"))
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
-    assert not machine_cache.kernels_compiled()
+    assert not machine_code.kernels_compiled()
     module = tmp_path / "cache" / "tables_1a2b"
     module.mkdir(parents=True)
-    (module / "block_kernels.sort_rows-23.py27.nbi").touch()
-    assert not machine_cache.kernels_compiled()
-    (module / f"block_kernels.sort_rows-23.py{sys.version_info.major}{sys.version_info.minor}.nbi").touch()
-    assert machine_cache.kernels_compiled()
+    (module / "sorting.sort_rows-23.py27.nbi").touch()
+    assert not machine_code.kernels_compiled()
+    (module / f"sorting.sort_rows-23.py{sys.version_info.major}{sys.version_info.minor}.nbi").touch()
+    assert machine_code.kernels_compiled()

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from state.restore.directory import StateDirectory
-from state.stores.read_only import read_task_store
+from state.stores.dump import read_task_store
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import open_task_store
-from state.tables.private_folder import make_private
+from state.tables.files import make_private
 from streams import StreamsBuilder
 from streams.application.owned_topics import write_manifest
 from streams.topology.plan import build_plan

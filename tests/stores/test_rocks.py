@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from state.errors import StateCorruptedError, StateError, StateLockedError
-from state.tables.native import library
-from state.tables.native.table import NativeTable
+from state.tables import native_library as library
+from state.tables.native_table import NativeTable
 from state.tables.rocks import RocksTable
-from state.tables.rocks_options import RocksSettings, database_options
+from state.tables.rocks_common import RocksSettings, database_options
 
 QUICK, PATIENT = RocksSettings(lock_timeout_s=0.2), RocksSettings(lock_timeout_s=120)
 ROWS = [(b"%05d" % i, os.urandom(100)) for i in range(20_000)]

@@ -11,11 +11,10 @@ import pytest
 from state.stores.position import StorePosition
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import TaskStore
-from state.tables.memory import MemoryTable
-from state.tables.native.library import native_available
-from state.tables.native.table import NativeTable
+from state.tables.native_library import native_available
+from state.tables.native_table import NativeTable
 from state.tables.rocks import RocksTable
-from state.tables.table import OrderedTable
+from state.tables.table import MemoryTable, OrderedTable
 
 KINDS = {
     "memory": lambda folder: MemoryTable(),

@@ -16,8 +16,8 @@ from state.stores.position import META_KEY
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import StorePosition, TaskStore, open_task_store
 from state.tables import buffer as buffers
-from state.tables.buffer_memory import BufferMemory
-from state.tables.memory import MemoryTable
+from state.tables.buffer import BufferMemory
+from state.tables.table import MemoryTable
 
 TABLE = StoreSpec("table", StoreKind.TIMESTAMPED_KEY_VALUE)
 JOIN = StoreSpec("join", StoreKind.WINDOW, retention_ms=100, segment_ms=10, retain_duplicates=True)

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from state.stores.byte_stores import NOT_PUT, VALID_TO_UNDEFINED, VersionedRecord
 from state.stores.dump import dump, state_digest
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import StorePosition, TaskStore
-from state.stores.versioned import NOT_PUT, VALID_TO_UNDEFINED, VersionedRecord
-from state.tables.memory import MemoryTable
+from state.tables.table import MemoryTable
 
 SPEC = StoreSpec("s", StoreKind.VERSIONED, retention_ms=20)
 KEYS = st.sampled_from([b"", b"a", b"a" + bytes(8), b"b"])

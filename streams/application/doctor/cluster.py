@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
-from state.changelog.topics import (
+from state.changelog import (
     changelog_config,
     changelog_topic,
     check_topic,

@@ -9,7 +9,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, Protocol
 
-from state.changelog.topics import commits_topic
+from state.changelog import commits_topic
 from state.commit.marker import CommitMarker
 from state.commit.protocols import KafkaAccess
 from state.errors import CheckpointMismatchError

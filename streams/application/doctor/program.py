@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from state.changelog.topics import pauses_topic, rescale_topic
+from state.changelog import pauses_topic, rescale_topic
 from state.errors import (
     ChangelogMismatchError,
     CheckpointMismatchError,

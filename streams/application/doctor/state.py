@@ -7,20 +7,17 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from state.changelog.log_end import check_end
-from state.changelog.topics import changelog_topic, cleanup_policy
-from state.changelog.trim import trim_notes
+from state.changelog import changelog_topic, check_end, cleanup_policy, trim_notes
 from state.commit.guards import check_nothing_written
 from state.commit.marker import CommitMarker
 from state.errors import CheckpointMismatchError, RestoreError, SnapshotError, StateError
 from state.kafka.topics import TopicPartition
 from state.restore.directory import StateDirectory, TaskDirectory
 from state.restore.plan import LogRange, check_changelog_id, distrust
+from state.restore.snapshot_location import open_location
+from state.restore.snapshots import Snapshot, TaskSnapshots
 from state.restore.task_stores import target_of
-from state.snapshots.location import open_location
-from state.snapshots.manifest import Snapshot
-from state.snapshots.task_snapshots import TaskSnapshots
-from state.stores.read_only import read_task_store
+from state.stores.dump import read_task_store
 from state.stores.spec import StoreSpec
 from streams.application.adopt import unfinished_plan
 from streams.application.doctor.inspection import Finding, Inspection, Place, Severity, SubLook

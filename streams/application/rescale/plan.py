@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 import orjson
 
-from state.changelog.topics import rescale_topic
+from state.changelog import rescale_topic
 from state.commit.guards import fenced_producer
 from state.commit.marker import FORMAT, CommitMarker
 from state.commit.protocols import KafkaAccess

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from state.changelog.topics import (
+from state.changelog import (
     changelog_config,
     changelog_topic,
     commits_config,
@@ -21,9 +21,8 @@ from state.commit.live import LiveKafka
 from state.commit.marker import MARKER_KEY, RESCALED, CommitMarker
 from state.commit.protocols import KafkaAccess
 from state.errors import CheckpointMismatchError, FencedError
-from state.kafka.admin import KafkaAdmin
+from state.kafka.admin import DECIDE_S, KafkaAdmin, wait_until_decided
 from state.kafka.topics import TopicSpec
-from state.kafka.transactions import DECIDE_S, wait_until_decided
 from state.restore.directory import StateDirectory
 from state.stores.spec import StoreSpec
 from streams.application.markers import MarkerAccess

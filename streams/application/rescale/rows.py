@@ -14,16 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.changelog.log_end import check_end
+from state.changelog import check_end
+from state.columns import RecordColumns, binary_column, numbers_at, one_piece, sliced
 from state.commit.guards import fenced_producer
 from state.commit.marker import CommitMarker
 from state.commit.protocols import KafkaAccess, Producer
-from state.kafka.columns import RecordColumns, binary_column, one_piece
 from state.kafka.partitioner import partition_for_keys
 from state.kafka.topics import TopicPartition
 from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
 from state.stores.spec import StoreKind, StoreSpec
-from state.tables.binary_columns import numbers_at, sliced
 from streams.errors import RescaleError
 from streams.serdes.base import Serde, serde_identity
 from streams.serdes.foreign_key import CombinedKeySerde

@@ -8,7 +8,7 @@ import time
 
 from confluent_kafka.admin import AdminClient
 
-from state.changelog.topics import changelog_topic
+from state.changelog import changelog_topic
 from streams.drills.failure import DrillFailed
 from streams.drills.processes import wait_until
 from streams.drills.world import APPLICATION_ID, World

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import orjson
 
-from state.changelog.topics import commits_topic
+from state.changelog import commits_topic
 from state.kafka.topics import TopicSpec
 from streams.drills.blows import kill_worker
 from streams.drills.cases.checkpoint import adopt, put_back

@@ -7,7 +7,7 @@ from functools import partial
 
 import orjson
 
-from state.changelog.topics import commits_topic
+from state.changelog import commits_topic
 from streams.drills.program.topology import ORDERS, PAYMENTS, TOTALS
 from streams.drills.reader import read_committed
 from streams.drills.world import APPLICATION_ID, World

@@ -8,10 +8,9 @@ from collections.abc import Iterable
 
 import orjson
 
-from state.changelog.topics import changelog_topic
+from state.changelog import changelog_topic
 from state.commit.crash_points import SNAPSHOT_POINTS
-from state.stores.dump import dump
-from state.stores.read_only import read_task_store
+from state.stores.dump import dump, read_task_store
 from streams.drills.blows import kill_worker
 from streams.drills.cases.failover import files_of
 from streams.drills.cases.tasks import RESTORING, frozen_worker

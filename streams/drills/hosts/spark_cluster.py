@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from state.stores.position import read_meta
-from state.tables.rocks_reader import open_linked
+from state.tables.open_tables import open_linked
 from streams.broker.processes import HOST, Guard, free_ports
 from streams.drills.failure import DrillFailed
 from streams.drills.hosts import network

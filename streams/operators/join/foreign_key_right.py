@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.kafka.columns import BinaryColumn, binary_column
+from state.columns import BinaryColumn, binary_column
 from streams.model.foreign_key import CombinedKey, Instruction, Response, Subscription
 from streams.model.record import Change, Record
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn

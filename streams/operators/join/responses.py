@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from state.kafka.columns import BinaryColumn, binary_column
+from state.columns import BinaryColumn, binary_column
 from streams.model.foreign_key import Response
 from streams.operators.columnar import Int64s
 from streams.operators.encoded_values import WrittenValues, value_column

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from state.kafka.columns import one_column
+from state.columns import one_column
 from streams.errors import RecordError
 from streams.model.record import Record
 from streams.model.waiting import LEFT

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.stores.found_rows import SessionRows, WindowRows
+from state.stores.byte_stores import SessionRows, WindowRows
 from state.tables.table import RangeRows
 
 

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from orjson import loads
 
-from state.kafka.columns import BinaryColumn
+from state.columns import BinaryColumn, sliced
 from state.kafka.topics import NO_LIMIT
-from state.tables.binary_columns import sliced
 from streams.errors import OversizedRowError
 from streams.model.record import ValueAndTimestamp
 from streams.model.times import NO_TIME

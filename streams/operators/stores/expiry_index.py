@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 
-from state.kafka.columns import BinaryColumn, binary_column
+from state.columns import BinaryColumn, binary_column
 from streams.operators.columnar import Int64s
 from streams.operators.stores.key_value import TypedKeyValueStore
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.kafka.columns import BinaryColumn, binary_column
+from state.columns import BinaryColumn, binary_column
 from streams.model.record import Headers, ValueAndTimestamp
 from streams.operators.stores.byte_stores import KeyValueBytes
 from streams.operators.stores.cached_row import CachedRow, PrivateRow

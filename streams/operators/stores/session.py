@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.stores.found_rows import SessionRows
+from state.stores.byte_stores import SessionRows
 from streams.model.record import ValueAndTimestamp, Window, Windowed
 from streams.model.times import MAX_TIME
 from streams.operators.stores.byte_stores import SessionBytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from state.stores.versioned import NOT_PUT, VALID_TO_UNDEFINED, VersionedRecord
+from state.stores.byte_stores import NOT_PUT, VALID_TO_UNDEFINED, VersionedRecord
 from streams.model.record import ValueAndTimestamp
 from streams.operators.stores.codec import Codec
 

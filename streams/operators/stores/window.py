@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from state.stores.found_rows import WindowRows
+from state.stores.byte_stores import WindowRows
 from streams.model.record import Headers, ValueAndTimestamp, Windowed
 from streams.operators.columnar import Int64s
 from streams.operators.stores.byte_stores import WindowBytes

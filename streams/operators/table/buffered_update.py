@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from state.kafka.headers import decode_headers, encode_headers
+from state.columns import decode_headers, encode_headers
 from streams.model.record import Headers
 
 HELD = struct.Struct(">qiiii")

@@ -9,9 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.kafka.columns import BinaryColumn, binary_column
-from state.kafka.headers import encode_headers
-from state.tables.binary_columns import sliced
+from state.columns import BinaryColumn, binary_column, encode_headers, sliced
 from streams.operators.columnar import ColumnarBatch, Int64s, KeyColumn
 from streams.operators.result_columns import Changes, JsonValues, packed, window_ends
 from streams.operators.stores.codec import Codec

@@ -13,8 +13,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from state.kafka.columns import binary_column
-from state.kafka.headers import decode_headers
+from state.columns import binary_column, decode_headers
 from streams.operators.columnar import ColumnarBatch, Int64s
 from streams.operators.result_columns import Changes, packed
 from streams.operators.stores.codec import Codec

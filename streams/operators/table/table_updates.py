@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.kafka.columns import BinaryColumn, binary_column
+from state.columns import BinaryColumn, binary_column
 from streams.model.times import NO_TIME
 from streams.operators.columnar import ColumnarBatch, Int64s, KeyColumn, OneByOne, concatenated
 from streams.operators.encoded_values import EncodedValues, take_values, values_at

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.kafka.columns import RecordColumns
+from state.columns import RecordColumns
 from streams.model.expressions.fields import ValueFields
 from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, FieldColumn
 from streams.operators.expressions.evaluate import Bools, Frame, computed, true_rows

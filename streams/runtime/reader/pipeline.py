@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.kafka.columns import RecordColumns
+from state.columns import RecordColumns
 from streams.runtime.counters import Counters
 from streams.runtime.event_time import UNKNOWN_NOW
 from streams.runtime.node_context import NodeContext, Receiver

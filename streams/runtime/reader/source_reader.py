@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.kafka.columns import RecordColumns
+from state.columns import RecordColumns
 from streams.model.record import Record
 from streams.runtime.nodes import NodeRunner
 from streams.runtime.reader.column_reader import ColumnReader, Columns, EntryColumns, field_rows

@@ -8,8 +8,8 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from state.columns import encode_headers
 from state.errors import StepTooLargeError
-from state.kafka.headers import encode_headers
 from streams.errors import RecordError, ValueNotPicklableError
 from streams.model.record import Headers, Record
 from streams.runtime.dead_letters import DeadLetter

@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.kafka.columns import BinaryColumn, binary_column, one_column
-from state.kafka.headers import encode_headers
+from state.columns import BinaryColumn, binary_column, encode_headers, one_column
 from streams.model.record import Headers
 
 DEFAULT_PARTITION = -1
@@ -27,7 +26,7 @@ class SendBatch:
         partition_keys: binary[n], hashed in place of the keys where they differ (windowed keys are partitioned by their
             inner key); None = the keys.
         partitions: int32[n] chosen by a partitioner, -1 = by hash; None = all by hash.
-        headers: binary[n], see `state.kafka.headers`; None = no record has any.
+        headers: binary[n], see `state.columns`; None = no record has any.
     """
 
     topic: str

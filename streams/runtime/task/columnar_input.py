@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.kafka.columns import BinaryColumn
-from state.kafka.headers import decode_headers
+from state.columns import BinaryColumn, decode_headers
 from streams.errors import ValueNotPicklableError
 from streams.model.record import Headers
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, concatenated

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 import numpy as np
 import pyarrow as pa
 
-from state.kafka.columns import binary_column
+from state.columns import binary_column
 from streams.model.record import Record, RecordContext, Windowed
 from streams.operators.columnar import NULL_KEY, ColumnarBatch
 from streams.operators.encoded_values import value_column

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from state.changelog.topics import commits_topic
-from state.kafka.headers import decode_headers
+from state.changelog import commits_topic
+from state.columns import decode_headers
 from streams.model.times import NO_TIME
 from streams.operators.punctuation import PunctuationType
 from streams.operators.stream_time import STREAM_TIME, idle_from

@@ -13,11 +13,10 @@ import orjson
 import pyarrow as pa
 from pyspark import TaskContext
 
+from state.columns import BinaryColumn, binary_column, encode_headers
 from state.commit.decide import TaskIdentity
 from state.commit.ingest import IngestBatch, Rows, write_batch
 from state.commit.live import LiveKafka
-from state.kafka.columns import BinaryColumn, binary_column
-from state.kafka.headers import encode_headers
 from streams.config import StreamsConfig
 from streams.runtime.counters import Counters
 from streams.runtime.current_record import may_be_the_records_fault

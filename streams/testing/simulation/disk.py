@@ -10,10 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from state.errors import StateLockedError
-from state.tables.buffer_memory import BufferMemory
-from state.tables.memory import MemoryTable
-from state.tables.open import DiskTable
-from state.tables.table import KeyRange, RowChange
+from state.tables.buffer import BufferMemory
+from state.tables.open_tables import DiskTable
+from state.tables.table import KeyRange, MemoryTable, RowChange
 from streams.testing.simulation.events import Event, Hook, NothingHappens
 
 _PARTS = ("0", "1")

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from state.changelog.topics import DELETE_RETENTION_MS
+from state.changelog import DELETE_RETENTION_MS
+from state.columns import RecordColumns
 from state.errors import FencedError, KafkaClientError
-from state.kafka.columns import RecordColumns
 from state.kafka.partitioner import choose_partitions, partition_for_key
 from state.kafka.topics import TopicPartition, TopicSpec
 from streams.testing.simulation.events import Event, Fate, Hook, NothingHappens

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from state.columns import RecordColumns
 from state.errors import OffsetsLostError, ReadTimeoutError
-from state.kafka.columns import RecordColumns
 
 
 class Span:
@@ -38,7 +38,7 @@ class Entry(NamedTuple):
         key: The record's key.
         value: The record's value; None: tombstone.
         timestamp: Milliseconds since the epoch.
-        headers: Encoded headers (`state.kafka.headers`); None: no headers.
+        headers: Encoded headers (`state.columns`); None: no headers.
         span: The transaction that wrote the record; None: a producer without transactions.
         control: Whether this is a control record, which readers never receive.
     """

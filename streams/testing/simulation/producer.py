@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from state.columns import Header, encode_headers
 from state.errors import ProduceError, ProducerStateError
-from state.kafka.headers import Header, encode_headers
 from state.kafka.partitioner import partition_for_key
 from state.kafka.topics import TopicPartition
 from streams.testing.simulation.events import Event, Fate

@@ -10,9 +10,9 @@ from state.commit.decide import TaskIdentity
 from state.restore.task_stores import StoreSource, TaskStateManager, WorkerMemory
 from state.stores.spec import StoreSpec
 from state.stores.task_store import TaskStore
-from state.tables.buffer_memory import DEFAULT_SPILL_BYTES
-from state.tables.memory import MemoryTable
-from state.tables.rocks_options import RocksSettings
+from state.tables.buffer import DEFAULT_SPILL_BYTES
+from state.tables.rocks_common import RocksSettings
+from state.tables.table import MemoryTable
 from streams.testing.simulation.disk import SimulatedMemory, SimulatedTable
 
 

@@ -14,7 +14,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.kafka.columns import BinaryColumn
+from state.columns import BinaryColumn
 from state.numba_kernels import kernel
 from streams.model.aggregates import Aggregate, Count, First, Last, Max, Mean, Min, Sum
 from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, FieldColumn, cell

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.kafka.columns import BinaryColumn
+from state.columns import BinaryColumn
 from streams.errors import RecordError, StreamsError
 from streams.model.aggregates import BUILT_IN, Aggregate
 from streams.model.expressions.expression import Expression

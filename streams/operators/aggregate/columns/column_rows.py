@@ -11,7 +11,7 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
-from state.kafka.headers import decode_headers
+from state.columns import decode_headers
 from state.numba_kernels import kernel
 from streams.model.record import Headers
 from streams.model.windows import TimeWindows
@@ -81,7 +81,7 @@ class ColumnRows:
         null_values: bool[n], whether the record's value is null.
         fields: Columns by field path.
         without_fields: bool[n], whether the record's value is a text, a number or the like; None if no value is.
-        headers: Encoded headers of each record (`state.kafka.headers`); None if no record has any.
+        headers: Encoded headers of each record (`state.columns`); None if no record has any.
         place: The argument of `OperatorContext.resume` that makes a row's record the current one.
     """
 

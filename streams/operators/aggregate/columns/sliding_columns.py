@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.kafka.columns import BinaryColumn
+from state.columns import BinaryColumn
 from state.numba_kernels import kernel
 from streams.model.windows import SlidingWindows
 from streams.operators.aggregate.columns.accumulators import FieldAccumulators

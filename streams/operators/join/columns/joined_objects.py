@@ -11,9 +11,8 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
-from state.kafka.columns import BinaryColumn, binary_column, data_and_bounds
+from state.columns import BinaryColumn, binary_column, data_and_bounds, replaced
 from state.numba_kernels import kernel
-from state.tables.binary_columns import replaced
 from streams.model.expressions.expression import Col, Expression, Lit
 from streams.model.expressions.fields import ALL, JoinedFields
 from streams.operators.columnar import Int64s, OneByOne

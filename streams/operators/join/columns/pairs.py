@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.kafka.columns import BinaryColumn, one_column
-from state.tables.binary_columns import is_identity
+from state.columns import BinaryColumn, one_column
+from state.sorting import is_identity
 from streams.model.windows import JoinWindows
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, OneByOne, concatenated
 from streams.operators.encoded_values import null_values, take_values

@@ -11,10 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.kafka.columns import BinaryColumn
-from state.kafka.headers import decode_headers
+from state.columns import BinaryColumn, decode_headers
 from state.numba_kernels import kernel
-from state.tables.binary_columns import inverse, sorted_rows
+from state.sorting import inverse, sorted_rows
 from streams.model.record import HeldRecord
 from streams.model.times import MAX_TIME, NO_TIME
 from streams.model.waiting import LEFT, WaitingRecord

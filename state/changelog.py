@@ -1,0 +1,325 @@
+"""The topics that hold state: names and settings of changelogs and commits topics, and trimming by stream time.
+
+State never expires by the broker's clock or by event time (`retention.ms=-1`); records that windows no longer need are
+trimmed by stream time. The broker's check on future timestamps is off, so that no record's timestamp can make a
+step impossible to commit. An existing topic is checked before use, because a wrong setting loses state silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from state.errors import ChangelogMismatchError, RestoreError
+from state.kafka.topics import TopicPartition
+from state.stores.spec import StoreKind, StoreSpec
+
+if TYPE_CHECKING:
+    from state.kafka.topics import TopicInfo, TopicSpec
+
+
+INTERNAL_ENDINGS = ("-changelog", "-commits", "-repartition")
+"""The suffixes of an application's internal topics; their prefix is the application id."""
+
+DAY_MS = 24 * 60 * 60 * 1000
+DELETE_RETENTION_MS = 7 * DAY_MS
+"""How long a compacted topic keeps tombstones. A store that was away longer may miss deletions and is restored from the start."""
+
+_COMMON = {
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.after.max.ms": str(2**63 - 1),
+    "segment.bytes": str(64 * 1024 * 1024),
+}
+_COMPACTED = {
+    "delete.retention.ms": str(DELETE_RETENTION_MS),
+    "min.cleanable.dirty.ratio": "0.2",
+}
+# Settings that state depends on. The others only affect cost and may differ, or are read when they matter
+# (delete.retention.ms: `state.restore.plan`).
+_CHECKED = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type")
+# Settings that may exceed the minimum. A step whose timestamps are refused can never be committed, a history touched by
+# compaction is incomplete, and a commit that only one broker holds may be lost with that broker.
+_AT_LEAST = ("message.timestamp.after.max.ms", "min.compaction.lag.ms", "min.insync.replicas")
+
+
+class TopicAdmin(Protocol):
+    """The part of `state.kafka.admin.KafkaAdmin` that this module needs."""
+
+    def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]:
+        """Existing topics of these names."""
+
+    def create_topics(self, topics: Sequence[TopicSpec]) -> object:
+        """Creates topics and waits until they can be used."""
+
+    def topic_config(self, name: str) -> Mapping[str, str]:
+        """All settings of a topic, defaults included."""
+
+
+def changelog_topic(application_id: str, store: str) -> str:
+    """`<app>-<store>-changelog`, as in Kafka Streams; partition = task."""
+    return f"{application_id}-{store}-changelog"
+
+
+def commits_topic(application_id: str, sub_topology: str) -> str:
+    """`<app>-<sub-topology>-commits`: the commit markers, partition = task."""
+    return f"{application_id}-{sub_topology}-commits"
+
+
+def pauses_topic(application_id: str) -> str:
+    """`<app>-__pauses-commits`: what is paused of an application. No sub-topology has that name: Kafka's own topics begin so."""
+    return commits_topic(application_id, "__pauses")
+
+
+def rescale_topic(application_id: str, sub_topology: str) -> str:
+    """`<app>-<sub-topology>-rescale`: the notes of a rescale, which exist until it has come to its end."""
+    return f"{application_id}-{sub_topology}-rescale"
+
+
+def staging_topic(application_id: str, store: str) -> str:
+    """`<app>-<store>-changelog-rescale`: during a rescale, a store's changelog for the new tasks."""
+    return f"{changelog_topic(application_id, store)}-rescale"
+
+
+def cleanup_policy(spec: StoreSpec) -> str:
+    """How the changelog of a store discards records.
+
+    `compact` for tables. `compact,delete` for windows and sessions, because Kafka refuses DeleteRecords on a topic that is
+    only compacted. `delete` where duplicates must survive (Kafka Streams: `StreamJoinedStoreFactory`).
+    """
+    if spec.retain_duplicates:
+        return "delete"
+    return "compact,delete" if spec.kind.segmented else "compact"
+
+
+def changelog_config(spec: StoreSpec, replication: int = -1) -> dict[str, str]:
+    """Settings of a store's changelog; `spec.changelog_config` overrides the defaults."""
+    policy = cleanup_policy(spec)
+    config = {**_COMMON, "cleanup.policy": policy}
+    if "compact" in policy:
+        config |= _COMPACTED
+        if spec.kind is StoreKind.VERSIONED:
+            # Compaction must not touch versions that the history still needs (KIP-889).
+            config["min.compaction.lag.ms"] = str((spec.retention_ms or 0) + DAY_MS)
+        else:
+            config["max.compaction.lag.ms"] = str(DAY_MS)
+    return {**config, **_durability(replication), **spec.changelog_config}
+
+
+def commits_config(replication: int = -1) -> dict[str, str]:
+    """Settings of a commits topic. Each partition has a single key, so the topic stays tiny."""
+    small = {"segment.bytes": str(1024 * 1024), "max.compaction.lag.ms": str(DAY_MS)}
+    return {**_COMMON, **_COMPACTED, **small, "cleanup.policy": "compact", **_durability(replication)}
+
+
+def repartition_config(replication: int = -1) -> dict[str, str]:
+    """Settings of a repartition topic."""
+    return {**_COMMON, "cleanup.policy": "delete", **_durability(replication)}
+
+
+def _durability(replication: int) -> dict[str, str]:
+    return {"min.insync.replicas": "2"} if replication >= 3 else {}
+
+
+def ensure_changelogs(
+    admin: TopicAdmin, specs: Sequence[StoreSpec], application_id: str, tasks: int, replication: int = -1
+) -> list[str]:
+    """Creates missing changelogs and checks existing ones.
+
+    Raises:
+        ChangelogMismatchError: An existing topic would lose or mix up state.
+    """
+    wanted = {
+        changelog_topic(application_id, spec.name): changelog_config(spec, replication) for spec in specs if spec.logged
+    }
+    return _ensure(admin, wanted, tasks, replication)
+
+
+def ensure_commits(
+    admin: TopicAdmin, application_id: str, sub_topology: str, tasks: int, replication: int = -1
+) -> list[str]:
+    """As `ensure_changelogs`, for the commits topic of a sub-topology."""
+    return _ensure(
+        admin, {commits_topic(application_id, sub_topology): commits_config(replication)}, tasks, replication
+    )
+
+
+def ensure_pauses(admin: TopicAdmin, application_id: str, replication: int = -1) -> list[str]:
+    """As `ensure_changelogs`, for the topic of pauses."""
+    return _ensure(admin, {pauses_topic(application_id): commits_config(replication)}, 1, replication)
+
+
+def ensure_replays(admin: TopicAdmin, name: str, replication: int = -1) -> list[str]:
+    """As `ensure_changelogs`, for a topic that remembers which dead letters have been replayed."""
+    return _ensure(admin, {name: commits_config(replication)}, 1, replication)
+
+
+def ensure_repartition(admin: TopicAdmin, name: str, partitions: int, replication: int = -1) -> list[str]:
+    """As `ensure_changelogs`, for a repartition topic, whose records stay until they are consumed and are then trimmed."""
+    return _ensure(admin, {name: repartition_config(replication)}, partitions, replication)
+
+
+def _ensure(admin: TopicAdmin, wanted: Mapping[str, dict[str, str]], tasks: int, replication: int) -> list[str]:
+    # A local import, so that computing a topic's name loads no Kafka client.
+    from state.kafka.admin import TopicSpec
+
+    if not wanted:
+        return []
+    found = admin.describe_topics(list(wanted))
+    for name, info in found.items():
+        check_topic(name, info.partitions, tasks, admin.topic_config(name), wanted[name])
+    missing = [
+        TopicSpec(name=name, partitions=tasks, config=config, replication=replication)
+        for name, config in wanted.items()
+        if name not in found
+    ]
+    if missing:
+        admin.create_topics(missing)
+    return [spec.name for spec in missing]
+
+
+def check_topic(name: str, partitions: int, tasks: int, found: Mapping[str, str], wanted: Mapping[str, str]) -> None:
+    """Checks that an existing internal topic can hold what the application writes there.
+
+    Raises:
+        ChangelogMismatchError: The topic would lose or mix up state.
+    """
+    _check_partitions(name, partitions, tasks)
+    _check_config(name, wanted, found)
+
+
+def _check_partitions(name: str, found: int, tasks: int) -> None:
+    if found != tasks:
+        raise ChangelogMismatchError(
+            name,
+            f"it has {found} partitions, but the application runs with {tasks} tasks, and each task needs its own",
+            f"run with tasks={found}, or change the number with `streams rescale`; if the topic is left over from something else, "
+            f"delete it: kafka-topics.sh --delete --topic {name}",
+        )
+
+
+def _check_config(name: str, wanted: Mapping[str, str], found: Mapping[str, str]) -> None:
+    wrong = {
+        key: (found[key], wanted[key])
+        for key in _CHECKED
+        if key in found and _normal(key, found[key]) != _normal(key, wanted[key])
+    }
+    wrong |= {
+        key: (found[key], wanted[key])
+        for key in _AT_LEAST
+        if key in found and key in wanted and int(found[key]) < int(wanted[key])
+    }
+    if wrong:
+        said = ", ".join(f"{key} is {has!r} where {needs!r} is needed" for key, (has, needs) in wrong.items())
+        # Lists need brackets on that command line, their commas would end the setting.
+        fix = ",".join(f"{key}=[{needs}]" if "," in needs else f"{key}={needs}" for key, (_, needs) in wrong.items())
+        raise ChangelogMismatchError(
+            name,
+            said,
+            f"records of state may be lost like this; correct it with kafka-configs.sh --alter --entity-type topics "
+            f"--entity-name {name} --add-config '{fix}'",
+        )
+
+
+def _normal(key: str, value: str) -> str:
+    return ",".join(sorted(value.replace(" ", "").split(","))) if key == "cleanup.policy" else value.strip()
+
+
+NO_CHANGELOG = (
+    "Restore the topic from a backup, with the offsets that it had, and take it over with `streams adopt`; keep the state_dir of "
+    "every host until then. If there is no backup, the state can only be made anew from the inputs (`streams reset`)."
+)
+
+
+def check_end(store: str, end: int, version: int, promised: int) -> None:
+    """Checks that a changelog still has all that a step wrote.
+
+    Raises:
+        RestoreError: Records are missing.
+    """
+    if end < promised:
+        raise RestoreError(
+            f"the changelog of store {store!r} ends at offset {end}, but the commit marker of step {version} says "
+            f"{promised}: the topic was truncated, or deleted and created again. {NO_CHANGELOG}"
+        )
+
+
+# --- Trimming changelogs by stream time.
+#
+# Nothing expires by the broker's clock, so the engine itself deletes the records that windows no longer need. For each
+# windowed store and segment, `state.stores.segments` records the first changelog offset that wrote to the segment. Once a
+# segment has expired, everything below the smallest offset of the live segments can be deleted. Tables are compacted, never
+# trimmed. Invariant: a trim is requested only after Spark has confirmed the step whose state no longer needs the records.
+#
+# The trim is delayed: a single record with a wrong timestamp may expire whole windows, and deleted records cannot be recovered.
+# Records therefore stay for `trim_delay_ms` after they ceased to be needed, which gives an operator time to intervene. Each
+# commit marker notes what was needed when, so neither a restart nor a move to another host restarts the delay.
+
+DAY_MS = 24 * 60 * 60 * 1000
+TRIM_DELAY_MS = DAY_MS
+"""How long records stay after they ceased to be needed, by default."""
+
+Noted = Mapping[str, Sequence[tuple[int, int]]]
+"""Store -> (time, first changelog offset needed then), the oldest first."""
+_NAME = "needed"
+_NOTES = 8
+"""Interval of notes within the delay: records stay up to 1/8 longer, and a marker has at most ten notes per store."""
+
+
+def trim_notes(operator_state: Mapping[str, Any]) -> Noted:
+    """The notes of needed offsets in the state of a commit marker."""
+    notes: Noted = operator_state.get("task", {}).get(_NAME, {})
+    return notes
+
+
+def note_needed(
+    operator_state: dict[str, Any], before: Mapping[str, Any], needed: Mapping[str, int], now_ms: int, delay_ms: int
+) -> None:
+    """Adds the offsets needed now to the state for the next commit marker, beside the notes of the last marker."""
+    if needed and delay_ms:
+        operator_state.setdefault("task", {})[_NAME] = noted(trim_notes(before), needed, now_ms, delay_ms)
+
+
+def noted(before: Noted, needed: Mapping[str, int], now_ms: int, delay_ms: int) -> dict[str, list[tuple[int, int]]]:
+    """The notes for the next marker."""
+    notes: dict[str, list[tuple[int, int]]] = {}
+    for store, offset in needed.items():
+        of_store = [(int(at), int(first)) for at, first in before.get(store, ())]
+        if not of_store or (offset > of_store[-1][1] and now_ms - of_store[-1][0] >= delay_ms // _NOTES):
+            of_store.append((now_ms, offset))
+        # Among the notes that are due, the newest one implies the others.
+        due = sum(at + delay_ms <= now_ms for at, _ in of_store)
+        notes[store] = of_store[max(0, due - 1) :]
+    return notes
+
+
+def due(notes: Noted, needed: Mapping[str, int], now_ms: int, delay_ms: int) -> dict[str, int]:
+    """Store -> offset below which no record is needed now or has been needed for as long as the delay."""
+    if not delay_ms:
+        return dict(needed)
+    cuts = {}
+    for store, offset in needed.items():
+        old = [first for at, first in notes.get(store, ()) if at + delay_ms <= now_ms]
+        if old:
+            cuts[store] = min(offset, old[-1])
+    return cuts
+
+
+def trim_targets(
+    specs: Iterable[StoreSpec],
+    needed: Mapping[str, int],
+    application_id: str,
+    task: int,
+    trimmed: Mapping[TopicPartition, int] | None = None,
+) -> dict[TopicPartition, int]:
+    """The offsets to which the changelogs of one task may be trimmed."""
+    before = trimmed or {}
+    targets: dict[TopicPartition, int] = {}
+    for spec in specs:
+        if not spec.logged or spec.name not in needed or "delete" not in cleanup_policy(spec):
+            continue
+        place = (changelog_topic(application_id, spec.name), task)
+        if needed[spec.name] > before.get(place, 0):
+            targets[place] = needed[spec.name]
+    return targets

@@ -1,1 +1,0 @@
-"""The changelog topics: their names and settings, the form of their records, and trimming by stream time."""

@@ -1,0 +1,397 @@
+"""Records and bytes as Arrow columns: runs of records, header lists as cells, and access for compiled kernels.
+
+Columns, because a Python object per record costs more than reading and processing the record.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from state.numba_kernels import as_pointer, call, carray, copy_bytes, kernel
+
+BinaryColumn: TypeAlias = "pa.BinaryArray | pa.LargeBinaryArray"
+"""Bytes or null per row."""
+
+
+@dataclass(frozen=True)
+class RecordColumns:
+    """A run of n >= 1 records of one topic-partition, in offset order.
+
+    Attributes:
+        topic: The topic.
+        partition: The partition.
+        offsets: int64[n], strictly rising, with gaps where Kafka has control records or compacted records.
+        timestamps: int64[n], milliseconds since the epoch; -1 where a record has none.
+        keys: binary[n], null = the record has no key.
+        values: binary[n], null = tombstone.
+        headers: binary[n] of encoded header lists (`encode_headers`), null = none; None = no record has any.
+    """
+
+    topic: str
+    partition: int
+    offsets: npt.NDArray[np.int64]
+    timestamps: npt.NDArray[np.int64]
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    headers: pa.BinaryArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+
+def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
+    """A column of these values, with 64-bit offsets from 2 GiB on, where Arrow would otherwise split it into chunks."""
+    return one_piece(pa.array(values, pa.binary()))
+
+
+def one_piece(column: pa.BinaryArray | pa.ChunkedArray) -> BinaryColumn:
+    """The column as a single array, whether Arrow returned one or split it into chunks."""
+    return column.cast(pa.large_binary()).combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def one_column(columns: Sequence[BinaryColumn]) -> BinaryColumn:
+    """One column of several, one after the other; with 64-bit offsets, if one of them has these or all of them need these."""
+    if any(pa.types.is_large_binary(column.type) for column in columns) or sum(one.nbytes for one in columns) >= 2**31:
+        columns = [column.cast(pa.large_binary()) for column in columns]
+    return pa.concat_arrays(columns)
+
+
+def data_and_bounds(column: BinaryColumn) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
+    """The bytes of all cells, uint8, and where each begins and the last one ends, uint64[n + 1], for compiled kernels.
+
+    Positions are unsigned: for signed ones numba checks for negative indices at every byte. The bytes are always read-only,
+    because that is part of the type, and numba compiles a kernel for each type.
+    """
+    _, bounds, data = column.buffers()
+    cells = np.frombuffer(data if data and data.size else b"\0", np.uint8)
+    cells.flags.writeable = False
+    if not len(column):
+        return cells, np.zeros(1, np.uint64)
+    width = np.int64 if pa.types.is_large_binary(column.type) else np.int32
+    return cells, np.frombuffer(bounds, width)[column.offset : column.offset + len(column) + 1].astype(np.uint64)
+
+
+class BinaryCells:
+    """Addresses of an Arrow binary column's buffers, for compiled kernels; holds references to the buffers.
+
+    Args:
+        column: The column; None = all null.
+
+    Attributes:
+        addresses: Of the ends (int64[n + 1], relative to the data), of the data, and of the validity (uint8[n], 0 =
+        null;
+            address 0 = no nulls). All 0 = every cell is null.
+    """
+
+    def __init__(self, column: BinaryColumn | pa.NullArray | None) -> None:
+        self.addresses = (0, 0, 0)
+        if column is None or column.null_count == len(column):
+            return
+        _, ends_buffer, data_buffer = column.buffers()
+        width = np.int64 if pa.types.is_large_binary(column.type) else np.int32
+        ends = np.frombuffer(ends_buffer, width)[column.offset : column.offset + len(column) + 1]
+        self._ends: npt.NDArray[np.int64] = np.ascontiguousarray(ends, np.int64)
+        # An address even where there are no bytes at all: for librdkafka address 0 means null, not empty.
+        self._data = np.frombuffer(data_buffer, np.uint8) if data_buffer and data_buffer.size else np.zeros(1, np.uint8)
+        self._valid = np.ascontiguousarray(column.is_valid(), np.uint8) if column.null_count else np.empty(0, np.uint8)
+        validity = self._valid.ctypes.data if column.null_count else 0
+        self.addresses = (self._ends.ctypes.data, self._data.ctypes.data, validity)
+
+
+# --- Record headers as bytes: one cell of an Arrow column holds the header list of one record.
+#
+# Format, little endian, no padding, the headers one after the other in the order of the record: `int32 length of name ∥
+# name (UTF-8) ∥ int32 length of value, -1 = null ∥ value`. Invariant: the compiled reader and writer
+# (`kafka/native_*`) use the same format; tests compare them with these two functions. As in Kafka, names may repeat and their order
+# matters. An empty header list is written as no headers at all: Kafka does not distinguish the two.
+#
+# Kafka specifies UTF-8 for names, but no broker checks: clients in C or Go write any bytes. Bytes that are not UTF-8 become lone
+# surrogates in Python's text (PEP 383), and the same bytes again when written, so no such name can stop a record.
+
+_LENGTH = struct.Struct("<i")
+_FOREIGN_BYTES = "surrogateescape"
+
+Header = tuple[str, "bytes | None"]
+
+
+def encode_headers(headers: Iterable[Header]) -> bytes:
+    """Encode the header list of one record."""
+    parts: list[bytes] = []
+    for name, value in headers:
+        encoded = name_bytes(name)
+        parts += (_LENGTH.pack(len(encoded)), encoded)
+        parts += (_LENGTH.pack(-1),) if value is None else (_LENGTH.pack(len(value)), value)
+    return b"".join(parts)
+
+
+def decode_headers(cell: bytes | None) -> list[Header]:
+    """Decode one cell made by `encode_headers`; null means no headers.
+
+    Raises:
+        ValueError: The cell is truncated.
+    """
+    headers: list[Header] = []
+    at = 0
+    data = cell or b""
+    while at < len(data):
+        name, at = _take(data, at)
+        value, at = _take(data, at)
+        if name is None:
+            raise ValueError(f"encoded headers have a null name before byte {at} of {len(data)}: not a header cell")
+        headers.append((name.decode(errors=_FOREIGN_BYTES), value))
+    return headers
+
+
+def name_bytes(name: str) -> bytes:
+    """A header's name as Kafka's bytes."""
+    return name.encode(errors=_FOREIGN_BYTES)
+
+
+def _take(data: bytes, at: int) -> tuple[bytes | None, int]:
+    """Read one length-prefixed field at `at`: the field, and the position of the next one."""
+    start = at + _LENGTH.size
+    if start > len(data):
+        raise ValueError(f"encoded headers are cut off at byte {len(data)}: not a header cell")
+    (length,) = _LENGTH.unpack_from(data, at)
+    if length < 0:
+        return None, start
+    if start + length > len(data):
+        raise ValueError(f"encoded headers are cut off at byte {len(data)}: not a header cell")
+    return data[start : start + length], start + length
+
+
+# --- Arrow binary columns in compiled kernels: reading their cells, and appending cells to buffers that grow.
+#
+# A kernel gets columns as tables of addresses and not as arrays, because numba counts references for each use of an array in a
+# tuple. Kernels append until a buffer is full and note what is missing; the caller enlarges the buffer and calls again.
+
+# The counters of a kernel that appends to up to three columns, an int64 array: rows, bytes of the columns, nulls of the
+# columns, and the column that had no room for the next row (-1 = none) with the bytes that the row needs there.
+ROWS, BYTES, NULLS, FULL, NEEDED, COUNTERS = 0, 1, 4, 7, 8, 9
+# One row of the table of columns to append to: addresses of the buffers, bytes of the data buffer.
+ENDS, DATA, VALID, CAPACITY = range(4)
+
+MEMCMP = ctypes.cast(ctypes.CDLL(None).memcmp, ctypes.c_void_p).value or 0
+"""Address of C's `memcmp`."""
+
+
+class ColumnBuffers:
+    """Buffers of one Arrow binary column that kernels append to.
+
+    Args:
+        slots: Maximum number of cells.
+        capacity: Maximum number of bytes; unused memory is never touched.
+    """
+
+    def __init__(self, slots: int, capacity: int) -> None:
+        self._ends = np.zeros(slots + 1, np.int32)
+        self._data = np.empty(capacity, np.uint8)
+        self._valid = np.zeros((slots + 7) // 8, np.uint8)
+
+    @property
+    def addresses(self) -> tuple[int, int, int, int]:
+        """The column's row in a kernel's table: ends (int32), data, validity bitmap, capacity."""
+        return (self._ends.ctypes.data, self._data.ctypes.data, self._valid.ctypes.data, len(self._data))
+
+    @property
+    def capacity(self) -> int:
+        return len(self._data)
+
+    def enlarge(self, slots: int, capacity: int) -> None:
+        """Makes room for more; what was appended so far stays."""
+        if slots >= len(self._ends):
+            self._ends = _enlarged(self._ends, slots + 1)
+            self._valid = _enlarged(self._valid, (slots + 7) // 8)
+        if capacity > len(self._data):
+            larger = np.empty(capacity, np.uint8)
+            larger[: len(self._data)] = self._data
+            self._data = larger
+
+    def array(self, rows: int, used: int, nulls: int) -> pa.BinaryArray:
+        """The first `rows` cells with `used` bytes, as an Arrow array."""
+        bitmap = pa.py_buffer(self._valid[: (rows + 7) // 8]) if nulls else None
+        buffers = [bitmap, pa.py_buffer(self._ends[: rows + 1]), pa.py_buffer(self._data[:used])]
+        return pa.Array.from_buffers(pa.binary(), rows, buffers, int(nulls))
+
+
+def _enlarged(array: Any, length: int) -> Any:
+    larger = np.zeros(length, array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+@kernel
+def has_room(columns: Any, counters: Any, which: int, size: int) -> bool:
+    """Whether `size` more bytes fit into the column; otherwise the fact is noted in `counters`."""
+    if counters[BYTES + which] + size <= columns[which, CAPACITY]:
+        return True
+    counters[FULL] = which
+    counters[NEEDED] = size
+    return False
+
+
+@kernel
+def add_cell(columns: Any, counters: Any, which: int, source: int, size: int) -> None:
+    """Append one cell; a null pointer is a null."""
+    if source != 0:
+        copy_bytes(columns[which, DATA] + counters[BYTES + which], source, size)
+        count_cell(columns, counters, which, size, True)
+    else:
+        count_cell(columns, counters, which, 0, False)
+
+
+@kernel
+def count_cell(columns: Any, counters: Any, which: int, size: int, is_valid: bool) -> None:
+    """Note end and validity of a cell whose bytes are already copied."""
+    row = counters[ROWS]
+    counters[BYTES + which] += size
+    carray(as_pointer(columns[which, ENDS] + 4 * (row + 1)), 1, np.int32)[0] = counters[BYTES + which]
+    if is_valid:
+        carray(as_pointer(columns[which, VALID] + (row >> 3)), 1, np.uint8)[0] |= 1 << (row & 7)
+    else:
+        counters[NULLS + which] += 1
+
+
+@kernel
+def cell(columns: Any, which: int, row: int, out: Any) -> None:
+    """Put address and size of one cell into out[0:2]; 0, 0 = null. An empty cell has an address, since it is not null.
+
+    A row of `columns` is `BinaryCells.addresses`.
+    """
+    out[0], out[1] = 0, 0
+    if columns[which, ENDS] == 0:
+        return
+    valid = columns[which, VALID]
+    if valid != 0 and carray(as_pointer(valid + row), 1, np.uint8)[0] == 0:
+        return
+    ends = carray(as_pointer(columns[which, ENDS] + 8 * row), 2, np.int64)
+    out[0], out[1] = columns[which, DATA] + ends[0], ends[1] - ends[0]
+
+
+@kernel
+def byte_at(address: int) -> int:
+    byte: int = carray(as_pointer(address), 1, np.uint8)[0]
+    return byte
+
+
+@kernel
+def compare(memcmp: int, left: int, left_size: int, right: int, right_size: int) -> int:
+    """Below, equal to or above 0 as the left bytes are below, equal to or above the right ones; `memcmp` is C's."""
+    order = np.int64(np.int32(call(memcmp, (left, right, min(left_size, right_size)))))
+    return order if order != 0 else left_size - right_size
+
+
+# --- Binary columns taken apart and put together: parts of cells, big-endian numbers in cells, cells joined row by row.
+
+Int64s = npt.NDArray[np.int64]
+
+
+def constant(data: bytes) -> pa.BinaryScalar:
+    """A constant for a module: `pa.scalar` would import pandas, which takes half a second of each start."""
+    bounds = np.array([0, len(data)], np.int32)
+    return pa.BinaryArray.from_buffers(pa.binary(), 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])[0]
+
+
+NOTHING = constant(b"")
+
+
+def packed(numbers: Int64s) -> pa.BinaryArray:
+    """Each number as 8 bytes, big endian."""
+    bounds = np.arange(len(numbers) + 1, dtype=np.int32) * 8
+    data = numbers.astype(">i8").tobytes()
+    return pa.BinaryArray.from_buffers(pa.binary(), len(numbers), [None, pa.py_buffer(bounds), pa.py_buffer(data)])
+
+
+def joined(*parts: Any) -> pa.BinaryArray:
+    """Columns (or constants) joined row by row; null where any part is null."""
+    return pc.binary_join_element_wise(*parts, NOTHING)
+
+
+def numbers_at(column: pa.BinaryArray, place: int) -> Int64s:
+    """The 8-byte number in each cell that begins at `place`, counted from the end if negative; the cells must be long enough."""
+    cells = BinaryCells(column)
+    numbers: Int64s = _numbers_at(np.array([cells.addresses], np.int64), len(column), place)
+    return numbers
+
+
+def sliced(column: pa.BinaryArray, front: int, back: int = 0) -> pa.BinaryArray:
+    """The cells without their first and last bytes, of which each must have that many; null where the column is null."""
+    cells, buffers = BinaryCells(column), ColumnBuffers(len(column), _bytes(column))
+    counters = np.zeros(COUNTERS, np.int64)
+    table = np.array([(*cells.addresses, 0), buffers.addresses], np.int64)
+    _slice_cells(table[:1], len(column), front, back, table[1:], counters)
+    return buffers.array(len(column), int(counters[BYTES]), int(counters[NULLS]))
+
+
+def replaced(column: BinaryColumn, rows: Int64s, cells: BinaryColumn) -> BinaryColumn:
+    """The column with other cells in some rows, which rise; with 64-bit offsets where these are or may be needed."""
+    if any(pa.types.is_large_binary(one.type) for one in (column, cells)) or column.nbytes + cells.nbytes >= 2**31:
+        column, cells = column.cast(pa.large_binary()), cells.cast(pa.large_binary())
+    mask = np.zeros(len(column), np.bool_)
+    mask[rows] = True
+    return pc.replace_with_mask(column, pa.array(mask), cells)
+
+
+def prefix_ends(column: pa.BinaryArray) -> pa.BinaryArray:
+    """For each cell the smallest bytes above all that start with it; no cell may be all 0xff."""
+    cells, buffers = BinaryCells(column), ColumnBuffers(len(column), _bytes(column))
+    counters = np.zeros(COUNTERS, np.int64)
+    table = np.array([(*cells.addresses, 0), buffers.addresses], np.int64)
+    _end_cells(table[:1], len(column), table[1:], counters)
+    return buffers.array(len(column), int(counters[BYTES]), 0)
+
+
+def _bytes(column: pa.BinaryArray) -> int:
+    if not len(column):
+        return 0
+    ends = np.frombuffer(column.buffers()[1], np.int32)
+    return int(ends[column.offset + len(column)] - ends[column.offset])
+
+
+@kernel
+def _numbers_at(columns: Any, count: int, place: int) -> Any:
+    numbers = np.empty(count, np.int64)
+    where = np.zeros(2, np.int64)
+    for row in range(count):
+        cell(columns, 0, row, where)
+        start = where[0] + place if place >= 0 else where[0] + where[1] + place
+        number = np.int64(0)
+        for index in range(8):
+            number = number << 8 | byte_at(start + index)
+        numbers[row] = number
+    return numbers
+
+
+@kernel
+def _slice_cells(columns: Any, count: int, front: int, back: int, target: Any, counters: Any) -> None:
+    where = np.zeros(2, np.int64)
+    for row in range(count):
+        cell(columns, 0, row, where)
+        if where[0] == 0:
+            add_cell(target, counters, 0, 0, 0)
+        else:
+            add_cell(target, counters, 0, where[0] + front, where[1] - front - back)
+        counters[ROWS] += 1
+
+
+@kernel
+def _end_cells(columns: Any, count: int, target: Any, counters: Any) -> None:
+    where = np.zeros(2, np.int64)
+    for row in range(count):
+        cell(columns, 0, row, where)
+        size = where[1]
+        while byte_at(where[0] + size - 1) == 0xFF:
+            size -= 1
+        add_cell(target, counters, 0, where[0], size)
+        counters[ROWS] += 1
+        last = target[0, DATA] + counters[BYTES] - 1
+        carray(as_pointer(last), 1, np.uint8)[0] += 1

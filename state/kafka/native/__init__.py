@@ -1,1 +1,0 @@
-"""librdkafka through its C API: columns of records in, columns of records out."""

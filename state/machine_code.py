@@ -1,0 +1,78 @@
+"""Machine code from elsewhere: `CLibrary`, the functions of a shared library; and the folder where compiled code is cached."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+
+def cache_folder() -> Path:
+    """`__pycache__` beside the source; where that cannot be written (installed package, read-only image), a private folder.
+
+    The folder holds executable code, so a folder that other users may write to is never used.
+    """
+    beside = Path(__file__).parent / "__pycache__"
+    if os.access(beside if beside.exists() else beside.parent, os.W_OK):
+        beside.mkdir(exist_ok=True)
+        return beside
+    folder = Path(tempfile.gettempdir()) / f"streams-kernels-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    state = folder.lstat()
+    if state.st_uid != os.getuid() or stat.S_IMODE(state.st_mode) & 0o022 or not stat.S_ISDIR(state.st_mode):
+        folder = Path(tempfile.mkdtemp(prefix="streams-kernels-"))
+    return folder
+
+
+def kernels_compiled() -> bool:
+    """Whether numba's cache has kernels for this Python; if not, the first process that needs them compiles for half a minute."""
+    # Beside the source of the kernels, unless the cache is one folder for all modules.
+    folders = {
+        Path(os.environ.get("NUMBA_CACHE_DIR") or cache_folder()),
+        Path(__file__).parent / "__pycache__",
+    }
+    name = f"sorting.sort_rows-*.py{sys.version_info.major}{sys.version_info.minor}.nbi"
+    return any(next(folder.rglob(name), None) is not None for folder in folders)
+
+
+Signatures: TypeAlias = Mapping[str, tuple[Any, Sequence[Any]]]
+"""Function -> the types of its result and its arguments, as `ctypes` takes them."""
+
+
+class CLibrary:
+    """The declared functions of a shared library; subclasses add what is called in more than one step.
+
+    Args:
+        path: The shared library.
+        prefix: What all names of functions begin with in the library.
+        signatures: The functions, without the prefix.
+
+    Raises:
+        OSError: The library cannot be loaded.
+        AttributeError: The library lacks a function.
+    """
+
+    def __init__(self, path: Path, prefix: str, signatures: Signatures) -> None:
+        loaded = ctypes.CDLL(str(path))
+        for name, (result, arguments) in signatures.items():
+            function = getattr(loaded, f"{prefix}{name}")
+            function.restype = result
+            function.argtypes = arguments
+            setattr(self, name, function)
+
+    def __getattr__(self, name: str) -> ctypes._NamedFuncPointer:
+        raise AttributeError(f"the C function {name!r} is not declared in {type(self).__module__}")
+
+    def address(self, name: str) -> int:
+        """Address of a function, for compiled kernels."""
+        return address_of(getattr(self, name))
+
+
+def address_of(function: Any) -> int:
+    """Address of a function of `ctypes`."""
+    return ctypes.cast(function, ctypes.c_void_p).value or 0

@@ -1,1 +1,0 @@
-"""RocksDB through its C API: whole columns in, whole columns out."""
