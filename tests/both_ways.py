@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +14,9 @@ from streams.model.record import Headers
 from streams.operators.columnar import BatchProcessor, ColumnarBatch
 from streams.runtime.counters import ONE_BY_ONE
 from streams.testing import TopologyTestDriver
-from streams.topology.plan import build_plan
-from streams.topology.planning.batching import Batching
+from streams.topology.graph import Node, SourceNode
+from streams.topology.plan import SubTopology, build_plan
+from streams.topology.planning.units import Unit
 from streams.topology.topology import Topology
 
 
@@ -47,8 +48,13 @@ class Seen:
 
 @contextmanager
 def one_by_one() -> Iterator[None]:
-    """Within the context, topologies are planned so that records are processed one by one."""
-    with mock.patch("streams.topology.plan.batching", return_value=Batching(reason="a test asks for it")):
+    """Within the context, topologies are planned so that each record passes all nodes, depth first, before the next one."""
+
+    def one_unit(nodes: Mapping[str, Node], head: Collection[str], entries: object) -> tuple[Unit, ...]:
+        inside = (name for name, node in nodes.items() if name not in head and not isinstance(node, SourceNode))
+        return (Unit(tuple(inside), (), "a test asks for it"),)
+
+    with mock.patch("streams.topology.plan.units", one_unit):
         yield
 
 
@@ -68,7 +74,7 @@ def check_both_ways(
         apart_ms: How much wall-clock time passes after each step.
         **settings: Those of `TopologyTestDriver`.
     """
-    assert any(sub.batching.groups for sub in build_plan(topology, "test").sub_topologies), reasons(topology)
+    assert any(map(_batches, build_plan(topology, "test").sub_topologies)), reasons(topology)
     together = played(topology, steps, restarts, apart_ms, **settings)
     with one_by_one():
         expected = played(topology, steps, restarts, apart_ms, **settings)
@@ -79,8 +85,17 @@ def check_both_ways(
 
 
 def reasons(topology: Topology) -> list[str | None]:
-    """Why sub-topologies process records one by one."""
-    return [sub.batching.reason for sub in build_plan(topology, "test").sub_topologies]
+    """Why a node of each sub-topology processes single records; None: none does."""
+    return [_reason(sub) for sub in build_plan(topology, "test").sub_topologies]
+
+
+def _batches(sub: SubTopology) -> bool:
+    """Whether a node processes batches, or records do not pass all nodes depth first."""
+    return len(sub.units) > 1 or any(unit.groups for unit in sub.units)
+
+
+def _reason(sub: SubTopology) -> str | None:
+    return next((unit.reason for unit in sub.units if not unit.groups), None)
 
 
 def played(

@@ -84,7 +84,7 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
     def resume(self, held: Any) -> AbstractContextManager[None]:
         """A context within which the record is current again: its metadata, its errors, its place in the order."""
 
-    def attempt(self, action: Callable[[], None], held: HeldRecord | None = None) -> None:
+    def attempt(self, action: Callable[[], object], held: HeldRecord | None = None) -> None:
         """Run one part of the work under the processing policy, so that its failure does not affect the others."""
 
     def expire(self, store: str, stream_time: int) -> None:

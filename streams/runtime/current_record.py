@@ -5,12 +5,13 @@ Invariant: errors of stores, Kafka and the like are not caused by a record and a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count, repeat
 
 from streams.errors import RecordError, RecordFailedError, StreamsError
 from streams.model.record import Record
-from streams.operators.columnar import ColumnarBatch
+from streams.operators.columnar import ColumnarBatch, in_order
 from streams.runtime.step_context import ChangedInPlace, StepContext
 from streams.users_code import is_of_state
 
@@ -29,15 +30,40 @@ def at_record(batch: ColumnarBatch, row: int, run: StepContext) -> Iterator[None
 
 def each_record(batch: ColumnarBatch, run: StepContext) -> Iterator[Record]:
     """The records of a batch, each while it is the current one."""
+    return (record for _, record in records_in_order([batch], run))
+
+
+def records_in_order(batches: Sequence[ColumnarBatch], run: StepContext) -> Iterator[tuple[int, Record]]:
+    """The records of several batches of a pass in the order of their positions, each while it is the current one.
+
+    Yields the index of the record's batch with it. While an operator makes results that come from no record of the step
+    (`StepContext.numbered`), the position stays that of its next result.
+    """
     before = run.held, run.position, run.cursor
-    held, place = run.held, batch.place
+    held, times, shift, numbered = run.held, run.times, run.shift, run.numbered
     try:
-        for row, (position, record) in enumerate(zip(batch.order.tolist(), batch.records(), strict=True)):
+        for which, row, position, record in _in_order(batches):
+            batch = batches[which]
             run.held = batch.held.get(row, held) if batch.held else held
-            run.position, run.cursor = position, place(position)
-            yield record
+            run.cursor = batch.place(position)
+            if not numbered:
+                run.position = position
+            if times is not None:
+                run.stream_time = times[position >> shift]
+            yield which, record
     finally:
-        run.held, run.position, run.cursor = before
+        run.held, run.cursor = before[0], before[2]
+        if not numbered:
+            run.position = before[1]
+
+
+def _in_order(batches: Sequence[ColumnarBatch]) -> Iterator[tuple[int, int, int, Record]]:
+    """Index of the batch, row in it, position and record."""
+    if len(batches) == 1:
+        (batch,) = batches
+        return zip(repeat(0), count(), batch.order.tolist(), batch.records(), strict=False)
+    records, orders = [batch.records() for batch in batches], [batch.order.tolist() for batch in batches]
+    return ((which, row, orders[which][row], next(records[which])) for which, row in in_order(batches))
 
 
 def may_be_the_records_fault(error: Exception) -> bool:

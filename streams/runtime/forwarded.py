@@ -1,8 +1,8 @@
-"""`Forwarded`: records that a node forwards one by one, collected to go on together."""
+"""`Inbox`: the batches that wait for a node. `Forwarded`: records that a node forwards one by one, collected to batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,12 +10,50 @@ import numpy as np
 
 from state.columns import encode_headers
 from streams.model.record import Headers, HeldRecord, Record
-from streams.operators.columnar import ColumnarBatch, KeyColumn
+from streams.operators.columnar import ColumnarBatch, KeyColumn, in_step_order
+from streams.runtime.event_time import checked
 from streams.runtime.step_context import StepContext
+from streams.runtime.values import snapshot
+
+_EMPTY = ColumnarBatch(KeyColumn.of([]), [], np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+class Inbox:
+    """The batches that wait for a node until its unit runs.
+
+    Attributes:
+        read: Decodes the only batch again, because functions may have changed its values; None for results of other nodes.
+    """
+
+    __slots__ = ("_batches", "read")
+
+    def __init__(self) -> None:
+        self._batches: list[ColumnarBatch] = []
+        self.read: Callable[[], ColumnarBatch] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._batches)
+
+    def add(self, batch: ColumnarBatch, read: Callable[[], ColumnarBatch] | None = None) -> None:
+        if len(batch):
+            self.read = None if self._batches else read
+            self._batches.append(batch)
+
+    def take(self) -> ColumnarBatch:
+        """All records in the order of their positions, perhaps none."""
+        batches, self._batches = self._batches, []
+        return in_step_order(batches) if batches else _EMPTY
 
 
 @dataclass(slots=True)
-class _Rows:
+class Forwarded:
+    """Records of one node, each for all of its children or for one.
+
+    Attributes:
+        run: The step; each record is forwarded while the record that it comes from is the current one.
+    """
+
+    run: StepContext
     keys: list[Any] = field(default_factory=list)
     values: list[Any] = field(default_factory=list)
     timestamps: list[int] = field(default_factory=list)
@@ -23,55 +61,51 @@ class _Rows:
     order: list[int] = field(default_factory=list)
     places: dict[int, Any] = field(default_factory=dict)
     held: dict[int, HeldRecord] = field(default_factory=dict)
+    children: dict[int, str] = field(default_factory=dict)
     with_headers: bool = False
 
-
-class Forwarded:
-    """Records of one node, by child; a node forwards all of its records to all children, or each one to one child.
-
-    Args:
-        run: The step, in which each record is forwarded while the record is current that it comes from.
-        numbered: The records come from no record of the step; their positions are their numbers.
-    """
-
-    def __init__(self, run: StepContext, numbered: bool) -> None:
-        self._run = run
-        self._numbered = numbered
-        self._rows: dict[str | None, _Rows] = {}
-        if numbered:
-            run.position = 0
-
     def add(self, record: Record, child: str | None) -> None:
-        """Appends a record for one child, or for all."""
-        run, rows = self._run, self._rows.get(child)
-        if rows is None:
-            rows = self._rows[child] = _Rows()
+        """Appends a record for one child, or for all. The caller may go on to change its key and value.
+
+        Raises:
+            TimestampError: The time does not fit 64 bits.
+        """
+        run, row = self.run, len(self.keys)
+        if not -(2**63) <= record.timestamp < 2**63:
+            checked(record.timestamp)
+        self.timestamps.append(record.timestamp)
         if run.cursor is not None:
-            rows.places[run.position] = run.cursor
+            self.places[run.position] = run.cursor
         if run.held is not None:
-            rows.held[len(rows.keys)] = run.held
-        rows.keys.append(record.key)
-        rows.values.append(record.value)
-        rows.timestamps.append(record.timestamp)
-        rows.headers.append(record.headers)
-        rows.order.append(run.position)
-        rows.with_headers |= bool(record.headers)
-        if self._numbered:
+            self.held[row] = run.held
+        if child is not None:
+            self.children[row] = child
+        self.keys.append(snapshot(record.key))
+        self.values.append(snapshot(record.value))
+        self.headers.append(record.headers)
+        self.order.append(run.position)
+        self.with_headers |= bool(record.headers)
+        if run.numbered:
             run.position += 1
 
-    def batches(self) -> Iterator[tuple[str | None, ColumnarBatch]]:
-        """The records for each child (None: all), in the order of each child's first record."""
-        for child, rows in self._rows.items():
-            cells = [encode_headers(one) if one else None for one in rows.headers] if rows.with_headers else None
-            yield (
-                child,
-                ColumnarBatch(
-                    KeyColumn.of(rows.keys),
-                    rows.values,
-                    np.array(rows.timestamps, np.int64),
-                    np.array(rows.order, np.int64),
-                    cells,
-                    rows.places.get,
-                    rows.held,
-                ),
-            )
+    def batches(self, children: Collection[str], named_only: Collection[str]) -> Iterator[tuple[str, ColumnarBatch]]:
+        """The records for each child; some children get only the records that name them."""
+        cells = [encode_headers(one) if one else None for one in self.headers] if self.with_headers else None
+        whole = ColumnarBatch(
+            KeyColumn.of(self.keys),
+            self.values,
+            np.array(self.timestamps, np.int64),
+            np.array(self.order, np.int64),
+            cells,
+            self.places.get,
+            self.held,
+        )
+        for child in children:
+            rows = self._rows_for(child, child in named_only)
+            yield child, whole if len(rows) == len(whole) else whole.take(np.array(rows, np.int64))
+
+    def _rows_for(self, child: str, named_only: bool) -> Sequence[int]:
+        if not self.children:
+            return range(0 if named_only else len(self.keys))
+        named = self.children.get
+        return [row for row in range(len(self.keys)) if named(row, None if named_only else child) == child]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Protocol
+
+import numpy as np
 
 from streams.errors import RegistryError, TopologyError
 from streams.model.record import Headers, HeldRecord, Record, RecordMetadata
@@ -15,23 +19,17 @@ from streams.operators.operator_context import Mode
 from streams.operators.punctuation import PunctuationType
 from streams.runtime.current_record import at_record, each_record, guard, may_be_the_records_fault
 from streams.runtime.dead_letters import error_headers
-from streams.runtime.forwarded import Forwarded
+from streams.runtime.forwarded import Forwarded, Inbox
 from streams.runtime.step_context import StepContext
 from streams.runtime.task.punctuation import Punctuation, Punctuations
 
 
 class Receiver(Protocol):
-    """A receiver of records: a processor node, a sink, an edge out of the head."""
+    """A receiver of single records: a processor node, a sink, an edge out of the head."""
 
     name: str
 
     def receive(self, record: Record) -> None: ...
-
-
-class BatchReceiver(Receiver, Protocol):
-    """A receiver of a step's records together: a node or a sink of a task."""
-
-    def receive_batch(self, batch: ColumnarBatch) -> None: ...
 
 
 class NodeContext:
@@ -44,12 +42,12 @@ class NodeContext:
         self.forwarded = 0
         self._run = run
         self._punctuations = punctuations
-        self._receivers: tuple[Callable[[Record], None], ...] = ()
-        self._by_name: Mapping[str, Callable[[Record], None]] = {}
-        self._on_drop: tuple[Callable[[Record], None], ...] = ()
-        self._batch_receivers: Mapping[str, BatchReceiver] = {}
-        self._alternating = True
-        self._forwarded: Forwarded | None = None
+        self._receivers: Mapping[str, Callable[[Record], None]] = {}
+        self._inboxes: Mapping[str, Inbox] = {}
+        self._on_drop: Collection[str] = ()
+        self._results: tuple[Callable[[Record], None], ...] = ()
+        self._waiting: tuple[Inbox, ...] = ()
+        self._collected = Forwarded(run)
 
     def guard(self, error: Exception) -> None:
         """Apply the processing policy to an exception that the operator has raised for the current record."""
@@ -57,16 +55,21 @@ class NodeContext:
             self._run.function_failed()
         guard(error, self.node, self._run)
 
-    def connect_batches(self, children: Mapping[str, BatchReceiver], alternating: bool) -> None:
-        """Set the children once more, as receivers of whole batches."""
-        self._batch_receivers = dict(children)
-        self._alternating = alternating
+    def connect(
+        self,
+        direct: Mapping[str, Receiver],
+        inboxes: Mapping[str, Inbox] = MappingProxyType({}),
+        on_drop: Collection[str] = (),
+    ) -> None:
+        """Set the children: those that receive each record at once, in their order, and those whose records wait for their unit.
 
-    def connect(self, children: Mapping[str, Receiver], on_drop: Sequence[Receiver] = ()) -> None:
-        """Set the children, in their order, and the receivers of dropped records."""
-        self._by_name = {name: child.receive for name, child in children.items()}
-        self._receivers = tuple(self._by_name.values())
-        self._on_drop = tuple(one.receive for one in on_drop)
+        Some of them receive only the records that the node drops.
+        """
+        self._receivers = {name: child.receive for name, child in direct.items()}
+        self._inboxes = inboxes
+        self._on_drop = on_drop
+        self._results = tuple(receive for name, receive in self._receivers.items() if name not in on_drop)
+        self._waiting = tuple(inbox for name, inbox in inboxes.items() if name not in on_drop)
 
     @property
     def application_id(self) -> str:
@@ -140,68 +143,70 @@ class NodeContext:
     def forward(self, record: Record, child: str | None = None) -> None:
         self.forwarded += 1
         if child is not None:
-            if child not in self._by_name:
-                raise TopologyError(
-                    f"'{self.node}' forwards to '{child}', which is no child of it. It has: {', '.join(self._by_name) or 'none'}."
-                )
-            if self._forwarded is None:
-                self._by_name[child](record)
-                return
-        if self._forwarded is not None:
-            self._forwarded.add(record, child)
+            self._forward_to(child, record)
             return
-        for receive in self._receivers:
+        for receive in self._results:
             receive(record)
+        if self._waiting:
+            self._collected.add(record, None)
+
+    def _forward_to(self, child: str, record: Record) -> None:
+        if child in self._receivers:
+            self._receivers[child](record)
+        elif child in self._inboxes:
+            self._collected.add(record, child)
+        else:
+            children = ", ".join(name for name in (*self._receivers, *self._inboxes) if name not in self._on_drop)
+            raise TopologyError(
+                f"'{self.node}' forwards to '{child}', which is no child of it. It has: {children or 'none'}."
+            )
 
     @property
     def has_children(self) -> bool:
-        return bool(self._receivers)
+        return bool(self._results or self._waiting)
 
     def forward_batch(self, batch: ColumnarBatch, child: str | None = None) -> None:
         if not len(batch):
             return
-        if self._alternating and len(self._batch_receivers) > 1:
+        if self._receivers:
             for record in each_record(batch, self._run):
                 self.forward(record, child)
             return
         self.count_forwarded(len(batch))
-        self._hand_on(batch, child)
+        self.hand_on()
+        if self._run.numbered:
+            start = self._run.position
+            self._run.position += len(batch)
+            batch = replace(batch, order=np.arange(start, self._run.position))
+        for inbox in self._waiting if child is None else [self._inboxes[child]]:
+            inbox.add(batch)
 
-    def _hand_on(self, batch: ColumnarBatch, child: str | None = None) -> None:
-        for receiver in self._batch_receivers.values() if child is None else [self._batch_receivers[child]]:
-            receiver.receive_batch(batch)
-
-    @contextmanager
-    def forwarding_together(self, numbered: bool = False) -> Iterator[None]:
-        """Within the context, records that are forwarded one by one wait, and go on together afterwards; see `Forwarded`."""
-        if self._alternating or not self._batch_receivers:
-            yield
-            return
-        self._forwarded = Forwarded(self._run, numbered)
-        yield
-        forwarded, self._forwarded = self._forwarded, None
-        for child, batch in forwarded.batches():
-            self._hand_on(batch, child)
+    def hand_on(self) -> None:
+        """Move the records that were forwarded one by one to the children's inboxes."""
+        collected = self._collected
+        if collected.keys:
+            self._collected = Forwarded(self._run)
+            for child, batch in collected.batches(self._inboxes, self._on_drop):
+                self._inboxes[child].add(batch)
 
     def count_forwarded(self, number: int) -> None:
         self.forwarded += number
 
     def drop(self, record: Record, reason: str) -> None:
         self._run.counters.add(f"dropped:{self.node}:{reason}")
-        for receive in self._on_drop:
-            receive(dropped_record(record, reason, self.node))
+        if self._on_drop:
+            self.divert(dropped_record(record, reason, self.node))
 
     def drop_many(self, count: int, reason: str) -> None:
         """`drop` for a number of records that were processed as columns."""
         self._run.counters.add(f"dropped:{self.node}:{reason}", count)
 
     def attempt_each(self, batch: ColumnarBatch, process: Callable[[Record], None]) -> None:
-        with self.forwarding_together():
-            for record in each_record(batch, self._run):
-                try:
-                    process(record)
-                except Exception as error:
-                    guard(error, self.node, self._run)
+        for record in each_record(batch, self._run):
+            try:
+                process(record)
+            except Exception as error:
+                guard(error, self.node, self._run)
 
     def refuse(self, batch: ColumnarBatch, row: int, error: Exception) -> None:
         with at_record(batch, row, self._run):
@@ -211,8 +216,7 @@ class NodeContext:
         self._run.counters.add(f"dropped:{self.node}:{reason}", len(batch))
         if self._on_drop:
             for record in each_record(batch, self._run):
-                for receive in self._on_drop:
-                    receive(dropped_record(record, reason, self.node))
+                self.divert(dropped_record(record, reason, self.node))
 
     def fault(self, error: Exception) -> Headers:
         if not may_be_the_records_fault(error) or isinstance(error, RegistryError):
@@ -221,8 +225,8 @@ class NodeContext:
         return error_headers("processing", origin[:3], origin.timestamp, error)
 
     def divert(self, record: Record) -> None:
-        for receive in self._on_drop:
-            receive(record)
+        for name in self._on_drop:
+            self._forward_to(name, record)
 
     def count(self, what: str, number: int) -> None:
         self._run.counters.add(f"{what}:{self.node}", number)
@@ -233,7 +237,7 @@ class NodeContext:
     def resume(self, held: Any) -> AbstractContextManager[None]:
         return self._run.resume(held)
 
-    def attempt(self, action: Callable[[], None], held: HeldRecord | None = None) -> None:
+    def attempt(self, action: Callable[[], object], held: HeldRecord | None = None) -> None:
         before = self._run.held
         self._run.held = held or before
         try:

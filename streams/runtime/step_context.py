@@ -100,7 +100,10 @@ class StepContext:
         cursor: Rows and index of the current record; None while flushing.
         flushing: Whether the step is at its end.
         held: The held-back record whose results are being processed.
-        position: The position in the step of the current record, where records are processed together.
+        position: The position of the current record in the step (`ColumnarBatch.order`).
+        numbered: Whether an operator makes results that come from no record of the step; `position` is then that of the next one.
+        times: Stream time at each record of the step, while these are processed.
+        shift: Positions are the numbers of the step's records, shifted by this number of bits.
         topics: What Kafka knows of the output topics.
         handlers: Apply the policies.
         outputs: The output topics.
@@ -120,6 +123,9 @@ class StepContext:
     flushing: bool = False
     held: HeldRecord | None = None
     position: int = 0
+    numbered: bool = False
+    times: list[int] | None = None
+    shift: int = 0
     topics: OutputTopics = field(default_factory=UnlimitedTopics)
     handlers: ErrorHandlers = field(init=False)
     outputs: Outputs = field(init=False)

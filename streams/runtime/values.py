@@ -10,18 +10,28 @@ Only bytes written by this application's readers are ever deserialised: they com
 
 from __future__ import annotations
 
+import copy
 import io
 import pickle
 import sys
 import uuid
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from fractions import Fraction
 from types import CodeType
-from typing import Any
+from typing import Any, Final
+from uuid import UUID
 
 import cloudpickle
 
 from streams.errors import RecordError, TopologyError, ValueNotPicklableError
+from streams.model.record import Change
 
 _PROTOCOL = 5
+
+_UNCHANGING: Final = frozenset(
+    (str, int, float, bool, bytes, type(None), complex, Decimal, Fraction, UUID, datetime, date, time, timedelta)
+)
 
 _classes: dict[str, type] = {}
 """Id -> class that a job has brought into this process, or taken along from it."""
@@ -69,6 +79,27 @@ def load_value(data: bytes) -> Any:
         raise ValueNotPicklableError(
             f"a value that was handed on cannot be made again: {type(error).__name__}: {error}"
         ) from error
+
+
+def snapshot(value: Any) -> Any:
+    """A value that later changes to the given one do not reach: itself if it cannot change, otherwise a copy.
+
+    A value without a copy (an open file, a generator) stays itself.
+    """
+    kind = type(value)
+    if kind in _UNCHANGING:
+        return value
+    if kind is Change:
+        return Change(snapshot(value.new), snapshot(value.old), value.is_latest)
+    if kind not in _need_ids:
+        try:
+            return pickle.loads(pickle.dumps(value, _PROTOCOL))
+        except Exception:
+            _need_ids.add(kind) if kind in _ids else None
+    try:
+        return copy.deepcopy(value)
+    except Exception:
+        return value
 
 
 def dump_job(job: Any) -> bytes:

@@ -31,10 +31,10 @@ from streams.topology.graph import (
     Topic,
 )
 from streams.topology.naming import is_generated, wrong_application_id
-from streams.topology.planning.batching import Batching, batching
 from streams.topology.planning.column_head import ColumnHead, column_head
 from streams.topology.planning.sub_topologies import in_run_order, sub_topologies, sub_topology_name
 from streams.topology.planning.task_input import TaskInput, key_serde_of, task_inputs
+from streams.topology.planning.units import Unit, units
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class SubTopology:
         topology_hash: Changes if and only if the state's meaning may have changed.
         reads_internal: Whether a source reads a topic that this or another sub-topology writes, other than for retries.
         delays: Retry topic -> how long after a record was written it is read, ms.
-        batching: Which nodes process a step's records together.
+        units: The nodes of the task in the order in which they process a step's records.
         columns: Which nodes process columns, and what becomes of these before they reach a task.
     """
 
@@ -68,7 +68,7 @@ class SubTopology:
     global_tables: dict[str, GlobalTable] = field(default_factory=dict)
     reads_internal: bool = False
     delays: dict[str, int] = field(default_factory=dict)
-    batching: Batching = field(default_factory=Batching)
+    units: tuple[Unit, ...] = ()
     columns: ColumnHead = field(default_factory=ColumnHead)
 
     def children(self, name: str) -> tuple[str, ...]:
@@ -210,7 +210,7 @@ def _sub_topology(
             for topic in source.topics
         ),
         delays=_delays(declared, application_id),
-        batching=batching(nodes, head, entries),
+        units=units(nodes, head, entries),
     )
 
 

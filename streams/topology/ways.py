@@ -1,7 +1,7 @@
 """How each operator processes records: on columns, together as a batch, or one by one, and why not on columns.
 
 Columns cost a fraction of a microsecond per record and operator, records one by one several microseconds. `ways` reads the plan,
-which decides (`planning.column_head`, `planning.batching`); `explained` writes it down.
+which decides (`planning.column_head`, `planning.units`); `explained` writes it down.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from enum import Enum
 
 from streams.topology.graph import Graph, Node, ProcessorNode, SourceNode
 from streams.topology.plan import SubTopology, plan_alone
+from streams.topology.planning.units import why_single
 from streams.topology.specs.aggregations import AggregationSpec
 
 _READERS = "readers"
@@ -106,15 +107,12 @@ def _is_step(sub: SubTopology, name: str) -> bool:
 def _in_tasks(sub: SubTopology, node: Node) -> NodeWay:
     if node.name in sub.columns.aggregates:
         return NodeWay(node.name, _TASKS, Way.COLUMNS)
-    takes_batches = not isinstance(node, ProcessorNode) or not isinstance(node.spec.batches, str)
-    if sub.batching.groups and takes_batches:
+    unit = next(unit for unit in sub.units if node.name in unit.nodes)
+    single = why_single(node)
+    if unit.groups and single is None:
         return NodeWay(node.name, _TASKS, Way.TOGETHER, _why_only_together(sub, node))
-    if not any(entry.node == node.name for entry in sub.entries):
-        results = ", ".join(f"'{parent}'" for parent in node.parents)
-        return NodeWay(node.name, _TASKS, Way.ONE_BY_ONE, f"takes the results of {results}")
-    if takes_batches and sub.batching.reason is not None:
-        return NodeWay(node.name, _TASKS, Way.ONE_BY_ONE, sub.batching.reason)
-    return NodeWay(node.name, _TASKS, Way.ONE_BY_ONE, _why_no_columns(sub, node))
+    why = "" if single is None else _why_no_columns(sub, node)
+    return NodeWay(node.name, _TASKS, Way.ONE_BY_ONE, why or single or unit.reason)
 
 
 def _why_only_together(sub: SubTopology, node: Node) -> str:

@@ -49,8 +49,8 @@ def test_a_program_of_expressions_stays_on_columns_up_to_its_aggregate() -> None
         "    slim                    columns\n"
         "  In tasks:\n"
         "    KSTREAM-AGGREGATE-mean  columns\n"
-        "    s                       one by one: takes the results of 'KSTREAM-AGGREGATE-mean'\n"
-        "    sink                    one by one: takes the results of 's'\n"
+        "    s                       records together\n"
+        "    sink                    records together\n"
     )
 
 
@@ -228,7 +228,7 @@ def test_an_aggregate_with_a_cache_does_not_say_that_it_has_none() -> None:
     orders.filter(*PLAIN).to("others")
     orders.group_by(lambda order: order["country"]).count(materialized=Materialized("m")).to_stream().to("out")
     text = builder.build().explain()
-    assert "'KSTREAM-AGGREGATE-m': gets whole records instead of columns" in text
+    assert "KSTREAM-AGGREGATE-m    one by one: 'KSTREAM-KEY-SELECT-in' calls a function" in text
     assert "caching=False" not in text
 
 

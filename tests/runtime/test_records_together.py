@@ -10,7 +10,8 @@ import pytest
 
 from streams import Consumed, JsonSerde, Produced, StreamsBuilder, StringSerde
 from streams.dsl.kstream import KStream
-from tests.both_ways import Fed, check_both_ways, reasons
+from streams.topology.plan import build_plan
+from tests.both_ways import Fed, check_both_ways
 
 VALUES = (b'{"a": 1}', b'{"b":[1,2]}', b"null", None, b"3", b'"text"')
 POISON = (b"{", b"\xff")
@@ -96,4 +97,7 @@ def test_two_sinks_of_one_topic_take_records_in_turns() -> None:
     stream = builder.stream("in")
     stream.to("out")
     stream.map_values(str).to("out")
-    assert reasons(builder.build()) == ["2 sinks write to the topic 'out'"]
+    (sub,) = build_plan(builder.build(), "test").sub_topologies
+    (unit,) = sub.units
+    assert (len(unit.nodes), unit.groups) == (2, ())
+    assert unit.reason.endswith("write to the topic 'out'")

@@ -183,12 +183,10 @@ def _head_nodes(
         if name in sub.head and name not in on_columns and isinstance(node, ProcessorNode):
             nodes[name] = NodeRunner(name, node.processor(), NodeContext(name, run, punctuations), run)
     for name, runner in nodes.items():
-        on_drop = sub.takers_of_dropped(name)
-        children: dict[str, Receiver] = {}
-        for child in sub.children(name):
-            if child not in on_drop:
-                children[child] = nodes[child] if child in nodes else entries[(name, child)]
-        runner.context.connect(children, [nodes[child] for child in on_drop])
+        children: dict[str, Receiver] = {
+            child: nodes[child] if child in nodes else entries[(name, child)] for child in sub.children(name)
+        }
+        runner.context.connect(children, on_drop=sub.takers_of_dropped(name))
         runner.processor.init(runner.context)
     return nodes
 

@@ -29,17 +29,18 @@ _PART = 512
 
 
 class StepRows:
-    """All rows of a step that are processed together.
+    """All rows of a step, except those on columns.
 
     Args:
         batches: The rows, in any order.
         sub: The sub-topology.
-        run: The step.
+        run: The step. A row's position is its number in the order of the step, shifted by `StepContext.shift`.
     """
 
     def __init__(self, batches: Sequence[RowBatch], sub: SubTopology, run: StepContext) -> None:
         sequence, order = merged(batches)
         self._batches = [batches[index] for index in sequence]
+        self._shift = run.shift
         self._sub = sub
         self._run = run
         self._ends = np.cumsum([batch.rows.num_rows for batch in self._batches], dtype=np.int64)
@@ -64,6 +65,23 @@ class StepRows:
         end = min(self._unreadable)
         return [batch.take(np.flatnonzero(batch.order < end)) for batch in batches]
 
+    def times(self, start: int) -> Int64s:
+        """Stream time at each row, in order, where `start` is that before the step."""
+        timestamps = [batch.rows.column("timestamp").to_numpy() for batch in self._batches]
+        return np.maximum.accumulate(
+            np.maximum(np.concatenate([np.empty(0, np.int64), *timestamps])[self._order], start)
+        )
+
+    def ends_of_records(self) -> Int64s:
+        """The numbers of the rows behind which another source record begins: one record may have become several rows."""
+        counts = [batch.rows.num_rows for batch in self._batches]
+        places = [(batch.topic, batch.partition) for batch in self._batches]
+        numbers = {place: number for number, place in enumerate(dict.fromkeys(places))}
+        parts = np.repeat([numbers[place] for place in places], counts)[self._order]
+        offsets = np.concatenate([batch.rows.column("offset").to_numpy() for batch in self._batches])[self._order]
+        changes = (parts[1:] != parts[:-1]) | (offsets[1:] != offsets[:-1])
+        return np.append(np.flatnonzero(changes), len(self._order) - 1)
+
     def refuse_unreadable(self) -> None:
         """Apply the deserialisation policy to the records that could not be read, in the order of the step."""
         for position in sorted(self._unreadable):
@@ -77,7 +95,7 @@ class StepRows:
 
     def find(self, position: int) -> tuple[SourceRows, int]:
         """The rows of a position's source record, and its row in them."""
-        row = int(self._order[position])
+        row = int(self._order[position >> self._shift])
         index = int(np.searchsorted(self._ends, row, "right"))
         found = self._task_rows.get(index)
         if found is None:
@@ -102,7 +120,7 @@ class StepRows:
     def _positions(self, indices: Sequence[int]) -> Int64s:
         """The position in the step of each row of some batches."""
         position = np.empty(len(self._order), np.int64)
-        position[self._order] = np.arange(len(self._order))
+        position[self._order] = np.arange(len(self._order)) << self._shift
         starts = self._ends - [batch.rows.num_rows for batch in self._batches]
         return np.concatenate(
             [np.empty(0, np.int64), *(position[int(starts[one]) : int(self._ends[one])] for one in indices)]

@@ -172,16 +172,6 @@ def columns_as_raw(batch: RowBatch) -> SourceRows:
     return TaskRows(RowBatch(batch.topic, batch.partition, batch.entry, pa.RecordBatch.from_pydict(columns))).rows
 
 
-def in_order(batches: Sequence[RowBatch]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Merge order over all rows."""
-    sequence, order = merged(batches)
-    counts = np.array([batches[i].rows.num_rows for i in sequence], np.int64)
-    which = np.repeat(np.array(sequence, np.int64), counts)
-    starts = np.cumsum(counts) - counts
-    row_of = np.arange(len(order), dtype=np.int64) - np.repeat(starts, counts)
-    return which[order], row_of[order]
-
-
 def merged(batches: Sequence[RowBatch]) -> tuple[list[int], npt.NDArray[np.int64]]:
     """Merge order over the concatenated rows of the batches."""
     if not batches:

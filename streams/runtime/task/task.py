@@ -1,14 +1,15 @@
 """A task: one step of one sub-topology and partition, from rows to the records and state to commit.
 
-Order: columns entries first (one call per operator), then rows one by one in merge order, stream-time punctuations
-after each; if the task is idle, stream time advances; wall-clock punctuations; flush in topological order. Invariants:
+Order: columns entries first (one call per operator), then all other rows, unit by unit (`streams.topology.planning.units`), with
+stream-time punctuations between them; if the task is idle, stream time advances; wall-clock punctuations; flush in topological
+order. Invariants:
 state and stores are only written to through the task's buffer, so a failed step leaves no trace; only the arguments
 determine the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +27,7 @@ from streams.runtime.settings import TaskSettings
 from streams.runtime.step_context import ChangedInPlace, StepContext
 from streams.runtime.task.collector import SendBatch
 from streams.runtime.task.idle import idle_ms
-from streams.runtime.task.merge import TaskRows, admit, in_order
+from streams.runtime.task.merge import admit
 from streams.runtime.task.task_graph import TaskGraph
 from streams.runtime.typed_stores import StoreProvider, typed_stores
 from streams.topology.plan import SubTopology
@@ -158,15 +159,8 @@ class StreamTask:
             for node in nodes:
                 graph.process_columns(node, rows)
             run.stream_time = max(run.stream_time, int(rows.timestamps.max(initial=NO_TIME)))
-        others = [batch for batch in admitted if transports[batch.entry] != "columns"]
-        if self._sub.batching.groups:
-            halfway()
-            graph.process_together(others)
-            latest = (int(batch.rows.column("timestamp").to_numpy().max(initial=NO_TIME)) for batch in others)
-            run.stream_time = max(run.stream_time, *latest, NO_TIME)
-        else:
-            self._process_rows(graph, run, others, halfway)
-        run.cursor = None
+        halfway()
+        graph.process([batch for batch in admitted if transports[batch.entry] != "columns"])
         records_in: int = sum(batch.rows.num_rows for batch in batches if batch.entry != DEAD_LETTER_ENTRY)
         return records_in
 
@@ -183,38 +177,6 @@ class StreamTask:
             graph.punctuate(PunctuationType.STREAM_TIME, run.stream_time)
         graph.punctuate(PunctuationType.WALL_CLOCK_TIME, run.now_ms)
         graph.flush(idle)
-
-    def _process_rows(
-        self, graph: TaskGraph, run: StepContext, batches: Sequence[RowBatch], halfway: Callable[[], None]
-    ) -> None:
-        inputs = [(TaskRows(batch), graph.entry(batch.entry)) for batch in batches]
-        which, row_of = in_order(batches)
-        for task_rows, entry in inputs:
-            task_rows.rows.raw = entry.raw
-        watched, before = graph.watches_stream_time, None
-        for index, row in _stopping_halfway(which.tolist(), row_of.tolist(), halfway):
-            task_rows, entry = inputs[index]
-            rows = task_rows.rows
-            if watched:
-                place = rows.topic, rows.partition, rows.offsets[row]
-                # One record may come by several entries; punctuations run only after all of them.
-                if before not in (None, place):
-                    graph.punctuate(PunctuationType.STREAM_TIME, run.stream_time)
-                before = place
-            run.cursor = (rows, row)
-            timestamp = rows.timestamps[row]
-            run.stream_time = max(run.stream_time, timestamp)
-            entry.receive(rows, row, timestamp)
-        if before is not None:
-            graph.punctuate(PunctuationType.STREAM_TIME, run.stream_time)
-
-
-def _stopping_halfway(which: list[int], rows: list[int], halfway: Callable[[], None]) -> Iterator[tuple[int, int]]:
-    """Pairs of both, with a call in the middle."""
-    middle = len(rows) // 2
-    yield from zip(which[:middle], rows[:middle], strict=True)
-    halfway()
-    yield from zip(which[middle:], rows[middle:], strict=True)
 
 
 def _send_dead_letters(run: StepContext, batches: Sequence[RowBatch]) -> None:

@@ -111,11 +111,6 @@ class NodeSpec(ABC):
         return tuple(store for store in stores if store not in self.looks_up)
 
     @property
-    def meets(self) -> bool:
-        """Whether the results of several parents may be put into the order of the step's records in front of the operator."""
-        return False
-
-    @property
     def shows_updates(self) -> bool:
         """Whether a join that processes records together sees the operator's table as of each record's place in the step."""
         return False

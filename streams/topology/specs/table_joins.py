@@ -87,11 +87,6 @@ class TableJoinMergeSpec(CachingTableSpec):
     kind = NodeKind.KTABLE_MERGE
 
     @property
-    def meets(self) -> bool:
-        """True: a result of one side may follow on one of the other."""
-        return True
-
-    @property
     def batches(self) -> type[BatchProcessor] | str:
         return OperatorBatches
 

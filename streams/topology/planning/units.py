@@ -1,0 +1,304 @@
+"""`units`: which nodes of a task run together, and in which order, so that whole batches give the results of single records.
+
+Kafka Streams passes each record through all nodes, depth first, before it takes the next one. A task here passes all records of a
+step through one unit of nodes after the other. Every node then gets the same records in the same order and sees the same rows of
+its stores, if these cases are kept apart:
+
+* Nodes that use a store in the same pass, where one of them changes it. If one operator can process the batches of all of them in
+  the order of the step (the two sides of a join), they are a group. If the others only look rows up, and the table can show its
+  rows as of each record, they follow the table in the same unit. Otherwise each record passes the unit depth first.
+* A node that gets several results of one record from different nodes. Batches order the results of different records, not those of
+  one record, so these records go depth first from the node where the paths part to the node where they meet.
+* Sinks of one topic, which meet in the topic.
+
+A unit includes all nodes on the paths between its nodes, so units have an order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TypeAlias
+
+from streams.operators.operator_batches import OperatorBatches
+from streams.topology.graph import Node, ProcessorNode, SinkNode, SourceNode
+from streams.topology.planning.task_input import TaskInput
+
+# --- `Passes`: in which passes of a step each node gets records.
+#
+# A step passes over its nodes several times: first with the records, then, at the end of the step, with what one operator after the
+# other has held back, parents first. Two passes never alternate, whether records are processed as batches or depth first.
+
+RECORDS = ""
+"""The pass of the step's records; that of the results at the end of the step has the name of their node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """The passes of the nodes of a task.
+
+    Attributes:
+        received: The passes in which each node gets records.
+        forwarded: The passes in which each node forwards results.
+        entries: The nodes whose records, or results of these, reach each node in the pass of the records.
+    """
+
+    received: Mapping[str, frozenset[str]]
+    forwarded: Mapping[str, frozenset[str]]
+    entries: Mapping[str, frozenset[str]]
+
+    @classmethod
+    def of(cls, inside: Mapping[str, Node], entered: Collection[str]) -> Passes:
+        """Finds them."""
+        received, forwarded = dict[str, frozenset[str]](), dict[str, frozenset[str]]()
+        entries = dict[str, frozenset[str]]()
+        passes = cls(received, forwarded, entries)
+        for name, node in inside.items():
+            parents = [parent for parent in node.parents if isinstance(inside.get(parent), ProcessorNode)]
+            above = (passes.sent(parent, node) for parent in parents)
+            received[name] = frozenset((RECORDS,) if name in entered else ()).union(*above)
+            come = (entries[parent] for parent in parents if RECORDS in passes.sent(parent, node))
+            entries[name] = frozenset((name,) if name in entered else ()).union(*come)
+            at_end = isinstance(node, ProcessorNode) and node.spec.forwards_at_end(node.stores)
+            forwarded[name] = frozenset((name,)) if at_end else received[name] | {name}
+        return passes
+
+    def sent(self, parent: str, node: Node) -> frozenset[str]:
+        """The passes in which a parent sends records to a node: results, or the records that it drops."""
+        dropped = isinstance(node, ProcessorNode) and node.takes_dropped
+        return self.received[parent] | {parent} if dropped else self.forwarded[parent]
+
+    def apart(self, store: str, one: ProcessorNode, other: ProcessorNode) -> bool:
+        """Whether none of two nodes sees in one pass what the other one does to a store that both use."""
+        looking, changing = (one, other) if store in one.spec.looks_up else (other, one)
+        if store in changing.spec.looks_up:
+            return True  # nobody writes
+        if store not in looking.spec.looks_up:
+            return self.works_in(one).isdisjoint(self.works_in(other))
+        # A look-up sees rows as they were forwarded last, which a cache changes at the end only.
+        at_end = changing.spec.forwards_at_end(changing.stores)
+        return self.received[looking.name].isdisjoint((changing.name,) if at_end else self.works_in(changing))
+
+    def works_in(self, node: ProcessorNode) -> frozenset[str]:
+        """The passes in which a node may use its stores."""
+        return self.received[node.name] | {node.name}
+
+
+# --- The units.
+
+Edges: TypeAlias = Mapping[str, Collection[str]]
+"""Name -> the names that come before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Nodes that process all records of a pass before the next unit does.
+
+    Attributes:
+        nodes: The nodes in run order.
+        groups: The same nodes in the order in which they process batches, in groups that do so jointly; most units are one group of
+            one node. Empty: each record passes all nodes, depth first, before the next one.
+        reason: Why there are no groups.
+    """
+
+    nodes: tuple[str, ...]
+    groups: tuple[tuple[str, ...], ...] = ()
+    reason: str = ""
+
+
+def units(nodes: Mapping[str, Node], head: Collection[str], entries: Sequence[TaskInput]) -> tuple[Unit, ...]:
+    """The units of a task, in the order in which they run."""
+    inside = {name: node for name, node in nodes.items() if name not in head and not isinstance(node, SourceNode)}
+    columns = {entry.node for entry in entries if entry.transport == "columns"}
+    return _Search(inside, {entry.node for entry in entries}, columns).found()
+
+
+def why_single(node: Node) -> str | None:
+    """Why a node processes single records in any case."""
+    if not isinstance(node, ProcessorNode):
+        return None
+    if node.wrapper is not None:
+        return f"'{node.name}' is wrapped, and wrappers see single records"
+    return node.spec.batches if isinstance(node.spec.batches, str) else None
+
+
+class _Sets:
+    """Disjoint sets of names."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._first = {name: name for name in names}
+
+    def of(self, name: str) -> str:
+        """The name that stands for the set."""
+        return self._first[name]
+
+    def join(self, names: Iterable[str]) -> None:
+        joined = {self._first[name] for name in names}
+        first = min(joined)
+        self._first = {name: first if one in joined else one for name, one in self._first.items()}
+
+    def sets(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for name, first in self._first.items():
+            found.setdefault(first, []).append(name)
+        return found
+
+
+class _Search:
+    def __init__(self, inside: Mapping[str, Node], entered: Collection[str], columns: Collection[str]) -> None:
+        self._inside = inside
+        self._columns = columns
+        self._passes = Passes.of(inside, entered)
+        self._parents = {
+            name: [parent for parent in node.parents if isinstance(inside.get(parent), ProcessorNode)]
+            for name, node in inside.items()
+        }
+        self._above: dict[str, set[str]] = {}
+        for name, parents in self._parents.items():
+            self._above[name] = {*parents, *(one for parent in parents for one in self._above[parent])}
+        self._units = _Sets(inside)
+        self._groups = _Sets(inside)
+        self._followers: dict[str, set[str]] = {name: set() for name in inside}
+        """Node -> the tables whose rows it looks up as of each record."""
+        self._reasons: dict[str, str] = {}
+        """Node of a unit -> why the records of the unit go depth first."""
+
+    def found(self) -> tuple[Unit, ...]:
+        self._share_stores()
+        for group in self._groups.sets().values():
+            self._meet(group)
+        self._share_topics()
+        self._pass_on_at_once()
+        while True:
+            order, circle = _in_order(self._units, self._parents)
+            if not circle:
+                whole = self._units.sets()
+                return tuple(self._unit(whole[one]) for one in order)
+            self._units.join(circle)
+
+    def _share_stores(self) -> None:
+        users: dict[str, list[ProcessorNode]] = {}
+        for node in self._inside.values():
+            if isinstance(node, ProcessorNode):
+                for store in dict.fromkeys((*node.spec.uses(node.stores), *node.spec.looks_up)):
+                    for other in users.setdefault(store, []):
+                        if not self._passes.apart(store, node, other):
+                            self._share(store, node, other)
+                    users[store].append(node)
+
+    def _share(self, store: str, one: ProcessorNode, other: ProcessorNode) -> None:
+        names = one.name, other.name
+        self._units.join(names)
+        if self._jointly(one, other):
+            self._groups.join(names)
+        elif (table := self._shows(store, one, other)) is not None:
+            self._followers[one.name if table is other else other.name].add(table.name)
+        else:
+            self._reasons[one.name] = f"'{one.name}' shares the store '{store}' with '{other.name}'"
+
+    def _jointly(self, one: ProcessorNode, other: ProcessorNode) -> bool:
+        """Whether one operator processes the batches of both nodes."""
+        if why_single(one) is not None or why_single(other) is not None or one.spec.batches is OperatorBatches:
+            return False
+        connected = one.name in self._above[other.name] or other.name in self._above[one.name]
+        return one.spec.batches == other.spec.batches and not connected
+
+    def _shows(self, store: str, one: ProcessorNode, other: ProcessorNode) -> ProcessorNode | None:
+        """The one of two nodes that is a table whose rows the other one can look up as of each record."""
+        looking, table = (one, other) if store in one.spec.looks_up else (other, one)
+        if store not in looking.spec.looks_up or not table.spec.shows_updates:
+            return None
+        if looking.name in self._above[table.name] or why_single(looking) is not None or why_single(table) is not None:
+            return None
+        only_records = self._passes.received[looking.name] & self._passes.works_in(table) == {RECORDS}
+        return table if only_records else None
+
+    def _meet(self, group: Sequence[str]) -> None:
+        """Notes the nodes from which results of one record reach a group on several paths."""
+        senders = [(parent, name) for name in group for parent in self._parents[name]]
+        for one, other in combinations(senders, 2):
+            if self._of_one_record(one, other):
+                self._units.join({*group, *self._partings(one[0], other[0])})
+                self._reasons[other[1]] = f"'{other[1]}' gets results of one record from several nodes"
+
+    def _of_one_record(self, one: tuple[str, str], other: tuple[str, str]) -> bool:
+        """Whether two edges carry results of one record in one pass; at the end of the step all results have the same origin."""
+        sent = [self._passes.sent(parent, self._inside[name]) for parent, name in (one, other)]
+        both = sent[0] & sent[1]
+        entries = self._passes.entries
+        return bool(both - {RECORDS}) or (RECORDS in both and not entries[one[0]].isdisjoint(entries[other[0]]))
+
+    def _partings(self, one: str, other: str) -> set[str]:
+        """The last nodes where paths to both nodes part."""
+        common = (self._above[one] | {one}) & (self._above[other] | {other})
+        return {name for name in common if not any(name in self._above[below] for below in common)}
+
+    def _share_topics(self) -> None:
+        """Notes the sinks that may write to one topic in one pass."""
+        sinks = [node for node in self._inside.values() if isinstance(node, SinkNode)]
+        received = self._passes.received
+        for one, other in combinations(sinks, 2):
+            dynamic = next((sink.name for sink in (one, other) if sink.topic is None), None)
+            if (dynamic or str(one.topic) == str(other.topic)) and received[one.name] & received[other.name]:
+                topic = f"'{one.name}' and '{other.name}' write to the topic '{one.topic}'"
+                self._reasons[one.name] = f"'{dynamic}' chooses the topic of each record" if dynamic else topic
+                self._units.join((one.name, other.name))
+                self._meet((one.name, other.name))
+
+    def _pass_on_at_once(self) -> None:
+        """Lets what processes single records pass each result through the stateless nodes below it at once.
+
+        These gain little from batches, and what is written at once need not be copied before it may change.
+        """
+        for name, node in self._inside.items():
+            stateless = node.stateless if isinstance(node, ProcessorNode) else True
+            above = self._parents[name]
+            if stateless and len(above) == len(node.parents) == 1 and (reason := self._single(above[0])) is not None:
+                self._reasons.setdefault(name, reason)
+                self._units.join((above[0], name))
+
+    def _single(self, name: str) -> str | None:
+        """Why a node passes single records on."""
+        why = None if name in self._columns else why_single(self._inside[name])
+        return self._reason(self._units.sets()[self._units.of(name)]) or why
+
+    def _reason(self, nodes: Iterable[str]) -> str | None:
+        return next((self._reasons[name] for name in nodes if name in self._reasons), None)
+
+    def _unit(self, names: list[str]) -> Unit:
+        """The unit of these nodes, which are in run order."""
+        nodes = tuple(names)
+        reason = self._single(nodes[0]) if len(nodes) == 1 else self._reason(nodes)
+        if reason is not None:
+            return Unit(nodes, (), reason)
+        before = {name: {*self._parents[name], *self._followers[name]} & {*nodes} for name in nodes}
+        order, circle = _in_order(self._groups, before)
+        if circle:
+            return Unit(nodes, (), f"{' and '.join(map(repr, sorted(circle)))} depend on each other's results")
+        return Unit(nodes, tuple(tuple(self._groups.sets()[one]) for one in order))
+
+
+def _in_order(sets: _Sets, before: Edges) -> tuple[list[str], set[str]]:
+    """The sets of some nodes, each behind those that come before it; or sets that come before each other."""
+    waiting: dict[str, set[str]] = {}
+    for name, names in before.items():
+        own = sets.of(name)
+        waiting.setdefault(own, set()).update(one for one in map(sets.of, names) if one != own)
+    order: list[str] = []
+    while waiting:
+        ready = next((one for one, others in waiting.items() if others.isdisjoint(waiting)), None)
+        if ready is None:
+            return order, _circle(waiting)
+        del waiting[ready]
+        order.append(ready)
+    return order, set()
+
+
+def _circle(waiting: Edges) -> set[str]:
+    path: list[str] = []
+    one = next(iter(waiting))
+    while one not in path:
+        path.append(one)
+        one = min(other for other in waiting[one] if other in waiting)
+    return set(path[path.index(one) :])

@@ -1,0 +1,201 @@
+"""Records that pass a task unit by unit give what they give depth first, whatever their nodes share (`planning.units`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from streams import (
+    Consumed,
+    Grouped,
+    Int64Serde,
+    JsonSerde,
+    Materialized,
+    Processor,
+    Produced,
+    PunctuationType,
+    Record,
+    Stores,
+    StreamsBuilder,
+    StringSerde,
+)
+from streams.dsl.kstream import KStream
+from streams.topology.plan import build_plan
+from tests.both_ways import check_both_ways
+from tests.runtime.test_records_together import feed
+
+Streams = tuple["KStream[Any, Any]", "KStream[Any, Any]"]
+
+
+class Growing(Processor[Any, Any, Any, Any]):
+    """Forwards one list again and again, and changes it in between."""
+
+    transient = "seen"
+
+    def init(self, ctx: Any) -> None:
+        super().init(ctx)
+        self.seen: list[Any] = []
+
+    def process(self, record: Record[Any, Any]) -> None:
+        self.seen.append(record.value)
+        self.ctx.forward(record.with_value(self.seen))
+        if len(self.seen) == 3:
+            self.seen.clear()
+
+
+class Clock(Processor[Any, Any, Any, Any]):
+    """Forwards each record twice with what it sees of time, and once for each interval of stream time."""
+
+    def init(self, ctx: Any) -> None:
+        super().init(ctx)
+        every = timedelta(milliseconds=7)
+        ctx.schedule(
+            every, PunctuationType.STREAM_TIME, lambda time: ctx.forward(Record("tick", [ctx.node, time], time))
+        )
+        ctx.schedule(every, PunctuationType.WALL_CLOCK_TIME, lambda time: ctx.forward(Record("tock", 1, time)))
+
+    def process(self, record: Record[Any, Any]) -> None:
+        for number in range(2):
+            value = [record.value, number, self.ctx.stream_time, str(self.ctx.record_metadata)]
+            self.ctx.forward(record.with_value(value))
+
+    def flush(self) -> None:
+        self.ctx.forward(Record("end", [self.ctx.node], 0))
+
+
+class Counting(Processor[Any, Any, Any, Any]):
+    """Counts in a store that others use, too."""
+
+    def process(self, record: Record[Any, Any]) -> None:
+        counts = self.ctx.store("counts")
+        count = (counts.get("all") or 0) + 1
+        counts.put("all", count)
+        self.ctx.forward(record.with_value([record.value, count]))
+
+
+def kept(stream: KStream[Any, Any]) -> KStream[Any, Any]:
+    """A stream behind a node with a store, so that nothing after it runs in the readers."""
+    return stream.deduplicate(timedelta(milliseconds=1), by=lambda value: value)
+
+
+def mutable_values(left: KStream[Any, Any], right: KStream[Any, Any]) -> None:
+    left.process(Growing).process(Counting, "counts").to("out")
+
+
+def every_aggregate(left: KStream[Any, Any], right: KStream[Any, Any]) -> None:
+    def added(key: Any, value: Any, values: list[Any]) -> list[Any]:
+        values.append(value)
+        return values
+
+    lists = left.group_by_key().aggregate(list, added, Materialized("lists", caching=False))
+    lists.to_stream().to_table(Materialized("rows", caching=False)).to_stream().to("out")
+
+
+def ticks_above_each_other(left: KStream[Any, Any], right: KStream[Any, Any]) -> None:
+    left.process(Clock).process(Clock).filter(lambda key, value: value is not None).to("out")
+    right.process(Clock).to("other")
+
+
+def ways_that_meet(left: KStream[Any, Any], right: KStream[Any, Any]) -> None:
+    twice = kept(left).flat_map_values(lambda value: [value, value])
+    twice.merge(twice.map_values(str)).merge(kept(right)).to("out")
+
+
+def ticks_that_meet(left: KStream[Any, Any], right: KStream[Any, Any]) -> None:
+    ticks = left.process(Clock)
+    ticks.merge(ticks.process(Clock)).merge(right.process(Clock)).to("out")
+
+
+def one_store(left: KStream[Any, Any], right: KStream[Any, Any]) -> None:
+    kept(left).process(Counting, "counts").to("out")
+    kept(right).map_values(str).process(Counting, "counts").to("other")
+
+
+def one_topic(left: KStream[Any, Any], right: KStream[Any, Any]) -> None:
+    seen = kept(left)
+    seen.to("out")
+    seen.flat_map_values(lambda value: [1, value]).to("out")
+    kept(right).to("out")
+
+
+def tables_in_a_row(left: KStream[Any, Any], right: KStream[Any, Any]) -> None:
+    one, other = left.to_table(Materialized("one")), right.to_table(Materialized("other"))
+    both = one.outer_join(other, lambda a, b: [a, b])
+    third = left.map_values(str).to_table(Materialized("third"))
+    both.left_join(third, lambda pair, value: [*pair, value]).to_stream().to("out")
+    left.left_join(one, lambda value, row: [value, row]).to("other")
+
+
+def beside_a_processor(left: KStream[Any, Any], right: KStream[Any, Any]) -> None:
+    table = right.to_table(Materialized("rows", caching=False))
+    left.join(table, lambda value, row: [value, row]).to("out")
+    left.process(Clock).to("other")
+    table.to_stream().group_by_key(Grouped("g")).count(Materialized("n")).to_stream().to("counts", NUMBERS)
+
+
+NUMBERS = Produced(StringSerde(), Int64Serde())
+SHAPES: dict[str, Callable[..., None]] = {
+    one.__name__: one
+    for one in (
+        mutable_values,
+        every_aggregate,
+        ticks_above_each_other,
+        ways_that_meet,
+        ticks_that_meet,
+        one_store,
+        one_topic,
+        tables_in_a_row,
+        beside_a_processor,
+    )
+}
+
+
+def program(shape: str) -> Any:
+    builder = StreamsBuilder(default_key_serde=StringSerde(), default_value_serde=JsonSerde())
+    builder.add_state_store(Stores.key_value_store("counts", StringSerde(), JsonSerde()))
+    left, right = (builder.stream(topic, Consumed(StringSerde(), JsonSerde())) for topic in ("left", "right"))
+    SHAPES[shape](left, right)
+    return builder.build()
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("shape", SHAPES)
+def test_unit_by_unit(shape: str, seed: int) -> None:
+    steps = feed(seed, topics=("left", "right"))
+    seen = check_both_ways(
+        program(shape), steps, partitions={"left": 2, "right": 2}, apart_ms=10, restarts=[1], processing="skip"
+    )
+    assert any(records for (topic, _), records in seen.topics.items() if topic == "out")
+
+
+def single(shape: str) -> dict[tuple[str, ...], str]:
+    """The units in which records go one by one, with the reasons."""
+    found = {}
+    for sub in build_plan(program(shape), "test").sub_topologies:
+        found |= {unit.nodes: unit.reason for unit in sub.units if not unit.groups}
+    return found
+
+
+def test_a_processor_does_not_slow_down_what_is_beside_it() -> None:
+    found = single("beside_a_processor")
+    assert [[name.split("-")[1] for name in nodes] for nodes in found] == [
+        ["PROCESSOR", "SINK"],
+        ["AGGREGATE", "TOSTREAM", "SINK"],
+    ]
+
+
+def test_joins_of_tables_in_a_row_take_batches() -> None:
+    assert single("tables_in_a_row") == {}
+
+
+def test_paths_go_depth_first_only_from_where_they_part_to_where_they_meet() -> None:
+    ((nodes, reason),) = single("ways_that_meet").items()
+    assert "gets results of one record from several nodes" in reason
+    assert [name.split("-")[1] for name in nodes] == ["FLATMAPVALUES", "MAPVALUES", "MERGE"]
+
+
+def test_nodes_that_share_a_store_go_depth_first() -> None:
+    assert any("share" in reason and "'counts'" in reason for reason in single("one_store").values())
