@@ -1,13 +1,40 @@
 """Built-in aggregates: the plain definition of what they compute."""
 
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams import TopologyError, agg
-from streams.model.aggregates import results
+from streams import (
+    Aggregate,
+    BooleanSerde,
+    BytesSerde,
+    Consumed,
+    EmitStrategy,
+    Float64Serde,
+    Int64Serde,
+    JsonSerde,
+    Materialized,
+    NumericAggregate,
+    SessionWindows,
+    SlidingWindows,
+    StreamsBuilder,
+    StringSerde,
+    TimeWindows,
+    TopologyError,
+    UuidSerde,
+    agg,
+)
+from streams.model.aggregates import Sum, results
 from streams.model.fields import pick
+from streams.runtime.handlers import RecordFailedError
+from streams.testing import TopologyTestDriver
 
 CELLS = (
     st.none()
@@ -98,3 +125,228 @@ def test_results_have_the_names_given():
 def test_a_field_is_a_path(field):
     with pytest.raises(TopologyError, match="a field is a name"):
         agg.sum(field)
+
+
+# --- Aggregates of users' own, and which values have fields to aggregate.
+
+
+@dataclass(frozen=True)
+class StdDev(NumericAggregate):
+    """Standard deviation, exact to the last digit that a test compares."""
+
+    digits: int = 6
+
+    def initial(self) -> Any:
+        return []
+
+    def add(self, accumulator: Any, value: Any) -> Any:
+        return [*accumulator, value]
+
+    def merge(self, earlier: Any, later: Any) -> Any:
+        return earlier + later
+
+    def result(self, accumulator: Any) -> Any:
+        return round(statistics.pstdev(accumulator), self.digits) if accumulator else None
+
+
+class Doubled(Sum):
+    """Derived from a built-in aggregate: its kernel would give another result."""
+
+    def add(self, accumulator: Any, value: Any) -> Any:
+        return super().add(accumulator, 2 * value)
+
+
+class WholeRecords(JsonSerde):
+    """Not exactly `JsonSerde`, so values are read whole and aggregated record by record."""
+
+
+SHAPES: dict[str, Any] = {
+    "over all time": lambda grouped: grouped,
+    "tumbling": lambda grouped: grouped.windowed_by(TimeWindows.of_size_with_no_grace(100)),
+    "tumbling, on close": lambda grouped: grouped.windowed_by(TimeWindows.of_size_with_no_grace(100)).emit_strategy(
+        EmitStrategy.on_window_close()
+    ),
+    "sliding": lambda grouped: grouped.windowed_by(SlidingWindows.of_time_difference_with_no_grace(100)),
+    "sessions": lambda grouped: grouped.windowed_by(SessionWindows.of_inactivity_gap_and_grace(60, 1000)),
+}
+
+
+def last_value(shape: str, serde: Any, aggregate: Aggregate, values: list[Any]) -> Any:
+    """The last result for records at 10, 20, ...; the one at 1000 closes their windows."""
+    builder = StreamsBuilder(default_value_serde=serde)
+    table = SHAPES[shape](builder.stream("in").group_by_key()).aggregate(x=aggregate, n=agg.count())
+    table.to_stream().filter(lambda key, value: value is not None).to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        topic = driver.create_input_topic("in", value_serde=JsonSerde())
+        with driver.batch():
+            for at, value in enumerate(values):
+                topic.pipe_input("a", value, 10 + 10 * at)
+        found = driver.create_output_topic("out").read_values_to_list()
+        if "on close" in shape:
+            topic.pipe_input("b", {}, 1000)
+            found = driver.create_output_topic("out").read_values_to_list()
+    return max(found, key=lambda value: value["n"])["x"]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("serde", [JsonSerde(), WholeRecords()], ids=["columns", "records"])
+def test_an_own_aggregate_works_wherever_built_in_ones_do(shape: str, serde: Any) -> None:
+    values = [{"v": 1}, {"v": 2.5}, {"v": "text"}, {}, {"v": 7}]
+    assert last_value(shape, serde, StdDev("v"), values) == round(statistics.pstdev([1, 2.5, 7]), 6)
+
+
+def test_sessions_that_become_one_are_merged() -> None:
+    builder = StreamsBuilder()
+    windows = SessionWindows.of_inactivity_gap_and_grace(5, 100)
+    builder.stream("in").group_by_key().windowed_by(windows).aggregate(x=StdDev("v")).to_stream().to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        for time, value in ((0, 1), (10, 5), (5, 3)):
+            driver.create_input_topic("in").pipe_input("a", {"v": value}, time)
+        last = driver.create_output_topic("out").read_values_to_list()[-1]
+    assert last == {"x": round(statistics.pstdev([1, 3, 5]), 6)}
+
+
+@pytest.mark.parametrize("serde", [JsonSerde(), WholeRecords()], ids=["columns", "records"])
+def test_a_class_derived_from_a_built_in_one_goes_by_its_own_methods(serde: Any) -> None:
+    assert last_value("over all time", serde, Doubled("v"), [{"v": 1}, {"v": 4}]) == 10
+
+
+class InPlace(Aggregate):
+    """Changes its accumulator in place, and fails for one value."""
+
+    def initial(self) -> Any:
+        return []
+
+    def add(self, accumulator: Any, value: Any) -> Any:
+        if value == "bad":
+            raise ValueError("bad")
+        accumulator.append(value)
+        return accumulator
+
+    def merge(self, earlier: Any, later: Any) -> Any:
+        return earlier + later
+
+
+def test_a_record_that_fails_leaves_the_accumulators_of_the_others_as_they_were() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").group_by_key().aggregate(x=InPlace("v")).to_stream().to("out")
+    with TopologyTestDriver(builder.build(), processing="skip") as driver:
+        topic = driver.create_input_topic("in")
+        for key in "abc":
+            topic.pipe_input(key, {"v": 0}, 1)
+        with driver.batch():
+            for key, value in (("a", 1), ("b", "bad"), ("c", 2), ("a", 3)):
+                topic.pipe_input(key, {"v": value}, 2)
+        rows = driver.create_output_topic("out").read_key_values_to_list()
+    assert rows[3:] == [("a", {"x": [0, 1, 3]}), ("c", {"x": [0, 2]})]
+
+
+def test_parameters_of_an_own_aggregate_are_part_of_the_stores_name() -> None:
+    def name(aggregate: Aggregate) -> str | None:
+        return StreamsBuilder().stream("in").group_by_key().aggregate(x=aggregate).store_name
+
+    assert len({name(StdDev("v")), name(StdDev("v", 3)), name(StdDev("w"))}) == 3
+    assert name(StdDev("v")) == name(StdDev("v"))
+
+
+def test_an_aggregate_known_by_a_memory_address_is_refused() -> None:
+    @dataclass(frozen=True)
+    class Nameless(StdDev):
+        made: object = field(default_factory=object)
+
+    with pytest.raises(TopologyError, match=r"known by a memory address.*make .*Nameless a frozen dataclass"):
+        StreamsBuilder().stream("in").group_by_key().aggregate(x=Nameless("v"))
+
+
+@pytest.mark.parametrize("path", ["", "a..b", None])
+def test_the_field_of_an_own_aggregate_is_a_path(path: Any) -> None:
+    with pytest.raises(TopologyError, match=r"StdDev\(.*\): a field is a name"):
+        StdDev(path)
+
+
+class Price(NamedTuple):
+    amount: int
+
+
+@dataclass
+class Order:
+    price: Price
+    items: list[Any]
+
+
+@pytest.mark.parametrize(
+    ("path", "found"), [("price.amount", 5), ("items.1", "b"), ("price.currency", None), ("price.amount.x", None)]
+)
+def test_fields_of_objects_are_their_attributes(path: str, found: Any) -> None:
+    assert pick(Order(Price(5), ["a", "b"]), path) == found
+
+
+def test_objects_that_a_function_makes_are_aggregated_by_attribute() -> None:
+    builder = StreamsBuilder()
+    orders = builder.stream("in").map_values(lambda value: Order(Price(value["amount"]), []))
+    orders.group_by_key().aggregate(total=agg.sum("price.amount")).to_stream().to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        for amount in (3, 4):
+            driver.create_input_topic("in").pipe_input("a", {"amount": amount}, 1)
+        assert driver.create_output_topic("out").read_values_to_list() == [{"total": 3}, {"total": 7}]
+
+
+@pytest.mark.parametrize("value", ["text", 5, 2.5, True])
+@pytest.mark.parametrize("serde", [JsonSerde(), WholeRecords()], ids=["columns", "records"])
+def test_a_value_without_fields_is_an_error_of_its_record(serde: Any, value: Any) -> None:
+    builder = StreamsBuilder(default_value_serde=serde)
+    builder.stream("in").group_by_key().sum("v", named="total").to_stream().to("out")
+    topology = builder.build()
+    message = r"record at in-0 offset 0, .*node 'total'.*reads the field 'v', but the record's value is a text"
+    with TopologyTestDriver(topology) as driver, pytest.raises(RecordFailedError, match=message):
+        driver.create_input_topic("in", value_serde=JsonSerde()).pipe_input("a", value, 1)
+
+
+@pytest.mark.parametrize("serde", [JsonSerde(), WholeRecords()], ids=["columns", "records"])
+def test_a_value_without_fields_moves_no_time_and_spares_the_others(serde: Any) -> None:
+    builder = StreamsBuilder(default_value_serde=serde)
+    windowed = builder.stream("in").group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(10))
+    windowed.sum("v").to_stream().to("out")
+    with TopologyTestDriver(builder.build(), processing="skip") as driver:
+        topic = driver.create_input_topic("in", value_serde=JsonSerde())
+        with driver.batch():
+            topic.pipe_input("a", "text", 1000)
+            topic.pipe_input("a", {"v": 2}, 5)
+        assert driver.create_output_topic("out").read_values_to_list() == [{"sum": 2}]
+        assert driver.dropped("processing") == 1
+
+
+def test_records_without_fields_are_counted() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").group_by_key().aggregate(n=agg.count()).to_stream().to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("in").pipe_input("a", "text", 1)
+        assert driver.create_output_topic("out").read_values_to_list() == [{"n": 1}]
+
+
+@pytest.mark.parametrize(
+    "serde", [StringSerde(), BytesSerde(), Int64Serde(), Float64Serde(), BooleanSerde(), UuidSerde()]
+)
+def test_fields_of_values_that_are_known_to_have_none_are_refused(serde: Any) -> None:
+    grouped = StreamsBuilder().stream("in", Consumed(value_serde=serde)).group_by_key()
+    with pytest.raises(TopologyError, match=f"field 'v', but the values of .* are those of {type(serde).__name__}"):
+        grouped.sum("v")
+
+
+def test_what_a_function_makes_of_text_may_have_fields() -> None:
+    stream = StreamsBuilder().stream("in", Consumed(value_serde=StringSerde()))
+    assert stream.map_values(lambda text: {"v": len(text)}).group_by_key().sum("v").store_name
+
+
+def test_anything_else_than_an_aggregate_is_refused() -> None:
+    with pytest.raises(TopologyError, match=r"or an object of an Aggregate class of yours, not <class"):
+        StreamsBuilder().stream("in").group_by_key().aggregate(x=StdDev)  # type: ignore[arg-type]
+
+
+def test_accumulators_rest_in_the_store_as_json() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").group_by_key().aggregate(x=StdDev("v"), materialized=Materialized(name="s"))
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("in").pipe_input("a", {"v": 2}, 1)
+        driver.create_input_topic("in").pipe_input("a", {"v": 4}, 1)
+        assert driver.get_store("s").get("a").value == [[2, 4]]

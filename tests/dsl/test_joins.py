@@ -1,4 +1,4 @@
-"""`join_all`: its stores and names, what the other parts of a topology know of it, and what it refuses."""
+"""Tables and when they get a store; joins, their stores, and the check that both sides are in the same tasks; `join_all`."""
 
 import json
 
@@ -16,21 +16,146 @@ from streams import (
     StreamJoined,
     StreamsBuilder,
     StringSerde,
+    TimeWindows,
     TopologyError,
+    agg,
 )
+from streams.model.waiting import LEFT, RIGHT
+from streams.operators.join.options import JoinSide
 from streams.operators.join.stream_join_all import StreamJoinAll
 from streams.topology.diff import Severity, compare, worst
 from streams.topology.manifest import manifest_json
 from streams.topology.plan import build_plan
 
-TEN = JoinWindows.of_time_difference_and_grace(10, 5)
+TEN = JoinWindows.of_time_difference_with_no_grace(10)
+
+
+def test_join_of_streams():
+    builder = StreamsBuilder()
+    left, right = builder.stream("l"), builder.stream("r", Consumed(value_serde=StringSerde()))
+    windows = JoinWindows.of_time_difference_and_grace(10, 5).before(3)
+    left.join(right, lambda a, b: (a, b), windows, StreamJoined(name="j", store_name="s")).to("out")
+    topology = builder.build()
+    this, other = topology.stores["s-this-join-store"], topology.stores["s-other-join-store"]
+    assert (this.spec.kind, this.spec.retain_duplicates, this.spec.retention_ms) == (StoreKind.WINDOW, True, 18)
+    assert (this.value_serde, other.value_serde) == (JsonSerde(), StringSerde())
+    one, two = topology.nodes["j-this-join"].processor(), topology.nodes["j-other-join"].processor()
+    assert one.side == JoinSide(LEFT, this.name, other.name, "j-merge")
+    assert two.side == JoinSide(RIGHT, other.name, this.name, "j-merge")
+    assert one.join.joined(LEFT, "k", 1, 2) == two.join.joined(RIGHT, "k", 2, 1) == (1, 2)
+    assert topology.nodes["j-merge"].parents == ("j-this-join", "j-other-join")
+
+
+def test_a_join_reads_built_in_aggregates_as_results():
+    builder = StreamsBuilder()
+    table = builder.stream("in").group_by_key().aggregate(m=agg.mean("f"), materialized=Materialized(name="means"))
+    builder.stream("other").left_join(table, lambda left, right: (left, right), Joined(name="j"))
+    view = builder.build().nodes["j"].processor().table
+    assert view.stores == ("means",)
+    assert view.from_stored([[6, 2]]) == {"m": 3.0}
+
+
+def test_joins_check_their_sides():
+    builder = StreamsBuilder()
+    strings, longs = builder.stream("s"), builder.stream("l", Consumed(key_serde=Int64Serde()))
+    with pytest.raises(TopologyError, match=r"keyed by StringSerde\(\) and .* by Int64Serde\(\)"):
+        strings.join(longs, lambda a, b: a, TEN)
+    with pytest.raises(TopologyError, match=r"keyed by StringSerde\(\) and .* by Int64Serde\(\)"):
+        strings.left_join(builder.table("t", Consumed(key_serde=Int64Serde())), lambda a, b: a)
+    # A re-keyed side takes the serde of the other one.
+    strings.select_key(len).join(longs, lambda a, b: a, TEN, StreamJoined(name="j"))
+    assert builder.build().nodes["j-this-join"].input_key_serde == Int64Serde()
+
+
+def test_join_misuse():
+    builder = StreamsBuilder()
+    stream, table = builder.stream("s"), builder.table("t")
+    with pytest.raises(TopologyError, match="needs JoinWindows"):
+        stream.join(builder.stream("r"), lambda a, b: a)
+    with pytest.raises(TopologyError, match="takes no windows"):
+        stream.join(table, lambda a, b: a, TEN)
+    with pytest.raises(TopologyError, match=r"takes Joined\(...\) here, not StreamJoined"):
+        stream.join(table, lambda a, b: a, joined=StreamJoined())
+    with pytest.raises(TopologyError, match="another StreamsBuilder"):
+        stream.join(StreamsBuilder().stream("r"), lambda a, b: a, TEN)
+    with pytest.raises(TopologyError, match="is no stream or table"):
+        stream.merge("r")
+    windowed = stream.group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(10)).count()
+    with pytest.raises(TopologyError, match="cannot look up the windowed table"):
+        stream.join(windowed, lambda a, b: a)
+
+
+def test_a_table_has_a_store_when_it_is_needed():
+    builder = StreamsBuilder()
+    plain, looked_up, named = (
+        builder.table("a"),
+        builder.table("b"),
+        builder.table("c", None, Materialized(name="c-store")),
+    )
+    plain.to_stream().to("out")
+    assert (plain.store_name, looked_up.store_name, named.store_name) == (None, None, "c-store")
+    builder.stream("in").join(looked_up, lambda left, right: left, joined=Joined(name="one"))
+    builder.stream("in").left_join(looked_up, lambda left, right: left, Joined(name="two"))
+    topology = builder.build()
+    assert looked_up.store_name == "b-STATE-STORE"
+    assert list(topology.stores) == ["c-store", "b-STATE-STORE"]
+    assert topology.nodes["KTABLE-SOURCE-a"].processor().store_name is None
+    assert topology.nodes["KTABLE-SOURCE-b"].processor().store_name == "b-STATE-STORE"
+    assert topology.nodes["KTABLE-SOURCE-b"].stores == ("b-STATE-STORE",)
+    assert topology.nodes["one"].stores == ("b-STATE-STORE",)
+    assert [topology.nodes[name].processor().left for name in ("one", "two")] == [False, True]
+
+
+def test_to_table():
+    builder = StreamsBuilder()
+    table = builder.stream("in").map_values(lambda v: v).to_table(Materialized(name="latest"), named="table")
+    table.to_stream().to("out")
+    topology = builder.build()
+    assert topology.nodes["table"].stores == ("latest",)
+    assert topology.stores["latest"].spec.kind is StoreKind.TIMESTAMPED_KEY_VALUE
+
+
+def test_a_table_without_serdes_of_its_own_is_read_with_those_of_its_store():
+    builder, kept = StreamsBuilder(), Materialized("s", StringSerde(), Int64Serde())
+    builder.table("in", kept)
+    builder.table("as-read", Consumed(value_serde=JsonSerde()), Materialized("t", value_serde=Int64Serde()))
+    builder.global_table("everywhere", Materialized("g", value_serde=Int64Serde()))
+    topology = builder.build()
+    read = {source.topics[0]: source.value_serde for source in topology.sources()}
+    assert read == {"in": Int64Serde(), "as-read": JsonSerde()}
+    assert topology.stores["t"].value_serde == Int64Serde()
+    assert topology.global_tables["g"].source.value_serde == Int64Serde()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda table, how: table.map_values(lambda value: value + 1, how),
+        lambda table, how: table.filter(lambda value: value > 0, how),
+        lambda table, how: table.join(table, lambda one, other: one + other, materialized=how),
+    ],
+    ids=["map_values", "filter", "join"],
+)
+def test_a_table_without_a_store_has_the_value_serde_that_was_named(make):
+    builder = StreamsBuilder()
+    make(builder.table("in"), Materialized(value_serde=Int64Serde())).to_stream().to("out")
+    (sink,) = builder.build().sinks()
+    assert sink.value_serde == Int64Serde()
+
+
+# --- `join_all`: its stores and names, what the other parts of a topology know of it, and what it refuses.
+
+
+TEN_JOIN_ALL = JoinWindows.of_time_difference_and_grace(10, 5)
 
 
 def values(joined):
     return list(joined.values())
 
 
-def build(windows=TEN, names=("payment", "shipment"), topics=("p", "s"), joined=None, this="order", **consumed):
+def build(
+    windows=TEN_JOIN_ALL, names=("payment", "shipment"), topics=("p", "s"), joined=None, this="order", **consumed
+):
     builder = StreamsBuilder()
     stream = builder.stream("o", Consumed(**consumed))
     others = {name: builder.stream(topic) for name, topic in zip(names, topics, strict=True)}
@@ -81,10 +206,10 @@ def test_generated_names_are_pinned_and_know_what_they_name():
 def test_two_equal_joins_ask_for_a_name():
     builder = StreamsBuilder()
     stream, others = builder.stream("o"), {"p": builder.stream("p"), "s": builder.stream("s")}
-    stream.join_all(others, values, TEN)
+    stream.join_all(others, values, TEN_JOIN_ALL)
     with pytest.raises(TopologyError, match=r"Two stores are called .*StreamJoined\(store_name=...\)"):
-        stream.filter(lambda v: v).join_all(others, values, TEN)
-    stream.join_all(others, values, TEN, StreamJoined(name="again"))
+        stream.filter(lambda v: v).join_all(others, values, TEN_JOIN_ALL)
+    stream.join_all(others, values, TEN_JOIN_ALL, StreamJoined(name="again"))
 
 
 @pytest.mark.parametrize("name", ["payment", "Payment_2", "p.1"])
@@ -92,7 +217,7 @@ def test_explicit_naming(name):
     def program(joined):
         builder = StreamsBuilder(ensure_explicit_naming=True)
         streams = [builder.stream(topic) for topic in "ops"]
-        streams[0].join_all({name: streams[1], "shipment": streams[2]}, values, TEN, joined)
+        streams[0].join_all({name: streams[1], "shipment": streams[2]}, values, TEN_JOIN_ALL, joined)
         return builder.build()
 
     with pytest.raises(TopologyError, match=rf"-{name}-join-store'.*name them with .*StreamJoined\(name=...\)"):
@@ -136,7 +261,7 @@ def test_repartition_topics_are_named_after_the_join():
         counts = builder.stream("o").group_by_key(Grouped(name="g")).count(materialized=Materialized(name="c"))
         rekeyed = counts.to_stream().select_key(lambda key, value: key)
         others = {"p": builder.stream("p"), "s": rekeyed if times == 2 else builder.stream("s")}
-        rekeyed.join_all(others, values, TEN, joined)
+        rekeyed.join_all(others, values, TEN_JOIN_ALL, joined)
         return sorted(str(topic) for source in builder.build().sources() for topic in source.topics)
 
     assert program(StreamJoined(name="j")) == ["j-this-repartition", "o", "p", "s"]
@@ -150,10 +275,10 @@ def test_sides_must_have_one_key_serde():
     builder = StreamsBuilder()
     strings, more, longs = builder.stream("s"), builder.stream("m"), builder.stream("l", Consumed(Int64Serde()))
     with pytest.raises(TopologyError, match=r"keyed by StringSerde\(\) and .* by Int64Serde\(\)"):
-        strings.join_all({"more": more, "longs": longs}, values, TEN)
+        strings.join_all({"more": more, "longs": longs}, values, TEN_JOIN_ALL)
     # Re-keyed ones take the serde of the one that is not.
     others = {"more": more.select_key(len), "longs": longs}
-    strings.select_key(len).join_all(others, values, TEN, StreamJoined(name="j"))
+    strings.select_key(len).join_all(others, values, TEN_JOIN_ALL, StreamJoined(name="j"))
     topology = builder.build()
     assert {store.key_serde for store in topology.stores.values()} == {Int64Serde()}
     assert topology.nodes["j-this-join"].input_key_serde == Int64Serde()
@@ -163,7 +288,7 @@ def test_value_serdes_by_name():
     builder = StreamsBuilder()
     one, two, three = (builder.stream(topic).map_values(str) for topic in "abc")
     how = StreamJoined(name="j")
-    one.join_all({"two": two, "three": three}, values, TEN, how, value_serdes={"two": StringSerde()})
+    one.join_all({"two": two, "three": three}, values, TEN_JOIN_ALL, how, value_serdes={"two": StringSerde()})
     stores = builder.build().stores.values()
     assert [store.value_serde for store in stores] == [JsonSerde(), StringSerde(), JsonSerde()]
 
@@ -172,32 +297,32 @@ def test_misuse():
     builder = StreamsBuilder()
     stream, a, b, table = builder.stream("o"), builder.stream("a"), builder.stream("b"), builder.table("t")
     two = {"a": a, "b": b}
-    for windows in (TEN.before(0), TEN.after(11)):
+    for windows in (TEN_JOIN_ALL.before(0), TEN_JOIN_ALL.after(11)):
         with pytest.raises(TopologyError, match=r"needs symmetric JoinWindows: .*'before' .*'after' .*must be equal"):
             stream.join_all(two, values, windows)
     with pytest.raises(TopologyError, match="needs JoinWindows, not 10"):
         stream.join_all(two, values, 10)
     for others in ({}, {"a": a}, {f"n{number}": a for number in range(9)}, [a, b], a):
         with pytest.raises(TopologyError, match=r"takes 2 to 8 other streams by name, .*join\(\.\.\.\)"):
-            stream.join_all(others, values, TEN)
+            stream.join_all(others, values, TEN_JOIN_ALL)
     with pytest.raises(TopologyError, match=r"Two streams of join_all are called 'a'.*this='...'"):
-        stream.join_all(two, values, TEN, this="a")
+        stream.join_all(two, values, TEN_JOIN_ALL, this="a")
     for name in ("no spaces", 7):
         with pytest.raises(TopologyError, match="cannot be the name"):
-            stream.join_all({"a": a, name: b}, values, TEN)
+            stream.join_all({"a": a, name: b}, values, TEN_JOIN_ALL)
     for joined in (table, builder.global_table("g")):
         with pytest.raises(TopologyError, match=r"'b' is a \w*KTable: join the result with it"):
-            stream.join_all({"a": a, "b": joined}, values, TEN)
+            stream.join_all({"a": a, "b": joined}, values, TEN_JOIN_ALL)
     with pytest.raises(TopologyError, match="another StreamsBuilder"):
-        stream.join_all({"a": a, "b": StreamsBuilder().stream("b")}, values, TEN)
+        stream.join_all({"a": a, "b": StreamsBuilder().stream("b")}, values, TEN_JOIN_ALL)
     with pytest.raises(TopologyError, match=r"joiner .*must take \(values\) or \(key, values\)"):
-        stream.join_all(two, lambda x, y, z: x, TEN)
+        stream.join_all(two, lambda x, y, z: x, TEN_JOIN_ALL)
     with pytest.raises(TopologyError, match=r"value_serdes=.*not in StreamJoined"):
-        stream.join_all(two, values, TEN, StreamJoined(other_value_serde=StringSerde()))
+        stream.join_all(two, values, TEN_JOIN_ALL, StreamJoined(other_value_serde=StringSerde()))
     with pytest.raises(TopologyError, match="names 'c', but the streams are called 'this', 'a', 'b'"):
-        stream.join_all(two, values, TEN, value_serdes={"c": StringSerde()})
+        stream.join_all(two, values, TEN_JOIN_ALL, value_serdes={"c": StringSerde()})
     with pytest.raises(TopologyError, match=r"takes StreamJoined\(...\) here, not Joined"):
-        stream.join_all(two, values, TEN, Joined(name="name"))
+        stream.join_all(two, values, TEN_JOIN_ALL, Joined(name="name"))
     # What was refused has left nothing behind.
-    stream.join_all(two, values, TEN)
+    stream.join_all(two, values, TEN_JOIN_ALL)
     assert len(builder.build().stores) == 3
