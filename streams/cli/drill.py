@@ -18,11 +18,10 @@ from streams.cli.command import application as group
 from streams.cli.options import ApplicationOptions, AsJson, reachable
 from streams.cli.output import print_json, print_table
 from streams.cli.target import TopologyTarget
-from streams.drills.catalogue import DRILLS
+from streams.drills.cases import DRILLS
 from streams.drills.drill import Drill
-from streams.drills.program.subject import OwnProgram
-from streams.drills.report import page
-from streams.drills.runner import DrillResult, Outcome, run_drill
+from streams.drills.program import OwnProgram
+from streams.drills.runner import DrillResult, Outcome, page, run_drill
 from streams.drills.subject import Subject
 from streams.drills.users_program import UsersProgram
 from streams.errors import ConfigError

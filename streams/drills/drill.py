@@ -1,12 +1,43 @@
-"""One drill: what it injects, what must hold, and the function that does it."""
+"""One drill: what it injects, what must hold, the function that does it, and how it ends other than well."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from streams.drills.conditions import Conditions
-from streams.drills.world import World
+
+class DrillFailed(AssertionError):
+    """Something that must hold does not, or the fault was not seen."""
+
+
+class NotPossibleHere(Exception):
+    """This machine cannot inject the fault; the text says what is missing. The drill is skipped, not passed."""
+
+
+class SpoiledByBroker(Exception):
+    """A known defect of the broker made the run inconclusive; another seed is needed."""
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What a drill needs of its world.
+
+    Attributes:
+        nodes: Brokers: 1, behind a proxy that knows requests, or 3 without one.
+        broker: Settings of the brokers.
+        options: Options of `streams run`.
+        begin_ms: The event time of the first record; None: yesterday.
+        soak_s: How long random faults fall in a soak, in seconds.
+        hosts: Whether the application runs on a Spark cluster of two hosts.
+    """
+
+    nodes: int = 1
+    broker: Mapping[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    begin_ms: int | None = None
+    soak_s: float = 60.0
+    hosts: bool = False
 
 
 @dataclass(frozen=True)
@@ -18,7 +49,7 @@ class Drill:
         title: A few words.
         injects: What is injected.
         holds: What must hold, besides what the verifier checks after every drill.
-        run: Injects the fault and sees it (`World.saw`). It leaves the application running: the verifier ends it.
+        run: Injects the fault into a `World` and sees it (`World.saw`). It leaves the application running: the verifier ends it.
         minutes: About how long it takes on two cores.
         conditions: What its world must be like.
         needs: What it needs of the machine, beyond Java; shown in the list.
@@ -32,7 +63,7 @@ class Drill:
     title: str
     injects: str
     holds: str
-    run: Callable[[World], None]
+    run: Callable[[Any], None]
     minutes: float = 1.0
     conditions: Conditions = field(default_factory=Conditions)
     needs: str = ""
@@ -52,3 +83,19 @@ class Drill:
             "quick": self.quick,
             "any_program": self.any_program,
         }
+
+
+KNOWN: dict[str, Drill] = {}
+"""The drills by their numbers, in the order of the modules; `streams/drills/cases/__init__.py` has them all."""
+
+
+def drill(
+    number: str, title: str, *, injects: str, holds: str, **more: Any
+) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
+    """Declares a function to be a drill; for `more`, see `Drill`."""
+
+    def declared(run: Callable[[Any], None]) -> Callable[[Any], None]:
+        KNOWN[number] = Drill(number, title, injects, holds, run, **more)
+        return run
+
+    return declared

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,9 @@ from pathlib import Path
 
 import psutil
 
-from streams.drills.failure import DrillFailed
+from state.restore.directory import StateDirectory
+from streams.broker.processes import Guard
+from streams.drills.drill import DrillFailed
 
 START_TIMEOUT_S = 400.0
 END_TIMEOUT_S = 60.0
@@ -61,15 +64,8 @@ class CommandProcess:
         _hear_interrupts()
         self._log = folder / f"log-{time.monotonic_ns()}.txt"
         with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                command,
-                cwd=cwd,
-                env=variables,
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            self.process = subprocess.Popen(command, cwd=cwd, env=variables, start_new_session=True, **streams)  # type: ignore[call-overload]
         self._seen: set[psutil.Process] = set()
 
     @property
@@ -94,9 +90,13 @@ class CommandProcess:
         Raises:
             DrillFailed: The command has ended before, or the timeout is over.
         """
-        wait_until(lambda: condition() or not self.running, timeout_s, what, self.log)
+        self.until_end(condition, timeout_s, what)
         if not condition():
             raise DrillFailed(f"{what}: the application has ended\n{self.log()}")
+
+    def until_end(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:
+        """Waits until a condition is true, or the command has ended."""
+        wait_until(lambda: condition() or not self.running, timeout_s, what, self.log)
 
     def watch(self) -> None:
         """Remembers the present processes of the command; the id of one that has ended may be another process's by now."""
@@ -124,15 +124,16 @@ class CommandProcess:
     def freeze(self) -> None:
         """Sends SIGSTOP to driver, JVM and workers, as on a machine that stalls."""
         self.watch()
-        for process in self._seen:
-            with suppress(psutil.NoSuchProcess):
-                process.suspend()
+        self._send(signal.SIGSTOP)
 
     def thaw(self) -> None:
         """Sends SIGCONT to all remembered processes."""
+        self._send(signal.SIGCONT)
+
+    def _send(self, number: signal.Signals) -> None:
         for process in self._seen:
             with suppress(psutil.NoSuchProcess):
-                process.resume()
+                process.send_signal(number)
 
     def java(self) -> list[psutil.Process]:
         """The JVM that the driver has started; empty before and after."""
@@ -174,9 +175,7 @@ class CommandProcess:
 
     def close(self) -> None:
         self.watch()
-        for process in self._seen:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
+        self._send(signal.SIGKILL)
         self.process.wait()
 
 
@@ -195,21 +194,150 @@ def python_workers(pid: int) -> list[psutil.Process]:
         descendants = psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
-    daemons = {process.pid for process in descendants if _is_daemon(process)}
+    daemons = {process.pid for process in descendants if runs(process, _DAEMON_MODULE)}
     # The daemon's forks have the same command line as the daemon, but a daemon as their parent.
     return [process for process in descendants if process.pid in daemons and _parent(process) in daemons]
 
 
-def _is_daemon(process: psutil.Process) -> bool:
-    try:
-        return _DAEMON_MODULE in process.cmdline()
-    except psutil.Error:
-        return False
+def runs(process: psutil.Process, what: str) -> bool:
+    """Whether the command line of a process has a certain word."""
+    with suppress(psutil.Error):
+        return what in process.cmdline()
+    return False
 
 
 def _parent(process: psutil.Process) -> int | None:
-    try:
-        parent: int = process.ppid()
-        return parent
-    except psutil.Error:
-        return None
+    with suppress(psutil.Error):
+        return int(process.ppid())
+    return None
+
+
+# The application under test: a separate process of `streams run` that drills start, kill and start again.
+
+STOP_S = 150.0
+FAULT, FAULT_ONCE = "STREAMS_FAULT", "STREAMS_FAULT_ONCE"
+"""The variables of `state/commit/crash_points.py`."""
+
+NO_CLUSTER = ("ClusterUnreachableError", "KafkaClientError")
+"""The errors of a start while brokers are away; a running application would end with an `ApplicationFailedError`."""
+
+
+class Supervised:
+    """A process of `streams run` that is started again whenever a drill has ended it.
+
+    Args:
+        servers: The broker's address, through its proxy if it has one.
+        folder: The folder for state, checkpoint and logs.
+        target: The topology.
+        application_id: The id of the application.
+        options: Options of `streams run` for every start.
+        guard: Ends what is left if this process dies.
+
+    Attributes:
+        base: The base folder of state and checkpoint.
+        state: The folder of the local stores.
+        checkpoint: The folder of Spark's checkpoints.
+        died: The last log lines of unexpected ends.
+        may_end: Whether it may have lost against another driver, whose files it finds in its checkpoint.
+    """
+
+    def __init__(
+        self, servers: str, folder: Path, target: str, application_id: str, options: Sequence[str], guard: Guard
+    ) -> None:
+        self._guard = guard
+        self.servers, self._folder = servers, folder
+        self.target, self.id, self.options = target, application_id, tuple(options)
+        self.base = folder / "var"
+        self.state, self.checkpoint = self.base / "state", self.base / "checkpoint" / application_id
+        self.died: list[str] = []
+        self.may_end = False
+        self._all: list[CommandProcess] = []
+        self._current: CommandProcess | None = None
+
+    @property
+    def current(self) -> CommandProcess:
+        """The running application, or the last one."""
+        assert self._current is not None, "not started yet"
+        return self._current
+
+    def start(self, *options: str, faults: str = "", environment: Mapping[str, str] | None = None) -> None:
+        """Starts the application."""
+        self._current = self.another(*options, faults=faults, environment=environment)
+
+    def another(
+        self, *options: str, faults: str = "", target: str = "", environment: Mapping[str, str] | None = None
+    ) -> CommandProcess:
+        """Starts another driver with the same settings, unless `options` or `target` say otherwise."""
+        command = [sys.executable, "-m", "streams", "run", target or self.target, "--continuous"]
+        common = ["-a", self.id, "-b", self.servers, "--base-dir", str(self.base)]
+        spark = ["spark.ui.enabled=false", "spark.driver.memory=512m", "spark.master=local[2,4]"]
+        settings = ["transaction_timeout_ms=20000", *spark]
+        given = [part for setting in settings for part in ("--set", setting)]
+        quiet = ["--property", "log_level=0"]
+        variables = {**own_environment(), **(environment or {})}
+        if faults:
+            self.happened_file.unlink(missing_ok=True)
+            variables |= {FAULT: faults, FAULT_ONCE: str(self.happened_file)}
+        started = CommandProcess([*command, *common, *quiet, *given, *self.options, *options], self._folder, variables)
+        self._guard.watch(started.process.pid)
+        self._all.append(started)
+        return started
+
+    @property
+    def happened_file(self) -> Path:
+        """The file in which processes note the crash points at which they die."""
+        return self._folder / "happened"
+
+    def happened(self) -> list[tuple[int, str]]:
+        """Process and crash point (`POINT@TASK:VERSION`) of the faults that have happened, in order."""
+        if not self.happened_file.exists():
+            return []
+        # A line is complete once it ends; the writer may be in the middle of it.
+        lines = self.happened_file.read_text().split("\n")[:-1]
+        return [(int(pid), fault) for pid, _, fault in (line.partition(" ") for line in lines)]
+
+    def revive(self) -> bool:
+        """Restarts the application if it has ended by itself; notes an unexpected end, and returns whether it was one."""
+        if self.current.running:
+            return False
+        allowed, self.may_end = self.may_end, False
+        words = self.current.last_words()
+        # A start without a reachable cluster fails with an error, after which an operator starts it again.
+        if not allowed and not words.startswith(NO_CLUSTER):
+            self.died.append(words)
+            self.start()
+            return True
+        self.start()
+        return False
+
+    def workers(self) -> list[psutil.Process]:
+        """The application's Python workers, oldest first."""
+        return self.current.workers()
+
+    def kill_all(self) -> None:
+        """Sends SIGKILL to driver, JVM and workers, and waits until all have ended."""
+        self.current.watch()
+        self.current.close()
+        self.current.all_gone()
+
+    def stop(self) -> int:
+        """Stops the application by SIGTERM, as an operator does; returns its exit code."""
+        self.current.terminate()
+        return self.current.ended(STOP_S)
+
+    def logged(self, text: str) -> list[str]:
+        """The lines with a text in the output of all starts."""
+        return [line for one in self._all for line in one.log().splitlines() if text in line]
+
+    def delete_state(self) -> None:
+        """Deletes all local stores, as if on a new machine."""
+        shutil.rmtree(self.state, ignore_errors=True)
+
+    def databases(self) -> list[Path]:
+        """The folders of the tasks' databases."""
+        return [task.path / "db" for task in StateDirectory(self.state).tasks(self.id) if (task.path / "db").is_dir()]
+
+    def close(self) -> None:
+        for one in self._all:
+            one.close()
+            self._guard.forget(one.process.pid)

@@ -1,10 +1,18 @@
-"""What drills do to topics and ask of them: settings, new partitions, records written, lost and counted."""
+"""Outside readers: all committed records of a topic, all aborted ones, and a reader that runs through the whole drill."""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
 
-from confluent_kafka import Producer
+import orjson
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -13,12 +21,163 @@ from confluent_kafka.admin import (
     NewPartitions,
     ResourceType,
 )
+from pyarrow import parquet
 
 from state.errors import TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicSpec
-from streams.drills.failure import DrillFailed
+from streams.drills.drill import DrillFailed
 from streams.drills.processes import wait_until
+
+SOON_ELSEWHERE = {"socket.timeout.ms": 5_000, "topic.metadata.refresh.interval.ms": 2_000}
+"""Client properties with which a broker that does not answer is soon replaced by the new leader."""
+DECIDED_S = 120.0
+"""More than any transaction may stay open."""
+SILENT_S = 20.0
+"""How long a reader may hear nothing before another one takes its place."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """A record as a read_committed consumer sees it."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def read_committed(servers: str, topic: str) -> list[Read]:
+    """All committed records of a topic, by partition and offset."""
+    return _read({"bootstrap.servers": servers}, topic, "read_committed")
+
+
+def read_first(client: Mapping[str, str], topic: str, most: int) -> list[Read]:
+    """The first committed records of each partition of a topic of any cluster, by partition and offset."""
+    return _read(client, topic, "read_committed", most)
+
+
+def read_aborted(servers: str, topic: str) -> list[Read]:
+    """The records in the log of a topic whose transactions were aborted."""
+    # In this order: all that the first read finds is decided by the time the second one comes past it.
+    every_one = _read({"bootstrap.servers": servers}, topic, "read_uncommitted")
+    committed = {(one.partition, one.offset) for one in read_committed(servers, topic)}
+    return [one for one in every_one if (one.partition, one.offset) not in committed]
+
+
+def _read(client: Mapping[str, str], topic: str, isolation: str, most: int | None = None) -> list[Read]:
+    """All records of a topic, by partition and offset.
+
+    Also those of transactions that are just being finished: a commit returns before its control records are written, and only
+    these show its records. So the read goes on to where the log ends at the beginning, control records and aborted ones
+    included.
+    """
+    with KafkaAdmin(dict(client)) as admin:
+        places = [(topic, number) for number in range(admin.describe_topics([topic])[topic].partitions)]
+        ends = admin.end_offsets(places, committed=False)
+    consumer = Consumer(
+        {
+            **client,
+            "group.id": "verifier",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            # The end of a partition is told with the next answer, for which the broker else waits half a second.
+            "fetch.wait.max.ms": 20,
+            "log_level": "0",
+        }
+    )
+    consumer.assign([TopicPartition(*place, 0) for place in places])
+    found: list[Read] = []
+    waiting = dict(ends)
+    counts: Counter[tuple[str, int]] = Counter()
+    deadline = time.monotonic() + DECIDED_S
+    while waiting:
+        message = consumer.poll(1)
+        if time.monotonic() >= deadline:
+            raise DrillFailed(f"{topic} could not be read within {DECIDED_S:g} s: waiting for {waiting} of {ends}")
+        if message is None:
+            continue
+        place = (message.topic(), message.partition())
+        if not message.error():
+            if most is None or counts[place] < most:
+                counts[place] += 1
+                found.append(_as_read(message))
+            else:
+                waiting.pop(place, None)
+        elif message.error().name() != "_PARTITION_EOF":
+            raise DrillFailed(f"{topic} could not be read: {message.error()}")
+        elif message.offset() >= ends[place]:
+            waiting.pop(place, None)
+    consumer.close()
+    return sorted(found, key=lambda r: (r.partition, r.offset))
+
+
+class Follower(threading.Thread):
+    """A read_committed consumer that reads a topic all the time, as an outside reader would.
+
+    After restarts of several brokers librdkafka 2.16 now and then never fetches a partition again, although its leader has
+    answered others for minutes. A drill is about the application, so a consumer that hears nothing is replaced by another one.
+
+    Attributes:
+        records: What it has read, in the order of arrival.
+    """
+
+    def __init__(self, servers: str, topic: str, partitions: int) -> None:
+        super().__init__(name=f"follower of {topic}", daemon=True)
+        self.records: list[Read] = []
+        self._servers = servers
+        self._topic = topic
+        self._next = dict.fromkeys(range(partitions), 0)
+        self._finish = threading.Event()
+
+    def run(self) -> None:
+        while not self._finish.is_set():
+            consumer = self._open()
+            heard = time.monotonic()
+            while not self._finish.is_set() and time.monotonic() - heard < SILENT_S:
+                message = consumer.poll(0.1)
+                if message is not None and not message.error():
+                    heard = time.monotonic()
+                    read = _as_read(message)
+                    self._next[read.partition] = read.offset + 1
+                    self.records.append(read)
+            consumer.close()
+
+    def _open(self) -> Consumer:
+        """A consumer that goes on behind the last record of each partition."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._servers,
+                "group.id": "follower",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                # Drills take its broker away; it is patient, and need not tell.
+                "log_level": "0",
+                # But it leaves a leader that stands still soon, or a drill would measure the reader's recovery.
+                **SOON_ELSEWHERE,
+            }
+        )
+        consumer.assign([TopicPartition(self._topic, number, offset) for number, offset in self._next.items()])
+        return consumer
+
+    def finish(self) -> list[Read]:
+        """Ends the thread; returns what it has read."""
+        self._finish.set()
+        self.join()
+        return self.records
+
+
+def _as_read(one: Message) -> Read:
+    headers = tuple(one.headers() or ())
+    return Read(one.partition(), one.offset(), one.timestamp()[1], one.key(), one.value(), headers)
+
+
+# What drills do to topics and ask of them: settings, new partitions, records written, lost and counted.
 
 _TIMEOUT_S = 60.0
 
@@ -97,3 +256,27 @@ class ScratchTopics:
             )
         if producer.flush(_TIMEOUT_S) or failures:
             raise DrillFailed(f"records could not be written to {name}: {failures[:3]}")
+
+
+# The rows of a Delta table on this machine's disk, read from its transaction log and its Parquet files.
+#
+# A verifier that shares nothing with the writer: neither Spark nor Delta's own library.
+
+
+def delta_rows(table: Path) -> list[dict[str, Any]]:
+    """The rows of the table's newest version; none if there is no table.
+
+    Raises:
+        DrillFailed: The table has deletion vectors, which this reader does not know.
+    """
+    files: dict[str, None] = {}
+    for commit in sorted((table / "_delta_log").glob("*.json")):
+        for line in commit.read_bytes().splitlines():
+            action = orjson.loads(line)
+            if "remove" in action:
+                files.pop(action["remove"]["path"], None)
+            if "add" in action:
+                if action["add"].get("deletionVector"):
+                    raise DrillFailed(f"{table} has deletion vectors, which are not read here")
+                files[action["add"]["path"]] = None
+    return [row for file in files for row in parquet.read_table(table / unquote(file)).to_pylist()]

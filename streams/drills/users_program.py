@@ -18,12 +18,9 @@ from state.kafka.admin import KafkaAdmin
 from streams.application.prepare import Application, plan_application
 from streams.application.restore import stored_tasks
 from streams.config import StreamsConfig
-from streams.drills.conditions import Conditions
-from streams.drills.failure import DrillFailed
-from streams.drills.load import LoadThread
-from streams.drills.reader import Follower, Read, read_committed, read_first
-from streams.drills.subject import Place
-from streams.drills.verify import store_rows, wrong_commits, wrong_restore
+from streams.drills.drill import Conditions, DrillFailed
+from streams.drills.subject import Flow, Place, store_rows, wrong_commits, wrong_restore
+from streams.drills.topics import Follower, Read, read_committed, read_first
 from streams.drills.world import START_S, World
 from streams.errors import ConfigError
 from streams.topology.plan import build_plan
@@ -42,16 +39,13 @@ Rows = dict[str, set[tuple[object, ...]]]
 """The rows of each store."""
 
 
-class RecordedLoad(LoadThread):
+class RecordedLoad(Flow):
     """Writes copied records over a while, in the order in which the engine merges partitions.
 
     Args:
         servers: The scratch broker's address.
         given: The records, by topic.
         pace_s: Seconds that it takes; 0: all at once.
-
-    Attributes:
-        sent, failures, paused: As in `Flow`.
     """
 
     def __init__(self, servers: str, given: Input, pace_s: float) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from state.kafka.admin import KafkaAdmin, wait_until_decided
 from state.kafka.config import QUIET
@@ -20,16 +21,12 @@ from state.kafka.topics import TopicSpec
 from state.restore.task_stores import DAMAGED
 from streams.broker import EmbeddedBroker
 from streams.broker.processes import HOST, Guard
-from streams.drills.application import Supervised
-from streams.drills.brokers import BrokerLogs, scratch_broker
-from streams.drills.conditions import Conditions
-from streams.drills.failure import DrillFailed
-from streams.drills.hosts.application import ClusterApplication
-from streams.drills.hosts.spark_cluster import SparkCluster, spark_cluster
-from streams.drills.proxy import Proxy
-from streams.drills.reader import DECIDED_S, Follower
+from streams.drills.brokers import BrokerLogs, Proxy, scratch_broker
+from streams.drills.drill import Conditions, DrillFailed
+from streams.drills.hosts import ClusterApplication, SparkCluster, spark_cluster
+from streams.drills.processes import Supervised
 from streams.drills.subject import Place, Subject
-from streams.drills.topics import ScratchTopics
+from streams.drills.topics import DECIDED_S, Follower, ScratchTopics
 
 STUCK_S = 180.0
 """Seconds without results after the end of a fault that count as a failure."""
@@ -126,7 +123,9 @@ class World:
         common = self.servers, self.folder, self.subject.target, APPLICATION_ID
         if self._cluster is None:
             return Supervised(*common, options, guard)
-        return ClusterApplication(*common, options, guard, self._cluster)
+        application = ClusterApplication(*common, (*options, *self._cluster.options), guard)
+        application.cluster = self._cluster
+        return application
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -180,6 +179,12 @@ class World:
         self.application.start(*options, faults=faults, environment=environment)
         self.wait_for(grown, "results after the start", START_S)
 
+    def restarts(self, after: str, *options: str, **more: Any) -> None:
+        """Starts the application again after an end, and waits for new results of every task."""
+        began = time.monotonic()
+        self.application.start(*options, **more)
+        self.recovers(after, began)
+
     def recovers(self, after: str, since: float | None = None) -> float:
         """Waits for new results of every task, and records the seconds that it took."""
         began = time.monotonic() if since is None else since
@@ -187,6 +192,24 @@ class World:
         seconds = time.monotonic() - began
         self.recovered(after, seconds)
         return seconds
+
+    def race(self, timeout_s: float, *options: str) -> dict[str, str]:
+        """Runs a second driver next to the running one until one of them has ended; then the second one is ended.
+
+        Returns:
+            The last words of those that have ended by themselves; `first` was started again then.
+        """
+        first, second = self.application.current, self.application.another(*options)
+        deadline = time.monotonic() + timeout_s
+        while first.running and second.running and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        ended = {name: one.last_words() for name, one in (("first", first), ("second", second)) if not one.running}
+        second.watch()
+        second.close()
+        second.all_gone()
+        if not first.running:
+            self.application.start()
+        return ended
 
     def recovered(self, after: str, seconds: float) -> None:
         """Records that results have come again."""
@@ -258,7 +281,8 @@ class World:
         return sum(self._ends(self.internal_topics("-commits")).values())
 
     def at_rest(self) -> None:
-        """Waits until all input is read, and nothing has been committed for some seconds; the input must be paused."""
+        """Pauses the input, and waits until all of it is read, and nothing has been committed for some seconds."""
+        self.load.paused = True
         self.wait_for(self._all_read, "all input is read")
         last = -1
         while (now := self.commits()) != last:
@@ -300,7 +324,6 @@ class World:
 
     def stop_at_rest(self) -> None:
         """Stops the application when it has nothing to do, so that its next start finds only newer input."""
-        self.load.paused = True
         self.at_rest()
         self.stop()
         self.load.paused = False

@@ -13,7 +13,7 @@ from streams.drills.runner import DrillResult, Outcome
 
 
 def test_the_list_has_every_drill(streams) -> None:
-    from streams.drills.catalogue import DRILLS
+    from streams.drills.cases import DRILLS
 
     text = streams("drill", "list").output
     assert all(f"{drill.id} " in text for drill in DRILLS)

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicSpec
-from streams.drills.reader import Read, read_committed
+from streams.drills.topics import Read, read_committed
 
 
 @dataclass(frozen=True)

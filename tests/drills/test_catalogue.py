@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.drills.catalogue import DRILLS
+from streams.drills.cases import DRILLS
 from streams.drills.drill import Drill
 
 QUICK_MINUTES = 5
@@ -26,7 +26,6 @@ def test_the_quick_drills_are_quick() -> None:
 
 @pytest.mark.parametrize("drill", DRILLS, ids=IDS)
 def test_a_drill_says_what_it_does(drill: Drill) -> None:
-    assert (drill.run.__doc__ or "").startswith(f"{drill.id}: ")
     assert all((drill.title, drill.injects, drill.holds))
 
 

@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from streams.broker.processes import Guard
-from streams.drills.failure import DrillFailed, NotPossibleHere
-from streams.drills.hosts import network
-from streams.drills.hosts.host import LoopbackHost, NamespaceHost
+from streams.drills import hosts as network
+from streams.drills.drill import DrillFailed, NotPossibleHere
+from streams.drills.hosts import LoopbackHost, NamespaceHost
 
 needs_namespaces = pytest.mark.skipif(bool(network.why_not()), reason=network.why_not() or "namespaces work")
 REACHES = """

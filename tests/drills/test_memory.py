@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from streams.drills.memory import ControlGroup, Watcher, limit_of_workers
+from streams.drills.cases.machine import ControlGroup, Watcher, limit_of_workers
 
 EATER = (
     "import sys; kept = bytearray(b'x' * (64 << 20)); print('there', flush=True); sys.stdin.read(1); kept = kept + kept"

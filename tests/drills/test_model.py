@@ -5,10 +5,24 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from streams.drills.program.model import Event, differences, expected, out_of_order, result
-from streams.drills.program.rows import wrong_joins
-from streams.drills.program.topology import CLOSED, GRACE_MS, INPUTS, KEYS, ORDERS, OUTPUTS, PARTITIONS, TOTALS, build
-from streams.drills.reader import Read
+from streams.drills.program import (
+    CLOSED,
+    GRACE_MS,
+    INPUTS,
+    KEYS,
+    ORDERS,
+    OUTPUTS,
+    PARTITIONS,
+    TOTALS,
+    Event,
+    build,
+    differences,
+    expected,
+    out_of_order,
+    result,
+)
+from streams.drills.topics import Read
+from streams.drills.variants import wrong_joins
 from streams.testing import TopologyTestDriver
 
 

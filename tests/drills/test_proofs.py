@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from state.commit.marker import CommitMarker
-from streams.drills import reader
-from streams.drills.reader import Read, read_aborted
-from streams.drills.verify import versions_of_steps
+from streams.drills import topics as reader
+from streams.drills.subject import versions_of_steps
+from streams.drills.topics import Read, read_aborted
 
 FIRST = CommitMarker("q", 0, 1, "hash", 1, 0, "batch", {}, {}, 0, {}, {}, {}, {}, "", 0)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from streams.drills.catalogue import DRILLS
+from streams.drills.cases import DRILLS
 from streams.drills.drill import Drill
-from streams.drills.program.subject import OwnProgram
+from streams.drills.program import OwnProgram
 from streams.drills.runner import Outcome, run_drill
 
 QUICK = [drill for drill in DRILLS if drill.quick]

@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from streams.broker import EmbeddedBroker
-from streams.drills import reader
-from streams.drills.reader import Follower
+from streams.drills import topics as reader
+from streams.drills.topics import Follower
 from tests.conftest import TopicFactory
 
 

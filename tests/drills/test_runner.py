@@ -12,13 +12,10 @@ import pytest
 from state.errors import StreamsError
 from streams.broker.processes import Guard
 from streams.drills import runner
-from streams.drills.application import Supervised
-from streams.drills.conditions import Conditions
-from streams.drills.drill import Drill
-from streams.drills.failure import DrillFailed, NotPossibleHere
-from streams.drills.program.subject import OwnProgram
-from streams.drills.report import page
-from streams.drills.runner import ATTEMPTS, DrillResult, Outcome, run_drill
+from streams.drills.drill import Conditions, Drill, DrillFailed, NotPossibleHere
+from streams.drills.processes import Supervised
+from streams.drills.program import OwnProgram
+from streams.drills.runner import ATTEMPTS, DrillResult, Outcome, page, run_drill
 from streams.drills.world import World
 
 SKIPPED_MARKERS = (

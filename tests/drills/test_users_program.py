@@ -8,7 +8,7 @@ import pytest
 
 from state.kafka.topics import TopicSpec
 from streams import Processor, Retry, StreamsBuilder
-from streams.drills.reader import Read
+from streams.drills.topics import Read
 from streams.drills.users_program import check_nothing_waits, last_per_key, merged
 from streams.errors import ConfigError
 from tests.doctor.world import World

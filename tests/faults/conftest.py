@@ -9,8 +9,7 @@ import pytest
 
 from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicSpec
-from streams.drills.brokers import proxied_broker
-from streams.drills.proxy import Proxy
+from streams.drills.brokers import Proxy, proxied_broker
 
 
 @pytest.fixture(scope="module")

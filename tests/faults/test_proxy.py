@@ -7,8 +7,8 @@ from confluent_kafka import Producer
 
 from state.errors import ProduceError
 from state.kafka.producer import TransactionalProducer
-from streams.drills.proxy import END_TXN, INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, Action, Proxy
-from streams.drills.reader import read_committed
+from streams.drills.brokers import END_TXN, INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, Action, Proxy
+from streams.drills.topics import read_committed
 
 pytestmark = pytest.mark.kafka
 

@@ -17,7 +17,7 @@ from state.errors import KafkaClientError, ReadTimeoutError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.consumers import RecordSampler
 from state.kafka.reader import open_range_reader
-from streams.drills.proxy import FETCH, LIST_OFFSETS, Action, Proxy, Rule
+from streams.drills.brokers import FETCH, LIST_OFFSETS, Action, Proxy, Rule
 from tests.kafka_client.rows import Row, commit_rows
 
 pytestmark = pytest.mark.kafka

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from streams.drills.delta_rows import delta_rows
-from streams.drills.program.lake import calls_of, wrong_calls, wrong_rows
-from streams.drills.reader import Read
+from streams.drills.topics import Read, delta_rows
+from streams.drills.variants import calls_of, wrong_calls, wrong_rows
 
 
 def order(key: str, number: int) -> Read:

@@ -24,7 +24,7 @@ from streams import Consumed, JsonSerde, StreamsBuilder, StringSerde
 from streams.application.rights import NeededRights, Right, needed_rights
 from streams.broker import EmbeddedBroker
 from streams.config import ErrorPolicy, StreamsConfig
-from streams.drills.reader import read_first
+from streams.drills.topics import read_first
 from streams.topology.topology import Topology
 
 ORDERS, CUSTOMERS, COUNTS, DEAD = "orders", "customers", "counts", "dead-orders"

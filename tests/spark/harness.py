@@ -16,7 +16,7 @@ from rich.console import Console
 from state.kafka.admin import KafkaAdmin, wait_until_decided
 from state.kafka.topics import TopicSpec
 from streams.config import StreamsConfig
-from streams.drills.reader import DECIDED_S, Read, read_committed
+from streams.drills.topics import DECIDED_S, Read, read_committed
 from streams.spark.progress import Progress
 from streams.spark.runner import StreamsApplication
 from streams.topology.topology import Topology

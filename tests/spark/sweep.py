@@ -17,7 +17,7 @@ import pytest
 from state.changelog import changelog_topic, commits_topic
 from state.commit.crash_points import POINTS
 from state.commit.marker import CommitMarker
-from streams.drills.reader import read_aborted
+from streams.drills.topics import read_aborted
 from streams.topology.topology import Topology
 from tests.spark import apps
 from tests.spark.harness import Harness, Sent

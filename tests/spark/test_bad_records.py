@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from streams import ApplicationFailedError, Consumed, Materialized, StreamsBuilder, agg
-from streams.drills.reader import Read
+from streams.drills.topics import Read
 from streams.spark.progress import Progress
 from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent

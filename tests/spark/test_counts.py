@@ -9,7 +9,7 @@ from collections import Counter
 import orjson
 
 from streams import Grouped, Materialized, StreamsBuilder
-from streams.drills.reader import Read
+from streams.drills.topics import Read
 from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent, last_per_key
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from streams.broker import EmbeddedBroker
-from streams.drills.reader import read_committed
+from streams.drills.topics import read_committed
 from tests.conftest import TopicFactory
 
 

@@ -13,9 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from state.kafka.admin import KafkaAdmin
-from streams.drills.brokers import proxied_broker
-from streams.drills.proxy import END_TXN, INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, Action, Proxy, Rule
-from streams.drills.reader import read_aborted
+from streams.drills.brokers import END_TXN, INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, Action, Proxy, Rule, proxied_broker
+from streams.drills.topics import read_aborted
 from tests.spark import apps
 from tests.spark.harness import Harness
 from tests.spark.live import eventually

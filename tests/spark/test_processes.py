@@ -22,7 +22,7 @@ from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicSpec
 from streams.broker import EmbeddedBroker
 from streams.drills.processes import START_TIMEOUT_S, wait_until
-from streams.drills.reader import Follower, read_committed
+from streams.drills.topics import Follower, read_committed
 from streams.spark.java import PLANNERS
 from tests.spark.harness import last_per_key
 from tests.spark.processes import ROOT, Application, command_lines

@@ -12,7 +12,7 @@ from state.changelog import commits_topic
 from state.commit.marker import CommitMarker
 from state.kafka.consumers import RecordSampler
 from streams import ApplicationFailedError, BytesSerde, ConfigError, Consumed, StreamsBuilder, TimeWindows
-from streams.drills.reader import Read
+from streams.drills.topics import Read
 from streams.source.planner import BatchPlanner, SourceSpec
 from tests.spark.harness import Harness, Sent
 from tests.spark.live import copy_topology, eventually, grow, kafka, running, transaction

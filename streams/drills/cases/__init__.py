@@ -1,1 +1,8 @@
-"""The drills, by what they injure; `streams/drills/catalogue.py` lists them all."""
+"""All drills, by their numbers. The modules have them by what they injure."""
+
+from streams.drills.cases import broker, chaos, drivers, hosts, inputs, lake, machine, state
+from streams.drills.drill import KNOWN
+
+__all__ = ["DRILLS", "broker", "chaos", "drivers", "hosts", "inputs", "lake", "machine", "state"]
+
+DRILLS = tuple(KNOWN[number] for number in sorted(KNOWN))

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import struct
 import sys
 import time
 
+from confluent_kafka.admin import AdminClient
+
+from state.changelog import changelog_topic
 from state.kafka.producer import TransactionalProducer
-from streams.drills.cases.drivers import SUB
-from streams.drills.program.topology import TOTALS
-from streams.drills.proxy import INIT_PRODUCER_ID, Action, Rule
+from streams.drills.brokers import END_TXN, INIT_PRODUCER_ID, Action, Rule
+from streams.drills.cases.drivers import REFUSED, SUB, aborted_steps
+from streams.drills.drill import Conditions, DrillFailed, drill
+from streams.drills.processes import wait_until
+from streams.drills.program import TOTALS
 from streams.drills.world import APPLICATION_ID, World
 
 AWAY_S = (5.0, 20.0)
@@ -22,8 +29,15 @@ EXPIRES = {
 }
 
 
+@drill(
+    "D10",
+    "broker killed",
+    injects="SIGKILL to the only broker, which is away for 5 s and for 20 s",
+    holds="the application waits and goes on by itself",
+    minutes=1.5,
+    any_program=True,
+)
 def broker_killed(world: World) -> None:
-    """D10: the broker is killed and comes back on the same data, soon and later."""
     world.start()
     for away in AWAY_S:
         world.broker.kill()
@@ -34,8 +48,13 @@ def broker_killed(world: World) -> None:
         world.recovers(f"the broker was away for {away:g} s")
 
 
+@drill(
+    "D07",
+    "hanging transaction",
+    injects="a foreign transaction that stays open on a topic of results",
+    holds="commits go on; readers see everything once it is aborted",
+)
 def hanging_transaction(world: World) -> None:
-    """D07: another producer leaves a transaction open on a topic of results; it is aborted later."""
     world.start()
     client = {"bootstrap.servers": world.servers, "log_level": "0"}
     with TransactionalProducer(client, "a-stranger", OPEN_S) as stranger:
@@ -59,11 +78,16 @@ def hanging_transaction(world: World) -> None:
     world.recovers("the foreign transaction was aborted")
 
 
+@drill(
+    "D08",
+    "expired transactional ids",
+    injects="a broker that forgets the ids of an idle application",
+    holds="the next step gets a new producer id",
+    conditions=Conditions(broker=EXPIRES),
+)
 def expired_ids(world: World) -> None:
-    """D08: the broker forgets the transactional ids of an application that is idle, and gives new producer ids."""
     asked = world.proxy.on(INIT_PRODUCER_ID, Action.WATCH, f"{APPLICATION_ID}-{SUB}-0".encode(), sys.maxsize)
     world.start()
-    world.load.paused = True
     world.at_rest()
     known = producer_ids(asked)
     time.sleep(IDLE_S)
@@ -80,3 +104,268 @@ def producer_ids(asked: Rule) -> list[int]:
     # Correlation id, tagged fields of the header, throttle time; next the error code and the id.
     answers = [struct.unpack_from(">hq", reply, 4 + 1 + 4) for reply in list(asked.replies)]
     return [int(number) for error, number in answers if error == 0]
+
+
+# Faults of a cluster of three brokers: rolling restarts, dead coordinators and controllers, one cut off, lost records.
+
+TRANSACTIONS = "__transaction_state"
+ACTIVE = "Becoming the active controller"
+ORDERLY = {"controlled.shutdown.enable": "true"}
+ELECTION_S = 60.0
+TWO_REPLICAS = {
+    "default.replication.factor": "2",
+    "min.insync.replicas": "1",
+    "transaction.state.log.min.isr": "1",
+    "unclean.leader.election.interval.ms": "1000",
+}
+CUT_OFF_S = 12.0
+"""Longer than a broker's session."""
+TOTALS_LOG = changelog_topic(APPLICATION_ID, "totals")
+
+
+def admin_client(world: World) -> AdminClient:
+    """A client that asks about leaders and controllers."""
+    return AdminClient({"bootstrap.servers": world.broker.bootstrap_servers, "log_level": "0"})
+
+
+def leader(world: World, topic: str, partition: int = 0) -> int:
+    """The leader of a partition; -1: none."""
+    metadata = admin_client(world).list_topics(topic, timeout=30)
+    return int(metadata.topics[topic].partitions[partition].leader)
+
+
+def controller(world: World) -> int:
+    """The active controller: the broker that was the last one to say so, for clients are told any broker."""
+    said = {
+        line.split(" INFO ")[0]: int(log.parent.name.removeprefix("node-"))
+        for log in (world.folder / "broker").glob("node-*/server.log")
+        for line in log.read_text(errors="replace").splitlines()
+        if ACTIVE in line
+    }
+    if not said:
+        raise DrillFailed("no broker has said that its controller is the active one")
+    return said[max(said)]
+
+
+def next_controller(world: World, dead: int) -> int:
+    """Waits until another broker is the active controller."""
+    wait_until(lambda: controller(world) != dead, ELECTION_S, "another controller takes over")
+    return controller(world)
+
+
+def pid_of(world: World, node: int) -> int:
+    found = next(one.pid for one in world.broker.status().nodes if one.node_id == node)
+    if found is None:
+        raise DrillFailed(f"broker {node} does not run")
+    return found
+
+
+@drill(
+    "D11",
+    "rolling restart",
+    injects="each of three brokers restarted in turn, in an orderly way and by SIGKILL",
+    holds="nothing but time is lost",
+    minutes=3,
+    conditions=Conditions(3, broker=ORDERLY),
+    needs="1.5 GB of memory",
+    any_program=True,
+)
+def rolling_restart(world: World) -> None:
+    world.start()
+    for how in ("stop", "kill"):
+        for node in (1, 2, 3):
+            pid = pid_of(world, node)
+            if how == "stop":
+                world.broker.stop(node_id=node)
+            else:
+                world.broker.kill(node)
+            world.broker.start()
+            world.require(pid_of(world, node) != pid, f"broker {node} was not started again")
+            world.recovers(f"broker {node}: {how}")
+        world.saw(f"all three brokers restarted in turn ({how})")
+
+
+@drill(
+    "D12",
+    "coordinator and controller killed",
+    injects="SIGKILL to the transaction coordinator, then to the active controller",
+    holds="the others take over",
+    minutes=2,
+    conditions=Conditions(3),
+    needs="1.5 GB of memory",
+    any_program=True,
+)
+def coordinator_killed(world: World) -> None:
+    world.start()
+    for what in ("coordinator", "controller"):
+        node = leader(world, TRANSACTIONS) if what == "coordinator" else controller(world)
+        world.broker.kill(node)
+        killed = time.monotonic()
+        world.recovers(f"the {what} was killed", killed)
+        if what == "coordinator":
+            now = leader(world, TRANSACTIONS)
+            world.require(now not in (node, -1), f"no other coordinator: {now}")
+            world.saw(f"broker {node}, the transaction coordinator, was killed; broker {now} took over")
+        else:
+            now = next_controller(world, node)
+            world.saw(f"broker {node}, the active controller, was killed; broker {now} took over")
+        world.broker.start()
+
+
+@drill(
+    "D14",
+    "unclean election",
+    injects="a broker that lacks the last records becomes the leader of a commits topic",
+    holds="a `CheckpointMismatchError` before anything is written",
+    minutes=2,
+    conditions=Conditions(3, broker=TWO_REPLICAS),
+    needs="1.5 GB of memory",
+    settles=False,
+)
+def unclean_election(world: World) -> None:
+    topic = f"{APPLICATION_ID}-orders-commits"
+    world.start()
+    partition = admin_client(world).list_topics(topic, timeout=30).topics[topic].partitions[0]
+    ahead = int(partition.leader)
+    (behind,) = (int(node) for node in partition.replicas if node != ahead)
+    # At rest, or the log of the one that stays behind may end within a transaction, which nobody could end any more.
+    world.at_rest()
+    world.broker.kill(behind)
+    world.load.paused = False
+    world.recovers(f"broker {behind} was killed")
+    world.stop_at_rest()
+    end = world.topics.end(topic)
+    world.broker.kill(ahead)
+    world.broker.start(node_id=behind)
+    world.topics.alter(topic, {"unclean.leader.election.enable": "true"})
+    wait_until(lambda: leader(world, topic) == behind, ELECTION_S, f"broker {behind} becomes the leader of {topic}-0")
+    world.broker.start()
+    now = world.topics.end(topic)
+    world.require(now < end, f"nothing was lost: {topic}-0 ends at {now}")
+    world.saw(f"broker {behind} became the leader of {topic}-0 without its last {end - now} offsets")
+    world.saw(f"refused: {world.refused('CheckpointMismatchError')[:160]}")
+
+
+@drill(
+    "D13",
+    "broker cut off",
+    injects="the leader of a changelog stands still until it is replaced, and then goes on",
+    holds="its late answers change nothing",
+    minutes=1.5,
+    conditions=Conditions(3),
+    needs="1.5 GB of memory",
+)
+def cut_off(world: World) -> None:
+    world.start()
+    node = leader(world, TOTALS_LOG)
+    pid = pid_of(world, node)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        stopped = time.monotonic()
+        world.recovers(f"broker {node} stood still", stopped)
+        time.sleep(max(0.0, CUT_OFF_S - (time.monotonic() - stopped)))
+        now = leader(world, TOTALS_LOG)
+        world.require(now not in (node, -1), f"broker {now} leads {TOTALS_LOG}-0")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    world.saw(
+        f"broker {node} stood still for {time.monotonic() - stopped:.0f} s; broker {now} led {TOTALS_LOG}-0 meanwhile"
+    )
+    world.recovers(f"broker {node} went on")
+
+
+# Faults of the network between application and broker: requests that are late, lost, or not answered.
+
+HIT_S = 60.0
+NETWORK_AWAY_S = 8.0
+
+
+def on_commit(world: World, action: Action, but_not: bytes = b"") -> Rule:
+    """What happens to the next commit of task 0."""
+    return world.proxy.on(END_TXN, action, f"{APPLICATION_ID}-{SUB}-0".encode(), but_not=but_not)
+
+
+@drill(
+    "D01",
+    "late commit",
+    injects="a commit request that arrives within the next transaction",
+    holds="the broker refuses it: each step has a producer of its own",
+)
+def late_commit(world: World) -> None:
+    world.start()
+    late = on_commit(world, Action.HANG_UP)
+    world.require(late.hit.wait(HIT_S), "no commit came to be held")
+    again = on_commit(world, Action.WATCH)
+    world.require(again.hit.wait(HIT_S), "the sender did not ask again")
+    # The sender may ask a third time: only a request of another producer is of another transaction.
+    following = on_commit(world, Action.HOLD, but_not=late.producer())
+    world.require(following.hit.wait(HIT_S), "no further transaction")
+    late.release()
+    code = late.error_code()
+    world.require(code in REFUSED, f"the late request was accepted (error code {code})")
+    world.saw(f"the late commit arrived within the next transaction and was refused (error code {code})")
+    following.release()
+    world.recovers("the late commit")
+
+
+@drill(
+    "D09",
+    "unknown commit",
+    injects="workers that die before the answer to their commit, which arrived or did not",
+    holds="the marker decides: skipped, or done again",
+    quick=True,
+)
+def unknown_commit(world: World) -> None:
+    world.start()
+    before = aborted_steps(world)
+    lost = on_commit(world, Action.HOLD)
+    world.require(lost.hit.wait(HIT_S), "no commit came to be lost")
+    lost.sender().kill()
+    world.recovers("a commit that never arrived")
+    lost.release()
+    code = lost.error_code()
+    world.require(code in REFUSED, f"the commit of a dead worker was accepted (error code {code})")
+    redone = aborted_steps(world) - before
+    world.require(bool(redone), "the step of the lost commit was not done again")
+    world.saw(f"a commit was lost with its sender: step {', '.join(sorted(redone))} was aborted and done again")
+    before = aborted_steps(world)
+    unanswered = on_commit(world, Action.LOSE_REPLY)
+    world.require(unanswered.hit.wait(HIT_S), "no commit came to be left without an answer")
+    code = unanswered.error_code()
+    unanswered.sender().kill()
+    unanswered.release()
+    world.recovers("a commit without an answer")
+    world.require(code == 0 and aborted_steps(world) == before, f"error code {code}, aborted {aborted_steps(world)}")
+    world.saw("a commit succeeded, and its sender died before the answer: the step was not done again")
+
+
+@drill(
+    "D28",
+    "slow network and broker",
+    injects="every request late by 0.3 s; no connections for 8 s; a broker that stands still for 2 s of every 3 s",
+    holds="nothing but time is lost",
+    any_program=True,
+)
+def slow_broker(world: World) -> None:
+    world.start()
+    before = world.proxy.seen.total()
+    world.proxy.delay_s = 0.3
+    time.sleep(8)
+    world.proxy.delay_s = 0.0
+    world.saw(f"{world.proxy.seen.total() - before} requests were late by 0.3 s")
+    world.recovers("every request was late")
+    world.proxy.refusing = True
+    cut = world.proxy.cut()
+    time.sleep(NETWORK_AWAY_S)
+    world.proxy.refusing = False
+    world.saw(f"{cut} connections were cut, and for {NETWORK_AWAY_S:g} s none could be made")
+    world.recovers("the network was away")
+    (node,) = world.broker.status().nodes
+    assert node.pid is not None
+    for _ in range(4):
+        os.kill(node.pid, signal.SIGSTOP)
+        time.sleep(2)
+        os.kill(node.pid, signal.SIGCONT)
+        time.sleep(1)
+    world.saw("the broker stood still for 2 s of every 3 s, four times")
+    world.recovers("the broker stood still again and again")

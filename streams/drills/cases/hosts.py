@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
-from streams.drills.hosts import network
-from streams.drills.hosts.application import ClusterApplication
-from streams.drills.hosts.host import LoopbackHost
-from streams.drills.hosts.spark_cluster import step_of
+from state.kafka.partitioner import partition_for_key
+from streams.drills.drill import Conditions, drill
+from streams.drills.hosts import ClusterApplication, LoopbackHost, step_of, why_not
+from streams.drills.processes import CommandProcess
+from streams.drills.program import ORDERS, PARTITIONS, TOTALS
 from streams.drills.world import APPLICATION_ID, World
 
 NAMESPACES = "root, for namespaces"
@@ -34,7 +40,7 @@ def started(world: World) -> tuple[LoopbackHost, LoopbackHost]:
 
 
 def kind(world: World) -> str:
-    return "namespaces" if world.cluster.isolated else f"loopback addresses ({network.why_not()})"
+    return "namespaces" if world.cluster.isolated else f"loopback addresses ({why_not()})"
 
 
 def names(host: LoopbackHost) -> str:
@@ -47,8 +53,15 @@ def application(world: World) -> ClusterApplication:
     return world.application
 
 
+@drill(
+    "D36",
+    "executor killed",
+    injects="SIGKILL to an executor with its workers, on one of two hosts",
+    holds="its tasks go on in another executor",
+    conditions=Conditions(hosts=True),
+    quick=True,
+)
 def executor_killed(world: World) -> None:
-    """D36: the executor of a host dies, with all Python workers; the host and its disk remain."""
     _, host = started(world)
     (executor,) = host.executors()
     executor.kill()
@@ -58,8 +71,15 @@ def executor_killed(world: World) -> None:
     world.recovers("an executor was killed", killed)
 
 
+@drill(
+    "D37",
+    "host lost",
+    injects="a power cut of a host, whose disk is lost; an empty one with replicas takes its place; then the other one is lost",
+    holds="the tasks are restored on the other host, and taken over from its replicas",
+    minutes=2,
+    conditions=Conditions(hosts=True),
+)
 def host_lost(world: World) -> None:
-    """D37: a host vanishes with its disk, comes back empty, keeps replicas, and takes over from the other one."""
     other, host = started(world)
     lose(world, host, ": restored from")
     world.cluster.run_worker(host)
@@ -92,8 +112,15 @@ def moved(world: World, host: LoopbackHost, how: str = "") -> str:
     return lines[-1]
 
 
+@drill(
+    "D38",
+    "slow host",
+    injects="one of two hosts stands still for 1.5 s of every 2 s",
+    holds="every task goes on writing results",
+    minutes=1.5,
+    conditions=Conditions(hosts=True),
+)
 def slow_host(world: World) -> None:
-    """D38: all processes of a host stand still most of the time."""
     _, host = started(world)
     grown, seen = world.grows(), world.results()
     for _ in range(SLOW_ROUNDS):
@@ -109,8 +136,16 @@ def slow_host(world: World) -> None:
     world.recovers("a host was slow")
 
 
+@drill(
+    "D39",
+    "host without broker",
+    injects="one of two hosts cannot reach the broker any more",
+    holds="the other host takes over its tasks",
+    minutes=3,
+    conditions=Conditions(hosts=True, options=EXCLUDING),
+    needs=NAMESPACES,
+)
 def cut_off_from_broker(world: World) -> None:
-    """D39: a host reaches all but the broker: its attempts fail, and Spark gives them to the other host."""
     _, host = started(world)
     host.cut_off(world.cluster.broker)
     cut = time.monotonic()
@@ -120,8 +155,15 @@ def cut_off_from_broker(world: World) -> None:
     world.recovers(f"{host.name} reached the broker again")
 
 
+@drill(
+    "D40",
+    "driver of a cluster killed",
+    injects="SIGKILL to driver and JVM, several times, while the hosts run",
+    holds="tasks go on wherever Spark starts them, over old copies of their state",
+    minutes=2,
+    conditions=Conditions(hosts=True),
+)
 def driver_killed(world: World) -> None:
-    """D40: the driver dies again and again, and each new one places the tasks anew, where older copies of their state may be."""
     hosts = started(world)
     for number in range(1, DRIVERS + 1):
         world.application.kill_all()
@@ -139,3 +181,124 @@ def driver_killed(world: World) -> None:
     ]
     world.saw(f"tasks with copies on both hosts, and their steps: {'; '.join(twice) or 'none'}")
     world.start()
+
+
+# A host that is lost, and another one that takes its tasks over: from the changelogs, and from the copies of a replica.
+
+KEYS_OF_STATE = 60_000
+"""Orders of further keys: enough state for the difference between copying and restoring to be seen."""
+WARM_S = 120.0
+LARGE_STEPS = ("--max-records-per-trigger", "20000")
+SUBS = (ORDERS, "by-region-repartition")
+
+Task = tuple[str, int]
+"""Sub-topology and number."""
+
+
+class ReplicaHost:
+    """A host with `streams replica`.
+
+    Args:
+        world: The world.
+        name: The name of its folder.
+    """
+
+    def __init__(self, world: World, name: str) -> None:
+        self.copies = world.folder / name / "replicas"
+        options = ["-a", APPLICATION_ID, "-b", world.servers, "--base-dir", str(world.folder / name)]
+        command = [sys.executable, "-m", "streams", "replica", world.application.target, *options]
+        self.process = CommandProcess([*command, "--interval", "500ms", "--json"], world.folder)
+
+    def tasks(self) -> dict[Task, bool]:
+        """The tasks that it has, and whether each copy is warm; as it has said last."""
+        found: dict[Task, bool] = {}
+        for line in self.process.log().splitlines():
+            with suppress(json.JSONDecodeError, TypeError, KeyError):
+                said = json.loads(line)["tasks"]
+                found = {(one["sub_topology"], one["task"]): one["warm"] for one in said}
+        return found
+
+    def warm(self) -> set[Task]:
+        """The tasks of which it has a warm copy."""
+        return {task for task, warm in self.tasks().items() if warm}
+
+    def leave(self, world: World) -> None:
+        self.process.interrupt()
+        code = self.process.ended(WARM_S)
+        world.require(code == 0, f"streams replica ended with {code}: {self.process.last_words()}")
+
+
+@contextmanager
+def replica_hosts(world: World, *names: str) -> Iterator[list[ReplicaHost]]:
+    """Hosts with replicas in one group, which end with the block."""
+    hosts = [ReplicaHost(world, name) for name in names]
+    try:
+        yield hosts
+    finally:
+        for host in hosts:
+            host.process.close()
+
+
+@drill(
+    "D32",
+    "failover",
+    injects="a lost host whose tasks another one takes over, without a copy of the state and with that of a replica",
+    holds="two replicas share the tasks; a copy is taken over instead of restored from the changelogs",
+    minutes=2,
+    conditions=Conditions(options=LARGE_STEPS),
+)
+def failover(world: World) -> None:
+    fill(world)
+    world.start()
+    world.wait_for(lambda: len(world.readers[TOTALS].records) > KEYS_OF_STATE, "large state")
+    world.recovers("a host without a copy took over", move(world))
+    tasks = {(sub, task) for sub in SUBS for task in range(PARTITIONS)}
+    with replica_hosts(world, "second", "third") as (second, third):
+
+        def shared() -> bool:
+            both = second.warm(), third.warm()
+            return all(both) and both[0] | both[1] == tasks and not both[0] & both[1]
+
+        world.wait_for(shared, "two replicas share the tasks", WARM_S)
+        world.saw(f"two replicas shared the tasks: {len(second.warm())} and {len(third.warm())}")
+        second.leave(world)
+        world.wait_for(lambda: third.warm() == tasks, "one replica has all tasks", WARM_S)
+        world.saw("one replica ended, and the other one took its tasks over")
+        moved = move(world, "--set", f"replica_dir={third.copies}")
+        world.wait_for(lambda: shared_files(world.application.state, third.copies) > 0, "the copies are taken over")
+        files = shared_files(world.application.state, third.copies)
+        world.saw(f"{files} table files of the local stores were the replica's own, by hard links")
+        world.recovers("a host with a replica took over", moved)
+
+
+def fill(world: World) -> None:
+    now = world.load.now_ms
+    by_partition: dict[int, list[tuple[bytes, bytes, int]]] = {number: [] for number in range(PARTITIONS)}
+    for number in range(KEYS_OF_STATE):
+        key = b"many-%d" % number
+        by_partition[partition_for_key(key, PARTITIONS)].append((key, b'{"id":"many-%d"}' % number, now))
+    for partition, records in by_partition.items():
+        world.topics.write(ORDERS, *records, partition=partition)
+
+
+def move(world: World, *options: str) -> float:
+    """Loses the application's host with its local state, and starts on another one; returns when it was lost."""
+    world.application.kill_all()
+    world.application.delete_state()
+    killed = time.monotonic()
+    world.application.start(*options)
+    return killed
+
+
+def shared_files(state: Path, copies: Path) -> int:
+    """The number of table files that local stores have in common with copies of them, by hard links."""
+    return len(files_of(state, "*.sst") & files_of(copies))
+
+
+def files_of(folder: Path, name: str = "*") -> set[int]:
+    """The files below a folder, by inode; they come and go meanwhile."""
+    found = set()
+    for file in folder.rglob(name):
+        with suppress(FileNotFoundError):
+            found.add(file.stat().st_ino)
+    return found

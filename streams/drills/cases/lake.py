@@ -12,14 +12,25 @@ import orjson
 
 from state.changelog import commits_topic
 from state.kafka.topics import TopicSpec
-from streams.drills.blows import kill_worker
-from streams.drills.cases.checkpoint import adopt, put_back
-from streams.drills.delta_rows import delta_rows
-from streams.drills.program.ingest import FOLDER as FILES
-from streams.drills.program.ingest import HELD, HOLD, OUT, PARTITIONS, ROWS, add_rows
-from streams.drills.program.lake import ARCHIVE, EACH, FOLDER, LATEST, calls_of, wrong_calls, wrong_rows
-from streams.drills.program.topology import ORDERS
-from streams.drills.reader import read_committed
+from streams.drills.cases.chaos import kill_worker
+from streams.drills.cases.drivers import adopt, put_back
+from streams.drills.drill import Conditions, drill
+from streams.drills.program import ORDERS, PARTITIONS
+from streams.drills.topics import delta_rows, read_committed
+from streams.drills.variants import (
+    ARCHIVE,
+    EACH,
+    FOLDER,
+    HELD,
+    HOLD,
+    LATEST,
+    OUT,
+    ROWS,
+    add_rows,
+    calls_of,
+    wrong_calls,
+    wrong_rows,
+)
 from streams.drills.world import APPLICATION_ID, START_S, World
 from streams.errors import StreamsError
 from streams.topology.ingest import INGEST
@@ -35,27 +46,38 @@ WORKER_KILLS = 3
 TABLES_S = 120.0
 
 
+@drill(
+    "D35",
+    "driver killed around a Delta commit",
+    injects="SIGKILL to the driver before, within and after commits of two Delta tables, five times",
+    holds="each order is in the tables once, by a reader of their files that knows neither Spark nor Delta",
+    minutes=4,
+    conditions=Conditions(options=("--set", "spark.driver.memory=1g")),
+)
 def killed_around_a_delta_commit(world: World) -> None:
-    """D35: the driver is killed before, within and after the commits of two Delta tables, again and again."""
     lake = world.folder / "lake"
-    world.application.target = "streams.drills.program.lake:build"
+    world.application.target = "streams.drills.variants:tables"
     variables = {FOLDER: str(lake)}
     for kill in KILLS:
         _start_to_be_killed(world, kill, variables)
         world.saw(f"driver killed at {kill}; {counted(len(delta_rows(lake / EACH)), 'row')} so far")
-    killed = time.monotonic()
-    world.application.start(environment=variables)
-    world.recovers("the last kill", killed)
-    world.load.paused = True
+    world.restarts("the last kill", environment=variables)
     world.at_rest()
     _become_right(world, lambda: differences(world, lake))
     world.say(f"{counted(len(delta_rows(lake / EACH)), 'order')} in the tables, each once")
 
 
+@drill(
+    "D46",
+    "adoption after a Delta commit",
+    injects="SIGKILL to the driver after a commit of a Delta table; all checkpoints are deleted; `streams adopt`",
+    holds="each order is in the tables once",
+    minutes=2.5,
+    conditions=Conditions(options=("--set", "spark.driver.memory=1g")),
+)
 def adopted_after_a_delta_commit(world: World) -> None:
-    """D46: the driver is killed after a Delta commit, and the checkpoints of all queries are lost; then `streams adopt`."""
     lake = world.folder / "lake"
-    world.application.target = "streams.drills.program.lake:build"
+    world.application.target = "streams.drills.variants:tables"
     variables = {FOLDER: str(lake)}
     _start_to_be_killed(world, ADOPTED_AFTER, variables)
     rows = len(delta_rows(lake / EACH))
@@ -63,10 +85,7 @@ def adopted_after_a_delta_commit(world: World) -> None:
     put_back(world, None)
     world.saw(f"driver killed at {ADOPTED_AFTER} and all checkpoints deleted; {counted(rows, 'row')} so far")
     adopt(world, variables)
-    began = time.monotonic()
-    world.application.start(environment=variables)
-    world.recovers("a new checkpoint was adopted", began)
-    world.load.paused = True
+    world.restarts("a new checkpoint was adopted", environment=variables)
     world.at_rest()
     _become_right(world, lambda: differences(world, lake))
     world.say(f"{counted(len(delta_rows(lake / EACH)), 'order')} in the tables, each once")
@@ -88,17 +107,21 @@ def differences(world: World, lake: Path) -> list[str]:
     return wrong_rows(read_committed(world.broker.bootstrap_servers, ORDERS), each, latest)
 
 
+@drill(
+    "D41",
+    "killed around foreach_batch",
+    injects="SIGKILL to the driver before and after calls of a function of `foreach_batch`, and to workers; a lost checkpoint",
+    holds="a repeated batch has the same number and rows, and all rows come; a `LakePositionError` before anything is written",
+    minutes=3,
+)
 def killed_around_a_call(world: World) -> None:
-    """D41: driver and workers are killed around calls of a function of foreach_batch; then its checkpoint is lost."""
     folder, checkpoint = world.folder / "calls", world.application.checkpoint / ARCHIVE
-    world.application.target = "streams.drills.program.lake:build_archive"
+    world.application.target = "streams.drills.variants:archive"
     variables = {FOLDER: str(folder)}
     for kill in CALL_KILLS:
         _start_to_be_killed(world, kill, variables)
         world.saw(f"driver killed at {kill}; batches so far: {len(calls_of(folder))}")
-    killed = time.monotonic()
-    world.application.start(environment=variables)
-    world.recovers("the last kill", killed)
+    world.restarts("the last kill", environment=variables)
     for _ in range(WORKER_KILLS):
         world.saw(kill_worker(world))
         world.recovers("a killed worker")
@@ -109,23 +132,26 @@ def killed_around_a_call(world: World) -> None:
     lost = checkpoint.rename(world.folder / "lost")
     world.saw(world.refused("LakePositionError", environment=variables)[:140])
     lost.rename(checkpoint)
-    began = time.monotonic()
-    world.application.start(environment=variables)
-    world.recovers("the checkpoint was put back", began)
-    world.load.paused = True
+    world.restarts("the checkpoint was put back", environment=variables)
     world.at_rest()
     _become_right(world, lambda: wrong_calls(read_committed(world.broker.bootstrap_servers, ORDERS), calls_of(folder)))
     world.say(f"{len(calls_of(folder))} batches, each with one number and the same rows")
 
 
+@drill(
+    "D44",
+    "killed within an ingest",
+    injects="SIGKILL to all while one task of a source outside Kafka has written its batch; then a checkpoint one batch behind",
+    holds="a `CheckpointMismatchError`; with the right checkpoint put back, each row is written once",
+    minutes=2,
+)
 def killed_within_an_ingest(world: World) -> None:
-    """D44: driver and workers are killed while one task of an ingest has written a batch; the checkpoint is one batch behind."""
     folder = world.folder / "ingest"
     add_rows(folder, *range(20))
     with world.admin() as admin:
         admin.create_topics([TopicSpec(OUT, PARTITIONS, {"retention.ms": "-1"}, 1)])
-    world.application.target = "streams.drills.program.ingest:build"
-    variables = {FILES: str(folder)}
+    world.application.target = "streams.drills.variants:ingest"
+    variables = {FOLDER: str(folder)}
     world.start(environment=variables)
     world.wait_for(lambda: _ingested(world) == [*range(20)], "the first rows")
     world.stop_at_rest()
@@ -150,9 +176,7 @@ def killed_within_an_ingest(world: World) -> None:
     world.require(_ingested(world) != [HELD, *range(60)], "the rows were written though the checkpoint was behind")
     shutil.rmtree(checkpoint)
     right.rename(checkpoint)
-    began = time.monotonic()
-    world.application.start(environment=variables)
-    world.recovers("the checkpoint was put back", began)
+    world.restarts("the checkpoint was put back", environment=variables)
     world.wait_for(lambda: len(_ingested(world)) >= 61, "all rows")
     world.require(_ingested(world) == [HELD, *range(60)], f"not each row once: {_ingested(world)}")
     world.say("61 rows were written, each once")

@@ -11,14 +11,14 @@ import orjson
 from state.changelog import changelog_topic
 from state.commit.crash_points import SNAPSHOT_POINTS
 from state.stores.dump import dump, read_task_store
-from streams.drills.blows import kill_worker
-from streams.drills.cases.failover import files_of
-from streams.drills.cases.tasks import RESTORING, frozen_worker
+from streams.drills.cases.chaos import kill_worker
+from streams.drills.cases.drivers import MANY_ATTEMPTS, RESTORING, frozen_worker
+from streams.drills.cases.hosts import files_of
+from streams.drills.drill import Conditions, drill
 from streams.drills.processes import wait_until
-from streams.drills.program.rows import JOINED, ROWS, build, wrong_joins
-from streams.drills.program.subject import OwnProgram
-from streams.drills.program.topology import KEYS, ORDERS, PARTITIONS, TOTALS
-from streams.drills.reader import Read, read_aborted, read_committed
+from streams.drills.program import KEYS, ORDERS, PARTITIONS, TOTALS, OwnProgram
+from streams.drills.topics import Read, read_aborted, read_committed
+from streams.drills.variants import JOINED, ROWS, with_rows, wrong_joins
 from streams.drills.world import APPLICATION_ID, World
 from streams.runtime.globals.global_tables import global_store_specs
 from streams.topology.plan import build_plan
@@ -41,14 +41,22 @@ COMPACTED_S = 120.0
 EVERY_KEY = [f"key-{number}" for number in range(KEYS)]
 
 
+@drill(
+    "D19",
+    "lost local state",
+    injects="local stores deleted while stopped, again within the restore, and under load",
+    holds="they are restored",
+    quick=True,
+    any_program=True,
+    conditions=Conditions(options=MANY_ATTEMPTS),
+)
 def lost_state(world: World) -> None:
-    """D19: local stores are deleted while the application is stopped, again and again within the restore, and under load."""
     world.start()
     world.application.kill_all()
     world.application.delete_state()
-    killed = time.monotonic()
-    world.application.start(faults=",".join(f"kill {point}" for point in RESTORING))
-    world.recovers("local state was deleted, and its restore cut short", killed)
+    world.restarts(
+        "local state was deleted, and its restore cut short", faults=",".join(f"kill {point}" for point in RESTORING)
+    )
     happened = [fault for _, fault in world.application.happened()]
     world.require(len(happened) == len(RESTORING), f"the restore was not cut short everywhere: {happened}")
     world.saw(f"local state deleted, workers killed at {', '.join(happened)}")
@@ -59,8 +67,13 @@ def lost_state(world: World) -> None:
     world.recovers("local state was deleted under load")
 
 
+@drill(
+    "D26",
+    "damaged local state",
+    injects="files of local databases overwritten, cut short or missing",
+    holds="the stores are restored",
+)
 def damaged_state(world: World) -> None:
-    """D26: files of local databases are overwritten, cut short or missing at a start."""
     world.start()
     world.stop()
     damaged = []
@@ -79,8 +92,14 @@ def damaged_state(world: World) -> None:
     world.recovers("files of local state were damaged")
 
 
+@drill(
+    "D20",
+    "old local state",
+    injects="an old copy of local state, put back after its changelog was compacted",
+    holds="it is brought up to date, or restored",
+    minutes=1.5,
+)
 def stale_state(world: World) -> None:
-    """D20: an old copy of local state is put back, while the changelog has been compacted since."""
     world.start()
     world.stop()
     copy = world.folder / "stale"
@@ -112,15 +131,18 @@ def left_since(world: World, offset: int) -> int:
     return sum(one.partition == 0 and one.offset >= offset for one in read_committed(world.servers, TOTALS_LOG))
 
 
+@drill(
+    "D18",
+    "odd ends of a changelog",
+    injects="a restore from logs that end in control records and an open transaction",
+    holds="the restore ends at the last commit",
+)
 def odd_ends(world: World) -> None:
-    """D18: stores are restored from changelogs that end in control records and in an aborted transaction."""
     world.start(faults="freeze marker_sent@0:4")
     frozen_worker(world)
     world.application.kill_all()
     world.application.delete_state()
-    killed = time.monotonic()
-    world.application.start()
-    world.recovers("a restore from a log that ended in an open transaction", killed)
+    world.restarts("a restore from a log that ended in an open transaction")
     aborted = {log: len(read_aborted(world.servers, log)) for log in world.internal_topics("-changelog")}
     world.require(any(aborted.values()), "nothing was aborted in the changelogs")
     world.saw(
@@ -128,8 +150,15 @@ def odd_ends(world: World) -> None:
     )
 
 
+@drill(
+    "D34",
+    "killed within snapshots",
+    injects="SIGKILL to Python workers while snapshots are taken and stored; then local state is lost",
+    holds="no step is lost, and state is restored from a snapshot that is whole",
+    conditions=Conditions(options=MANY_ATTEMPTS),
+    any_program=True,
+)
 def within_snapshots(world: World) -> None:
-    """D34: workers die within snapshots; then local state is lost, and restored from the snapshots that are whole."""
     place = world.folder / "snapshots"
     often = ("--set", f"snapshot_dir={place}", "--set", "snapshot_steps=2")
     world.start(*often, faults=",".join(f"kill {point}" for point in SNAPSHOT_POINTS))
@@ -151,8 +180,14 @@ def within_snapshots(world: World) -> None:
     world.recovers("state was restored from snapshots", killed)
 
 
+@drill(
+    "D22",
+    "lost changelog",
+    injects="a changelog topic that is deleted while the application is stopped",
+    holds="a `RestoreError`; nothing is written",
+    settles=False,
+)
 def lost_changelog(world: World) -> None:
-    """D22: a changelog topic is deleted while the application is stopped."""
     world.start()
     world.stop_at_rest()
     world.topics.delete(TOTALS_LOG)
@@ -165,8 +200,14 @@ def lost_changelog(world: World) -> None:
     world.require(results == (world.topics.end(TOTALS), world.topics.end(TOTALS, 1)), "results were written")
 
 
+@drill(
+    "D21",
+    "old event times",
+    injects="input of years ago on a broker that deletes what is older than a minute",
+    holds="neither state nor changelogs lose anything",
+    conditions=Conditions(broker=SHORT_RETENTION, begin_ms=OLD_MS),
+)
 def old_times(world: World) -> None:
-    """D21: records of years ago, on a broker that deletes what is older than a minute; then state is restored."""
     world.start()
     clock = "clock-of-the-broker"
     world.topics.create(clock)
@@ -178,16 +219,20 @@ def old_times(world: World) -> None:
     world.require(world.topics.begin(ORDERS) == 0, "the broker has deleted input")
     world.application.kill_all()
     world.application.delete_state()
-    killed = time.monotonic()
-    world.application.start()
-    world.recovers("state of old records was restored", killed)
+    world.restarts("state of old records was restored")
 
 
+@drill(
+    "D45",
+    "away from a global table",
+    injects="rows of a global table change under kills; then compaction deletes tombstones while the application is down",
+    holds="a copy that may have missed deletions is read again: no result has a deleted row",
+    minutes=2.5,
+)
 def away_from_a_global_table(world: World) -> None:
-    """D45: rows of a global table change under kills; then compaction deletes tombstones while the application is down."""
     rows = RowsOfATable(world)
     world.topics.create(JOINED, PARTITIONS, {"retention.ms": "-1"})
-    world.subject = OwnProgram("streams.drills.program.rows:build", build=build)
+    world.subject = OwnProgram("streams.drills.variants:with_rows", build=with_rows)
     world.application.target = world.subject.target
     world.start()
     for _ in range(WORKER_KILLS):
@@ -196,10 +241,8 @@ def away_from_a_global_table(world: World) -> None:
         world.recovers("a killed worker")
     rows.change()
     world.application.kill_all()
-    world.application.start()
-    world.recovers("driver and workers were killed")
+    world.restarts("driver and workers were killed")
     # At rest, so that no step that was begun sees the table as it was.
-    world.load.paused = True
     world.at_rest()
     world.application.kill_all()
 
@@ -220,12 +263,9 @@ def away_from_a_global_table(world: World) -> None:
 
     rows.forget()
     world.load.paused = False
-    killed = time.monotonic()
-    world.application.start()
-    world.recovers("tombstones were missed", killed)
+    world.restarts("tombstones were missed")
     world.saw(kill_worker(world))
     world.recovers("a killed worker")
-    world.load.paused = True
     world.at_rest()
     after = [one for one in _joined(world) if (one.partition, one.offset) not in before]
     of_deleted = [one for one in after if (one.key or b"").decode() in deleted]
@@ -275,7 +315,7 @@ class RowsOfATable:
 
     def in_copies(self) -> set[str]:
         """The keys with rows in a copy on this disk; the application must be stopped."""
-        sub = build_plan(build(), APPLICATION_ID).sub_topologies[0]
+        sub = build_plan(with_rows(), APPLICATION_ID).sub_topologies[0]
         specs = global_store_specs(list(sub.global_tables.values()))
         folder = self._world.application.state / APPLICATION_ID / sub.name / "global"
         found = set()

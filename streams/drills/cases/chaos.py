@@ -5,14 +5,15 @@ from __future__ import annotations
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import psutil
 
-from streams.drills.application import STOP_S
-from streams.drills.proxy import END_TXN, Action
-from streams.drills.world import World
+from streams.drills.brokers import END_TXN, Action
+from streams.drills.drill import DrillFailed, drill
+from streams.drills.processes import STOP_S
+from streams.drills.world import STUCK_S, World
 
 SECOND_DRIVER_S = 45.0
 
@@ -157,20 +158,10 @@ def copied_checkpoint(on: World) -> str:
 
 
 def _beside(on: World, where: str, *options: str) -> str:
-    first = on.application.current
-    second = on.application.another(*options)
-    deadline = time.monotonic() + SECOND_DRIVER_S
-    while all(one.running for one in (first, second)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    ended = [name for name, one in (("first", first), ("second", second)) if not one.running]
-    said = (first if "first" in ended else second).last_words()[:160] if ended else ""
-    second.watch()
-    second.close()
-    second.all_gone()
-    if "first" in ended:
-        on.application.start()
+    ended = on.race(SECOND_DRIVER_S, *options)
     on.application.may_end = True
-    return f"a second driver {where}: ended {' and '.join(ended) or 'neither'}{f' ({said})' if said else ''}"
+    words = f" ({next(iter(ended.values()))[:160]})" if ended else ""
+    return f"a second driver {where}: ended {' and '.join(ended) or 'neither'}{words}"
 
 
 WEIGHTS: dict[Blow, int] = {
@@ -190,3 +181,60 @@ WEIGHTS: dict[Blow, int] = {
     copied_checkpoint: 1,
 }
 """The relative frequency of each blow."""
+
+
+# The soak: random blows for a while, a wait for results after most of them, and a verification at the end.
+
+AT_ONCE = 0.25
+"""The probability that the next blow comes before the application has recovered from the last."""
+_POLL_S = 0.1
+
+
+@drill(
+    "D30",
+    "random faults",
+    injects="workers, drivers, JVM, broker, connections, commits and local state, by a seed",
+    holds="results flow again after each fault",
+    minutes=3,
+    any_program=True,
+)
+def random_faults(world: World) -> None:
+    soak(world, world.conditions.soak_s)
+
+
+def soak(world: World, seconds: float, blows: Sequence[Blow] = tuple(WEIGHTS)) -> None:
+    """Lets blows fall on a running application.
+
+    Raises:
+        DrillFailed: The application ended by itself, or wrote no results for too long.
+    """
+    world.start()
+    weights = [WEIGHTS[blow] for blow in blows]
+    end, number = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        number += 1
+        (blow,) = world.drawn.choices(blows, weights)
+        world.say(f"{number}. {blow.__name__} …")
+        what = blow(world)
+        world.saw(f"{number}. {what}")
+        world.logs.check()
+        if world.drawn.random() >= AT_ONCE:
+            _await(world, world.grows(), blow.__name__, what)
+        world.pause(2)
+    _await(world, world.grows(), "the last blow", "the last blow")
+
+
+def _await(world: World, there: Callable[[], bool], name: str, after: str) -> None:
+    """Waits for new results; an application that has ended by itself is a failure, unless its start found no broker."""
+    began = time.monotonic()
+    while not there():
+        world.logs.check()
+        if world.application.revive():
+            raise DrillFailed(f"after {after}: the application ended by itself: {world.application.died[-1]}")
+        if time.monotonic() - began > STUCK_S:
+            raise DrillFailed(f"after {after}: no results within {STUCK_S:g} s")
+        time.sleep(_POLL_S)
+    if world.application.died:
+        raise DrillFailed(f"after {after}: {world.application.died[-1]}")
+    world.application.may_end = False
+    world.recovered(name, time.monotonic() - began)

@@ -1,1 +1,0 @@
-"""Several hosts on one machine: namespaces as hosts, Spark standalone on them, and an application that runs there."""

@@ -1,1 +1,0 @@
-"""The application that drills use by default: its topology, its input, and a model that computes all results independently."""
