@@ -2,10 +2,8 @@
 
 from streams.metrics.application import NodeMetrics
 from streams.testing.driver import TopologyTestDriver
-from streams.testing.input_topic import TestInputTopic
 from streams.testing.mock_context import Forwarded, MockProcessorContext
-from streams.testing.output_topic import TestOutputTopic
-from streams.testing.records import OutputRecord, TestRecord
+from streams.testing.topics import OutputRecord, TestInputTopic, TestOutputTopic, TestRecord
 
 __all__ = [
     "Forwarded",

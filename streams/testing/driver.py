@@ -9,36 +9,83 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
+from datetime import timedelta
+from enum import Enum
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from state.columns import encode_headers
 from state.errors import CheckpointMismatchError
 from state.kafka.partitioner import partition_for_key
 from streams.application.rescale.plan import Handling, UsersChoices
 from streams.config import StreamsConfig
+from streams.errors import ConfigError
 from streams.metrics.application import NodeMetrics, node_metrics
+from streams.migration_hints import OF_THE_APPLICATION
 from streams.model.conversions import TimestampLike, to_timestamp_ms
 from streams.model.typing import K, V
 from streams.model.windows import Duration, to_ms
 from streams.operators.operator_context import Mode
 from streams.runtime.counters import Counters
+from streams.runtime.settings import Policy, TaskSettings
 from streams.serdes.base import Serde
-from streams.testing.disks import Disks, FolderDisks, MemoryDisks
-from streams.testing.faults import Faults
-from streams.testing.global_tables import MemoryGlobalTables
-from streams.testing.input_topic import PipedRecord, TestInputTopic
-from streams.testing.known_topics import KnownTopics
-from streams.testing.output_topic import TestOutputTopic
-from streams.testing.output_topics import MemoryTopics
-from streams.testing.query import DriverQuery
-from streams.testing.rescaling import rescale
-from streams.testing.settings import merged_settings, task_settings
+from streams.suggest import did_you_mean
+from streams.testing.memory import FolderDisks, MemoryDisks, MemoryGlobalTables, MemoryTopics
+from streams.testing.query import DriverQuery, Faults, rescale
 from streams.testing.simulation import SimulatedKafka
-from streams.testing.store_access import StoreAccess, TaskStores
+from streams.testing.stores import StoreAccess, TaskStores
+from streams.testing.topics import KnownTopics, PipedRecord, TestInputTopic, TestOutputTopic
 from streams.topology.plan import Plan, SubTopology, build_plan
 from streams.topology.rewrite import has_patterns, with_matching_topics
 from streams.topology.topology import Topology, check_topology
+
+_RUNTIME = {field.name: str(field.type) for field in fields(TaskSettings)}
+_OF_A_START = frozenset(StreamsConfig.model_fields)
+_POLICIES = (
+    "'fail' (the step fails), 'skip' (the record is left out and counted) or 'dlq' (it goes to dead_letter_topic)"
+)
+
+
+def merged_settings(settings: Mapping[str, Any] | StreamsConfig | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Merges settings and keywords; keywords take precedence, unless they are None.
+
+    Args:
+        settings: Settings by their names in `StreamsConfig`, or a `StreamsConfig`, whose defaults are ignored.
+        keywords: The same settings, and those of tests only.
+
+    Raises:
+        ConfigError: A setting is unknown, or its value is invalid.
+    """
+    if isinstance(settings, StreamsConfig):
+        settings = {name: getattr(settings, name) for name in settings.model_fields_set}
+    merged = {**(settings or {}), **{name: value for name, value in keywords.items() if value is not None}}
+    for name in merged:
+        if name not in _RUNTIME and name not in _OF_A_START:
+            known = name.replace(".", "_")
+            here = OF_THE_APPLICATION.get(known)
+            hint = did_you_mean(known, {*_RUNTIME, *_OF_A_START}) if here is None else f" Here {here}."
+            raise ConfigError(f"there is no setting {name!r} of a topology.{hint}")
+    return {name: _checked(name, value) for name, value in merged.items()}
+
+
+def task_settings(merged: Mapping[str, Any], partition_counts: Mapping[str, int]) -> TaskSettings:
+    """The settings for the runtime, without those of Kafka, Spark and disks, which have no meaning in memory."""
+    known = {name: value for name, value in merged.items() if name in _RUNTIME}
+    return TaskSettings(**{"application_id": "test", "partition_counts": partition_counts, **known})
+
+
+def _checked(name: str, value: Any) -> Any:
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, timedelta):
+        value = to_ms(value, name)
+    kind = _RUNTIME.get(name, "")
+    if kind.startswith("Policy") and value not in get_args(Policy) and not (value is None and "None" in kind):
+        raise ConfigError(f"the policy {name!r} is {_POLICIES}, not {value!r}")
+    if name == "mode" and value not in get_args(Mode):
+        raise ConfigError(f"mode is 'strict' or 'compat', not {value!r}")
+    return value
 
 
 class TopologyTestDriver(StoreAccess):
@@ -99,7 +146,7 @@ class TopologyTestDriver(StoreAccess):
         )
         self._batching = False
         self._clock_moved = False
-        self._disks: Disks = FolderDisks() if rocksdb else MemoryDisks()
+        self._disks = FolderDisks() if rocksdb else MemoryDisks()
         plan = build_plan(topology, merged.get("application_id", "test"))
         self._tasks: int | None = merged.get("tasks")
         self._create_repartition_topics(plan)
@@ -158,7 +205,7 @@ class TopologyTestDriver(StoreAccess):
         Raises:
             LookupError: No sink, or several, are called so.
         """
-        from streams.testing.lake_rows import find_sink, table_rows
+        from streams.testing.memory import find_sink, table_rows
 
         sink = find_sink(self._topology, name)
         return table_rows(sink, sink.topic.topic_name(self._settings.application_id), self._kafka)

@@ -6,18 +6,25 @@ micro-batch is repeated over the same records; the copies of the markers are rec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from state.changelog import changelog_topic, commits_topic
+from state.commit.crash_points import POINTS
 from state.commit.decide import TaskIdentity
 from state.commit.last_marker import read_last_marker
 from state.commit.marker import CommitMarker, MarkerCopy
 from state.commit.step import CommitStep
 from state.restore.task_stores import TaskStateManager
 from state.stores.task_store import TaskStore
+from streams.application.rescale.plan import UsersChoices
+from streams.application.rescale.rescale import RescaleContext, Rescaler, SubRescale
+from streams.application.rescale.rows import NobodyListens
+from streams.checkpoint.compare import Markers, SubIdentity
+from streams.errors import RescaleError
 from streams.microbatch.job import QueryJob
 from streams.microbatch.read import PlannedCall, PlannedRange, TaskRow, call_every_task, read_range
 from streams.microbatch.step import BatchContext, run_step
@@ -25,14 +32,60 @@ from streams.runtime.outputs import OutputTopics
 from streams.runtime.reader.pipeline import ReaderPipeline
 from streams.runtime.settings import TaskSettings
 from streams.runtime.typed_stores import typed_stores
-from streams.source.offsets import OffsetRange, SourceOffsets, TopicOffsets, batch_digest
+from streams.source.offsets import FirstBatch, OffsetRange, SourceOffsets, TopicOffsets, batch_digest
 from streams.source.partition_times import PartitionTimes, asks_for_partition_time
 from streams.source.planner import SourceSpec
-from streams.testing.disks import Disks
-from streams.testing.faults import Faults, ProcessDied
-from streams.testing.global_tables import MemoryGlobalTables
-from streams.testing.simulation import SimulatedKafka
+from streams.testing.memory import MemoryDisks, MemoryGlobalTables
+from streams.testing.simulation import Crash, SimulatedKafka
 from streams.topology.plan import SubTopology
+
+
+class ProcessDied(Crash):
+    """A task's process has ended, as requested by the test."""
+
+    def __init__(self, wipe_state: bool) -> None:
+        super().__init__("crashed")
+        self.wipe_state = wipe_state
+
+
+@dataclass(frozen=True, slots=True)
+class _Armed:
+    point: str
+    task: int | None
+    wipe_state: bool
+
+
+@dataclass
+class Faults:
+    """The requested crashes, which happen one after the other.
+
+    Attributes:
+        happened: The number of crashes so far.
+    """
+
+    happened: int = 0
+    _waiting: list[_Armed] = field(default_factory=list)
+
+    def arm(self, point: str, task: int | None, wipe_state: bool) -> None:
+        """Requests a crash when a task reaches a point.
+
+        Raises:
+            ValueError: The point is unknown.
+        """
+        if point not in POINTS:
+            raise ValueError(f"{point!r} is no crash point; there are {', '.join(POINTS)}")
+        self._waiting.append(_Armed(point, task, wipe_state))
+
+    def armed(self, point: str, task: int, version: int) -> bool:
+        """Whether `reach` would crash here."""
+        return bool(self._waiting) and self._waiting[0].point == point and self._waiting[0].task in (None, task)
+
+    def reach(self, point: str, task: int, version: int) -> None:
+        """Crashes, once, if the next crash was requested for this point."""
+        if self.armed(point, task, version):
+            self.happened += 1
+            raise ProcessDied(self._waiting.pop(0).wipe_state)
+
 
 QUERY_ID = "test"
 
@@ -61,7 +114,7 @@ class DriverQuery:
         tasks: int,
         settings: TaskSettings,
         kafka: SimulatedKafka,
-        disks: Disks,
+        disks: MemoryDisks,
         global_tables: MemoryGlobalTables,
         faults: Faults,
         count: Callable[[Mapping[str, int]], None],
@@ -251,3 +304,66 @@ class DriverQuery:
                 stores = self._stores(task, 0)
                 with stores.open() as store:
                     stores.restore_to(store, last.marker)
+
+
+class NoFiles:
+    """A checkpoint folder without checkpoints: the test driver has its own."""
+
+    def names(self, folder: str) -> list[str]:
+        """There are none."""
+        return []
+
+    def read(self, path: str) -> bytes | None:
+        """There is nothing to read."""
+        return None
+
+    def write(self, *_: object) -> None:
+        """Does nothing."""
+
+    move = delete = write
+
+
+def rescaler_of(
+    queries: Sequence[DriverQuery], application_id: str, kafka: SimulatedKafka, tasks: int, choices: UsersChoices
+) -> Rescaler:
+    """The rescale of some queries, or of what an interrupted one has left to do.
+
+    Args:
+        queries: The queries, of which none is running.
+        application_id: Their application.
+        kafka: The topics.
+        tasks: The new number of tasks.
+        choices: What the user says.
+    """
+    at_rest = {query.sub.name: query.at_rest for query in queries}
+
+    def first_of(sub: SubIdentity, markers: Markers) -> FirstBatch:
+        offsets = at_rest[sub.name]
+        if offsets is None:
+            raise RescaleError(f"{sub}: the last micro-batch has failed and is not finished: send a record, or restart")
+        return FirstBatch(offsets)
+
+    around = RescaleContext(kafka, kafka, NoFiles(), first_of, choices, NobodyListens())
+    subs = []
+    for query in queries:
+        found = kafka.describe_topics([query.commits_topic]).get(query.commits_topic)
+        old = query.tasks if found is None else found.partitions
+        subs.append(SubRescale(application_id, query.sub, old, tasks, around))
+    return Rescaler(subs)
+
+
+def rescale(
+    queries: Sequence[DriverQuery], application_id: str, kafka: SimulatedKafka, tasks: int, choices: UsersChoices
+) -> None:
+    """Rescales some queries, which then go on with the new number of tasks; the arguments are those of `rescaler_of`.
+
+    Raises:
+        RescaleError: The rescale is refused.
+    """
+    rescaler = rescaler_of(queries, application_id, kafka, tasks, choices)
+    moved = {sub.sub.name for sub in rescaler.waiting}
+    rescaler.run()
+    for query in queries:
+        # A query that has the number of tasks although it was not moved now was moved before an interruption.
+        if query.sub.name in moved or query.tasks != tasks:
+            query.rescaled(tasks)

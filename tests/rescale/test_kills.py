@@ -17,7 +17,7 @@ from streams.application.rescale.plan import UsersChoices, check_no_rescale
 from streams.application.rescale.rescale import Rescaler
 from streams.errors import RescaleError, RescaleUnfinishedError
 from streams.testing import TopologyTestDriver
-from streams.testing.rescaling import rescaler_of
+from streams.testing.query import rescaler_of
 from streams.testing.simulation import Crash, Event, Fate, SimulatedKafka
 from streams.testing.simulation.events import NothingHappens
 from tests.rescale import programs

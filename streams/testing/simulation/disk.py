@@ -1,4 +1,4 @@
-"""A disk in memory that survives the process, except for writes that were not flushed."""
+"""A disk in memory that survives the process, except for writes that were not flushed; and a task's local stores on it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from state.commit.decide import TaskIdentity
 from state.errors import StateLockedError
-from state.tables.buffer import BufferMemory
+from state.restore.task_stores import StoreSource, TaskStateManager, WorkerMemory
+from state.stores.spec import StoreSpec
+from state.stores.task_store import TaskStore
+from state.tables.buffer import DEFAULT_SPILL_BYTES, BufferMemory
 from state.tables.open_tables import DiskTable
+from state.tables.rocks_common import RocksSettings
 from state.tables.table import KeyRange, MemoryTable, RowChange
 from streams.testing.simulation.events import Event, Hook, NothingHappens
 
@@ -52,7 +57,6 @@ class SimulatedTable(MemoryTable):
         self.owner = owner
 
     def close(self) -> None:
-        """Releases the lock."""
         self.owner = None
 
     def crash(self) -> None:
@@ -68,7 +72,6 @@ class SimulatedTable(MemoryTable):
         delete_ranges: Sequence[KeyRange] = (),
         halfway: Callable[[], None] | None = None,
     ) -> None:
-        """See `OrderedTable`."""
         written = Event("write", self.location)
         self.hook.before(written)
         doomed = [row for lower, upper in delete_ranges for row in self.scan(lower, upper)]
@@ -133,5 +136,56 @@ class SimulatedMemory(BufferMemory):
 
 class _Scratch(MemoryTable):
     def write_unsafe(self, keys: pa.BinaryArray, values: pa.BinaryArray) -> None:
-        """See `DiskTable`."""
         self.write_columns(keys, values)
+
+
+class SimulatedStores(TaskStateManager):
+    """The stores of one task for one step.
+
+    Args:
+        source: Kafka.
+        identity: The task.
+        specs: Its stores.
+        table: The task's table on a disk.
+        memory: The state that the worker process has from step to step.
+        now_ms: The current time.
+        spill_bytes: Bound of a step's write buffer.
+        state_dir: A folder for what is beside the table, if there are snapshots; default: there are none.
+        options: Snapshots and replicas, see `TaskStateManager`.
+    """
+
+    def __init__(
+        self,
+        source: StoreSource,
+        identity: TaskIdentity,
+        specs: Sequence[StoreSpec],
+        table: SimulatedTable,
+        memory: WorkerMemory,
+        now_ms: int = 0,
+        spill_bytes: int = DEFAULT_SPILL_BYTES,
+        state_dir: Path | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            source,
+            identity,
+            specs,
+            state_dir or table.location,
+            spill_bytes,
+            memory=memory,
+            clock_ms=lambda: now_ms,
+            open_store=self._open_table,
+            **options,
+        )
+        self._table = table
+
+    def _open_table(
+        self,
+        _folder: Path,
+        specs: Sequence[StoreSpec],
+        spill_bytes: int,
+        _settings: RocksSettings,
+        volatile: MemoryTable | None,
+    ) -> TaskStore:
+        self._table.lock(self)
+        return TaskStore(self._table, specs, volatile, SimulatedMemory(spill_bytes, self._table))

@@ -52,7 +52,6 @@ class NothingHappens:
     """A hook that lets every event succeed."""
 
     def before(self, event: Event) -> Fate:
-        """See `Hook`."""
         return Fate.NOW
 
     def after(self, event: Event) -> None:

@@ -1,4 +1,4 @@
-"""`SimulatedKafka`: one broker in memory, exact where the commit protocol depends on it.
+"""`SimulatedKafka`: one broker in memory, exact where the commit protocol depends on it; its producers and transactions.
 
 The simulation is exact for transactions with producer epochs and fencing, control records that take offsets and may be written
 late, the last stable offset, readers that end by position, group offsets within transactions, compaction, DeleteRecords,
@@ -7,31 +7,212 @@ retention, and topic ids. There are no replicas, the only time is `now_ms`, and 
 The same object implements the interfaces of a step (`state.commit.step.KafkaAccess`), of a restore (`ChangelogSource`,
 `RecordDeleter`), of the planner (`streams.source.planner.Admin`), and of the commands that read and replace topics
 (`state.kafka.admin.KafkaAdmin`, as far as they need it).
+
+The transaction coordinator has the old EndTxn that librdkafka speaks. It identifies a transaction by producer id and epoch only,
+and both stay the same from one transaction of a producer to the next. So a delayed request to commit one transaction commits
+whatever the same producer has written of the next one by then. The simulation has this flaw, because it must not affect the engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from state.changelog import DELETE_RETENTION_MS
-from state.columns import RecordColumns
-from state.errors import FencedError, KafkaClientError
+from state.columns import Header, RecordColumns, encode_headers
+from state.errors import FencedError, KafkaClientError, ProduceError, ProducerStateError, TopicNotFoundError
 from state.kafka.partitioner import choose_partitions, partition_for_key
-from state.kafka.topics import TopicPartition, TopicSpec
+from state.kafka.topics import TopicInfo, TopicPartition, TopicSpec
 from streams.testing.simulation.events import Event, Fate, Hook, NothingHappens
-from streams.testing.simulation.log import Span, as_columns
-from streams.testing.simulation.producer import SimulatedProducer
-from streams.testing.simulation.topics import Topics
-from streams.testing.simulation.transactions import Transactional
+from streams.testing.simulation.log import PartitionLog, Span, as_columns
 
 if TYPE_CHECKING:
     from state.commit.protocols import Send
 
 _SAMPLE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic.
+
+    Attributes:
+        topic_id: The topic's id, new each time that a topic of this name is created.
+        logs: The topic's partitions.
+        cleanup_policy: `delete`, `compact` or `compact,delete`.
+    """
+
+    topic_id: str
+    logs: list[PartitionLog]
+    cleanup_policy: str = "delete"
+
+
+@dataclass(slots=True)
+class Transactional:
+    """The coordinator's state of one transactional id.
+
+    Attributes:
+        name: The transactional id.
+        epoch: The epoch of the current producer; all others are fenced.
+        open: Partition -> the current transaction's records there.
+        offsets: Group -> the source offsets of the current transaction.
+        decided: The parts that still need their control record, without which readers do not see them.
+    """
+
+    name: str
+    epoch: int = -1
+    open: dict[TopicPartition, tuple[PartitionLog, Span]] = field(default_factory=dict)
+    offsets: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+    decided: list[tuple[PartitionLog, Span]] = field(default_factory=list)
+
+    def check(self, epoch: int) -> None:
+        """Checks that a producer is the newest.
+
+        Raises:
+            FencedError: There is a newer producer.
+        """
+        if epoch != self.epoch:
+            raise FencedError(
+                f"transactional id {self.name!r}: the producer of epoch {epoch} is fenced, epoch {self.epoch} is alive; the "
+                f"next attempt decides by the marker"
+            )
+
+    def append(
+        self,
+        epoch: int,
+        log: PartitionLog,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: bytes | None = None,
+    ) -> int:
+        """Writes a record within the transaction and returns its offset."""
+        self.check(epoch)
+        place = (log.topic, log.partition)
+        if place not in self.open:
+            self.open[place] = (log, log.open_span())
+        return log.append(key, value, timestamp, headers, self.open[place][1])
+
+    def end(self, committed: bool) -> Mapping[str, Mapping[TopicPartition, int]]:
+        """Decides the transaction, whose control records must then be written; returns the offsets to commit."""
+        for _, span in self.open.values():
+            span.decided = committed
+        self.decided += self.open.values()
+        offsets = self.offsets if committed else {}
+        self.open, self.offsets = {}, {}
+        return offsets
+
+
+class SimulatedProducer:
+    """The part of `state.kafka.producer.TransactionalProducer` that a step uses.
+
+    Unlike the real producer, this one can be used for several transactions, so that a test can show the consequences.
+    """
+
+    def __init__(self, kafka: SimulatedKafka, transactional: Transactional) -> None:
+        self._kafka = kafka
+        self._transactional = transactional
+        self._epoch = -1
+        self._begun = False
+        self._sent: dict[TopicPartition, tuple[int, int]] = {}
+
+    @property
+    def transactional_id(self) -> str:
+        return self._transactional.name
+
+    def init_transactions(self) -> None:
+        """Fences every older producer of the id and aborts their open transactions."""
+        self._epoch = self._kafka.fence(self._transactional)
+
+    def begin(self) -> None:
+        if self._epoch < 0:
+            raise ProducerStateError("begin before init_transactions")
+        self._begun, self._sent = True, {}
+
+    def send(
+        self,
+        topic: str,
+        partition: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        headers: Sequence[Header] | None = None,
+    ) -> None:
+        if partition is None:
+            partition = max(0, partition_for_key(key, self._kafka.partition_count(topic)))
+        self._send(topic, partition, key, value, timestamp_ms, encode_headers(headers) if headers else None)
+
+    def send_columns(
+        self,
+        topic: str,
+        partitions: Any,
+        keys: pa.Array | None,
+        values: pa.Array,
+        timestamps: np.ndarray,
+        headers: pa.Array | None = None,
+    ) -> None:
+        count = len(values)
+        where = [partitions] * count if isinstance(partitions, int) else partitions.tolist()
+        columns = (
+            [None] * count if keys is None else keys.to_pylist(),
+            values.to_pylist(),
+            timestamps.tolist(),
+            [None] * count if headers is None else headers.to_pylist(),
+        )
+        for partition, key, value, timestamp, cell in zip(where, *columns, strict=True):
+            self._send(topic, partition, key, value, timestamp, cell)
+
+    def _send(
+        self, topic: str, partition: int, key: bytes | None, value: bytes | None, timestamp: int, headers: bytes | None
+    ) -> None:
+        self._in_transaction("send")
+        offset = self._kafka.produce(
+            self._transactional, self._epoch, (topic, partition), key, value, timestamp, headers
+        )
+        first, _ = self._sent.get((topic, partition), (offset, 0))
+        self._sent[topic, partition] = (first, offset)
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, int], group_id: str) -> None:
+        self._in_transaction("send_offsets")
+        self._kafka.produce_offsets(self._transactional, self._epoch, offsets, group_id)
+
+    def flush(self) -> None:
+        """Does nothing, because every sent record is at the broker already."""
+
+    def delivered(self, topic: str, partition: int) -> int | None:
+        """The offset of the last record that this transaction has sent to a partition; None if there is none."""
+        sent = self._sent.get((topic, partition))
+        return None if sent is None else sent[1]
+
+    def commit(self) -> None:
+        """Commits.
+
+        Raises:
+            FencedError: Another producer has taken over, or the transaction took too long.
+            ProduceError: No reply came in time, so the outcome is unknown.
+        """
+        self._in_transaction("commit")
+        self._begun = False
+        event = Event("commit", self.transactional_id, f"epoch {self._epoch}")
+        if self._kafka.hook.before(event) is Fate.LATE:
+            self._kafka.delay_commit(self._transactional, self._epoch)
+            raise ProduceError(
+                f"committing a transaction of {self.transactional_id!r}: no reply from the broker in time"
+            )
+        self._kafka.end_transaction(self._transactional, self._epoch, committed=True)
+        self._kafka.hook.after(event)
+
+    def close(self) -> None:
+        """Closes the client; an open transaction stays open at the broker."""
+
+    def _in_transaction(self, what: str) -> None:
+        if not self._begun:
+            raise ProducerStateError(f"{what} of transactional id {self.transactional_id!r} outside of a transaction")
 
 
 class SampledRecord(NamedTuple):
@@ -42,7 +223,7 @@ class SampledRecord(NamedTuple):
     size: int
 
 
-class SimulatedKafka(Topics):
+class SimulatedKafka:
     """A broker.
 
     Args:
@@ -60,7 +241,9 @@ class SimulatedKafka(Topics):
     def __init__(
         self, partitions: Mapping[str, int] | None = None, *, auto_create: bool = False, hook: Hook | None = None
     ) -> None:
-        super().__init__(partitions or {}, auto_create)
+        self._auto_create = auto_create
+        self._topics: dict[str, Topic] = {}
+        self._created = 0
         self.now_ms = 0
         self.hook: Hook = hook or NothingHappens()
         self.groups: dict[str, dict[TopicPartition, int]] = {}
@@ -69,8 +252,57 @@ class SimulatedKafka(Topics):
         self.settings: dict[str, dict[str, str]] = {}
         # Partition -> the ends at the last request, and the ends before their last change.
         self._reported_ends: dict[TopicPartition, tuple[tuple[int, int], tuple[int, int]]] = {}
+        for name, count in (partitions or {}).items():
+            self.create_topic(name, count)
 
-    # --- producers without transactions, and readers
+    # Topics
+
+    @property
+    def topics(self) -> set[str]:
+        return set(self._topics)
+
+    def create_topic(self, name: str, partitions: int = 1, cleanup_policy: str = "delete") -> None:
+        """Creates a topic, or adds partitions to an existing one that has fewer."""
+        if name in self._topics:
+            logs = self._topics[name].logs
+            logs += [PartitionLog(name, number) for number in range(len(logs), partitions)]
+            return
+        self._created += 1
+        logs = [PartitionLog(name, number) for number in range(partitions)]
+        self._topics[name] = Topic(f"{name}#{self._created}", logs, cleanup_policy)
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """Ids and partition counts of those topics that exist."""
+        found = {name: self._topics[name] for name in names if name in self._topics}
+        return {name: TopicInfo(topic.topic_id, len(topic.logs)) for name, topic in found.items()}
+
+    def partition_count(self, topic: str) -> int:
+        return len(self._topic(topic).logs)
+
+    def was_produced_to(self, topic: str) -> bool:
+        """Whether a transaction has written records to a topic that readers see."""
+        return any(entry.span is not None for log in self._topic(topic).logs for entry in log.readable())
+
+    def log(self, topic: str, partition: int) -> PartitionLog:
+        """A partition.
+
+        Raises:
+            TopicNotFoundError: The topic or partition does not exist.
+        """
+        logs = self._topic(topic).logs
+        if not 0 <= partition < len(logs):
+            raise TopicNotFoundError(topic, partition)
+        return logs[partition]
+
+    def _topic(self, name: str) -> Topic:
+        if name not in self._topics and self._auto_create:
+            self.create_topic(name)
+        topic = self._topics.get(name)
+        if topic is None:
+            raise TopicNotFoundError(name)
+        return topic
+
+    # Producers without transactions, and readers
 
     def append(
         self,
@@ -124,7 +356,7 @@ class SimulatedKafka(Topics):
             send.keys, self.partition_count(send.topic), send.partition_keys, send.partitions, turn
         )
 
-    # --- admin
+    # Admin
 
     def create_topics(self, topics: Iterable[TopicSpec]) -> None:
         """Creates topics with their settings; existing ones stay. Each is an event."""
@@ -145,7 +377,6 @@ class SimulatedKafka(Topics):
             self.delete_topic(name)
 
     def topic_names(self) -> list[str]:
-        """Names of all topics."""
         return sorted(self.topics)
 
     def group_offsets(self, group: str, places: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
@@ -154,17 +385,14 @@ class SimulatedKafka(Topics):
         return {place: to for place, to in self.groups.get(group, {}).items() if wanted is None or place in wanted}
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic with all its records."""
-        super().delete_topic(name)
+        self._topics.pop(name, None)
         self.settings.pop(name, None)
         self._reported_ends = {place: ends for place, ends in self._reported_ends.items() if place[0] != name}
 
     def begin_offset(self, partition: TopicPartition) -> int:
-        """First offset that the log has."""
         return self.begin_offsets([partition])[partition]
 
     def begin_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """First offset of each log."""
         self.hook.before(Event("begins", ""))
         return {place: self.log(*place).begin for place in partitions}
 
@@ -187,7 +415,6 @@ class SimulatedKafka(Topics):
         return found
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """The ids of those topics that exist."""
         return {name: info.topic_id for name, info in self.describe_topics(topics).items()}
 
     def delete_retention_ms(self, topic: str) -> int:
@@ -223,10 +450,9 @@ class SimulatedKafka(Topics):
             self.hook.after(event)
         return {place: self.log(*place).begin for place in before}
 
-    # --- transactions, called by producers
+    # Transactions, called by producers
 
     def producer(self, transactional_id: str) -> SimulatedProducer:
-        """A new producer."""
         return SimulatedProducer(
             self, self._transactional.setdefault(transactional_id, Transactional(transactional_id))
         )
@@ -265,7 +491,6 @@ class SimulatedKafka(Topics):
     def produce_offsets(
         self, transactional: Transactional, epoch: int, offsets: Mapping[TopicPartition, int], group_id: str
     ) -> None:
-        """TxnOffsetCommit."""
         event = Event("offsets", transactional.name)
         self.hook.before(event)
         transactional.check(epoch)
@@ -286,7 +511,7 @@ class SimulatedKafka(Topics):
             log.close_span(span, self.now_ms)
         transactional.decided = []
 
-    # --- failures for tests
+    # Failures for tests
 
     def delay_commit(self, transactional: Transactional, epoch: int) -> None:
         """Delays a commit until its sender has given up waiting."""
