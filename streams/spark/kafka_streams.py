@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from state.secrets import mask
 from streams.application.instances import MAY_FOLLOW, ApplicationState
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
     from streams.application.pausing import Pausing
-    from streams.spark.progress import Progress
+    from streams.spark.runner import StreamsApplication
 
 log = logging.getLogger(__name__)
 
@@ -43,20 +43,7 @@ StateListener = Callable[[ApplicationState, ApplicationState], object]
 """`listener(new, old)`."""
 
 
-class Running(Protocol):
-    """The part of `streams.spark.runner.StreamsApplication` that `KafkaStreams` uses."""
-
-    @property
-    def progress(self) -> Progress | None:
-        """The application's progress so far."""
-
-    def run(self, session: SparkSession | None = None) -> None:
-        """Runs until the application ends or is stopped."""
-
-    def stop(self) -> None: ...
-
-
-MakeApplication = Callable[[Topology, StreamsConfig, Callable[[], None]], Running]
+MakeApplication = Callable[[Topology, StreamsConfig, Callable[[], None]], "StreamsApplication"]
 """(topology, settings, callback for when the queries run) -> application."""
 
 
@@ -95,10 +82,10 @@ class KafkaStreams:
         check_topology(topology, "KafkaStreams")
         self.topology = topology
         self.config = config_from(config, settings)
-        self._make = make_application or partial(_on_spark, on_event=self._tell_event)
+        self._make = make_application or partial(_on_spark, on_event=self._happened)
         self._lock = threading.Lock()
         self._state = ApplicationState.CREATED
-        self._application: Running | None = None
+        self._application: StreamsApplication | None = None
         self._thread: threading.Thread | None = None
         self._begun = threading.Event()
         """Set once the application runs, or has ended before."""
@@ -130,7 +117,7 @@ class KafkaStreams:
         self._event_listener = listener
 
     def set_metrics_listener(self, listener: MetricsListener | None) -> None:
-        """Set the listener, called with the figures of each micro-batch of each sub-topology, after its commit.
+        """Set the listener, called with the metrics of each micro-batch of each sub-topology, after its commit.
 
         The thread of the sub-topology's query calls it, and begins the next micro-batch afterwards. An exception in the listener is
         logged and has no other effect.
@@ -138,17 +125,13 @@ class KafkaStreams:
         self._metrics_listener = listener
 
     def metrics(self) -> ApplicationMetrics:
-        """The figures of the application now (Kafka Streams: `metrics`).
+        """The metrics of the application now (Kafka Streams: `metrics`).
 
         The totals count from `start` on, and continue when a query starts again by itself.
         """
-        progress = self._application.progress if self._application is not None else None
-        recorder = MetricsRecorder(self.config.application_id) if progress is None else progress.metrics
-        return recorder.measured()
-
-    def _tell_metrics(self, batch: MicroBatchFigures) -> None:
-        if self._metrics_listener is not None:
-            self._metrics_listener(batch)
+        if self._application is None:
+            return MetricsRecorder(self.config.application_id).measured()
+        return self._application.progress.metrics.measured()
 
     def start(self, spark: SparkSession | None = None) -> KafkaStreams:
         """Start the application and return at once. Later errors are raised by `await_termination`.
@@ -165,14 +148,13 @@ class KafkaStreams:
             application = self._application = self._make(
                 self.topology, self.config, lambda: self._move(ApplicationState.RUNNING)
             )
-            if application.progress is not None:
-                application.progress.metrics.listen(self._tell_metrics)
+            application.progress.metrics.listen(self._measured)
             name = f"streams-{self.config.application_id}"
             self._thread = threading.Thread(target=self._run, args=(application, spark), name=name, daemon=True)
             self._set(ApplicationState.STARTING)
             self._thread.start()
         atexit.register(self.stop)
-        self._tell()
+        self._changes.deliver()
         return self
 
     def stop(self, timeout: float | None = None) -> bool:
@@ -222,10 +204,13 @@ class KafkaStreams:
             StreamsError: The application has ended with this error; the program's other errors are raised unchanged.
             RuntimeError: The application was not started.
         """
-        if self._state is ApplicationState.CREATED:
-            raise RuntimeError(f"{self} was not started: call start() first")
+        self._check_started()
         with self._stopped_by_signals():
             return self._wait(timeout)
+
+    def _check_started(self) -> None:
+        if self._state is ApplicationState.CREATED:
+            raise RuntimeError(f"{self} was not started: call start() first")
 
     def _wait(self, timeout: float | None) -> bool:
         ended = wait_for(self._ended, timeout)
@@ -241,8 +226,7 @@ class KafkaStreams:
             StreamsError: The application has ended with this error; the program's other errors are raised unchanged.
             RuntimeError: The application was not started.
         """
-        if self._state is ApplicationState.CREATED:
-            raise RuntimeError(f"{self} was not started: call start() first")
+        self._check_started()
         with self._stopped_by_signals():
             wait_for(self._begun, timeout)
         if self._ended.is_set():
@@ -315,8 +299,8 @@ class KafkaStreams:
         """The view in a notebook: the state, and the numbers so far."""
         from streams.spark.progress import as_html
 
-        progress = self._application.progress if self._application is not None else None
-        return f"<p>{html.escape(repr(self))}</p>" + (as_html(progress) if progress is not None else "")
+        table = "" if self._application is None else as_html(self._application.progress)
+        return f"<p>{html.escape(repr(self))}</p>{table}"
 
     def _request_stop(self) -> None:
         with self._lock:
@@ -327,9 +311,9 @@ class KafkaStreams:
                 self._set(ApplicationState.STOPPING)
         if self._application is not None:
             self._application.stop()
-        self._tell()
+        self._changes.deliver()
 
-    def _run(self, application: Running, spark: SparkSession | None) -> None:
+    def _run(self, application: StreamsApplication, spark: SparkSession | None) -> None:
         try:
             application.run(spark)
         except BaseException as error:
@@ -343,28 +327,31 @@ class KafkaStreams:
     def _move(self, new: ApplicationState) -> None:
         with self._lock:
             self._set(new)
-        self._tell()
+        self._changes.deliver()
 
     def _set(self, new: ApplicationState) -> None:
-        """Changes the state, under the lock; a change that comes too late is ignored."""
+        """Changes the state, under the lock; ignores a change that comes too late.
+
+        The listener is called later, without the lock: it may read the state or stop the application.
+        """
         if self._state in MAY_FOLLOW[new]:
             self._changes.add(new, self._state)
             self._state = new
             if new not in (ApplicationState.STARTING, ApplicationState.STOPPING):
                 self._begun.set()
 
-    def _tell(self) -> None:
-        """Calls the listener, without the lock: a listener may read the state or stop the application."""
-        self._changes.deliver()
-
-    def _tell_event(self, event: Event) -> None:
+    def _happened(self, event: Event) -> None:
         if self._event_listener is not None:
             self._event_listener(event)
+
+    def _measured(self, batch: MicroBatchFigures) -> None:
+        if self._metrics_listener is not None:
+            self._metrics_listener(batch)
 
 
 def _on_spark(
     topology: Topology, config: StreamsConfig, on_running: Callable[[], None], on_event: EventListener
-) -> Running:
+) -> StreamsApplication:
     from streams.spark.runner import StreamsApplication
 
     return StreamsApplication(topology, config, on_running=on_running, on_event=on_event)

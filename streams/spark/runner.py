@@ -20,9 +20,8 @@ from state.machine_code import kernels_compiled
 from state.secrets import mask
 from streams.application.instances import check_not_running, only_instance, shown_as_running
 from streams.application.owned_topics import local_folder
-from streams.application.prepare import Application, PreparedSub, query_job
+from streams.application.prepare import PreparedSub, query_job
 from streams.application.start import Preflight, check_places, prepare_start
-from streams.checkpoint.files import CheckpointFiles
 from streams.config import StreamsConfig
 from streams.logs.events import FAILED, RUNNING, STARTING, STOPPED, STOPPING, TOPICS_CREATED, EventListener, Events
 from streams.logs.json_lines import fields_logged_once
@@ -151,42 +150,41 @@ class StreamsApplication:
             check_session(session, self.progress.say)
             if self.topology.needs_delta:
                 check_delta(session)
-        application, counts, pauses = prepare_start(self.topology, self.config, self._tell_created)
+        self._application, self._counts, pauses = prepare_start(
+            self.topology,
+            self.config,
+            lambda topic: self.events.emit(TOPICS_CREATED, f"created topic {topic}", topic=topic),
+        )
         self._pauses.take(pauses)
         with only_instance(self.config), stopped_by_signals(self._interrupted), self.progress:
             if self._stop.is_set():
                 return
-            with closing(self._queries(application)) as self._planning:
-                self._run_on_spark(session, application, counts)
+            topology = self._application.plan.topology
+            names = [prepared.sub.name for prepared in self._application.subs]
+            # Spark may be planning queries of the user, in whose session this one runs, and those of ingests and lakes.
+            theirs = SparkContext._active_spark_context is not None
+            others = theirs or bool(topology.ingests or topology.lake_sinks)
+            with closing(Planning(self.config.application_id, names, others)) as self._planning:
+                self._run_on_spark(session)
 
-    def _run_on_spark(self, session: SparkSession | None, application: Application, counts: dict[str, int]) -> None:
+    def _run_on_spark(self, session: SparkSession | None) -> None:
         if session is None:
             first = (
                 "" if kernels_compiled() else ", and compiling kernels: half a minute at the first run on this machine"
             )
             self.progress.say(f"starting Spark{first} …")
         with needs_java(self._stop.is_set):
-            spark = session or self._start_session()
+            self._spark = spark = session or self._start_session()
             try:
                 # Installed again, because pyspark replaces the handler for Ctrl-C by its own when it starts.
                 with stopped_by_signals(self._interrupted):
                     start_workers(spark)
-                    self._run_queries(spark, application, counts)
+                    self._run_queries()
             finally:
                 if session is None and not has_gone():
                     spark.stop()
 
-    def _queries(self, application: Application) -> Planning:
-        """The queries to be planned; others are those of the user, in whose session this one runs, and of ingests and lakes."""
-        topology = application.plan.topology
-        theirs = SparkContext._active_spark_context is not None
-        others = theirs or bool(topology.ingests or topology.lake_sinks)
-        return Planning(self.config.application_id, [prepared.sub.name for prepared in application.subs], others)
-
-    def _tell_created(self, topic: str) -> None:
-        self.events.emit(TOPICS_CREATED, f"created topic {topic}", topic=topic)
-
-    def _tell_running(self) -> None:
+    def _started(self) -> None:
         names = list(self.progress.subs)
         self.events.emit(RUNNING, f"running: {', '.join(names)}", sub_topologies=names)
         self.progress.metrics.obstacle(START, None)
@@ -198,64 +196,60 @@ class StreamsApplication:
             fetch_delta(self.progress.say)
         return start_session(config.application_id, config.spark, config.checkpoint_dir, delta=delta)
 
-    def _run_queries(self, spark: SparkSession, application: Application, counts: dict[str, int]) -> None:
-        files = checkpoint_files(spark, self.config.checkpoint_dir)
-        commits = [commits_topic(self.config.application_id, prepared.sub.name) for prepared in application.subs]
+    def _run_queries(self) -> None:
+        subs = self._application.subs
+        commits = [commits_topic(self.config.application_id, prepared.sub.name) for prepared in subs]
         with KafkaAdmin(self.config.client) as admin:
-            self._first = self._checked(application, files, admin, commits)
-        topics = sorted({topic for prepared in application.subs for topic in prepared.sub.topics})
-        servers = self.config.client["bootstrap.servers"]
+            self._first = self._checked(admin, commits)
+        topics = sorted({topic for prepared in subs for topic in prepared.sub.topics})
+        servers, tell = self.config.client["bootstrap.servers"], partial(self.progress.metrics.obstacle, "broker")
         probe, close_probe = probe_of(self.config.client, topics)
         with (
             suppress(_StopRequestedError),
-            BrokerWatch(
-                probe,
-                self.events,
-                servers,
-                tell=partial(self.progress.metrics.obstacle, "broker"),
-                close=close_probe,
-            ) as self._watch,
+            BrokerWatch(probe, self.events, servers, tell=tell, close=close_probe) as self._watch,
             self._pauses,
             shown_as_running(self.config, commits),
-            restore_reports(spark, self.config, self.progress.metrics) as reports,
+            restore_reports(self._spark, self.config, self.progress.metrics) as reports,
         ):
             self._restores = None if reports is None else reports.address
             if self._stop.is_set():
                 return
-            ingests = self._ingest_starts(spark, application)
-            lakes, application = self._lake_starts(spark, application)
-            if self.config.available_now:
-                if ingests:
-                    self._await(ingests)
-                self._run_once(spark, application, counts)
-                self._run_lakes_once(application, lakes)
+            ingests = self._ingest_starts()
+            lakes = self._lake_starts()
+            if not self.config.available_now:
+                self._await([*ingests, *(partial(self._start, prepared) for prepared in subs), *lakes])
                 return
-            starts = [partial(self._start, spark, application, prepared, counts) for prepared in application.subs]
-            self._await([*ingests, *starts, *lakes])
+            if ingests:
+                self._await(ingests)
+            self._run_once()
+            if lakes and not self._stop.is_set():
+                # What the steps have left in the internal topics of the sinks.
+                self._ask(self._application.await_lake_topics)
+                self._await(lakes)
 
-    def _checked(
-        self, application: Application, files: CheckpointFiles, admin: KafkaAdmin, commits: list[str]
-    ) -> Mapping[str, FirstBatch]:
+    def _checked(self, admin: KafkaAdmin, commits: list[str]) -> Mapping[str, FirstBatch]:
         """Where the sub-topologies begin. Where no checkpoint matches, another process may run the application from its own."""
         where = (
             "Stop it first (Ctrl-C or SIGTERM). Then start with its checkpoint: this one would use "
             f"{self.config.checkpoint_dir}"
         )
-        is_new = not all(files.names(prepared.sub.name) for prepared in application.subs)
+        files = checkpoint_files(self._spark, self.config.checkpoint_dir)
+        is_new = not all(files.names(prepared.sub.name) for prepared in self._application.subs)
         if is_new or local_folder(self.config.checkpoint_dir) is None:
             check_not_running(self.config, admin, commits, where)
         try:
-            return Preflight(application, files, admin, self.progress.say).run()
+            return Preflight(self._application, files, admin, self.progress.say).run()
         except CheckpointMismatchError:
             check_not_running(self.config, admin, commits, where)
             raise
 
-    def _run_once(self, spark: SparkSession, application: Application, counts: dict[str, int]) -> None:
+    def _run_once(self) -> None:
         """Processes the existing input: a later sub-topology reads what an earlier one writes, so it starts after that one.
 
         Sub-topologies that write for each other (foreign-key joins) run again until nothing is left; input that arrives
         meanwhile is left to the next run.
         """
+        application = self._application
         waiting = application.subs
         if self._until_ms is not None:
             self._until = self._ask(partial(application.ends, time_ms=self._until_ms))
@@ -266,38 +260,33 @@ class StreamsApplication:
                     return
                 if prepared.sub.reads_internal:
                     self._ask(partial(application.await_written, prepared=prepared))
-                self._await([partial(self._start, spark, application, prepared, counts)])
+                self._await([partial(self._start, prepared)])
             if self._stop.is_set() or self._micro_batches == before:
                 return
             waiting = self._ask(partial(application.unfinished, read=self._read))
             if waiting and not self._until:
                 self._until = self._ask(application.ends)
 
-    def _ingest_starts(self, spark: SparkSession, application: Application) -> list[Callable[[], StreamingQuery]]:
+    def _ingest_starts(self) -> list[Callable[[], StreamingQuery]]:
         """What starts the query of each source outside Kafka; static DataFrames are read at once."""
-        if not application.plan.topology.ingests:
+        if not self._application.plan.topology.ingests:
             return []
         from streams.spark.ingest.query import IngestRun, PauseHold
 
         hold = PauseHold(self._read_pauses)
-        return IngestRun(spark, application, self._trigger(), self._gates, self.progress, hold).starts()
+        return IngestRun(self._spark, self._application, self._trigger(), self._gates, self.progress, hold).starts()
 
-    def _lake_starts(
-        self, spark: SparkSession, application: Application
-    ) -> tuple[list[Callable[[], StreamingQuery]], Application]:
-        """What starts the query of each lake sink, and the application that checks rows by the rules of their tables."""
-        sinks = application.plan.topology.lake_sinks
-        if not sinks:
-            return [], application
-        from streams.spark.lake.query import lake_starts
+    def _lake_starts(self) -> list[Callable[[], StreamingQuery]]:
+        """What starts the query of each lake sink; from now on the application checks rows by the rules of their tables."""
+        if not self._application.plan.topology.lake_sinks:
+            return []
+        from streams.spark.lake.query import LakeRun, faults_from_environment
 
-        return lake_starts(spark, application, self._trigger(), self._gates, self.progress)
-
-    def _run_lakes_once(self, application: Application, starts: Sequence[Callable[[], StreamingQuery]]) -> None:
-        """Writes what the steps have left in the internal topics of lake sinks."""
-        if starts and not self._stop.is_set():
-            self._ask(application.await_lake_topics)
-            self._await(starts)
+        run = LakeRun(
+            self._spark, self._application, self._trigger(), self._gates, self.progress, faults_from_environment()
+        )
+        starts, self._application = run.starts()
+        return starts
 
     def _trigger(self) -> dict[str, Any]:
         """The arguments of `DataStreamWriter.trigger`."""
@@ -305,14 +294,12 @@ class StreamsApplication:
             return {"availableNow": True}
         return {"processingTime": f"{self.config.trigger_interval_ms} milliseconds"}
 
-    def _start(
-        self, spark: SparkSession, application: Application, prepared: PreparedSub, counts: dict[str, int]
-    ) -> StreamingQuery:
-        sub = prepared.sub
+    def _start(self, prepared: PreparedSub) -> StreamingQuery:
+        sub, spark = prepared.sub, self._spark
         job = query_job(
-            application,
+            self._application,
             prepared,
-            counts,
+            self._counts,
             processes_of(spark),
             readers_of(spark),
             until=self._until,
@@ -354,7 +341,7 @@ class StreamsApplication:
             self.progress,
             self._watch,
             wait_s,
-            on_started=self._tell_running,
+            on_started=self._started,
             events=self.events,
         ).run(starts)
 

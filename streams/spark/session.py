@@ -6,8 +6,8 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
@@ -75,11 +75,14 @@ SPARK_SETTINGS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
 }
-"""Each with its reason. The user's settings take precedence, except refused ones."""
+"""Each with its reason. The user's settings take precedence."""
 
-REFUSED: Mapping[str, tuple[str, str]] = {
-    "spark.speculation": ("true", "two live attempts of a task would fence each other again and again"),
-}
+
+def _check_speculation(value: str | None) -> None:
+    if str(value).lower() == "true":
+        raise ConfigError(
+            "spark.speculation=true is refused: two live attempts of a task would fence each other again and again"
+        )
 
 
 def spark_settings(user: Mapping[str, str], checkpoint_dir: str) -> dict[str, str]:
@@ -88,9 +91,7 @@ def spark_settings(user: Mapping[str, str], checkpoint_dir: str) -> dict[str, st
     Raises:
         ConfigError: A setting cannot work with the engine.
     """
-    for key, (value, why) in REFUSED.items():
-        if str(user.get(key, "")).lower() == value:
-            raise ConfigError(f"{key}={value} is refused: {why}")
+    _check_speculation(user.get("spark.speculation"))
     settings = dict(SPARK_SETTINGS)
     if "://" in checkpoint_dir and not checkpoint_dir.startswith("file:"):
         del settings["spark.sql.streaming.checkpointFileManagerClass"]
@@ -237,6 +238,22 @@ def with_retries(master: str) -> str:
     return f"local[{simple.group(1)},4]" if simple else master
 
 
+@contextmanager
+def settings_meanwhile(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Settings of a session, which may be the user's own, within the block."""
+    before = {name: session.conf.get(name, None) for name in values}
+    for name, value in values.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, old)
+
+
 def processes_of(session: SparkSession) -> int:
     """The number of Python processes that work at once on a host: one for each core that Spark uses there."""
     context = session.sparkContext
@@ -257,14 +274,12 @@ def check_session(session: SparkSession, say: Callable[[str], object]) -> None:
         ConfigError: A setting cannot work.
     """
     conf = session.sparkContext.getConf()
-    for key, (value, why) in REFUSED.items():
-        if str(conf.get(key) or "").lower() == value:
-            raise ConfigError(f"{key}={value} is refused: {why}")
+    _check_speculation(conf.get("spark.speculation"))
     master, tries = str(conf.get("spark.master") or ""), conf.get("spark.task.maxFailures") or "4"
     if (master and with_retries(master) != master) or (tries == "1" and not master.startswith("local")):
         say(
             f"this Spark session tries a task only once (spark.master={master}, spark.task.maxFailures={tries}): whatever makes an "
-            f"attempt fail ends the application, though another attempt would go on. Give it more, e.g. "
+            f"attempt fail ends the application, though another attempt could succeed. Allow more, e.g. "
             f"{with_retries(master) if with_retries(master) != master else 'spark.task.maxFailures=4'}"
         )
     if conf.get("spark.python.daemon.module") != "streams.spark.daemon":

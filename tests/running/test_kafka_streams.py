@@ -338,13 +338,14 @@ def test_progress_in_a_notebook_is_no_stream_of_numbers(capsys: pytest.CaptureFi
 LEFT_RUNNING = """
 import threading
 from streams import KafkaStreams, StreamsBuilder
+from streams.spark.progress import NotebookProgress
 
 builder = StreamsBuilder()
 builder.stream("in").to("out")
 stopped = threading.Event()
 
 class Application:
-    progress = None
+    progress = NotebookProgress("app")
     def run(self, session=None):
         stopped.wait(30)
         print("ended cleanly", flush=True)

@@ -26,5 +26,6 @@ def test_no_further_query_starts_once_it_is_to_stop(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(running, "_await", await_one)
     subs = [SimpleNamespace(sub=SimpleNamespace(reads_internal=False)) for _ in range(3)]
-    running._run_once(None, SimpleNamespace(subs=subs), {})  # type: ignore[arg-type]
+    running._application = SimpleNamespace(subs=subs)  # type: ignore[assignment]
+    running._run_once()
     assert len(started) == 1

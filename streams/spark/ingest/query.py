@@ -2,19 +2,19 @@
 
 The order of a batch: Spark logs it; each task writes its rows and a marker in one Kafka transaction (`state.commit.ingest`); Spark
 confirms it. A batch that runs again finds the markers. Before a query starts, a lost checkpoint is made again from the markers.
-While a source is paused, its batches wait before they write anything (`hold.py`).
+While a source is paused, its batches wait before they write anything (`PauseHold`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import orjson
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
@@ -28,12 +28,15 @@ from streams.application.prepare import Application
 from streams.checkpoint.files import query_id_of
 from streams.dsl.builder import DeltaRead
 from streams.errors import ConfigError
+from streams.model.table_columns import quoted
 from streams.source.pauses import LOOK_MS, Pauses
 from streams.spark.checkpoint_files import checkpoint_files, checkpoint_of_query
 from streams.spark.delta import open_delta
 from streams.spark.ingest.writer import REPORT, TALLY, WriteJob, tally, writer_of
 from streams.spark.progress import Progress
+from streams.spark.queries import readable
 from streams.spark.reports import batch_report
+from streams.spark.session import settings_meanwhile
 from streams.spark.stopping import StopGate, gated
 from streams.topology.ingest import Ingest
 
@@ -45,7 +48,7 @@ _SETTINGS = {
     # Adaptive execution would replace the tasks of a batch without rows by none.
     "spark.sql.adaptive.enabled": "false",
 }
-"""Settings of the session, which may be the user's own, while a batch is written."""
+"""Settings of the session while a batch is written."""
 CHANGE, VERSION, COMMITTED = "_change_type", "_commit_version", "_commit_timestamp"
 """The columns that Delta's change data feed adds."""
 _UTC = {"timeZone": "UTC"}
@@ -111,6 +114,7 @@ class IngestRun:
 
         Raises:
             ConfigError: A DataFrame cannot be made, or lacks a column.
+        ApplicationFailedError: A row of a static DataFrame cannot be written.
         """
         found: list[Callable[[], StreamingQuery]] = []
         for ingest in self.application.plan.topology.ingests.values():
@@ -122,13 +126,14 @@ class IngestRun:
                 self._tell_started(ingest)
                 found.append(partial(self._start, ingest))
             else:
-                self._read_once(ingest, frame)
+                try:
+                    self._read_once(ingest, frame)
+                except PySparkException as error:
+                    raise readable(error) from error
         return found
 
     def _frame(self, ingest: Ingest) -> DataFrame:
         if ingest.delta:
-            from streams.spark.ingest.query import check_table
-
             check_table(self.session, ingest)
         try:
             frame = ingest.frame(self.session)
@@ -194,7 +199,7 @@ class IngestRun:
         if len(written) == tasks:
             reports = [(task, -1, 0.0, "{}") for task in written]
         else:
-            with _settings(frame.sparkSession):
+            with settings_meanwhile(frame.sparkSession, _SETTINGS):
                 records = records_of(frame, ingest, batch.now_ms)
                 if written:
                     counted = {row.task: row for row in records.mapInArrow(tally, TALLY).collect()}
@@ -231,19 +236,6 @@ class IngestRun:
 
     def _topic(self, ingest: Ingest) -> str:
         return ingest_topic(ingest, self.application.config.application_id)
-
-
-@contextmanager
-def _settings(session: SparkSession) -> Iterator[None]:
-    """Changes settings of a session for a while."""
-    before = {name: session.conf.get(name) for name in _SETTINGS}
-    for name, value in _SETTINGS.items():
-        session.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, found in before.items():
-            session.conf.set(name, str(found))
 
 
 def _report(task: int, rows: int, seconds: float, counters: str, batch: IngestBatch) -> Mapping[str, Any]:
@@ -361,4 +353,4 @@ def _timestamp(frame: DataFrame, ingest: Ingest, now_ms: int) -> Column:
 
 
 def _column(name: str) -> Column:
-    return F.col("`" + name.replace("`", "``") + "`")
+    return F.col(quoted(name))

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from delta import exceptions as delta_exceptions
@@ -25,6 +24,7 @@ from streams.model.row_layout import ColumnRule, RowLayout
 from streams.model.table_columns import quoted
 from streams.spark.checkpoint_files import qualified
 from streams.spark.delta import open_delta
+from streams.spark.session import settings_meanwhile
 from streams.topology.graph import DeltaTable
 
 log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ class SparkDeltaTable:
         app = self._of.transactions(commit.position.topic_id)
         settings = {_METADATA: commit.text(self._of), _APP: app, _VERSION: str(commit.version)}
         # A query runs in a session of its own, in which other queries' writes do not see these settings.
-        with _settings(frame.sparkSession, settings):
+        with settings_meanwhile(frame.sparkSession, settings):
             try:
                 if self._layout.keys:
                     self._merge(frame)
@@ -212,19 +212,3 @@ class SparkDeltaTable:
 
 def _column(name: str) -> Any:
     return sql.col(quoted(name))
-
-
-@contextmanager
-def _settings(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Settings of a session for a while."""
-    before = {name: session.conf.get(name, None) for name in values}
-    for name, value in values.items():
-        session.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                session.conf.unset(name)
-            else:
-                session.conf.set(name, old)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import orjson
 from pyspark.sql import DataFrame, SparkSession
@@ -41,8 +41,7 @@ from streams.lake.commit import (
 )
 from streams.lake.writer import LakeWriter
 from streams.microbatch.job import ProcessMemory
-from streams.model.row_layout import ColumnRule
-from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets
+from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.source.planner import SourceSpec
 from streams.spark.checkpoint_files import checkpoint_files, checkpoint_of_query
 from streams.spark.lake.delta_table import SparkDeltaTable
@@ -59,11 +58,6 @@ _Answer = TypeVar("_Answer")
 _COORDINATOR_S = 10.0
 """How long the group's coordinator may be away, seconds; after that the supervisor waits and starts the query again."""
 
-Trigger = Mapping[str, Any]
-OnBatch = Callable[[str, int, int, int, float], object]
-"""(sink, number of the batch, version, offsets read, seconds)."""
-
-
 # Crash points, at which tests and drills kill the driver: `STREAMS_LAKE_CRASH=point:n` ends the process the n-th time a point is
 # reached. In the order of a batch:
 #
@@ -76,19 +70,10 @@ OnBatch = Callable[[str, int, int, int, float], object]
 POINTS = ("resumed", "offsets_logged", "table_committed", "purged", "function_returned")
 VARIABLE = "STREAMS_LAKE_CRASH"
 
-Faults: TypeAlias = Callable[[str], None]
-"""Called with the name of each point."""
 
-
-def no_faults(point: str) -> None: ...
-
-
-def faults_from_environment() -> Faults:
-    """The faults that the environment asks for; normally none."""
-    wanted = os.environ.get(VARIABLE)
-    if not wanted:
-        return no_faults
-    point, _, times = wanted.partition(":")
+def faults_from_environment() -> Callable[[str], None]:
+    """What is called with the name of each point: it does nothing unless the environment asks for a crash."""
+    point, _, times = os.environ.get(VARIABLE, "").partition(":")
     reached: Counter[str] = Counter()
 
     def reach(at: str) -> None:
@@ -125,40 +110,41 @@ class LakeRun:
         application: The application.
         trigger: Arguments of `DataStreamWriter.trigger`.
         gates: The gates that stop the queries, by `runId`.
-        on_batch: Called after each batch.
-        faults: Reaches crash points; for tests and drills.
+        progress: Shows each batch.
+        faults: Reaches crash points.
     """
 
     session: SparkSession
     application: Application
-    trigger: Trigger
+    trigger: Mapping[str, Any]
     gates: dict[str, StopGate]
-    on_batch: OnBatch
-    faults: Faults = no_faults
+    progress: Progress
+    faults: Callable[[str], None]
     _ready: dict[str, _Ready] = field(default_factory=dict, init=False)
 
-    def check(self, sink: LakeSink) -> tuple[ColumnRule, ...]:
-        """Checks that a sink can continue, before anything of the application runs; the next start need not look again.
+    def starts(self) -> tuple[list[Callable[[], StreamingQuery]], Application]:
+        """What starts the query of each sink, and the application that also checks rows by the rules of their tables.
+
+        All sinks are checked before anything of the application runs; their first starts do not check again.
 
         Raises:
-            LakeError: The sink cannot continue; nothing was written.
+            LakeError: A sink cannot continue; nothing was written.
         """
-        ready = self._ready[sink.name] = self._look(sink)
-        return ready.table[0].rules() if ready.table else ()
+        rules = {}
+        sinks = self.application.plan.topology.lake_sinks.values()
+        for sink in sinks:
+            ready = self._ready[sink.name] = self._checked(sink)
+            rules[sink.name] = ready.table[0].rules() if ready.table else ()
+        return [partial(self._start, sink) for sink in sinks], self.application.with_rules(rules)
 
-    def start(self, sink: LakeSink) -> StreamingQuery:
-        """Starts a sink's query.
-
-        Raises:
-            LakeError: The sink cannot continue; nothing was written.
-        """
-        ready = self._ready.pop(sink.name, None) or self._look(sink)
+    def _start(self, sink: LakeSink) -> StreamingQuery:
+        self.progress.started(sink.name, 1, (sink.topic.topic_name(self.application.config.application_id),))
+        ready = self._ready.pop(sink.name, None) or self._checked(sink)
         gate = StopGate()
         if isinstance(sink.target, DeltaTable):
-            query = self._delta(sink, sink.target, ready, gate)
+            query = self._start_table(sink, sink.target, ready, gate)
         else:
-            assert ready.note is not None, "see _look"
-            query = self._function(sink, sink.target, ready.log, ready.note, gate)
+            query = self._start_function(sink, sink.target, ready, gate)
         self.gates[str(query.runId)] = gate
         return query
 
@@ -166,7 +152,7 @@ class LakeRun:
     def _files(self) -> CheckpointFiles:
         return checkpoint_files(self.session, self.application.config.checkpoint_dir)
 
-    def _look(self, sink: LakeSink) -> _Ready:
+    def _checked(self, sink: LakeSink) -> _Ready:
         config = self.application.config
         of = SinkId(config.application_id, sink.name)
         with KafkaAdmin(config.client) as admin:
@@ -203,11 +189,12 @@ class LakeRun:
         with KafkaAdmin(self.application.config.client) as admin:
             return Retry(_COORDINATOR_S)(lambda: question(admin))
 
-    def _delta(self, sink: LakeSink, target: DeltaTable, ready: _Ready, gate: StopGate) -> StreamingQuery:
-        assert ready.table is not None, "see _look"
-        assert ready.at is not None, "see _look"
+    def _start_table(self, sink: LakeSink, target: DeltaTable, ready: _Ready, gate: StopGate) -> StreamingQuery:
+        assert ready.table is not None, "see _checked"
+        assert ready.at is not None, "see _checked"
         of = SinkId(self.application.config.application_id, sink.name)
-        (table, table_id), log, files = ready.table, ready.log, self._files
+        (table, table_id), topic, files = ready.table, ready.log.name, self._files
+        folder = Path(tempfile.mkdtemp(prefix="streams-lake-"))
         self.faults("resumed")
 
         def save(commit: SinkCommit) -> None:
@@ -215,34 +202,54 @@ class LakeRun:
             files.write(f"{sink.name}/{TABLE_COMMIT}", orjson.dumps({"table_id": table_id, **commit.to_json(of)}))
 
         writer: LakeWriter[DataFrame] = LakeWriter(of, table, ready.at, save)
-        batches = _DeltaBatches(self, sink.name, target, table, writer, log.name)
-        first = FirstBatch(SourceOffsets({log.name: ready.at.position}), fixed=True)
-        spec = replace(self._source(sink.name, log.name), first=first)
-        return self._query(sink, spec, f"file://{batches.folder / _QUERY}", len(log.ends), gated(gate, batches.write))
 
-    def _function(
-        self,
-        sink: LakeSink,
-        function: Callable[[Any, int], object],
-        log: TopicLog,
-        note: HandedOver,
-        gate: StopGate,
+        def write(frame: DataFrame, batch_id: int) -> None:
+            started = time.perf_counter()
+            end = logged_end(LocalFiles(str(folder)), _QUERY, batch_id).topics[topic]
+            self.faults("offsets_logged")
+            offsets = sum(end.offsets) - sum(writer.at.position.offsets)
+            if not target.partition_by:
+                frame = frame.coalesce(max(1, -(-offsets // target.records_per_file)))
+            writer.write(frame, end)
+            with KafkaAdmin(self.application.config.client) as admin:
+                written = {(topic, p): at for p, at in enumerate(end.offsets) if at}
+                delete_if_possible(admin, written, {topic: end.topic_id})
+            self.faults("purged")
+            if offsets and target.optimize_every is not None and writer.at.version % target.optimize_every == 0:
+                table.optimize()
+            self._written(sink, batch_id, writer.at.version, offsets, started)
+
+        # Spark's checkpoint goes with the query.
+        weakref.finalize(write, shutil.rmtree, folder, ignore_errors=True)
+        first = FirstBatch(SourceOffsets({topic: ready.at.position}), fixed=True)
+        spec = replace(self._source(sink.name, topic), first=first)
+        return self._query(sink, spec, f"file://{folder / _QUERY}", len(ready.log.ends), gated(gate, write))
+
+    def _start_function(
+        self, sink: LakeSink, function: Callable[[Any, int], object], ready: _Ready, gate: StopGate
     ) -> StreamingQuery:
+        assert ready.note is not None, "see _checked"
+        note, topic = ready.note, ready.log.name
+
         def hand_over(frame: DataFrame, batch_id: int) -> None:
             nonlocal note
             started = time.perf_counter()
-            end = logged_end(self._files, sink.name, batch_id).topics[log.name]
+            end = logged_end(self._files, sink.name, batch_id).topics[topic]
             self.faults("offsets_logged")
             settings = logged_settings(self._files, sink.name, batch_id)
             note = self._note(note.calls(batch_id, end.offsets, settings))
             function(frame.drop("_deleted"), batch_id)
             self.faults("function_returned")
             note = self._note(note.returned())
-            self.on_batch(sink.name, batch_id, batch_id, 0, time.perf_counter() - started)
+            self._written(sink, batch_id, batch_id, 0, started)
 
-        spec = replace(self._source(sink.name, log.name), trimmed=frozenset({log.name}))
+        spec = replace(self._source(sink.name, topic), trimmed=frozenset({topic}))
         folder = checkpoint_of_query(self.application.config.checkpoint_dir, sink.name)
-        return self._query(sink, spec, folder, len(log.ends), gated(gate, hand_over))
+        return self._query(sink, spec, folder, len(ready.log.ends), gated(gate, hand_over))
+
+    def _written(self, sink: LakeSink, batch_id: int, version: int, offsets: int, started: float) -> None:
+        report = batch_report(version, offsets, offsets, {"process": time.perf_counter() - started})
+        self.progress.step(sink.name, batch_id, [report])
 
     def _source(self, sink: str, topic: str) -> SourceSpec:
         config = self.application.config
@@ -289,49 +296,6 @@ class LakeRun:
         )
 
 
-class _DeltaBatches:
-    """Writes the batches of one query to a Delta table.
-
-    Attributes:
-        folder: The folder of Spark's checkpoint, which goes with this object.
-    """
-
-    def __init__(
-        self,
-        run: LakeRun,
-        sink: str,
-        target: DeltaTable,
-        table: SparkDeltaTable,
-        writer: LakeWriter[DataFrame],
-        topic: str,
-    ) -> None:
-        self._run, self._sink, self._target, self._table, self._writer = run, sink, target, table, writer
-        self._topic = topic
-        self.folder = Path(tempfile.mkdtemp(prefix="streams-lake-"))
-        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
-
-    def write(self, frame: DataFrame, batch_id: int) -> None:
-        """Writes a batch, then deletes its rows from the internal topic."""
-        started = time.perf_counter()
-        end = logged_end(LocalFiles(str(self.folder)), _QUERY, batch_id).topics[self._topic]
-        self._run.faults("offsets_logged")
-        offsets = sum(end.offsets) - sum(self._writer.at.position.offsets)
-        if not self._target.partition_by:
-            frame = frame.coalesce(max(1, -(-offsets // self._target.records_per_file)))
-        self._writer.write(frame, end)
-        self._purge(end)
-        self._run.faults("purged")
-        every = self._target.optimize_every
-        if offsets and every is not None and self._writer.at.version % every == 0:
-            self._table.optimize()
-        self._run.on_batch(self._sink, batch_id, self._writer.at.version, offsets, time.perf_counter() - started)
-
-    def _purge(self, end: TopicOffsets) -> None:
-        with KafkaAdmin(self._run.application.config.client) as admin:
-            before = {(self._topic, p): at for p, at in enumerate(end.offsets) if at}
-            delete_if_possible(admin, before, {self._topic: end.topic_id})
-
-
 def _saved(data: bytes | None, of: SinkId) -> SavedCommit | None:
     if data is None:
         return None
@@ -339,30 +303,3 @@ def _saved(data: bytes | None, of: SinkId) -> SavedCommit | None:
     if (found["application"], found["sink"]) != (of.application_id, of.sink):
         return None
     return SavedCommit(SinkCommit.from_json(found), str(found["table_id"]))
-
-
-def lake_starts(
-    session: SparkSession,
-    application: Application,
-    trigger: Mapping[str, Any],
-    gates: dict[str, StopGate],
-    progress: Progress,
-) -> tuple[list[Callable[[], StreamingQuery]], Application]:
-    """What starts the query of each lake sink, and the application that also checks rows by the rules of their tables.
-
-    Raises:
-        LakeError: A sink cannot continue; nothing of the application has run.
-    """
-
-    def batch(sink: str, batch_id: int, version: int, offsets: int, seconds: float) -> None:
-        progress.step(sink, batch_id, [batch_report(version, offsets, offsets, {"process": seconds})])
-
-    run = LakeRun(session, application, trigger, gates, batch, faults_from_environment())
-    sinks = application.plan.topology.lake_sinks.values()
-    rules = {sink.name: run.check(sink) for sink in sinks}
-
-    def start(sink: LakeSink) -> StreamingQuery:
-        progress.started(sink.name, 1, (sink.topic.topic_name(application.config.application_id),))
-        return run.start(sink)
-
-    return [partial(start, sink) for sink in sinks], application.with_rules(rules)
