@@ -132,10 +132,7 @@ class RequestedCluster:
     """The cluster that a caller wants; whatever is None stays as it is, or gets a default.
 
     Attributes:
-        ports: The nodes' ports for clients; default: free ones.
         nodes: 1 or 3; default: as many as ports, or 1.
-        properties: Broker settings that override the embedded ones; default: none.
-        secured: Whether clients need TLS, a user and rights; default: not.
 
     Raises:
         ValueError: A cluster cannot have this number of nodes, or there is another number of ports.

@@ -152,7 +152,6 @@ class JavaSettings:
 
     Attributes:
         heap: The maximum heap size in Java's notation, such as "512m".
-        options: Further options of the Java command.
     """
 
     heap: str = "512m"

@@ -25,7 +25,6 @@ class ProcessId:
     """The unique identity of a process: its id and its start time, so that a reused id is never mistaken for the original.
 
     Attributes:
-        pid: The process id, which the system reuses some time after the process has ended.
         started: The start time in the system's format; only for comparisons.
     """
 

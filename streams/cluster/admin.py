@@ -137,12 +137,7 @@ class Replicas(NamedTuple):
 
 
 class Survey:
-    """Asks a cluster for what `streams doctor` reports.
-
-    Args:
-        client: Client properties of librdkafka.
-        timeout_s: How long each request may take, seconds.
-    """
+    """Asks a cluster for what `streams doctor` reports."""
 
     def __init__(self, client: Mapping[str, str], timeout_s: float = 15.0) -> None:
         self._admin = AdminClient(admin_config(client))

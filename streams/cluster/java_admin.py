@@ -25,8 +25,6 @@ class OpenProducer(NamedTuple):
     """A producer with an open transaction, as the partition's leader knows it.
 
     Attributes:
-        producer_id: Its id.
-        epoch: Its epoch.
         coordinator_epoch: The epoch of the coordinator that closed the producer's last transaction here; -1: none yet.
         start_offset: The offset of the transaction's first record.
     """
@@ -41,12 +39,8 @@ class CoordinatorView(NamedTuple):
     """A transactional id, as its coordinator knows it.
 
     Attributes:
-        transactional_id: The id.
-        epoch: The producer's epoch.
         state: The name of the state, such as `Ongoing`.
         started_ms: When the transaction began, ms since 1970; None: there is none.
-        timeout_ms: How long a transaction may take.
-        partitions: The partitions of the transaction.
     """
 
     transactional_id: str
@@ -109,9 +103,6 @@ def _quoted(text: str) -> str:
 
 class JavaAdmin:
     """Kafka's admin client in Java, for the requests of KIP-664; use it as a context manager.
-
-    Args:
-        client: Client properties of librdkafka.
 
     Raises:
         ConfigError: A property cannot be translated.

@@ -115,7 +115,6 @@ class Outgoing:
         key: The key; None: no key.
         value: The value; None: a tombstone.
         timestamp: The event time, ms; None: the time of writing.
-        headers: The headers.
         partition: The partition; None: by key.
     """
 

@@ -139,7 +139,6 @@ class Notifier:
 
     Args:
         whose: The listener in messages: an exception in it is logged and has no other effect.
-        listener: The listener; None: nobody listens.
     """
 
     def __init__(self, whose: str, listener: Callable[..., object] | None = None) -> None:
@@ -217,10 +216,7 @@ class Events:
     """The events of one application.
 
     Args:
-        application: The application id.
         say: Shows the message of an event to the user; None: a log line is enough.
-        listener: Called with each event.
-        clock: Seconds since 1970.
     """
 
     def __init__(

@@ -143,7 +143,6 @@ class LineWriter:
     """Writes whole lines to a file descriptor.
 
     Args:
-        fd: The file descriptor.
         longest: The most bytes of a line; None: no limit.
     """
 

@@ -41,7 +41,6 @@ class LogSettings:
     """Form and level of log lines; they travel to the workers with their job.
 
     Attributes:
-        form: Text or JSON.
         level: The level that the user has set; None: the default of the form.
     """
 
@@ -123,7 +122,6 @@ class JsonOutput:
     """Standard error as lines of JSON, from `start` to `stop`.
 
     Args:
-        settings: Which lines.
         longest: The most bytes of a line of this process; None: no limit.
     """
 

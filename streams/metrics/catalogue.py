@@ -39,9 +39,7 @@ class Metric:
 
     Attributes:
         name: The name, without `_total`.
-        kind: Whether it only grows, is a value of the moment, or counts durations by buckets.
         labels: The labels besides `app`.
-        help: The meaning, in a sentence.
         read: The series in an application's figures, in an order that stays the same.
         together: What the series beyond the bound are as one: their sum, or the largest.
     """

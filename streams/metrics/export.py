@@ -172,7 +172,6 @@ class OtelExport:
     ones. An export that fails is logged by OpenTelemetry and holds up nothing.
 
     Args:
-        recorder: Has the metrics.
         reader: Where they go; default: OTLP over HTTP.
 
     Raises:

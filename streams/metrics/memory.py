@@ -36,11 +36,7 @@ def about_this_process() -> dict[str, str | int]:
 
 @dataclass
 class MemoryMeter:
-    """Measures the processes on this host, at most once in `FRESH_S`. Thread-safe.
-
-    Attributes:
-        own: The process that runs the application.
-    """
+    """Measures the processes on this host, at most once in `FRESH_S`. Thread-safe."""
 
     own: psutil.Process = field(default_factory=psutil.Process)
     _lock: threading.Lock = field(default_factory=threading.Lock)

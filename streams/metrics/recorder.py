@@ -38,12 +38,7 @@ def _wall_clock_ms() -> int:
 
 
 class MetricsRecorder:
-    """The metrics of one application in this process.
-
-    Args:
-        application_id: The application.
-        clock_ms: The wall clock, ms since 1970.
-    """
+    """The metrics of one application in this process."""
 
     def __init__(self, application_id: str, clock_ms: Callable[[], int] = _wall_clock_ms) -> None:
         self.application_id = application_id

@@ -39,7 +39,6 @@ class ReportAddress:
 
     Attributes:
         host: The driver's host, as workers reach it.
-        port: The port.
         token: Shows that a report belongs to the run.
     """
 
@@ -49,13 +48,7 @@ class ReportAddress:
 
 
 class RestoreReporter:
-    """Reports the restores of one task. A `state.restore.restorer.RestoreListener`.
-
-    Args:
-        to: Where to.
-        sub: The sub-topology.
-        clock: A monotonic clock, in seconds.
-    """
+    """Reports the restores of one task. A `state.restore.restorer.RestoreListener`."""
 
     def __init__(self, to: ReportAddress, sub: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._to, self._sub, self._clock = to, sub, clock
@@ -98,7 +91,6 @@ class RestoreReports:
     """Takes in the reports of an application's workers within a `with` block.
 
     Args:
-        recorder: The application's figures.
         host: The driver's host, as workers reach it.
         bind: The address to listen at; default: `host`.
 

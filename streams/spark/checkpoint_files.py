@@ -33,7 +33,6 @@ class HadoopFiles:
 
     Args:
         session: The Spark session, whose settings name the file systems and contain their credentials.
-        checkpoint_dir: The application's checkpoint.
     """
 
     def __init__(self, session: SparkSession, checkpoint_dir: str) -> None:

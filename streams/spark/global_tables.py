@@ -86,8 +86,6 @@ class _Copy:
     """One process's copy of the global tables.
 
     Args:
-        job: The query.
-        store: Where they are.
         directory: The slot on disk; None: in memory.
     """
 

@@ -371,7 +371,6 @@ class Planning:
     """Knows which queries of an application Spark is planning, and ends the processes when no application plans any.
 
     Args:
-        application_id: The application.
         names: The queries that will be started and that `begins` and `done` are called for.
         others: Whether there may be queries besides, by the user or for lakes; then nothing is ended until `close`.
     """

@@ -92,13 +92,9 @@ class Progress:
     """Hands reports of steps to the recorder of the application's figures, and shows them.
 
     Args:
-        title: The heading, which is the application id.
         console: Where to write; default: standard error, so that results can be piped.
         clock: A monotonic clock, in seconds.
         wall_clock: Seconds since 1970, for how far event time is behind.
-
-    Attributes:
-        metrics: The application's figures.
     """
 
     def __init__(

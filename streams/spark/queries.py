@@ -193,14 +193,10 @@ class Supervisor:
     """Runs queries until all have ended, one has failed for good, or they are to stop.
 
     Attributes:
-        stop: Set when the queries are to stop.
         gates: The gates that stop the queries, by `runId`.
-        progress: The progress display.
-        watch: Knows whether the brokers answer.
         wait_s: How long queries may fail because brokers are away.
         clock: A monotonic clock, in seconds.
         on_started: Called once all queries have been started.
-        events: Gets restarts.
     """
 
     stop: threading.Event

@@ -94,9 +94,7 @@ class DeadLetterEvents:
     """Counts dead letters by sub-topology and stage, and reports them now and then, with the number since the last event.
 
     Args:
-        events: The application's events.
         topic: The dead letter topic of the policies; None: there is none, and operators that retry have topics of their own.
-        clock: A monotonic clock, seconds.
     """
 
     def __init__(self, events: Events, topic: str | None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -163,9 +161,6 @@ class PauseEvents(_Background):
     """Looks for pauses and resumes, whoever has requested them (they are records in Kafka: `streams.source.pauses`).
 
     Args:
-        application_id: The application.
-        events: Its events.
-        read: Reads the pauses.
         close: Ends `read`; called by the thread that looks, after its last look.
     """
 
@@ -232,9 +227,6 @@ class BrokerWatch(_Background):
 
     Args:
         probe: Sends the brokers a request that needs the leaders of all source partitions.
-        events: Gets what has changed.
-        servers: The brokers' addresses, for messages.
-        clock: A monotonic clock, in seconds.
         tell: Called with a sentence while the brokers do not answer, and with None once they do.
         close: Ends the probe; called by the thread that asks, after its last request.
 

@@ -68,11 +68,7 @@ class StreamsApplication:
         >>> application.run()
 
     Args:
-        topology: What to run.
-        config: The settings.
-        progress: Shows the progress.
         on_running: Called once all queries that can run have been started.
-        on_event: Called with each lifecycle event.
         until_ms: With `available_now`: reading ends at the first record at or past this time, ms; None: at the ends of the topics.
 
     Guarantees: every result is visible exactly once to `read_committed` readers, whatever process dies when.

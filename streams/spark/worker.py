@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
 from itertools import chain
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pandas as pd
@@ -55,6 +55,9 @@ from streams.source.offsets import topics_from_json
 from streams.source.range_records import range_records
 from streams.spark.global_tables import count_global_tables, global_stores
 from streams.spark.shuffle import COLUMNS, shuffle_keys
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.state import GroupState
 
 log = logging.getLogger(__name__)
 
@@ -194,15 +197,6 @@ REPORT_SCHEMA = "report STRING"
 BATCH_ID, QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
 RUN_ID = "spark.jobGroup.id"
 """Spark puts all jobs of a query into a job group named by the query's run id: each start is a run of its own."""
-
-
-class GroupState(Protocol):
-    """The part of pyspark's GroupState that the engine uses."""
-
-    @property
-    def getOption(self) -> tuple[Any, ...] | None: ...
-    def update(self, newValue: tuple[Any, ...]) -> None: ...
-    def getCurrentProcessingTimeMs(self) -> int: ...
 
 
 def task_function(payload: bytes) -> Any:

@@ -64,7 +64,6 @@ class PauseHold:
 
     Attributes:
         read: Reads what is paused now; called by the threads of several queries.
-        sleep: Waits for some seconds.
     """
 
     read: Callable[[], Pauses]
@@ -91,12 +90,8 @@ class IngestRun:
     """What all sources outside Kafka share in a run.
 
     Attributes:
-        session: The Spark session.
-        application: The application.
         trigger: Arguments of `DataStreamWriter.trigger`.
         gates: Where the gates that stop the queries are put, by `runId`.
-        progress: Shows each batch.
-        hold: Holds what is paused.
     """
 
     session: SparkSession

@@ -42,17 +42,7 @@ TALLY = "task INT, records BIGINT, hash BIGINT"
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """What the processes need; the client's properties may have secrets, so they are not shown.
-
-    Attributes:
-        ingest: The source.
-        application_id: The application.
-        topic: The internal topic.
-        client: librdkafka's properties.
-        transaction_timeout_ms: Transaction timeout of the producers.
-        settings: The policies, and the bounds of sizes.
-        bulk: Whether librdkafka's C API is used.
-    """
+    """What the processes need; the client's properties may have secrets, so they are not shown."""
 
     ingest: Ingest
     application_id: str
@@ -133,13 +123,6 @@ class RowRecords:
 
     As at a sink, a time before 1970 becomes 1970, and a row that cannot be serialised, or that Kafka would refuse, meets the policy
     `production`: one such row would otherwise stop the source for ever.
-
-    Args:
-        ingest: The source.
-        outputs: The limits of topics, and the policies.
-        topic: The internal topic.
-        task: The task.
-        now_ms: The time of the batch.
 
     Attributes:
         counters: What was left out or changed.

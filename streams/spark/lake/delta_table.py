@@ -41,14 +41,7 @@ _APP, _VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delt
 
 
 class SparkDeltaTable:
-    """The table of one sink.
-
-    Args:
-        session: The Spark session.
-        of: The sink.
-        target: The table.
-        layout: The sink's columns.
-    """
+    """The table of one sink."""
 
     def __init__(self, session: SparkSession, of: SinkId, target: DeltaTable, layout: RowLayout) -> None:
         self._session, self._of, self._target, self._layout = session, of, target, layout

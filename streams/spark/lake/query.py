@@ -106,11 +106,8 @@ class LakeRun:
     """What all lake sinks of a run share.
 
     Attributes:
-        session: The Spark session.
-        application: The application.
         trigger: Arguments of `DataStreamWriter.trigger`.
         gates: The gates that stop the queries, by `runId`.
-        progress: Shows each batch.
         faults: Reaches crash points.
     """
 
