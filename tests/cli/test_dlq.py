@@ -1,4 +1,4 @@
-"""`streams dlq` refuses what it cannot know before it asks any cluster. (What it does: `spark/test_retries.py`.)"""
+"""`streams dlq` refuses what it cannot know before it asks any cluster. (What it does: `spark/test_bad_records.py`.)"""
 
 from types import SimpleNamespace
 

@@ -13,6 +13,7 @@ import pytest
 from streams import KafkaStreams, StreamsBuilder, Topology
 from streams.config import StreamsConfig
 from streams.spark import kafka_streams
+from streams.spark.progress import NotebookProgress
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "running.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -21,7 +22,7 @@ TEXT = PAGE.read_text(encoding="utf-8")
 class Application:
     """Ends by itself where the program waits for it, and when it is stopped."""
 
-    progress = None
+    progress = NotebookProgress("counts")
 
     def __init__(
         self, topology: Topology, config: StreamsConfig, on_running: Callable[[], None], on_event: object

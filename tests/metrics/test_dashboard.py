@@ -1,13 +1,83 @@
-"""The dashboard and the alerts use only what is served, and the dashboard shows all of it."""
+"""What PromQL queries use: metrics with the labels that their selectors, groupings and legends name."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from streams.metrics.catalogue import METRICS
-from tests.metrics.queries import PAGE, Query, alert_queries, dashboard_queries, served
+
+DOCS = Path(__file__).parents[2] / "docs"
+DASHBOARD = DOCS / "grafana" / "streams.json"
+PAGE = DOCS / "metrics.md"
+_SELECTOR = re.compile(r"\b(streams_[a-z_]+)(?:\{([^}]*)\})?")
+_MATCHER = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")
+_SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",), "gauge": ("",)}
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query.
+
+    Attributes:
+        where: The panel or the alert.
+        text: PromQL.
+        legend: The legend, with labels in double braces.
+    """
+
+    where: str
+    text: str
+    legend: str = ""
+
+    @property
+    def metrics(self) -> dict[str, set[str]]:
+        """Served name -> the labels that its selectors name."""
+        found: dict[str, set[str]] = {}
+        for name, matchers in _SELECTOR.findall(self.text):
+            found.setdefault(name, set()).update(_MATCHER.findall(matchers))
+        return found
+
+    @property
+    def labels(self) -> set[str]:
+        """The labels that its groupings and its legend name."""
+        groups = re.findall(r"\bby \(([^)]*)\)", self.text)
+        return {label.strip() for group in groups for label in group.split(",")} | set(
+            re.findall(r"\{\{(\w+)\}\}", self.legend)
+        )
+
+
+def dashboard_queries() -> list[Query]:
+    """The queries of all panels, and that of the variable."""
+    data = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    found = [
+        Query(panel["title"], target["expr"], target["legendFormat"])
+        for panel in data["panels"]
+        for target in panel.get("targets", [])
+    ]
+    variables = [one["query"]["query"] for one in data["templating"]["list"] if one["type"] == "query"]
+    return [*found, *(Query("variable", text) for text in variables)]
+
+
+def alert_queries() -> list[Query]:
+    """The queries of the alerts on the page."""
+    (rules,) = re.findall(r"```yaml\n(groups:.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    return [Query(name, text) for name, text in re.findall(r"- alert: (\w+)\n\s+expr: (.*)\n", rules)]
+
+
+def served() -> Iterator[tuple[str, set[str]]]:
+    """Every name in Prometheus' text, with its labels."""
+    for metric in METRICS:
+        for suffix in _SUFFIXES[metric.kind]:
+            labels = {"app", *metric.labels}
+            yield metric.name + suffix, labels | {"le"} if suffix == "_bucket" else labels
+
+
+# --- The dashboard and the alerts use only what is served, and the dashboard shows all of it.
 
 QUERIES = [*dashboard_queries(), *alert_queries()]
 SERVED = dict(served())

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import random
+import subprocess
+import sys
+from pathlib import Path
+
 import orjson
 import pytest
 
+from state.commit.decide import TaskIdentity
+from state.restore.task_stores import TaskStateManager, WorkerMemory
+from state.stores.codec import timestamped
+from state.stores.task_store import TaskStore
+from state.tables.table import MemoryTable
 from streams.metrics.application import (
     BOUNDS,
     Histogram,
@@ -14,10 +24,14 @@ from streams.metrics.application import (
     PartitionTime,
     RestoreFigures,
     StateSize,
+    StepFigures,
     StoreSize,
 )
+from streams.metrics.memory import WORKER, MemoryMeter, about_this_process, host_name, role_of
 from streams.metrics.recorder import START, MetricsRecorder
+from streams.spark.worker import _about_stores
 from tests.metrics.made import NOW_MS, recorder, report, step
+from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, commit, marker_of, write_random
 
 
 def test_totals_add_up_over_steps_and_tasks() -> None:
@@ -168,3 +182,71 @@ def test_a_histogram_counts_each_duration_in_one_bucket() -> None:
     assert dict(found.cumulative())[0.001] == 1
     assert dict(found.cumulative())[0.0025] == 2
     assert found.cumulative()[len(BOUNDS)] == (float("inf"), 4)
+
+
+# --- What a worker reports about its stores comes through JSON to the driver.
+
+
+def test_sizes_and_restores_come_through(tmp_path: Path) -> None:
+    logs, live = MemoryLogs(), TaskStore(MemoryTable(), SPECS)
+    write_random(live, random.Random(4), now=20)
+    live.store("table").put(b"sure", timestamped(b"v", 1), 1)
+    marker = marker_of(commit(live, logs, 1))
+    identity = TaskIdentity(APPLICATION, "orders", 0, 1, "query", "hash")
+    memory = WorkerMemory()
+    first, second = (TaskStateManager(logs, identity, SPECS, tmp_path, memory=memory) for _ in range(2))
+    for stores in (first, second):
+        with stores.open() as store:
+            stores.restore_to(store, marker)
+    figures = StepFigures.of(orjson.loads(orjson.dumps(report(**_about_stores(first)))))
+    assert figures.state is not None
+    assert figures.state.disk_bytes > 0
+    assert figures.state.stores["table"].rows == len(list(live.rows("table")))
+    assert figures.restore is not None
+    assert figures.restore.records >= figures.restore.rows > 0
+    # Nothing to restore, and measured a moment ago.
+    assert _about_stores(second) == {}
+
+
+# --- The memory of processes by role: this one's tree, and workers elsewhere as they have reported themselves.
+
+SLEEPER = "import sys; print('ready', flush=True); sys.stdin.read()"
+
+
+def test_this_process_and_those_below_it_are_measured() -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", SLEEPER, "pyspark.daemon"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert child.stdout is not None
+        child.stdout.readline()
+        found = {one.role: one for one in MemoryMeter().here()}
+    finally:
+        child.communicate()
+    assert found["driver"].processes == 1
+    assert found[WORKER].processes >= 1
+    assert all(one.host == host_name() and one.rss_bytes > 1_000_000 for one in found.values())
+    pss = found["driver"].pss_bytes
+    assert pss is None or 0 < pss <= found["driver"].rss_bytes * 1.1
+
+
+def test_workers_on_other_hosts_are_known_by_their_last_steps() -> None:
+    here = about_this_process()
+    elsewhere = [step(task, host="b", pid=task % 2, rss_bytes=100) for task in range(3)]
+    app = recorder((step(3, **here), *elsewhere)).measured()
+    (other,) = [one for one in app.processes if one.host == "b"]
+    assert (other.role, other.processes, other.rss_bytes, other.pss_bytes) == (WORKER, 2, 200, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "role"),
+    [
+        ("java", "java -cp x --conf spark.python.daemon.module=streams.spark.daemon pyspark-shell", "java"),
+        ("java", "java -Xmx512m kafka.Kafka server.properties", "broker"),
+        ("python3", "python3 -m streams.spark.daemon pyspark.worker", WORKER),
+        ("python3", "python3 -m pyspark.sql.streaming.python_streaming_source_runner", "planner"),
+        ("sh", "sh -c true", "other"),
+    ],
+)
+def test_a_process_has_its_role_by_what_it_runs(name: str, line: str, role: str) -> None:
+    assert role_of(name, line) == role

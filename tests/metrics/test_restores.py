@@ -23,7 +23,7 @@ from streams.metrics.recorder import MetricsRecorder
 from streams.metrics.restores import INTERVAL_S, ReportAddress, RestoreReporter, RestoreReports
 from streams.spark.reports import restore_reports
 from tests.metrics.made import recorder, step
-from tests.metrics.test_server import get, value
+from tests.metrics.test_export import get, value
 from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, commit, marker_of, write_random
 
 

@@ -8,7 +8,7 @@ import pytest
 from state.errors import KafkaClientError, TlsError
 from state.kafka.connection import check_connection
 from streams.cluster.admin import check_reachable
-from tests.security.certificates import Authority, server
+from tests.security.secured import Authority, server
 
 # Far longer than any of these may take: a test that needs it has failed.
 _PATIENT_S = 60.0

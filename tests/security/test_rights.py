@@ -1,13 +1,19 @@
 """The rights of an application: which it needs, and how a start without them is refused."""
 
+from __future__ import annotations
+
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from state.errors import AuthorizationError
+from state.kafka import consumers as sampler
+from state.kafka.consumers import RecordSampler
 from streams import Consumed, StreamsBuilder, StringSerde
 from streams.application.rights import (
     NeededRights,
@@ -210,3 +216,63 @@ def test_a_replay_that_may_not_write_where_letters_go_is_refused_before_it_sends
 def test_names_in_commands_are_quoted_for_a_shell() -> None:
     right = Right(Resource.TOPIC, "*", ("Read",), "sources")
     assert command(right, None, "").endswith("--allow-principal User:NAME --operation Read --topic '*'")
+
+
+# --- Readers join no group, so the right on their group is not needed: its refusal comes as a message without a topic.
+
+
+class Refusal:
+    """What librdkafka delivers of an error that is about the client as a whole."""
+
+    def topic(self) -> None:
+        return None
+
+    def partition(self) -> int:
+        return 0
+
+    def error(self) -> KafkaError:
+        return KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
+
+
+class Record:
+    def topic(self) -> str:
+        return "in"
+
+    def partition(self) -> int:
+        return 3
+
+    def error(self) -> None:
+        return None
+
+    def offset(self) -> int:
+        return 7
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 1_000
+
+    def key(self) -> bytes:
+        return b"key"
+
+    def value(self) -> bytes:
+        return b"value"
+
+
+class Consumer:
+    """A consumer that is first refused its group, and then has a record."""
+
+    def __init__(self, *_: Any) -> None:
+        self._waiting: list[Any] = [Refusal(), Record()]
+
+    def consume(self, *_: Any) -> Sequence[Any]:
+        return [self._waiting.pop(0)]
+
+    def assign(self, *_: Any) -> None:
+        """Nothing to do."""
+
+    unassign = pause = resume = close = assign
+
+
+def test_a_sample_goes_on_without_the_right_on_the_readers_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampler, "Consumer", Consumer)
+    found = RecordSampler({}).sample({("in", 3): 7}, {("in", 3): 8})
+    assert [(one.offset, one.timestamp_ms, one.size) for one in found["in", 3]] == [(7, 1_000, 8)]

@@ -5,6 +5,7 @@ Each way into a task is tried: raw bytes (the task reads them), objects (the hea
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections import Counter
@@ -13,12 +14,28 @@ from typing import Any
 
 import orjson
 import pytest
+from typer.testing import CliRunner
 
-from streams import ApplicationFailedError, Consumed, Materialized, StreamsBuilder, agg
+from state.changelog import commits_topic
+from state.commit.marker import CommitMarker
+from streams import (
+    ApplicationFailedError,
+    Consumed,
+    KafkaStreams,
+    Materialized,
+    Processor,
+    Record,
+    Retry,
+    StreamsBuilder,
+    StringSerde,
+    agg,
+)
+from streams.cli.main import app
 from streams.drills.topics import Read
 from streams.spark.progress import Progress
 from streams.topology.topology import Topology
-from tests.spark.harness import Harness, Sent
+from tests.spark.harness import Harness, Sent, last_per_key
+from tests.spark.live import count_topology
 
 LIMIT = 2_000
 HOUR_MS = 3_600_000
@@ -233,3 +250,122 @@ def test_a_function_that_ends_its_process_is_reported_in_a_sentence(harness: Har
     assert "\n" not in said, said
     assert "Python worker exited unexpectedly" in said
     assert harness.read(target) == []
+
+
+# --- A micro-batch that was logged under larger limits than there are now: planned anew, as long as no task has committed it.
+
+KEYS = [b"k%d" % number for number in range(8)]
+RECORDS = 120
+
+
+def sizes(harness: Harness, source: str) -> dict[int, int]:
+    """Micro-batch -> the number of records that its largest task was called for."""
+    found: dict[int, int] = {}
+    for record in harness.read(commits_topic(harness.application_id, source)):
+        marker = CommitMarker.from_bytes(record.value or b"")
+        size = sum(end - start for of in marker.ranges.values() for start, end in of.values())
+        found[marker.batch_id] = max(size, found.get(marker.batch_id, 0))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("first", "dies", "limits", "said"),
+    [
+        (True, "marker_sent", {"max_records_per_trigger": 40}, "No task has committed it: it is planned anew"),
+        (False, "marker_sent", {"max_bytes_per_trigger": 40 * 102}, "No task has committed it: it is planned anew"),
+        (
+            False,
+            "marker_sent@1",
+            {"max_records_per_trigger": 40},
+            "cannot be planned anew, for task 0 has committed it",
+        ),
+    ],
+    ids=["first-by-records", "later-by-bytes", "half-committed"],
+)
+def test_a_logged_micro_batch_that_is_too_large(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, first: bool, dies: str, limits: dict[str, Any], said: str
+) -> None:
+    source, target = harness.topic("source", 2), harness.topic("target", 1)
+    topology = count_topology(source, target)
+    if not first:
+        harness.send(source, [Sent(key, b"1" * 100, 1_000) for key in KEYS])
+        harness.run(topology)
+    harness.send(source, [Sent(KEYS[n % len(KEYS)], b"1" * 100, 2_000 + n) for n in range(RECORDS)])
+    monkeypatch.setenv("STREAMS_FAULT", dies)
+    with pytest.raises(ApplicationFailedError):
+        harness.run(topology)
+    monkeypatch.delenv("STREAMS_FAULT")
+    console = harness.run(topology, **limits).console.file
+    told = " ".join(console.getvalue().split())  # type: ignore[attr-defined]
+    assert said in told
+    assert f"with {RECORDS} records, of which the present limits allow " in told
+    batch = 0 if first else 1
+    planned = sizes(harness, source)
+    assert (planned[batch] > 40) is (dies == "marker_sent@1"), planned
+    assert all(size <= 40 for number, size in planned.items() if number > batch), planned
+    expected = RECORDS // len(KEYS) + (0 if first else 1)
+    found = last_per_key(harness.read(target))
+    assert found == {key: expected.to_bytes(8, "big") for key in KEYS}
+
+
+# --- Retries, dead letters and pauses on real Spark and Kafka, with the commands that people use for them.
+
+
+class Ship(Processor):
+    """Fails on `late` when it sees it for the first time, and on `never` each time."""
+
+    def process(self, record: Record[str, str]) -> None:
+        if record.value == "never" or (record.value == "late" and "-retry-" not in str(self.ctx.topic)):
+            raise ValueError(f"no truck for {record.value}")
+        self.ctx.forward(record)
+
+
+def build(source: str, target: str, dead: str) -> Topology:
+    builder = StreamsBuilder(default_key_serde=StringSerde(), default_value_serde=StringSerde())
+    retry = Retry([1, 1], dead_letters=dead, keep_order=True)
+    builder.stream(source).process_values(Ship, named="ship", on_error=retry).to(target)
+    return builder.build()
+
+
+def test_retries_dead_letters_and_pauses(harness: Harness) -> None:
+    source, target, dead = harness.topic("in"), harness.topic("out"), harness.topic("dead")
+    topology = build(source, target, dead)
+
+    def command(*words: str) -> Any:
+        run = CliRunner().invoke(app, [*words, "--json", "--bootstrap-servers", harness.servers])
+        assert run.exit_code == 0, run.output
+        return json.loads(run.output)
+
+    given = ["late", "a", "never", "b"]
+    harness.send(source, [Sent(b"k", value.encode(), 1_000 + at, 0) for at, value in enumerate(given)])
+    harness.run(topology)
+    # One run reads again what it has written itself, as long as that is due.
+    while len(harness.read(target)) + len(harness.read(dead)) < len(given):
+        harness.run(topology)
+    results = harness.read(target)
+    assert [(one.value, one.timestamp, one.headers) for one in results] == [
+        (b"late", 1_000, ()),
+        (b"a", 1_001, ()),
+        (b"b", 1_003, ()),
+    ]
+    (letter,) = command("dlq", "list", "--topic", dead)
+    assert (letter["error"], letter["letters"], letter["origin"]) == ("ValueError", 1, f"{source}-0@2")
+    shown = command("dlq", "show", letter["position"], "--topic", dead)
+    assert (shown["key"], shown["value"], shown["attempts"], shown["event_time"]) == ("k", "never", 3, 1_002)
+
+    app_id, streams = harness.application_id, KafkaStreams(topology, harness.config())
+    assert list(command("pause", app_id)["paused_since"]) == [""]
+    assert streams.is_paused()
+    assert command("dlq", "replay", "--topic", dead, "--yes")["sent"] == 1
+    assert command("dlq", "replay", "--topic", dead, "--yes")["sent"] == 0
+    harness.run(topology)
+    assert len(harness.read(dead)) == 1, "a paused application does nothing"
+    streams.resume()
+    assert command("resume", app_id)["paused_since"] == {}
+    while len(harness.read(dead)) < 2:
+        harness.run(topology)
+    again = harness.read(dead)[1]
+    assert (again.value, dict(again.headers)["__streams.retry.attempt"]) == (b"never", b"3")
+    assert dict(again.headers)["__streams.errors.topic"] == source.encode()
+    assert command("dlq", "purge", "--topic", dead, "--replayed", "--yes")["letters"] == 1
+    assert [one["replayed"] for one in command("dlq", "list", "--each", "--topic", dead)] == [0]

@@ -8,8 +8,8 @@ import pytest
 
 from state.commit.crash_points import POINTS
 from tests.spark.harness import Harness
-from tests.spark.restored import differences
 from tests.spark.sweep import COMMITTED, NEED_LOST_STATE, STRUCK, Sweep
+from tests.spark.test_restore import differences
 
 HALF, ALL, NONE = "half", "all", "none"
 SENT = {

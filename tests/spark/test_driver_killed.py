@@ -11,8 +11,8 @@ import pytest
 from tests.spark import apps
 from tests.spark.harness import Harness
 from tests.spark.processes import Application, streams_run
-from tests.spark.restored import differences
 from tests.spark.sweep import STRUCK, Sweep
+from tests.spark.test_restore import differences
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 OTHER = 1 - STRUCK

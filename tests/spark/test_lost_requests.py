@@ -19,9 +19,9 @@ from tests.spark import apps
 from tests.spark.harness import Harness
 from tests.spark.live import eventually
 from tests.spark.processes import streams_run
-from tests.spark.restored import differences
 from tests.spark.sweep import STRUCK, Sweep
-from tests.spark.test_counts import increasing
+from tests.spark.test_operators import increasing
+from tests.spark.test_restore import differences
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 HIT_S = 120

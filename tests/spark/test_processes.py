@@ -26,7 +26,7 @@ from streams.drills.topics import Follower, read_committed
 from streams.spark.java import PLANNERS
 from tests.spark.harness import last_per_key
 from tests.spark.processes import ROOT, Application, command_lines
-from tests.spark.test_counts import increasing
+from tests.spark.test_operators import increasing
 
 WORDS = [f"word-{n}" for n in range(40)]
 STOP_S = 150.0

@@ -1,9 +1,10 @@
-"""After real runs: the stores rebuilt from the changelogs are the live ones, byte for byte; and `streams` shows them."""
+"""What local stores hold, and what the changelogs restore, to compare the two."""
 
 from __future__ import annotations
 
 import random
 import shutil
+import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +16,42 @@ from typer.testing import CliRunner
 
 from state.changelog import changelog_topic
 from state.kafka.admin import KafkaAdmin
+from state.restore.directory import StateDirectory
+from state.stores.dump import read_task_store, state_digest
 from state.tables.open_tables import open_table
 from streams import JoinWindows, Materialized, StreamJoined, StreamsBuilder, TimeWindows
-from streams.application.restore import restore_tasks, stored_tasks
+from streams.application.restore import restore_tasks, stateful_subs, stored_tasks
 from streams.cli.main import app
 from streams.topology.topology import Topology
 from tests.spark import apps
-from tests.spark.harness import Harness, Sent
-from tests.spark.restored import digests
+from tests.spark.harness import Harness, RecordedProgress, Sent
+
+TASKS = 2
+
+
+def digests(root: Path, topology: Topology, application_id: str) -> dict[tuple[str, int, str], Any]:
+    """What each store of each task holds, and up to where."""
+    found: dict[tuple[str, int, str], Any] = {}
+    for sub in stateful_subs(topology, application_id):
+        for task in range(TASKS):
+            folder = StateDirectory(root).task(application_id, sub.name, task).path
+            with read_task_store(folder, [node.spec for node in sub.stores.values()]) as store:
+                for name in store.specs:
+                    expired = store.expired_before.get(name)
+                    found[sub.name, task, name] = (state_digest(store, name), store.position, expired)
+    return found
+
+
+def differences(harness: Harness, topology: Topology, into: Path) -> list[tuple[str, int, str]]:
+    """The stores of an application that are not what their changelogs restore, in this new folder."""
+    config = harness.config()
+    list(restore_tasks(stored_tasks(topology, config), config, into, parallel=2))
+    live, rebuilt = (digests(root, topology, harness.application_id) for root in (config.state_dir, into))
+    assert live
+    return [place for place in live.keys() | rebuilt.keys() if live.get(place) != rebuilt.get(place)]
+
+
+# --- After real runs: the stores rebuilt from the changelogs are the live ones, byte for byte; and `streams` shows them.
 
 KEYS = [f"key-{n}" for n in range(20)]
 MINUTE = 60_000
@@ -210,3 +239,60 @@ def test_restore_and_state_on_the_command_line(
     assert row["value"] == counted["key-3"]
     sizes = json_lines(streams("state", "--json").stdout)
     assert sum(size["rows"] for size in sizes) == len(counted)
+
+
+# --- On real Spark and Kafka: a worker takes snapshots, and a host that has lost its state starts from them.
+
+STORED_S = 60.0
+CLI = CliRunner()
+
+
+def counts(topic: str) -> Topology:
+    builder = StreamsBuilder()
+    builder.stream(topic).group_by_key().count(materialized=Materialized("counts"))
+    return builder.build()
+
+
+def run_streams(harness: Harness, command: str, file: Path, *options: str) -> str:
+    where = ["-b", harness.servers, "-a", harness.application_id, "--base-dir", str(harness.folder)]
+    result = CLI.invoke(app, [command, f"{file}:build", "--json", *where, *options])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def snapshots(harness: Harness, file: Path, folder: Path, *options: str) -> list[dict[str, object]]:
+    text = run_streams(harness, "snapshots", file, "--set", f"snapshot_dir={folder}", *options)
+    found: list[dict[str, object]] = orjson.loads(text)
+    return found
+
+
+def copies_taken(progress: RecordedProgress) -> int:
+    return sum(report["counters"].get("restored_from_copy", 0) for report in progress.reports)
+
+
+def test_a_lost_host_starts_from_snapshots_and_from_what_a_replica_keeps(harness: Harness) -> None:
+    topic = harness.topic("in")
+    topology, folder = counts(topic), harness.folder / "snapshots"
+    file = harness.folder / "program.py"
+    file.write_text(f"from tests.spark.test_restore import counts\n\ndef build():\n    return counts({topic!r})\n")
+    settings = {"snapshot_dir": str(folder), "snapshot_steps": 1}
+    harness.send(topic, [Sent(b"key-%d" % n, b"1", 1_000 + n) for n in range(100)])
+    harness.run(topology, **settings)
+    # A worker stores a snapshot while its next steps run.
+    deadline = time.monotonic() + STORED_S
+    while len({one["task"] for one in snapshots(harness, file, folder)}) < TASKS:
+        assert time.monotonic() < deadline, list(folder.rglob("*"))
+        time.sleep(0.1)
+    assert all(one["fault"] == "" and one["bytes"] for one in snapshots(harness, file, folder, "--verify"))
+    shutil.rmtree(harness.config().state_dir)
+    harness.send(topic, [Sent(b"key-%d" % n, b"1", 2_000 + n) for n in range(50, 150)])
+    progress = harness.run(topology, **settings)
+    assert copies_taken(progress) == TASKS
+    assert differences(harness, topology, harness.folder / "rebuilt") == []
+    # A replica that joins its group, brings its copies to the last commits and ends; the host then loses its state again.
+    told = orjson.loads(run_streams(harness, "replica", file, "--once").splitlines()[-1])
+    assert [(task["stores"], task["behind"], task["warm"]) for task in told["tasks"]] == [(["counts"], 0, True)] * TASKS
+    shutil.rmtree(harness.config().state_dir)
+    harness.send(topic, [Sent(b"key-%d" % n, b"1", 3_000 + n) for n in range(100)])
+    assert copies_taken(harness.run(topology)) == TASKS
+    assert differences(harness, topology, harness.folder / "rebuilt again") == []

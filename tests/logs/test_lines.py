@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from typing import Any
 
 import orjson
@@ -17,6 +19,7 @@ from streams.metrics.application import MicroBatchFigures, StepFigures
 from streams.runtime.handlers import Origin, record_failed
 from streams.spark.queries import readable
 from streams.spark.reports import log_steps
+from tests.logs.a_process import CANARY
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +83,7 @@ def test_an_exception_is_an_object_with_its_stack() -> None:
         record.exc_info = (ValueError, error, error.__traceback__)
     error_object = formatted(record)["error"]
     assert (error_object["type"], error_object["message"]) == ("ValueError", secrets.MASK)
-    assert "test_json_lines.py" in error_object["stack"]
+    assert "test_lines.py" in error_object["stack"]
     assert "canary" not in error_object["stack"]
 
 
@@ -192,3 +195,45 @@ def test_each_step_is_a_line_with_all_its_figures(caplog: pytest.LogCaptureFixtu
     ]
     assert (lines[0]["application"], lines[0]["sub_topology"], lines[0]["version"]) == ("app", "sub", 9)
     assert (lines[0]["records_in"], lines[0]["seconds"]) == (5, {"commit": 0.5})
+
+
+# --- Standard error of a process: as JSON, whatever is written there is one object a line, and nothing has a secret.
+
+
+def stderr_of(*arguments: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.logs.a_process", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == ""
+    return done.stderr.splitlines()
+
+
+def test_every_line_is_one_json_object_whoever_has_written_it() -> None:
+    lines = stderr_of("json", "crash")
+    found = [orjson.loads(line) for line in lines]
+    assert all({"time", "level", "logger", "message"} <= line.keys() for line in found)
+    assert {line["application"] for line in found} == {"app"}
+    by_message = {line["message"]: line for line in found}
+    assert by_message["app is starting"]["event"] == "starting"
+    assert by_message["a line of the program, ********"]["logger"] == "users"
+    assert by_message["printed ********"]["logger"] == "stderr"
+    assert by_message["written by something in C"]["logger"] == "stderr"
+    assert by_message["written by a child"]["logger"] == "stderr"
+    assert any(line["logger"] == "py.warnings" and "a warning of a library" in line["message"] for line in found)
+    assert any(line["logger"] == "librdkafka" and "Connect" in line["message"] for line in found)
+    (thread,) = [line for line in found if line["message"] == "ValueError: in a thread with ********"]
+    assert "thread_that_fails" in thread["error"]["stack"]
+    assert by_message["RuntimeError: the end, ********"]["error"]["type"] == "RuntimeError"
+    assert "too little" not in by_message
+    assert CANARY not in "".join(lines)
+
+
+def test_as_text_a_line_is_for_people_and_what_was_said_is_not_logged_again() -> None:
+    lines = stderr_of("text")
+    assert "INFO users: a line of the program, ********" in lines
+    assert "INFO streams.events: app is starting" in lines
+    assert not any(line.endswith("paused") for line in lines)

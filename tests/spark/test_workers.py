@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import Producer
 from py4j.protocol import Py4JError
 from pyspark import cloudpickle
 from pyspark.serializers import read_int, write_int, write_with_length
@@ -20,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from streams.drills.processes import own_environment, wait_until
 from streams.spark.java import PLANNERS, Planning, end_planners
+from streams.spark.session import MEMORY_ENVIRONMENT
 from streams.spark.source import KafkaSource
 from tests.spark.processes import command_lines
 
@@ -197,3 +200,39 @@ def test_processes_are_ended_while_no_application_plans_a_query(monkeypatch: pyt
 def planners() -> list[str]:
     """The command lines of the processes, below this one, in which Spark plans sources."""
     return [line for line in command_lines() if line.endswith(PLANNERS)]
+
+
+# --- The memory of a Python worker under a backlog is bounded by its share, not by how long it has worked; no Spark is started.
+
+TOPIC, PARTITIONS, RECORDS = "in", 4, 24_000
+MOST_MIB = 100
+"""About 50 are usual; 150 without `MEMORY_ENVIRONMENT`, and more the longer the worker runs."""
+
+
+@pytest.fixture
+def servers() -> Iterator[str]:
+    """librdkafka's own broker within this process, which keeps about 5 MB of each partition, with records of 160 bytes."""
+    cluster = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": "1", "log_level": "3"})
+    (broker,) = cluster.list_topics(timeout=20).brokers.values()
+    address = f"{broker.host}:{broker.port}"
+    producer = Producer({"bootstrap.servers": address, "linger.ms": "50"})
+    for number in range(RECORDS):
+        value = (b'{"v":%d,"pad":"' % number).ljust(158, b"x") + b'"}'
+        for partition in range(PARTITIONS):
+            key = b"key-%04d" % ((number + partition) % 1000)
+            producer.produce(TOPIC, value, key, partition, timestamp=1_700_000_000_000 + number)
+        if number % 1000 == 0:
+            producer.poll(0)
+    assert producer.flush(60) == 0
+    yield address
+    del cluster
+
+
+@pytest.mark.slow
+def test_a_worker_stays_within_its_memory(servers: str) -> None:
+    command = [sys.executable, "-m", "tests.spark.memory_of_a_worker", servers, TOPIC, str(PARTITIONS), str(RECORDS)]
+    done = subprocess.run(
+        command, env={**os.environ, **MEMORY_ENVIRONMENT}, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) < MOST_MIB

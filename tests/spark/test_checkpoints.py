@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from state.changelog import changelog_topic, commits_topic
 from state.commit.marker import CommitMarker
-from state.errors import CheckpointMismatchError
+from state.errors import ChangelogMismatchError, CheckpointMismatchError
+from state.kafka.admin import KafkaAdmin
 from state.kafka.partitioner import partition_for_key
-from streams import ApplicationFailedError, BytesSerde, Materialized, StreamsBuilder, StreamsError, TimeWindows
-from streams.errors import TopologyMismatchError
+from streams import ApplicationFailedError, BytesSerde, Grouped, Materialized, StreamsBuilder, StreamsError, TimeWindows
+from streams.application.adopt import Adopter
+from streams.application.instances import seen_as_running
+from streams.application.prepare import plan_application
+from streams.application.rescale.plan import UsersChoices
+from streams.application.rescale.rescale import LiveRescale
+from streams.application.rescale.rows import NobodyListens
+from streams.application.start import Preflight
+from streams.checkpoint.files import CheckpointFiles, LocalFiles
+from streams.errors import AlreadyRunningError, TopologyMismatchError
+from streams.spark.checkpoint_files import HadoopFiles
 from streams.topology.diff import compare
 from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent, last_per_key
-from tests.spark.live import count_topology, kafka
+from tests.spark.live import count_topology, eventually, grow, kafka, running
+from tests.spark.test_operators import increasing
 
 KEYS_OF = [
     next(key for key in (b"one-%d" % n for n in range(9)) if partition_for_key(key, 2) == task) for task in range(2)
@@ -250,3 +263,220 @@ def test_damaged_and_stale_local_state_heals(application: Application, tmp_path:
     markers = application.harness.read(commits_topic(application.harness.application_id, application.source))
     versions = [CommitMarker.from_bytes(record.value or b"").version for record in markers if record.partition == 0]
     assert versions == [1, 2, 3, 4, 5]
+
+
+# --- A checkpoint that is lost, or rolled back, costs nothing: `streams adopt` makes another one from the commit markers.
+
+STAGE_KEYS = [b"k%d" % number for number in range(8)]
+
+
+class TwoStages:
+    """Copies its records, counts them in windows, and counts these results in a second sub-topology."""
+
+    def __init__(self, harness: Harness) -> None:
+        self.harness = harness
+        self.source, self.copies = harness.topic("source", 2), harness.topic("copies", 1)
+        self.windows, self.updates = harness.topic("windows", 1), harness.topic("updates", 1)
+        self.topology = self._topology()
+        self.checkpoint = Path(harness.config().checkpoint_dir)
+        self.sent: Counter[bytes] = Counter()
+
+    def _topology(self) -> Topology:
+        builder = StreamsBuilder()
+        source = builder.stream(self.source)
+        source.to(self.copies)
+        windows = TimeWindows.of_size_with_no_grace(timedelta(days=1))
+        counts = source.group_by_key().windowed_by(windows).count(materialized=Materialized(name="windows")).to_stream()
+        counts.to(self.windows)
+        updates = counts.group_by(lambda windowed, count: windowed.key, Grouped(name="by-key"))
+        updates.count(materialized=Materialized(name="updates")).to_stream().to(self.updates)
+        return builder.build()
+
+    def send(self) -> None:
+        records = [Sent(STAGE_KEYS[n % len(STAGE_KEYS)], b"%d" % n, 1_000 + n) for n in range(20)]
+        self.harness.send(self.source, records)
+        self.sent.update(key for record in records if (key := record.key))
+
+    def step(self) -> None:
+        self.send()
+        self.harness.run(self.topology)
+
+    def refused(self, words: str) -> None:
+        """A start writes nothing, to no topic."""
+        before = self.written()
+        with pytest.raises(CheckpointMismatchError, match=words) as caught:
+            self.harness.run(self.topology)
+        assert f"streams adopt MODULE:TOPOLOGY -a {self.harness.application_id}" in str(caught.value)
+        assert self.written() == before
+
+    def written(self) -> list[object]:
+        with kafka(self.harness) as admin:
+            mine = [t for t in admin.topic_names() if t.startswith(self.harness.application_id) and t != self.source]
+        return [self.harness.group_offsets(), *(self.harness.read(topic) for topic in mine)]
+
+    def adopt(self, files: CheckpointFiles | None = None) -> list[str]:
+        """Adopts; gives the names of the sub-topologies that needed it."""
+        with KafkaAdmin({"bootstrap.servers": self.harness.servers}) as admin:
+            stages = plan_application(self.topology, self.harness.config(), admin)
+            files = files or LocalFiles(str(self.checkpoint))
+            adopter = Adopter(Preflight(stages, files, admin, lambda text: None))
+            misfits = adopter.misfits()
+            for prepared, findings in misfits:
+                adopter.adopt(prepared, findings)
+            assert adopter.misfits() == []
+        return [prepared.sub.name for prepared, _ in misfits]
+
+    def check(self) -> None:
+        """Every record was copied once, and counted once; every result was counted once."""
+        copies = self.harness.read(self.copies)
+        assert Counter(record.key for record in copies) == self.sent
+        windows, updates = self.harness.read(self.windows), self.harness.read(self.updates)
+        assert increasing(windows)
+        assert increasing(updates)
+        # A windowed key ends with the start of its window, 8 bytes.
+        results = Counter(record.key[:-8] for record in windows if record.key)
+        for records, expected in ((windows, self.sent), (updates, results)):
+            found = [int.from_bytes(value or b"", "big") for value in last_per_key(records).values()]
+            assert sorted(found) == sorted(expected.values())
+
+    def last_batches(self) -> dict[int, int]:
+        """The last micro-batch that each task of the first sub-topology has committed."""
+        markers = self.harness.read(commits_topic(self.harness.application_id, self.source))
+        return {record.partition: CommitMarker.from_bytes(record.value or b"").batch_id for record in markers}
+
+
+@pytest.fixture
+def stages(harness: Harness) -> TwoStages:
+    return TwoStages(harness)
+
+
+def test_a_lost_checkpoint(stages: TwoStages) -> None:
+    stages.step()
+    stages.step()
+    shutil.rmtree(stages.checkpoint)
+    stages.refused("there is no checkpoint, but 2 of 2 tasks have committed")
+    assert len(stages.adopt()) == 2
+    stages.step()
+    stages.step()
+    stages.check()
+    # A second time: the new query is lost before it has begun, and after.
+    shutil.rmtree(stages.checkpoint)
+    stages.adopt()
+    shutil.rmtree(stages.checkpoint)
+    stages.adopt()
+    stages.step()
+    stages.check()
+
+
+@pytest.mark.parametrize("kind", ["local", "hadoop"])
+def test_a_checkpoint_that_was_rolled_back(stages: TwoStages, spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    stages.step()
+    shutil.copytree(stages.checkpoint, tmp_path / "copy")
+    stages.step()
+    shutil.rmtree(stages.checkpoint)
+    shutil.copytree(tmp_path / "copy", stages.checkpoint)
+    stages.send()
+    stages.refused("it was rolled back to an older copy")
+    files = HadoopFiles(spark, f"file:{stages.checkpoint}") if kind == "hadoop" else None
+    stages.adopt(files)
+    assert list(stages.checkpoint.glob("*~replaced-*/offsets/0"))
+    stages.step()
+    stages.check()
+
+
+def test_a_half_committed_micro_batch(stages: TwoStages, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages.step()
+    stages.send()
+    monkeypatch.setenv("STREAMS_FAULT", "marker_sent@1")
+    with pytest.raises(ApplicationFailedError):
+        stages.harness.run(stages.topology)
+    monkeypatch.delenv("STREAMS_FAULT")
+    assert stages.last_batches() == {0: 1, 1: 0}
+    shutil.rmtree(stages.checkpoint)
+    stages.adopt()
+    assert stages.last_batches() == {0: 0, 1: -1}
+    # Input that comes meanwhile must not come into the micro-batch that is repeated.
+    stages.step()
+    stages.check()
+
+
+Damage = Callable[[Path], None]
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda sub: (sub / "metadata").unlink(), "metadata is missing"),
+        (lambda sub: (sub / "offsets" / "1").write_text("v1\n"), "offsets/1 is cut short"),
+        (lambda sub: (sub / "commits" / "1").write_text(""), "commits/1 is cut short"),
+        (lambda sub: (sub / "offsets" / "1").unlink(), "offsets/1 is missing, though that batch is confirmed"),
+    ],
+    ids=["metadata", "offsets", "commits", "no-offsets"],
+)
+def test_a_damaged_checkpoint(stages: TwoStages, damage: Damage, words: str) -> None:
+    stages.step()
+    stages.step()
+    damage(stages.checkpoint / stages.source)
+    stages.refused(words)
+    assert stages.adopt() == [stages.source]
+    stages.step()
+    stages.check()
+
+
+def test_a_second_instance_elsewhere_is_told_that_the_first_runs(harness: Harness) -> None:
+    """It was told to adopt, which would have taken the stages over."""
+    stages = TwoStages(harness)
+    stages.step()
+    with running(harness, stages.topology):
+        eventually(lambda: seen_as_running(harness.application_id, harness.config().client) is not None, "a member")
+        for other in ("elsewhere", None):
+            settings = {} if other is None else {"checkpoint_dir": str(harness.folder / other)}
+            with pytest.raises(AlreadyRunningError, match=f"process {os.getpid()} on "):
+                harness.run(stages.topology, **settings)
+    stages.step()
+    stages.check()
+
+
+# --- An application on real Spark and Kafka goes on with more tasks and then with fewer, while its input gets more partitions.
+
+MANY_KEYS = [b"k%d" % number for number in range(20)]
+
+
+def build(source: str, windows: str, updates: str) -> Topology:
+    """Counts records in windows, and counts these results in a second sub-topology."""
+    builder = StreamsBuilder()
+    a_day = TimeWindows.of_size_with_no_grace(timedelta(days=1))
+    stream = builder.stream(source).group_by_key().windowed_by(a_day)
+    counts = stream.count(materialized=Materialized(name="windows", caching=False)).to_stream()
+    counts.to(windows)
+    by_key = counts.group_by(lambda windowed, count: windowed.key, Grouped(name="by-key"))
+    by_key.count(materialized=Materialized(name="updates", caching=False)).to_stream().to(updates)
+    return builder.build()
+
+
+def rescale(harness: Harness, topology: Topology, tasks: int) -> None:
+    config = harness.config()
+    with KafkaAdmin({"bootstrap.servers": harness.servers}) as admin:
+        live = LiveRescale(config, admin, LocalFiles(config.checkpoint_dir), NobodyListens())
+        live.rescaler(topology, tasks, UsersChoices()).run()
+
+
+def test_counts_go_on_with_more_and_with_fewer_tasks_and_with_grown_input(harness: Harness) -> None:
+    source, windows, updates = harness.topic("source", 2), harness.topic("windows", 1), harness.topic("updates", 1)
+    topology, sent = build(source, windows, updates), Counter[bytes]()
+    for tasks, partitions in ((2, 2), (5, 3), (3, 4)):
+        if tasks != 2:
+            with pytest.raises(ChangelogMismatchError, match=rf"`streams rescale .* --tasks {tasks}` moves the state"):
+                harness.run(topology, tasks=tasks)
+            rescale(harness, topology, tasks)
+            grow(harness, source, partitions)
+        for first in (0, 7):
+            harness.send(source, [Sent(MANY_KEYS[n % 20], b"%d" % n, 1_000 + n) for n in range(first, 40)])
+            sent.update(MANY_KEYS[n % 20] for n in range(first, 40))
+            harness.run(topology)
+        expected = {key: count.to_bytes(8, "big") for key, count in sent.items()}
+        found = last_per_key(harness.read(windows))
+        assert {key[:-8]: value for key, value in found.items() if key is not None} == expected
+        assert last_per_key(harness.read(updates)) == expected
+        assert increasing(harness.read(windows))
+        assert increasing(harness.read(updates))
