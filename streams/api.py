@@ -57,13 +57,17 @@ from streams.model.timestamps import (
     timestamp_field,
 )
 from streams.model.windows import EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, TimeWindows, Windows
-from streams.operators.process.key_value_store import KeyValueStore, ReadOnlyKeyValueStore, TimestampedKeyValueStore
-from streams.operators.process.session_store import SessionStore
-from streams.operators.process.versioned_store import VersionedKeyValueStore
-from streams.operators.process.window_store import TimestampedWindowStore, WindowStore
-from streams.operators.processor import Processor, ProcessorContext
-from streams.operators.punctuation import Cancellable, PunctuationType
-from streams.operators.table.table_transform_values import ValueTransformer
+from streams.operators.process.user_stores import (
+    KeyValueStore,
+    ReadOnlyKeyValueStore,
+    SessionStore,
+    TimestampedKeyValueStore,
+    TimestampedWindowStore,
+    VersionedKeyValueStore,
+    WindowStore,
+)
+from streams.operators.processor import Cancellable, Processor, ProcessorContext, PunctuationType
+from streams.operators.table.table_steps import ValueTransformer
 from streams.operators.wrapped import WrappedProcessor
 from streams.serdes import (
     AvroSerde,

@@ -20,7 +20,7 @@ from streams.errors import ConfigError
 from streams.model.error_headers import CUT, ERROR_HEADERS, ORIGIN, plain_headers
 from streams.model.record import Headers
 from streams.model.timestamps import RETRIED_TIME
-from streams.operators.retry.attempts import ATTEMPT, TOPIC
+from streams.operators.retry.retry import ATTEMPT, TOPIC
 from streams.runtime.handlers import OUTSIDE
 from streams.topology.plan import Plan
 

@@ -15,10 +15,8 @@ from state.stores.task_store import TaskStore
 from streams.errors import ConfigError, SerdeError
 from streams.model.record import Windowed
 from streams.model.windows import TimeWindows
+from streams.operators.aggregate.aggregates import FieldAggregates, StreamAggregate, WindowedAggregation
 from streams.operators.aggregate.columns.column_aggregate import ColumnAggregate
-from streams.operators.aggregate.field_aggregates import FieldAggregates
-from streams.operators.aggregate.stream_aggregate import StreamAggregate
-from streams.operators.aggregate.windowed import WindowedAggregation
 from streams.serdes.base import Serde
 from streams.topology.graph import ProcessorNode, StoreNode
 from streams.topology.plan import SubTopology

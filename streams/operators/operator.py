@@ -1,11 +1,105 @@
-"""`Operator`: the base class of the engine's own operators."""
+"""`OperatorContext`: the runtime's interface for the engine's own operators, beyond `ProcessorContext`.
+
+Users do not see it: these calls hold records back, guard parts of the work and count, and are correct only in combination
+with an operator's stores and the commit.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Literal, Protocol, runtime_checkable
 
-from streams.operators.operator_context import OperatorContext
-from streams.operators.processor import BaseProcessor
+import numpy as np
+import numpy.typing as npt
+
+from streams.model.record import Change, Headers, HeldRecord, Record
+from streams.operators.columnar import ColumnarBatch
+from streams.operators.processor import BaseProcessor, ProcessorContext
+
+Mode = Literal["strict", "compat"]
+
+
+class OperatorContext(ProcessorContext[Any, Any], Protocol):
+    """The context of an operator, one object per node and step. `store` returns the typed store with all of its methods."""
+
+    @property
+    def mode(self) -> Mode:
+        """`strict` (default) or `compat`, which reproduces Kafka Streams' flaws."""
+
+    @property
+    def emit_interval_ms(self) -> int:
+        """In `compat` mode, the least wall-clock time between two checks for closed windows, ms."""
+
+    @property
+    def private_rows(self) -> bool:
+        """Whether stores with a cache give each reader a value of its own; see `Operator.changes_in_place`."""
+
+    @property
+    def flushing(self) -> bool:
+        """Whether the step is at its end and operators emit their pending results."""
+
+    def shared_state(self, name: str) -> dict[str, Any]:
+        """A state like `state`, shared by all nodes of the task that use `name` (the two sides of a join)."""
+
+    @property
+    def has_children(self) -> bool:
+        """Whether any node receives what this one forwards."""
+
+    def forward_batch(self, batch: ColumnarBatch, child: str | None = None) -> None:
+        """Forward records together, to all children or only to the named one."""
+
+    def count_forwarded(self, number: int) -> None:
+        """Count records as forwarded by this node which another node of its group forwards together with its own.
+
+        Nodes with the same children let one of them forward the records of all, so that these stay in order. A negative number
+        takes records back that `forward_batch` has counted.
+        """
+
+    def attempt_each(self, batch: ColumnarBatch, process: Callable[[Record], None]) -> None:
+        """Run a function for each record of a batch, as if the records came one by one; what is forwarded goes on together."""
+
+    def refuse(self, batch: ColumnarBatch, row: int, error: Exception) -> None:
+        """Apply the processing policy to a record for which the operator has failed, as if `process` had raised the error."""
+
+    def drop_batch(self, batch: ColumnarBatch, reason: str) -> None:
+        """`drop` for records that were processed together."""
+
+    def drop_many(self, count: int, reason: str) -> None:
+        """`drop` for a number of records that were processed as columns."""
+
+    def fault(self, error: Exception) -> Headers:
+        """The headers that describe an error of the current record, as in a dead letter.
+
+        Raises:
+            Exception: The error itself, if no policy for records applies to it: an error of stores or Kafka, for example.
+        """
+
+    def divert(self, record: Record) -> None:
+        """Forward a record to the nodes that take dropped records, although the operator does not drop it."""
+
+    def count(self, what: str, number: int) -> None:
+        """Add to the counter `<what>:<node>` of the step."""
+
+    def hold(self, record: Record) -> Any:
+        """Reserve the place of the current record, whose results are forwarded later; returns the argument of `resume`."""
+
+    def resume(self, held: Any) -> AbstractContextManager[None]:
+        """A context within which the record is current again: its metadata, its errors, its place in the order."""
+
+    def attempt(self, action: Callable[[], object], held: HeldRecord | None = None) -> None:
+        """Run one part of the work under the processing policy, so that its failure does not affect the others."""
+
+    def expire(self, store: str, stream_time: int) -> None:
+        """Pass stream time to a windowed store: rows older than its retention before that time can never matter again.
+
+        If several nodes share a store, the smallest of their times counts.
+        """
+
+
+# --- `Operator`: the base class of the engine's own operators.
 
 
 class Operator(BaseProcessor[Any, Any, OperatorContext]):
@@ -15,3 +109,73 @@ class Operator(BaseProcessor[Any, Any, OperatorContext]):
     def changes_in_place(self) -> bool:
         """Whether functions of the user get values that a step's cache shares: one that fails may have half changed it."""
         return False
+
+
+# --- The `BatchProcessor` of operators that process their records together without any other node, and calls of users' functions.
+
+
+@runtime_checkable
+class BatchOperator(Protocol):
+    """An operator with a way to process all records of a batch."""
+
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """`process` for all records; a record that fails has met its policy."""
+
+
+class OperatorBatches:
+    """Passes the records on to their operator.
+
+    Args:
+        operators: The operator.
+    """
+
+    def __init__(self, operators: Sequence[BatchOperator]) -> None:
+        (self._operator,) = operators
+
+    def process_batches(self, batches: Sequence[ColumnarBatch]) -> None:
+        self._operator.process_together(batches[0])
+
+
+def call_each(
+    ctx: OperatorContext, batch: ColumnarBatch, function: Callable[..., Any], *columns: Iterable[Any]
+) -> tuple[ColumnarBatch, list[Any]]:
+    """Calls a user's function once for each record, also where others fail."""
+    results: list[Any] = []
+    failed: list[int] = []
+    rows = zip(*(columns or (batch.keys, batch.values)), strict=False)
+    while len(results) + len(failed) < len(batch):
+        try:
+            for arguments in rows:
+                results.append(function(*arguments))
+        except Exception as error:
+            row = len(results) + len(failed)
+            failed.append(row)
+            ctx.refuse(batch, row, error)
+    if not failed:
+        return batch, results
+    return batch.take(np.setdiff1d(np.arange(len(batch)), failed)), results
+
+
+# --- The side stream of records dropped by an operator, each with the reason. Kafka Streams only counts them.
+
+REASON_HEADER = "__streams.dropped.reason"
+NODE_HEADER = "__streams.dropped.node"
+
+
+def dropped_record(record: Record, reason: str, node: str) -> Record:
+    """The original record (for a table's update, with the new value), with two more headers."""
+    value = record.value.new if isinstance(record.value, Change) else record.value
+    headers = (*record.headers, (REASON_HEADER, reason.encode()), (NODE_HEADER, node.encode()))
+    return Record(record.key, value, record.timestamp, headers)
+
+
+def drop_rows(ctx: OperatorContext, batch: ColumnarBatch, reasons: Mapping[str, npt.NDArray[np.bool_]]) -> None:
+    """Drop some records of a batch, in their order."""
+    drop_each(ctx, batch, {reason: np.flatnonzero(mask) for reason, mask in reasons.items()})
+
+
+def drop_each(ctx: OperatorContext, batch: ColumnarBatch, reasons: Mapping[str, npt.NDArray[np.int64]]) -> None:
+    """The same for rows that may be dropped several times, such as a record that is late for several windows."""
+    dropped = sorted((row, reason) for reason, rows in reasons.items() for row in rows.tolist())
+    for reason, same in groupby(dropped, key=itemgetter(1)):
+        ctx.drop_batch(batch.take(np.array([row for row, _ in same])), reason)

@@ -10,11 +10,9 @@ import numpy as np
 
 from state.columns import BinaryColumn, binary_column, encode_headers
 from streams.model.record import Headers
-from streams.operators.columnar import ColumnarBatch, HeldRows, Int64s, KeyColumn
-from streams.operators.operator_context import OperatorContext
-from streams.operators.result_columns import Changes, JsonValues
-from streams.operators.stores.cached_row import CachedRow, drain_pending, result_of
-from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
+from streams.operators.columnar import Changes, ColumnarBatch, HeldRows, Int64s, JsonValues, KeyColumn
+from streams.operators.operator import OperatorContext
+from streams.operators.stores.key_value import CachedRow, TypedTimestampedKeyValueStore, drain_pending, result_of
 from streams.operators.stores.window import TypedTimestampedWindowStore
 
 Pending: TypeAlias = "dict[Any, tuple[Any, Headers, CachedRow]]"

@@ -11,8 +11,7 @@ import numpy as np
 from streams.model.record import Record
 from streams.model.row_layout import RowLayout, RowMaker
 from streams.operators.columnar import ColumnarBatch, KeyColumn
-from streams.operators.operator import Operator
-from streams.operators.operator_batches import call_each
+from streams.operators.operator import Operator, call_each
 from streams.serdes.base import shown
 from streams.users_code import line_of
 

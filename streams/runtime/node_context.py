@@ -14,9 +14,8 @@ from streams.errors import RegistryError, TopologyError
 from streams.model.record import Headers, HeldRecord, Record, RecordMetadata
 from streams.model.windows import Duration
 from streams.operators.columnar import ColumnarBatch
-from streams.operators.dropped import dropped_record
-from streams.operators.operator_context import Mode
-from streams.operators.punctuation import PunctuationType
+from streams.operators.operator import Mode, dropped_record
+from streams.operators.processor import PunctuationType
 from streams.runtime.current_record import at_record, each_record, guard, may_be_the_records_fault
 from streams.runtime.dead_letters import error_headers
 from streams.runtime.forwarded import Forwarded, Inbox

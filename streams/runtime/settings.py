@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from streams.operators.operator_context import Mode
+from streams.operators.operator import Mode
 
 Policy = Literal["fail", "skip", "dlq"]
 

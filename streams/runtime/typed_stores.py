@@ -8,10 +8,8 @@ from typing import Any, Protocol
 from state.kafka.topics import NO_LIMIT, RECORD_OVERHEAD
 from state.stores.spec import StoreKind
 from streams.operators.stores.codec import Codec
-from streams.operators.stores.key_value import TypedKeyValueStore, TypedTimestampedKeyValueStore
-from streams.operators.stores.session import TypedSessionStore
-from streams.operators.stores.versioned import TypedVersionedStore
-from streams.operators.stores.window import TypedTimestampedWindowStore, TypedWindowStore
+from streams.operators.stores.key_value import TypedKeyValueStore, TypedTimestampedKeyValueStore, TypedVersionedStore
+from streams.operators.stores.window import TypedSessionStore, TypedTimestampedWindowStore, TypedWindowStore
 from streams.topology.graph import StoreNode
 from streams.topology.plan import SubTopology
 

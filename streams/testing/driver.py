@@ -26,7 +26,7 @@ from streams.migration_hints import OF_THE_APPLICATION
 from streams.model.conversions import TimestampLike, to_timestamp_ms
 from streams.model.typing import K, V
 from streams.model.windows import Duration, to_ms
-from streams.operators.operator_context import Mode
+from streams.operators.operator import Mode
 from streams.runtime.counters import Counters
 from streams.runtime.settings import Policy, TaskSettings
 from streams.serdes.base import Serde

@@ -9,10 +9,9 @@ from state.stores.task_store import TaskStore
 from state.tables.table import MemoryTable
 from streams.model.record import Headers, Record, RecordMetadata
 from streams.model.windows import Duration
-from streams.operators.process.in_process import InProcess
-from streams.operators.process.user_context import checked_record
-from streams.operators.process.user_stores import user_store
-from streams.operators.punctuation import PunctuationType, punctuation_type
+from streams.operators.process.user_processor import checked_record
+from streams.operators.process.user_stores import InProcess, user_store
+from streams.operators.processor import PunctuationType, punctuation_type
 from streams.runtime.task.punctuation import Punctuation, Punctuations
 from streams.runtime.typed_stores import typed_store
 from streams.topology.graph import StoreNode

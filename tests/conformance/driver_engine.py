@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from streams import Topology, Windowed
-from streams.operators.operator_context import Mode
+from streams.operators.operator import Mode
 from streams.testing import TopologyTestDriver
 from tests.conformance.build import build
 from tests.conformance.case import Case, CaseError

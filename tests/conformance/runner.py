@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 
-from streams.operators.operator_context import Mode
+from streams.operators.operator import Mode
 from tests.conformance.case import Case, CaseError
 from tests.conformance.compare import difference
 from tests.conformance.driver_engine import Outcome, run_on_driver

@@ -25,7 +25,7 @@ from state.kafka.admin import KafkaAdmin
 from streams.config import Mode as ConfiguredMode
 from streams.config import StreamsConfig
 from streams.microbatch.job import QueryJob
-from streams.operators.operator_context import Mode
+from streams.operators.operator import Mode
 from streams.source.offsets import SourceOffsets, TopicOffsets
 from streams.spark.progress import Progress
 from streams.spark.runner import StreamsApplication

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from streams.broker import EmbeddedBroker, fetch_jars
-from streams.operators.operator_context import Mode
+from streams.operators.operator import Mode
 from streams.spark.session import start_session
 from tests.conformance.build import build
 from tests.conformance.case import Case, CaseError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.operators.operator_context import Mode
+from streams.operators.operator import Mode
 from streams.topology.plan import build_plan
 from tests.conformance.build import build
 from tests.conformance.case import Case, CaseError, parse, read_cases

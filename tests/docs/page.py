@@ -21,7 +21,7 @@ from typing import Any
 
 import streams
 from streams import StreamsBuilder, Windowed
-from streams.operators.operator_context import Mode
+from streams.operators.operator import Mode
 from streams.testing import TopologyTestDriver
 
 DOCS = Path(__file__).parents[2] / "docs"

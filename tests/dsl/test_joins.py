@@ -21,8 +21,8 @@ from streams import (
     agg,
 )
 from streams.model.waiting import LEFT, RIGHT
-from streams.operators.join.options import JoinSide
-from streams.operators.join.stream_join_all import StreamJoinAll
+from streams.operators.join.join_all import StreamJoinAll
+from streams.operators.join.stream_join import JoinSide
 from streams.topology.diff import Severity, compare, worst
 from streams.topology.manifest import manifest_json
 from streams.topology.plan import build_plan

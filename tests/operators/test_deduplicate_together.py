@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streams import Consumed, JsonSerde, StreamsBuilder, StringSerde, Topology
 from streams.operators.aggregate.columns.first_of_kind import first_of_kind, first_of_kind_plain
-from streams.operators.operator_batches import OperatorBatches
+from streams.operators.operator import OperatorBatches
 from tests.both_ways import Fed, check_both_ways, counted
 from tests.operators.both_ways import examples
 from tests.operators.test_tables_together import feed

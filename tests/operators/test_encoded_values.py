@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from streams import JsonSerde, StringSerde
-from streams.operators.encoded_values import EncodedValues, each_value, join_values
+from streams.operators.columnar import EncodedValues, each_value, join_values
 from streams.serdes.columns import normal_cells
 
 CELLS = [b'{"a":2}', None, b'{"a": 1}', b" null", b"3"]

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from streams import Grouped, JoinWindows, Materialized, StreamJoined, StreamsBuilder
-from streams.operators.join.stream_join_all import combinations
+from streams.operators.join.join_all import combinations
 from streams.testing import TopologyTestDriver
 from tests.properties import join_all_model
 from tests.properties.model import Entry

@@ -222,7 +222,7 @@ def test_joins_with_tables_by_bytes(kind: str, caching: bool, shape: str) -> Non
 def test_no_object_is_made_for_a_table(kind: str, caching: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StreamTableJoin, "_all_joined", _refuse)
     monkeypatch.setattr(JoinedObjects, "_defined", _refuse)
-    monkeypatch.setattr("streams.operators.encoded_values.read_all", _refuse)
+    monkeypatch.setattr("streams.operators.columnar.read_all", _refuse)
     with counted(TableBatches) as answers:
         steps = for_tables(12, (b'{"v":1,"n":"x"}', b'{"n":2.5}'))
         seen = played(table_program(kind, SELECTED[0], caching=caching, shape="plain"), steps, (1,), partitions=TABLES)
@@ -247,7 +247,7 @@ def test_no_object_is_made(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a topology that only names fields: neither values are read, nor joiners called."""
     monkeypatch.setattr(PairStep, "_called", _refuse)
     monkeypatch.setattr(JoinedObjects, "_defined", _refuse)
-    monkeypatch.setattr("streams.operators.encoded_values.read_all", _refuse)
+    monkeypatch.setattr("streams.operators.columnar.read_all", _refuse)
     with counted(StreamJoinTogether) as answers:
         steps = feed(12, values=(b'{"v":1,"n":"x"}', b'{"n":2.5}'))
         seen = played(program(kind, JoinWindows(9, 9, 5), SELECTED[0]), steps, (1, 2), partitions=PARTITIONS)

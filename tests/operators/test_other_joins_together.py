@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams import JoinWindows, StreamsBuilder
-from streams.operators.join.columns.as_of import AsOfJoinTogether
-from streams.operators.join.columns.join_all import StreamJoinAllTogether
+from streams.operators.join.as_of import AsOfJoinTogether
 from streams.operators.join.columns.stream_join import StreamSelfJoinTogether
+from streams.operators.join.join_all import StreamJoinAllTogether
 from tests.both_ways import check_both_ways, counted
 from tests.operators.join_inputs import KINDS, PARTITIONS, both, feed, in_another_form, refuses, windows
 

@@ -20,7 +20,7 @@ from streams import (
     Topology,
 )
 from streams.dsl.suppressed import BufferConfig
-from streams.operators.operator_batches import OperatorBatches
+from streams.operators.operator import OperatorBatches
 from streams.topology.plan import plan_alone
 from streams.topology.ways import explained, ways
 from tests.both_ways import Fed, check_both_ways, counted

@@ -10,7 +10,7 @@ from orjson import loads
 
 from streams import Consumed, JsonSerde, Materialized, StreamsBuilder, StringSerde, Suppressed, Topology
 from streams.dsl.ktable import KTable
-from streams.operators.operator_batches import OperatorBatches
+from streams.operators.operator import OperatorBatches
 from tests.both_ways import check_both_ways, counted, reasons
 from tests.operators.test_tables_together import failing, feed, seen
 

@@ -19,7 +19,7 @@ from streams.model.record import Record
 from streams.operators.columnar import ColumnarBatch, KeyColumn
 from streams.operators.stores.codec import Codec
 from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
-from streams.operators.table.table_source import TableSource
+from streams.operators.table.table_steps import TableSource
 from tests.both_ways import Fed, check_both_ways
 
 VALUES = (b'{"a": 1}', b'{"b":[1,2], "c": 1e2}', b"null", None, b"3", b'"text"', b'{"a":2}')

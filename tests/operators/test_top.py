@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams import Materialized, StreamsBuilder, TimeWindows, TopologyError
-from streams.operators.table.table_top import ordered
+from streams.operators.table.table_aggregate import ordered
 from streams.testing import TopologyTestDriver
 
 scores = st.one_of(st.none(), st.integers(-3, 3), st.floats(-3, 3, allow_nan=False))

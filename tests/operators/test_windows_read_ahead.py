@@ -20,7 +20,7 @@ from streams import (
     Topology,
 )
 from streams.dsl.grouped import KGroupedStream
-from streams.operators.operator_batches import OperatorBatches
+from streams.operators.operator import OperatorBatches
 from tests.both_ways import Fed, check_both_ways, counted
 from tests.operators.test_aggregates_together import collected, merged, unwritable
 from tests.operators.test_tables_together import feed

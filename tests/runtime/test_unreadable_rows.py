@@ -5,9 +5,8 @@ import pytest
 from state.errors import StateCorruptedError
 from streams import Materialized, StreamsBuilder, TimeWindows, agg
 from streams.errors import RecordFailedError, SerdeError
-from streams.operators.stores.cached_row import CachedRow
 from streams.operators.stores.codec import Codec
-from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
+from streams.operators.stores.key_value import CachedRow, TypedTimestampedKeyValueStore
 from streams.testing import TopologyTestDriver
 
 KEYS = "abcdefg"

@@ -17,8 +17,8 @@ from streams import (
     ValueTransformer,
 )
 from streams.model.record import RecordMetadata
-from streams.operators.operator_context import OperatorContext
-from streams.operators.process.user_context import UserContext
+from streams.operators.operator import OperatorContext
+from streams.operators.process.user_processor import UserContext
 from streams.runtime.node_context import NodeContext
 from streams.serdes import Int64Serde
 from streams.testing import Forwarded, MockProcessorContext

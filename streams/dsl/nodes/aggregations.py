@@ -28,16 +28,18 @@ from streams.model.windows import (
     Windows,
     to_ms,
 )
+from streams.operators.aggregate.aggregates import (
+    AggregationFunctions,
+    FieldAggregates,
+    StreamAggregate,
+    WindowAggregate,
+    WindowAggregateOnClose,
+)
 from streams.operators.aggregate.columns.column_aggregate import ColumnAggregate
 from streams.operators.aggregate.columns.session_columns import SessionColumnAggregate
 from streams.operators.aggregate.columns.sliding_columns import SlidingColumnAggregate
-from streams.operators.aggregate.emit_on_close import WindowAggregateOnClose
-from streams.operators.aggregate.field_aggregates import FieldAggregates
-from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.aggregate.session_aggregate import SessionAggregate
 from streams.operators.aggregate.sliding_aggregate import SlidingAggregate
-from streams.operators.aggregate.stream_aggregate import StreamAggregate
-from streams.operators.aggregate.window_aggregate import WindowAggregate
 from streams.operators.processor import AnyProcessor
 from streams.serdes.base import Serde
 from streams.serdes.json import JsonSerde

@@ -30,7 +30,7 @@ from streams.dsl.nodes.stores import (
 from streams.dsl.options import Materialized, StreamJoined
 from streams.errors import TopologyError
 from streams.model.windows import to_ms
-from streams.operators.table.table_transform_values import ValueTransformer
+from streams.operators.table.table_steps import ValueTransformer
 from streams.operators.table.value_getter import FilterValueGetter, MapValueGetter, StoreValueGetter, ValueGetter
 from streams.serdes.base import Serde
 from streams.serdes.primitives import BytesSerde

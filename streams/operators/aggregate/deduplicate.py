@@ -13,12 +13,9 @@ from streams.model.foreign_key import CombinedKey
 from streams.model.record import Record
 from streams.model.times import MAX_TIME
 from streams.operators.aggregate.columns.first_of_kind import first_of_kind
-from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn
-from streams.operators.dropped import drop_rows
-from streams.operators.encoded_values import values_at
+from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, values_at
 from streams.operators.join.columns.pairs import StoreKeys, store_keys
-from streams.operators.operator import Operator
-from streams.operators.operator_context import OperatorContext
+from streams.operators.operator import Operator, OperatorContext, drop_rows
 from streams.operators.stores.window import TypedWindowStore
 from streams.operators.stream_time import StreamTime
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streams.operators.aggregate.windowed import W, WindowedAggregation
+from streams.operators.aggregate.aggregates import W, WindowedAggregation
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s
 from streams.operators.stores.codec import Codec
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from streams.model.record import Headers, Record, ValueAndTimestamp, Window, Windowed
 from streams.model.windows import SlidingWindows
-from streams.operators.aggregate.windowed import HeldUpdate, WindowedAggregation
-from streams.operators.operator_context import OperatorContext
+from streams.operators.aggregate.aggregates import HeldUpdate, WindowedAggregation
+from streams.operators.operator import OperatorContext
 from streams.operators.stores.window import TypedTimestampedWindowStore
 
 

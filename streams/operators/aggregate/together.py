@@ -15,15 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streams.model.times import NO_TIME
+from streams.operators.aggregate.aggregates import StreamAggregate, WindowAggregate, WindowPairs
 from streams.operators.aggregate.columns.column_rows import Groups, group
-from streams.operators.aggregate.stream_aggregate import StreamAggregate
-from streams.operators.aggregate.window_aggregate import WindowAggregate
-from streams.operators.aggregate.window_pairs import WindowPairs
-from streams.operators.columnar import ColumnarBatch, Int64s
-from streams.operators.encoded_values import each_value
-from streams.operators.stores.cached_row import CachedRow
+from streams.operators.columnar import ColumnarBatch, Int64s, each_value
 from streams.operators.stores.codec import Codec
-from streams.operators.table.table_updates import numbered
+from streams.operators.stores.key_value import CachedRow
+from streams.operators.table.table_materializer import numbered
 
 Aggregating: TypeAlias = "StreamAggregate | WindowAggregate"
 

@@ -12,17 +12,14 @@ from state.columns import one_column
 from streams.errors import RecordError
 from streams.model.record import Record
 from streams.model.waiting import LEFT
-from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn
-from streams.operators.dropped import drop_rows
-from streams.operators.encoded_values import null_values, unread_json
+from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, null_values, unread_json
 from streams.operators.join.columns.joined_objects import JoinedObjects
-from streams.operators.join.options import joined_fields
-from streams.operators.operator import Operator
-from streams.operators.operator_context import OperatorContext
+from streams.operators.join.stream_join import joined_fields
+from streams.operators.operator import Operator, OperatorContext, drop_rows
 from streams.operators.stores.found_rows import FoundRows, TableLookup
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stream_time import StreamTime
-from streams.operators.table.table_updates import TableUpdates, look_ups
+from streams.operators.table.table_materializer import TableUpdates, look_ups
 from streams.operators.table.value_getter import ValueGetter
 from streams.serdes.base import Serde
 

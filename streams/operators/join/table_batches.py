@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from streams.operators.columnar import ColumnarBatch
-from streams.operators.join.foreign_key_left import ForeignKeyResult
-from streams.operators.join.foreign_key_right import ForeignKeySubscriptions
+from streams.operators.join.foreign_key import ForeignKeyResult, ForeignKeySubscriptions
 from streams.operators.join.stream_table_join import StreamTableJoin
-from streams.operators.table.table_source import TableSource
-from streams.operators.table.table_updates import TableUpdates
+from streams.operators.table.table_materializer import TableUpdates
+from streams.operators.table.table_steps import TableSource
 
 TableOrReader: TypeAlias = TableSource | StreamTableJoin | ForeignKeySubscriptions | ForeignKeyResult
 

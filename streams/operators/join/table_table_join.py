@@ -10,17 +10,11 @@ from typing import Any
 import numpy as np
 
 from streams.model.record import Change, Record
-from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s
-from streams.operators.dropped import drop_rows
-from streams.operators.encoded_values import null_values
-from streams.operators.operator import Operator
-from streams.operators.operator_batches import call_each
-from streams.operators.operator_context import OperatorContext
-from streams.operators.result_columns import Changes
+from streams.operators.columnar import NULL_KEY, Changes, ColumnarBatch, Int64s, null_values
+from streams.operators.operator import Operator, OperatorContext, call_each, drop_rows
 from streams.operators.stores.found_rows import FoundRows
 from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
-from streams.operators.table.table_materializer import TableMaterializer, TableOperator
-from streams.operators.table.table_updates import look_ups
+from streams.operators.table.table_materializer import TableMaterializer, TableOperator, look_ups
 from streams.operators.table.value_getter import ValueGetter
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import inspect
+from collections import deque
+from collections.abc import Callable, Collection
+from functools import cached_property
+from typing import Any, cast
+from weakref import WeakSet
 
 from streams.errors import TopologyError
-from streams.model.record import Record
-from streams.operators.operator_context import OperatorContext
-from streams.operators.process.attributes import Attributes
-from streams.operators.process.in_process import InProcess
-from streams.operators.process.signatures import check_processor
-from streams.operators.process.user_context import UserContext, expire_stores
-from streams.operators.processor import BaseProcessor, Processor
+from streams.model.conversions import Headers, to_headers, to_timestamp_ms
+from streams.model.record import Record, RecordMetadata
+from streams.model.windows import Duration
+from streams.operators.operator import OperatorContext
+from streams.operators.process.user_stores import InProcess, SessionStore, WindowStore, user_store
+from streams.operators.processor import BaseProcessor, Cancellable, Processor, PunctuationType
 
 
 class UserProcessor(BaseProcessor[Any, Any, OperatorContext]):
@@ -81,3 +84,294 @@ def _shown(given: object) -> str:
         return f"a {kind.replace('_', ' ')} (it has a yield or an async in it)"
     text = repr(given)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+# --- `UserContext`: the context of a user's processor, in front of the engine's wider one.
+#
+# Users see only the public methods, and mistakes are reported where they are made, in the user's terms.
+
+
+class UserContext:
+    """The `ProcessorContext` of one user's processor in one step.
+
+    Args:
+        ctx: The context of the node.
+        in_process: The current record.
+    """
+
+    def __init__(self, ctx: OperatorContext, in_process: InProcess) -> None:
+        self._ctx = ctx
+        self._in_process = in_process
+        self._stores: dict[str, Any] = {}
+
+    @property
+    def node(self) -> str:
+        return self._ctx.node
+
+    @property
+    def application_id(self) -> str:
+        return self._ctx.application_id
+
+    @property
+    def task_id(self) -> str:
+        return self._ctx.task_id
+
+    @property
+    def stream_time(self) -> int:
+        return self._ctx.stream_time
+
+    @property
+    def now_ms(self) -> int:
+        return self._ctx.now_ms
+
+    @property
+    def record_metadata(self) -> RecordMetadata | None:
+        return self._ctx.record_metadata
+
+    @property
+    def topic(self) -> str | None:
+        metadata = self._ctx.record_metadata
+        return None if metadata is None else metadata.topic
+
+    @property
+    def headers(self) -> Headers:
+        return self._in_process.headers
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return self._ctx.state
+
+    def current_stream_time_ms(self) -> int:
+        return self._ctx.stream_time
+
+    def current_system_time_ms(self) -> int:
+        return self._ctx.now_ms
+
+    def store(self, name: str) -> Any:
+        if name not in self._stores:
+            self._stores[name] = user_store(name, self._ctx.store(name), self._in_process)
+        return self._stores[name]
+
+    def get_state_store(self, name: str) -> Any:
+        return self.store(name)
+
+    def forward(self, record: Record, child: str | None = None) -> None:
+        self._ctx.forward(checked_record(self._ctx.node, record, child, self._in_process.headers), child)
+
+    def drop(self, record: Record, reason: str) -> None:
+        self._ctx.drop(record, reason)
+
+    def schedule(
+        self,
+        interval: Duration,
+        kind: PunctuationType | str | None = None,
+        callback: Callable[[int], object] | None = None,
+    ) -> Cancellable:
+        if kind is None or (callback is None and not isinstance(kind, str)):
+            raise TopologyError(
+                f"'{self._ctx.node}' calls schedule without the type of the punctuation or the function to call: write "
+                f"schedule(interval, PunctuationType.STREAM_TIME, function)."
+            )
+        return self._ctx.schedule(interval, kind, self._in_process.at_time(cast("Callable[[int], object]", callback)))
+
+
+def expire_stores(context: UserContext) -> None:
+    """Expires windows and sessions that exceed their stores' retention, relative to the newest one written."""
+    for name, store in context._stores.items():
+        if isinstance(store, WindowStore | SessionStore) and store._newest >= 0:
+            context._ctx.expire(name, store._newest)
+
+
+def checked_record(node: str, record: Record, child: object, headers: Headers) -> Record:
+    """The record to forward, with its timestamp in ms and its headers as pairs.
+
+    Raises:
+        TopologyError: The argument is not a record, but perhaps a key and a value.
+    """
+    if not isinstance(record, Record):
+        given = repr(record) if child is None else f"{record!r}, {child!r}"
+        raise TopologyError(
+            f"'{node}' calls forward({given}): forward takes a Record, and then perhaps the name of a child. Write "
+            f"forward(record.with_value(value)) or forward(Record(key, value, timestamp))."
+        )
+    if type(record.timestamp) is int and (record.headers is headers or record.headers == ()):
+        return record
+    return Record(record.key, record.value, to_timestamp_ms(record.timestamp), to_headers(record.headers))
+
+
+# --- Checks that users' processors and transformers can be called as the engine will call them, before any record is processed.
+
+_METHODS = {
+    "init": ("ctx",),
+    "process": ("record",),
+    "transform": ("key", "value"),
+    "advance": ("elapsed_ms", "limit"),
+    "flush": (),
+    "close": (),
+}
+"""The methods of a `Processor` or a `ValueTransformer` that the engine calls, and their arguments."""
+# A processor is created for each micro-batch; its class is checked once.
+_CHECKED: WeakSet[type[Any]] = WeakSet()
+
+
+def check_supplier(supplier: Callable[[], Any]) -> None:
+    """Refuses a supplier that cannot make processors.
+
+    Raises:
+        TopologyError: It is a processor itself, is not callable, needs arguments, or its class has other methods.
+    """
+    if isinstance(supplier, Processor) or not callable(supplier):
+        raise TopologyError(
+            f"process takes something that makes processors, such as the class or a lambda, not {supplier!r}: every task makes "
+            f"processors of its own, a new one for each micro-batch."
+        )
+    missing = _missing_arguments(supplier)
+    if missing:
+        name, arguments = getattr(supplier, "__name__", repr(supplier)), ", ".join(missing)
+        instead = (
+            f"lambda: {name}({arguments})" if isinstance(supplier, type) else "a class, or lambda: MyProcessor(...)"
+        )
+        raise TopologyError(
+            f"process makes processors by calling {name} without arguments, but it wants {arguments}: give {instead}."
+        )
+    if isinstance(supplier, type):
+        if not issubclass(supplier, Processor):
+            raise TopologyError(f"process takes processors: let the class {supplier.__name__} inherit from Processor.")
+        check_methods(supplier)
+
+
+def check_processor(made: object) -> Processor:
+    """Checks and returns the processor that a supplier made.
+
+    Raises:
+        TopologyError: The object is no processor, or its methods cannot be called.
+    """
+    if not isinstance(made, Processor):
+        raise TopologyError(
+            f"A supplier of processors gave {made!r}: it must give an object of a class that inherits from Processor."
+        )
+    check_methods(type(made))
+    return made
+
+
+def check_methods(kind: type[Any]) -> None:
+    """Refuses a class whose methods cannot be called as the engine calls them.
+
+    Raises:
+        TopologyError: One of them takes other arguments.
+    """
+    if kind in _CHECKED:
+        return
+    for name, arguments in _METHODS.items():
+        method = getattr(kind, name, None)
+        if method is None or not inspect.isfunction(method):
+            continue
+        try:
+            inspect.signature(method).bind(None, *arguments)
+        except TypeError:
+            wanted = ", ".join(("self", *arguments))
+            hint = " A Record has the key, the value, the timestamp and the headers." if name == "process" else ""
+            raise TopologyError(
+                f"{kind.__name__}.{name}{inspect.signature(method)} cannot be called: it is def {name}({wanted}).{hint}"
+            ) from None
+    _CHECKED.add(kind)
+
+
+def _missing_arguments(supplier: Callable[..., Any]) -> list[str]:
+    """Names of the arguments without a default."""
+    try:
+        parameters = inspect.signature(supplier).parameters.values()
+    except (TypeError, ValueError):
+        return []  # a builtin without a signature
+    wanted = (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.KEYWORD_ONLY,
+    )
+    return [one.name for one in parameters if one.kind in wanted and one.default is inspect.Parameter.empty]
+
+
+# --- Detects attributes of a user's object that would be lost after the step, before results depend on the batches.
+#
+# A processor is created anew for every step. One that counts in `self.n` works in a test with one micro-batch and is wrong in
+# production, where micro-batches are cut differently each time.
+
+_PLAIN = (int, float, str, bytes, bool, tuple, frozenset, type(None))
+_CONTAINERS = (list, dict, set, deque, bytearray)
+
+
+class Attributes:
+    """The attributes of an object as they were after `init`.
+
+    An attribute has changed if it is new, has another value, or is a container of another length; a change inside an object is not
+    detected. A value equal to the earlier one, such as a buffer that is empty again, is no change.
+
+    Args:
+        owner: The object.
+        transient: Names of attributes that may change, or one name.
+    """
+
+    def __init__(self, owner: object, transient: str | Collection[str]) -> None:
+        self._owner = owner
+        self._transient = (transient,) if isinstance(transient, str) else tuple(transient)
+        self._values = dict(vars(owner))
+        self._sizes = {name: len(value) for name, value in self._values.items() if isinstance(value, _CONTAINERS)}
+
+    def check(self, node: str) -> None:
+        """Compares the attributes at the end of the step.
+
+        Raises:
+            TopologyError: An attribute has changed that is not declared as transient.
+        """
+        for name, value in vars(self._owner).items():
+            if self._changed(name, value) and not self._may_change(name):
+                kind = type(self._owner)
+                raise TopologyError(
+                    f"{kind.__name__} in '{node}' changes its attribute '{name}' after init, and a new {kind.__name__} is made for "
+                    f"every micro-batch, so that the change is lost. Keep it in a store (self.ctx.store(...)) or, if it is small, "
+                    f"in self.ctx.state[{name!r}]. If it is only a cache, which may be lost, declare it in the class: "
+                    f"transient = ({name!r},)."
+                )
+
+    def _changed(self, name: str, value: Any) -> bool:
+        if name not in self._values:
+            return True
+        before = self._values[name]
+        if name in self._sizes:
+            return type(value) is not type(before) or len(value) != self._sizes[name]
+        if value is before:
+            return False
+        return not (type(value) is type(before) and isinstance(value, _PLAIN) and value == before)
+
+    def _may_change(self, name: str) -> bool:
+        return name in self._transient or isinstance(getattr(type(self._owner), name, None), cached_property)
+
+
+# --- `process_values`: a user's processor that may not change the key (Kafka Streams: `FixedKeyProcessor`).
+
+
+class FixedKeyProcessor(UserProcessor):
+    """Runs a processor and fails if it forwards a record under another key than that of the current record.
+
+    Results therefore stay in the right partition, and no repartition is needed after the processor. During a punctuation there is
+    no current record, and the processor chooses the keys: it should forward only keys that it has seen.
+    """
+
+    def context(self, ctx: OperatorContext, in_process: InProcess) -> UserContext:
+        """The processor's context, which checks keys."""
+        return _FixedKeyContext(ctx, in_process)
+
+
+class _FixedKeyContext(UserContext):
+    """A context that compares keys."""
+
+    def forward(self, record: Record, child: str | None = None) -> None:
+        """Forward, if the key is unchanged."""
+        now = self._in_process.record
+        record = checked_record(self.node, record, child, self._in_process.headers)
+        if now is not None and record.key != now.key:
+            raise TopologyError(
+                f"The processor of '{self.node}' forwards the key {record.key!r} for a record with the key "
+                f"{now.key!r}: process_values cannot change keys. Use process(...), which may."
+            )
+        self._ctx.forward(record, child)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import wraps
+from typing import Any, Generic, Protocol, overload
 
-from streams.operators.process.in_process import InProcess
-from streams.operators.process.key_value_store import (
-    KeyValueStore,
-    TimestampedKeyValueStore,
-)
-from streams.operators.process.session_store import SessionStore
-from streams.operators.process.versioned_store import VersionedKeyValueStore
-from streams.operators.process.window_store import TimestampedWindowStore, WindowStore
-from streams.operators.stores.key_value import TypedKeyValueStore, TypedTimestampedKeyValueStore
-from streams.operators.stores.session import TypedSessionStore
-from streams.operators.stores.versioned import TypedVersionedStore
-from streams.operators.stores.window import TypedTimestampedWindowStore, TypedWindowStore
+from state.stores.codec import MAX_TIME
+from streams.errors import TopologyError
+from streams.model.conversions import Headers, TimestampLike, to_timestamp_ms
+from streams.model.record import Record, ValueAndTimestamp, Window, Windowed
+from streams.model.typing import K, V
+from streams.operators.stores.key_value import TypedKeyValueStore, TypedTimestampedKeyValueStore, TypedVersionedStore
+from streams.operators.stores.window import TypedSessionStore, TypedTimestampedWindowStore, TypedWindowStore
+from streams.serdes.base import Serde
 
 
 def user_store(name: str, store: Any, in_process: InProcess) -> Any:
@@ -35,3 +33,476 @@ def user_store(name: str, store: Any, in_process: InProcess) -> Any:
         case TypedVersionedStore():
             made = VersionedKeyValueStore(name, store, in_process)
     return made
+
+
+# --- The current record of a user's processor, shared by its context and its stores.
+
+
+class InProcess:
+    """The current record, or the time of a punctuation.
+
+    Attributes:
+        record: The record; None outside of `process`.
+        time: The time of the punctuation, ms; None outside of a punctuation.
+    """
+
+    __slots__ = ("record", "time")
+
+    def __init__(self) -> None:
+        self.record: Record | None = None
+        self.time: int | None = None
+
+    @property
+    def headers(self) -> Headers:
+        """Headers of the record; none outside of `process`."""
+        return () if self.record is None else self.record.headers
+
+    @property
+    def timestamp(self) -> int:
+        """The default time of a store's write.
+
+        Raises:
+            TopologyError: There is neither a record nor a punctuation.
+        """
+        if self.record is not None:
+            return self.record.timestamp
+        if self.time is None:
+            raise TopologyError(
+                "A store is written to outside of process and of a punctuation, where no record gives the time: name it, as in "
+                "put(key, value, timestamp=ctx.stream_time)."
+            )
+        return self.time
+
+    def time_of_write(self, timestamp: TimestampLike | None) -> int:
+        """The given time in ms, or that of the current record."""
+        return self.timestamp if timestamp is None else to_timestamp_ms(timestamp)
+
+    def at_time(self, callback: Callable[[int], object]) -> Callable[[int], None]:
+        """The callback of a punctuation, wrapped so that its time is the current one meanwhile."""
+        if not callable(callback):
+            return callback  # refused when it is scheduled
+
+        @wraps(callback)
+        def call(time: int) -> None:
+            self.time = time
+            try:
+                callback(time)
+            finally:
+                self.time = None
+
+        return call
+
+
+# --- The key-value stores of users: `ctx.store(name)` for `Stores.key_value_store` and `timestamped_key_value_store`.
+
+
+class _Rows(Protocol):
+    """The common interface of `TypedKeyValueStore` and `TypedTimestampedKeyValueStore`."""
+
+    def get(self, key: Any) -> Any: ...
+    def put(self, key: Any, value: Any, timestamp: int) -> None: ...
+    def range(self, lower: Any, upper: Any, reverse: bool = False) -> Iterator[tuple[Any, Any]]: ...
+    def prefix(self, prefix: bytes) -> Iterator[tuple[Any, Any]]: ...
+    def all(self, reverse: bool = False) -> Iterator[tuple[Any, Any]]: ...
+    def count(self) -> int: ...
+
+
+class ReadOnlyKeyValueStore(Generic[K, V]):
+    """A read-only store from key to value (Kafka Streams: `ReadOnlyKeyValueStore`).
+
+    Scans go in the order of the keys' bytes, which for text is that of its code points and for the number serdes that of numbers
+    >= 0. A scan reads the store as of its beginning, so rows may be written and deleted meanwhile.
+
+    Attributes:
+        name: The store's name.
+    """
+
+    def __init__(self, name: str, store: _Rows) -> None:
+        self.name = name
+        self._store = store
+
+    def get(self, key: K) -> V | None:
+        found: V | None = self._store.get(key)
+        return found
+
+    def range(self, lower: K | None = None, upper: K | None = None, reverse: bool = False) -> Iterator[tuple[K, V]]:
+        """Rows with lower <= key <= upper; None = open."""
+        return self._store.range(lower, upper, reverse)
+
+    def reverse_range(self, lower: K | None = None, upper: K | None = None) -> Iterator[tuple[K, V]]:
+        return self._store.range(lower, upper, reverse=True)
+
+    def all(self, reverse: bool = False) -> Iterator[tuple[K, V]]:
+        return self._store.all(reverse)
+
+    def reverse_all(self) -> Iterator[tuple[K, V]]:
+        return self._store.all(reverse=True)
+
+    def prefix_scan(self, prefix: Any, serde: Serde[Any] | None = None) -> Iterator[tuple[K, V]]:
+        """Rows whose keys' bytes start with those of the prefix."""
+        return self._store.prefix(_prefix_bytes(self.name, prefix, serde))
+
+    def prefix(self, prefix: bytes) -> Iterator[tuple[K, V]]:
+        return self._store.prefix(prefix)
+
+    def approximate_num_entries(self) -> int:
+        """The number of rows; exact here, at the cost of a scan of the store."""
+        return self._store.count()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+class GlobalKeyValueStore(ReadOnlyKeyValueStore[K, V]):
+    """A global store as seen by tasks: read-only, because a write would change only the copy of the task's process.
+
+    The values of a timestamped one are `ValueAndTimestamp`.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(KeyValueStore, name):
+            raise TopologyError(f"The global store '{self.name}' can only be read here: it holds what its topic says.")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
+
+def typed_store_of(store: Any) -> Any:
+    """The store behind a global one, for operators that look up the keys of many records at once; others are given back."""
+    return store._store if isinstance(store, GlobalKeyValueStore) else store
+
+
+class KeyValueStore(ReadOnlyKeyValueStore[K, V]):
+    """A store from key to value (Kafka Streams: `KeyValueStore`).
+
+    A write without a timestamp gets that of the current record, or the time of the punctuation. The timestamp becomes that of
+    the changelog record; timestamps are milliseconds, a `datetime`, or a `timedelta` since the epoch.
+
+    Example:
+        >>> seen: KeyValueStore[str, int] = self.ctx.store("seen")
+        >>> seen.put(record.key, (seen.get(record.key) or 0) + 1)
+    """
+
+    def __init__(self, name: str, store: _Rows, in_process: InProcess) -> None:
+        super().__init__(name, store)
+        self._in_process = in_process
+
+    def put(self, key: K, value: V | None, timestamp: TimestampLike | None = None) -> None:
+        self._store.put(key, value, self._in_process.time_of_write(timestamp))
+
+    def put_if_absent(self, key: K, value: V | None, timestamp: TimestampLike | None = None) -> V | None:
+        """Write unless the key has a value; returns the value that the key had, None if there was none."""
+        old = self.get(key)
+        if old is None:
+            self.put(key, value, timestamp)
+        return old
+
+    def put_all(
+        self, entries: Mapping[K, V | None] | Iterable[tuple[K, V | None]], timestamp: TimestampLike | None = None
+    ) -> None:
+        """Write several rows, passed as a dictionary or as pairs of key and value."""
+        for key, value in entries.items() if isinstance(entries, Mapping) else entries:
+            self.put(key, value, timestamp)
+
+    def delete(self, key: K, timestamp: TimestampLike | None = None) -> V | None:
+        """Delete a row; returns the value that it had, None if there was none."""
+        old = self.get(key)
+        if old is not None:
+            self.put(key, None, timestamp)
+        return old
+
+
+class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]], Generic[K, V]):
+    """A store from key to value and timestamp (Kafka Streams: `TimestampedKeyValueStore`): the store of a table.
+
+    Reads return a `ValueAndTimestamp`. Writes take one too, or a value, with its timestamp as an argument or by default that of the
+    current record.
+    """
+
+    def put(self, key: K, value: ValueAndTimestamp[V] | V | None, timestamp: TimestampLike | None = None) -> None:
+        bare, time = value_and_time(value, timestamp)
+        self._store.put(key, bare, self._in_process.time_of_write(time))
+
+    def put_if_absent(
+        self, key: K, value: ValueAndTimestamp[V] | V | None, timestamp: TimestampLike | None = None
+    ) -> ValueAndTimestamp[V] | None:
+        """Write unless the key has a value; returns the value and timestamp that the key had, None if there was none."""
+        old = self.get(key)
+        if old is None:
+            self.put(key, value, timestamp)
+        return old
+
+
+def value_and_time(value: Any, timestamp: TimestampLike | None) -> tuple[Any, TimestampLike | None]:
+    """The bare value, and the timestamp from the argument or the value."""
+    if not isinstance(value, ValueAndTimestamp):
+        return value, timestamp
+    return value.value, value.timestamp if timestamp is None else to_timestamp_ms(timestamp)
+
+
+def _prefix_bytes(name: str, prefix: Any, serde: Serde[Any] | None) -> bytes:
+    if serde is not None:
+        return serde.serialize(name, prefix) or b""
+    if isinstance(prefix, str):
+        return prefix.encode()
+    if not isinstance(prefix, bytes):
+        raise TopologyError(
+            f"prefix_scan of the store '{name}' takes bytes or text, not {prefix!r}: for other values give the serde that makes "
+            f"their bytes, as in prefix_scan({prefix!r}, Int64Serde())."
+        )
+    return prefix
+
+
+# --- The window stores of users: the results of `ctx.store(name)` for `Stores.window_store` and `timestamped_window_store`.
+
+
+class WindowStore(Generic[K, V]):
+    """A store from key and window start to value (Kafka Streams: `WindowStore`).
+
+    With `retain_duplicates` each `put` adds a row, and a key and start may have several. A row has the start of its window, not the
+    end, because the store does not know the length of windows. Times are milliseconds, a `datetime`, or a `timedelta` since
+    the epoch.
+
+    Rows stay for the store's retention: windows that start before the largest start written minus the retention are deleted, a
+    segment at a time.
+
+    Attributes:
+        name: The store's name.
+    """
+
+    def __init__(self, name: str, store: TypedWindowStore | TypedTimestampedWindowStore, in_process: InProcess) -> None:
+        self.name = name
+        self._store: Any = store
+        self._in_process = in_process
+        self._newest = -1
+
+    def put(self, key: K, value: V | None, window_start: TimestampLike | None = None) -> None:
+        """Write; None deletes (but has no effect with `retain_duplicates`)."""
+        self._store.put(key, self._start(window_start), value)
+
+    @overload
+    def fetch(self, key: K, time: TimestampLike) -> V | None: ...
+
+    @overload
+    def fetch(self, key: K, time: TimestampLike, time_to: TimestampLike) -> Iterator[tuple[int, V]]: ...
+
+    def fetch(
+        self, key: K, time: TimestampLike, time_to: TimestampLike | None = None
+    ) -> V | Iterator[tuple[int, V]] | None:
+        """With one time, the value of the window that starts then; with two, the windows that start in between."""
+        if time_to is not None:
+            return self.fetch_range(key, time, time_to)
+        found: V | None = self._store.fetch(key, to_timestamp_ms(time))
+        return found
+
+    def fetch_range(
+        self, key: K, time_from: TimestampLike, time_to: TimestampLike, reverse: bool = False
+    ) -> Iterator[tuple[int, V]]:
+        """Start and value of a key's windows with time_from <= start <= time_to, the earliest first."""
+        found: Iterator[tuple[int, V]] = self._store.fetch_range(key, *_times(time_from, time_to), reverse)
+        return found
+
+    def backward_fetch(self, key: K, time_from: TimestampLike, time_to: TimestampLike) -> Iterator[tuple[int, V]]:
+        """Start and value of a key's windows with time_from <= start <= time_to, the latest first."""
+        return self.fetch_range(key, time_from, time_to, reverse=True)
+
+    def fetch_all(
+        self, time_from: TimestampLike, time_to: TimestampLike, reverse: bool = False
+    ) -> Iterator[tuple[K, int, V]]:
+        """Key, start and value of all windows with time_from <= start <= time_to, by start, then by the keys' bytes."""
+        found: Iterator[tuple[K, int, V]] = self._store.fetch_all(*_times(time_from, time_to), reverse)
+        return found
+
+    def backward_fetch_all(self, time_from: TimestampLike, time_to: TimestampLike) -> Iterator[tuple[K, int, V]]:
+        return self.fetch_all(time_from, time_to, reverse=True)
+
+    def all(self) -> Iterator[tuple[K, int, V]]:
+        """Key, start and value of all windows, by start, then by the keys' bytes."""
+        return self.fetch_all(0, MAX_TIME)
+
+    def backward_all(self) -> Iterator[tuple[K, int, V]]:
+        return self.fetch_all(0, MAX_TIME, reverse=True)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def _start(self, window_start: TimestampLike | None) -> int:
+        try:
+            start = self._in_process.time_of_write(window_start)
+        except TypeError:
+            raise TopologyError(
+                f"The store '{self.name}' takes put(key, value, window_start), and {window_start!r} is no time."
+            ) from None
+        if start < 0:
+            raise TopologyError(f"The store '{self.name}' takes no window that starts before 1970: {start} ms.")
+        self._newest = max(self._newest, start)
+        return start
+
+
+class TimestampedWindowStore(WindowStore[K, ValueAndTimestamp[V]], Generic[K, V]):
+    """A store from key and window start to value and timestamp (Kafka Streams: `TimestampedWindowStore`), for a windowed table.
+
+    Reads return a `ValueAndTimestamp`. Writes take one too, or a value, with its timestamp as an argument or by default that of the
+    current record.
+    """
+
+    def put(
+        self,
+        key: K,
+        value: ValueAndTimestamp[V] | V | None,
+        window_start: TimestampLike | None = None,
+        timestamp: TimestampLike | None = None,
+    ) -> None:
+        bare, time = value_and_time(value, timestamp)
+        self._store.put(key, self._start(window_start), bare, self._in_process.time_of_write(time))
+
+
+def _times(time_from: TimestampLike, time_to: TimestampLike) -> tuple[int, int]:
+    return to_timestamp_ms(time_from), to_timestamp_ms(time_to)
+
+
+# --- The session store of users: the result of `ctx.store(name)` for `Stores.session_store`.
+
+
+class SessionStore(Generic[K, V]):
+    """A store from key and session to value (Kafka Streams: `SessionStore`).
+
+    A session is a `Window` of its first and last timestamp. Times are milliseconds, a `datetime`, or a `timedelta` since the epoch.
+
+    Rows stay for the store's retention: sessions that end before the latest end written minus the retention are deleted, a
+    segment at a time.
+
+    Example:
+        >>> sessions: SessionStore[str, int] = self.ctx.store("sessions")
+        >>> sessions.put(Windowed(record.key, Window(record.timestamp, record.timestamp)), 1)
+
+    Attributes:
+        name: The store's name.
+    """
+
+    def __init__(self, name: str, store: TypedSessionStore) -> None:
+        self.name = name
+        self._store = store
+        self._newest = -1
+
+    @overload
+    def put(self, session: Windowed[K], value: V | None, /) -> None: ...
+
+    @overload
+    def put(self, key: K, start: TimestampLike, end: TimestampLike, value: V | None, /) -> None: ...
+
+    def put(self, session: Any, *arguments: Any) -> None:
+        """Write a session's value; None deletes it. The session is a `Windowed` key, or key, start and end."""
+        if len(arguments) == 1:
+            key, start, end = self._session(session)
+            value = arguments[0]
+        elif len(arguments) == 3:
+            key, (start, end, value) = session, arguments
+        else:
+            raise TypeError(
+                f"put takes (Windowed(key, Window(start, end)), value) or (key, start, end, value): {self!r}"
+            )
+        first, last = to_timestamp_ms(start), to_timestamp_ms(end)
+        if not 0 <= first <= last:
+            raise TopologyError(f"The store '{self.name}' takes no session from {first} to {last} ms.")
+        self._newest = max(self._newest, last)
+        self._store.put(key, first, last, value)
+
+    def remove(self, session: Windowed[K]) -> None:
+        key, start, end = self._session(session)
+        self._store.put(key, start, end, None)
+
+    @overload
+    def fetch(self, key: K) -> Iterator[tuple[Window, V]]: ...
+
+    @overload
+    def fetch(self, key: K, start: TimestampLike, end: TimestampLike) -> V | None: ...
+
+    def fetch(
+        self, key: K, start: TimestampLike | None = None, end: TimestampLike | None = None
+    ) -> V | Iterator[tuple[Window, V]] | None:
+        """All sessions of a key with their values, by end; with start and end, the value of that one session."""
+        if start is None or end is None:
+            return self.find_sessions(key)
+        return self.fetch_session(key, start, end)
+
+    def backward_fetch(self, key: K) -> Iterator[tuple[Window, V]]:
+        """All sessions of a key with their values, the latest first."""
+        return self.find_sessions(key, reverse=True)
+
+    def fetch_session(self, key: K, start: TimestampLike, end: TimestampLike) -> V | None:
+        """The value of one session, or None."""
+        found: V | None = self._store.fetch(key, to_timestamp_ms(start), to_timestamp_ms(end))
+        return found
+
+    def find_sessions(
+        self,
+        key: K,
+        earliest_end: TimestampLike = 0,
+        latest_start: TimestampLike = MAX_TIME,
+        reverse: bool = False,
+    ) -> Iterator[tuple[Window, V]]:
+        """Sessions of a key with end >= earliest_end and start <= latest_start, by end, then start."""
+        return self._store.find_sessions(key, to_timestamp_ms(earliest_end), to_timestamp_ms(latest_start), reverse)
+
+    def backward_find_sessions(
+        self, key: K, earliest_end: TimestampLike = 0, latest_start: TimestampLike = MAX_TIME
+    ) -> Iterator[tuple[Window, V]]:
+        return self.find_sessions(key, earliest_end, latest_start, reverse=True)
+
+    def fetch_all(
+        self, from_end: TimestampLike = 0, to_end: TimestampLike = MAX_TIME, reverse: bool = False
+    ) -> Iterator[tuple[Windowed[K], V]]:
+        """Sessions of all keys with from_end <= end <= to_end, by end, then start, then by the keys' bytes."""
+        return self._store.fetch_all(to_timestamp_ms(from_end), to_timestamp_ms(to_end), reverse)
+
+    def all(self) -> Iterator[tuple[Windowed[K], V]]:
+        """All sessions of all keys, by end, then start, then by the keys' bytes."""
+        return self.fetch_all()
+
+    def backward_all(self) -> Iterator[tuple[Windowed[K], V]]:
+        return self.fetch_all(reverse=True)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def _session(self, session: Any) -> tuple[Any, int, int]:
+        if not isinstance(session, Windowed):
+            raise TopologyError(
+                f"The store '{self.name}' takes a session as Windowed(key, Window(start, end)), not {session!r}."
+            )
+        return session.key, session.window.start, session.window.end
+
+
+# --- The versioned store of users: the result of `ctx.store(name)` for `Stores.versioned_key_value_store`.
+
+
+class VersionedKeyValueStore(Generic[K, V]):
+    """A store from key and time to the value valid then (Kafka Streams: `VersionedKeyValueStore`), within the history's length.
+
+    Times are milliseconds, a `datetime`, or a `timedelta` since the epoch.
+
+    Attributes:
+        name: The store's name.
+    """
+
+    def __init__(self, name: str, store: TypedVersionedStore, in_process: InProcess) -> None:
+        self.name = name
+        self._store = store
+        self._in_process = in_process
+
+    def put(self, key: K, value: V | None, timestamp: TimestampLike | None = None) -> int:
+        """Write a version; None = deleted from the timestamp on, which defaults to that of the current record."""
+        return self._store.put(key, value, self._in_process.time_of_write(timestamp))
+
+    def delete(self, key: K, timestamp: TimestampLike | None = None) -> ValueAndTimestamp[V] | None:
+        """Delete a key from a time on; returns the value valid at that time, and its timestamp."""
+        time = self._in_process.time_of_write(timestamp)
+        old = self.get(key, time)
+        self._store.put(key, None, time)
+        return old
+
+    def get(self, key: K, as_of: TimestampLike | None = None) -> ValueAndTimestamp[V] | None:
+        """The newest value and its time, or those valid at `as_of`. None if there was none, or a deletion."""
+        return self._store.get(key, None if as_of is None else to_timestamp_ms(as_of))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"

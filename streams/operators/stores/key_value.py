@@ -1,9 +1,15 @@
-"""The typed key-value stores of operators, over the byte stores of `state.stores`: plain, or timestamped with a step cache."""
+"""Rows of a timestamped store under modification: the step cache, and its pending updates.
+
+Timestamped stores can have a step cache: decoded values shared by several records of a step, serialised once at the
+end (Kafka Streams' record cache, bounded here by the step). Reads always see the cache; a scan writes it through first.
+Invariant: without the cache every read decodes anew, so a value modified in place by user code is never shared. A step in which
+a function has failed runs again with private rows, which keep that invariant with a cache, too (`StepContext.private_rows`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +17,89 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.columns import BinaryColumn, binary_column
-from streams.model.record import Headers, ValueAndTimestamp
-from streams.operators.stores.byte_stores import KeyValueBytes
-from streams.operators.stores.cached_row import CachedRow, PrivateRow
-from streams.operators.stores.codec import Codec
+from state.stores.byte_stores import NOT_PUT, VALID_TO_UNDEFINED, VersionedRecord
+from streams.model.record import Headers, HeldRecord, ValueAndTimestamp
+from streams.operators.stores.codec import Codec, KeyValueBytes
 from streams.operators.stores.found_rows import TableLookup
+
+
+class CachedRow:
+    """One row of a timestamped store under modification: its value, and what was stored before.
+
+    Attributes:
+        key: Key bytes.
+        start: Window start, ms; -1 in a key-value store.
+        value: The value; None = no row.
+        timestamp: Milliseconds; -1 = no row.
+        stored: The local value that was forwarded last: before this step, or (without a cache) before this update.
+        dirty: Set, and not forwarded since.
+    """
+
+    __slots__ = ("dirty", "key", "start", "stored", "timestamp", "value")
+
+    def __init__(self, key: bytes, start: int, stored: bytes | None, codec: Codec) -> None:
+        self.key = key
+        self.start = start
+        self.stored = stored
+        found = codec.read_timestamped(stored)
+        self.value: Any = None if found is None else found.value
+        self.timestamp = -1 if found is None else found.timestamp
+        self.dirty = False
+
+    def set(self, value: Any, timestamp: int) -> None:
+        self.value, self.timestamp, self.dirty = value, timestamp, True
+
+    def sent(self, written: bytes | None) -> None:
+        """Record that the row was forwarded with this local value."""
+        self.stored, self.dirty = written, False
+
+    @property
+    def is_no_op(self) -> bool:
+        """Whether the row did not exist before this step and does not exist now, so that nothing need be forwarded."""
+        return self.stored is None and self.value is None
+
+
+class PrivateRow(CachedRow):
+    """A row whose value is kept as bytes: each reader gets an object of its own, so only `set` can change the row."""
+
+    __slots__ = ("_cell", "_codec")
+
+    def __init__(self, key: bytes, start: int, stored: bytes | None, codec: Codec) -> None:
+        self._codec = codec
+        super().__init__(key, start, stored, codec)
+
+    @property  # type: ignore[override]
+    def value(self) -> Any:
+        return self._codec.read_value(self._cell)
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self._cell = self._codec.value(value)
+
+
+class _WritesRows(Protocol):
+    def write(self, entry: CachedRow) -> bytes | None: ...
+
+
+def drain_pending(
+    store: _WritesRows, held: dict[Any, tuple[Any, Headers, CachedRow]]
+) -> Iterator[tuple[Any, Headers, CachedRow]]:
+    """Removes and returns the pending updates (key, headers, row) that must be forwarded, the oldest first, then by arrival."""
+    updates = sorted(held.values(), key=lambda one: one[2].timestamp)
+    held.clear()
+    for key, headers, entry in updates:
+        if entry.is_no_op:
+            store.write(entry)  # a scan may have found and written it meanwhile
+        else:
+            yield key, headers, entry
+
+
+def result_of(entry: CachedRow, headers: Headers) -> HeldRecord:
+    """The record that errors name for a result emitted at the end of a step, which no single record caused: its key."""
+    return HeldRecord(entry.key, None, entry.timestamp, headers)
+
+
+# --- The typed key-value stores of operators, over the byte stores of `state.stores`: plain, or timestamped with a step cache.
 
 
 class TypedKeyValueStore:
@@ -167,3 +251,39 @@ class TypedTimestampedKeyValueStore:
 
 def _bound(codec: Codec, key: Any) -> bytes | None:
     return None if key is None else codec.key(key)
+
+
+# --- The typed store of versioned tables (KIP-889): every value of a key, with the time from which it is valid.
+
+__all__ = ["NOT_PUT", "VALID_TO_UNDEFINED", "TypedVersionedStore"]
+
+
+class VersionedBytes(Protocol):
+    """`state.stores`' versioned store; values are bare."""
+
+    def put(self, key: bytes, value: bytes | None, timestamp: int) -> int:
+        """Write a version; see `VersionedStore.put`."""
+
+    def get(self, key: bytes, as_of: int | None = None) -> VersionedRecord | None:
+        """The newest version, or the one valid at a time."""
+
+
+class TypedVersionedStore:
+    """A table with history: key and time -> value and the time from which it is valid.
+
+    There is no cache: two updates of a key in one step are two versions.
+    """
+
+    def __init__(self, rows: VersionedBytes, codec: Codec) -> None:
+        self._rows = rows
+        self.codec = codec
+
+    def put(self, key: object, value: object, timestamp: int) -> int:
+        """Write a version; None = deleted from `timestamp` (ms) on."""
+        data = self.codec.key(key)
+        return self._rows.put(data, self.codec.fitting(data, self.codec.value(value)), timestamp)
+
+    def get(self, key: object, as_of: int | None = None) -> ValueAndTimestamp | None:
+        """The newest value and its time, or those valid at `as_of` (ms). None if there was none, or a deletion."""
+        found = self._rows.get(self.codec.key(key), as_of)
+        return None if found is None else ValueAndTimestamp(self.codec.read_value(found.value), found.timestamp)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from streams.model.record import Record
 from streams.model.waiting import RIGHT
-from streams.operators.operator_context import OperatorContext
+from streams.operators.operator import OperatorContext
 from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stream_time import StreamTime
 from streams.operators.table.table_materializer import TableMaterializer
-from streams.operators.table.table_source import TableSource
+from streams.operators.table.table_steps import TableSource
 from streams.serdes.base import Serde
 
 

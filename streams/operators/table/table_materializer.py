@@ -1,30 +1,280 @@
-"""The shared part of table operators: an optional store, and the forwarding of updates.
-
-Rules (Kafka Streams: `TimestampedTupleForwarder`, `CachingKeyValueStore`): without caching every update is forwarded. With
-caching the last update of a key in a step is forwarded, at the end of the step, unless the key had no row before and has none
-now. Updates are forwarded in order of time, so that even a long step makes no update late for operators below. `Change.old` is
-filled only where needed.
-"""
+"""`TableUpdates`: all updates that a step has for a table with a store, and the table as of each of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
+from state.columns import BinaryColumn, binary_column
 from streams.model.record import Change, Headers, HeldRecord, Record
-from streams.operators.columnar import ColumnarBatch, HeldRows, Int64s, OneByOne
-from streams.operators.encoded_values import null_values
-from streams.operators.operator import Operator
-from streams.operators.operator_context import OperatorContext
+from streams.model.times import NO_TIME
+from streams.operators.columnar import (
+    Changes,
+    ColumnarBatch,
+    EncodedValues,
+    HeldRows,
+    Int64s,
+    KeyColumn,
+    OneByOne,
+    concatenated,
+    null_values,
+    take_values,
+    values_at,
+)
+from streams.operators.operator import Operator, OperatorContext
 from streams.operators.pending import Pending, emit_pending
-from streams.operators.result_columns import Changes
-from streams.operators.stores.cached_row import CachedRow
-from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
-from streams.operators.stores.versioned import NOT_PUT, VALID_TO_UNDEFINED, TypedVersionedStore
-from streams.operators.table.table_updates import TableRows, TableUpdates
+from streams.operators.process.user_stores import typed_store_of
+from streams.operators.stores.codec import timestamps_of
+from streams.operators.stores.found_rows import FoundRows, TableLookup
+from streams.operators.stores.key_value import (
+    NOT_PUT,
+    VALID_TO_UNDEFINED,
+    CachedRow,
+    TypedTimestampedKeyValueStore,
+    TypedVersionedStore,
+)
+
+
+class TableRows(NamedTuple):
+    """Rows for `TypedTimestampedKeyValueStore.put_column`: keys, local values (null deletes), and timestamps, ms."""
+
+    keys: BinaryColumn
+    values: BinaryColumn
+    timestamps: Int64s
+
+
+class TableUpdates:
+    """The updates of one step.
+
+    Args:
+        store: The table's store, as before the step.
+        batch: The updates in their order, whose values are the new ones; no key is null.
+        caching: Whether look-ups see the very objects of the step, as with the store's cache; otherwise they see values that
+            were written and read.
+
+    Raises:
+        Exception: A key cannot be written.
+    """
+
+    def __init__(self, store: TypedTimestampedKeyValueStore, batch: ColumnarBatch, caching: bool) -> None:
+        self.batch = batch
+        self._store = store
+        self.caching = caching
+        self._number_of, self._numbers = numbered(store.codec.keys(batch.keys), batch.keys)
+        self._span = int(batch.order[-1]) + 1 if len(batch) else 1
+        self._places: Int64s = self._numbers * self._span + batch.order
+        self._by_place = np.argsort(self._places, kind="stable")
+        self._sorted_places = self._places[self._by_place]
+        self._before: BinaryColumn | None = None
+
+    def key_column(self, rows: Int64s) -> BinaryColumn:
+        """The bytes of the keys of some updates."""
+        distinct = binary_column(list(self._number_of))
+        return distinct.take(pa.array(self._numbers[rows]))
+
+    def remember(self) -> None:
+        """Reads the rows as before the step, if joins look the table up, so that `lookup` finds them when updates are written."""
+        if self._store.watched:
+            self._before = self._store.stored_column(list(self._number_of))
+
+    def show(self) -> None:
+        """Lets joins look up the table at positions within the step, if its rows are remembered."""
+        if self._before is not None:
+            self._store.updates = self.lookup
+
+    def rows(self, rows: Int64s) -> TableRows:
+        """Some updates as the store's rows.
+
+        Raises:
+            SerdeError: A value cannot be written.
+            OversizedRowError: A row does not fit the changelog.
+        """
+        keys, timestamps = self.key_column(rows), self.batch.timestamps[rows]
+        values = self._store.codec.timestamped_column(keys, self._value_column(rows), timestamps)
+        return TableRows(keys, values, timestamps)
+
+    def stored(self, rows: Int64s) -> BinaryColumn:
+        """The local values before the step for the keys of some updates, null where there is none."""
+        return self._store.stored_column(self.key_column(rows).to_pylist())
+
+    def _value_column(self, rows: Int64s) -> BinaryColumn:
+        return self._store.codec.values(take_values(self.batch.values, rows))
+
+    def followed_by(self, later: TableUpdates) -> TableUpdates:
+        """These updates and later ones of the same step, for the end of the step."""
+        batch = concatenated([self.batch, later.batch])
+        return TableUpdates(self._store, replace(batch, order=np.arange(len(batch))), self.caching)
+
+    def last_of_each_key(self) -> Int64s:
+        """The rows of the last update of each key, in order of time, then of the keys' first updates."""
+        every = np.arange(len(self.batch))
+        first, last = np.empty(len(self._number_of), np.int64), np.full(len(self._number_of), -1)
+        first[self._numbers[::-1]] = every[::-1]
+        last[self._numbers] = every
+        there = last >= 0
+        first, last = first[there], last[there]
+        return last[np.lexsort((first, self.batch.timestamps[last]))]
+
+    def lookup(self, keys: KeyColumn, order: Int64s) -> FoundRows:
+        """The table's row for each key just before a position of the step."""
+        data = self._store.codec.keys(keys)
+        of_object = np.array([self._number_of.get(key, -1) for key in data], np.int64)
+        numbers = of_object[keys.codes]
+        at = self._last_before(numbers, order)
+        if self._before is None:
+            return self._found(at, partial(stored_rows, self._store, data, keys.codes))
+        return self._found(at, partial(self._rows_before, self._before, numbers, data, keys.codes))
+
+    def before_each(self) -> FoundRows:
+        """The table's row just before each update."""
+        by_place = self._by_place
+        same = np.flatnonzero(self._numbers[by_place[1:]] == self._numbers[by_place[:-1]])
+        before = np.full(len(self.batch), -1)
+        before[by_place[same + 1]] = by_place[same]
+        return self._found(before, partial(stored_rows, self._store, list(self._number_of), self._numbers))
+
+    def _found(self, at: Int64s, stored: Callable[[Int64s], FoundRows]) -> FoundRows:
+        """The rows that updates have written, and others."""
+        own = at >= 0
+        if own.all():
+            return self._seen(at)
+        others = stored(np.flatnonzero(~own))
+        return woven(own, self._seen(at[own]), others) if own.any() else others
+
+    def _rows_before(
+        self, before: BinaryColumn, numbers: Int64s, data: Sequence[bytes], codes: npt.NDArray[np.int32], rows: Int64s
+    ) -> FoundRows:
+        """The rows before the step for some look-ups: remembered ones, and those of keys without updates."""
+        known = numbers[rows] >= 0
+        remembered = rows_of(self._store, before.take(pa.array(numbers[rows[known]])))
+        if known.all():
+            return remembered
+        return woven(known, remembered, stored_rows(self._store, data, codes, rows[~known]))
+
+    def _last_before(self, numbers: Int64s, order: Int64s) -> Int64s:
+        """The row of the last update of each key before a position, -1 if there is none."""
+        if not len(self.batch):
+            return np.full(len(numbers), -1)
+        # A position behind the last update must not reach into the next key's places.
+        places = numbers * self._span + np.minimum(order, self._span)
+        at = np.searchsorted(self._sorted_places, places) - 1
+        rows = self._by_place[at]
+        return np.where((at >= 0) & (self._numbers[rows] == numbers), rows, -1)
+
+    def _seen(self, rows: Int64s) -> FoundRows:
+        """The rows that updates have written, as look-ups see them."""
+        timestamps, values = self.batch.timestamps[rows], self.batch.values
+        if self.caching and isinstance(values, EncodedValues):
+            there = ~values.nulls[rows]
+            timestamps = np.where(there, timestamps, NO_TIME)
+            return FoundRows(there, timestamps, partial(values_at, values, rows), partial(_unread, values, rows))
+        if self.caching:
+            return FoundRows.of(values_at(values, rows), timestamps)
+        written, codec = self._value_column(rows), self._store.codec
+        there = written.is_valid().to_numpy(zero_copy_only=False)
+        timestamps = np.where(there, timestamps, NO_TIME)
+        return FoundRows(
+            there, timestamps, lambda: codec.read_values(written.to_pylist()), partial(codec.encoded, written)
+        )
+
+
+def numbered(data: Sequence[bytes], keys: KeyColumn) -> tuple[dict[bytes, int], Int64s]:
+    """The distinct keys' bytes with a number each, and the number of each row's key."""
+    number_of: dict[bytes, int] = {}
+    of_object = [number_of.setdefault(key, len(number_of)) for key in data]
+    return number_of, np.array(of_object, np.int64)[keys.codes]
+
+
+def look_up_stored(store: TypedTimestampedKeyValueStore, keys: KeyColumn, order: Int64s) -> FoundRows:
+    """A `TableLookup` in a table that has no update before any of the look-ups but those that are written."""
+    return stored_rows(store, store.codec.keys(keys), keys.codes)
+
+
+def look_ups(
+    ctx: OperatorContext,
+    stores: Iterable[str],
+    tables: Mapping[str, TableUpdates] | None = None,
+    forwarded: bool = False,
+) -> dict[str, TableLookup]:
+    """The look-ups of tables with stores, for `ValueGetter.open_together`.
+
+    Raises:
+        OneByOne: A store holds windows, sessions or versions.
+    """
+    found: dict[str, TableLookup] = {}
+    for name in stores:
+        updates, store = (tables or {}).get(name), typed_store_of(ctx.store(name))
+        if updates is not None and not (forwarded and updates.caching):
+            found[name] = updates.lookup
+        elif not isinstance(store, TypedTimestampedKeyValueStore):
+            raise OneByOne("only tables with one row for each key are looked up together")
+        elif store.updates is not None and not ctx.flushing:
+            found[name] = store.updates
+        else:
+            found[name] = partial(look_up_stored, store)
+    return found
+
+
+def _unread(values: EncodedValues, rows: Int64s) -> EncodedValues | None:
+    """Some values as bytes, if nobody has got an object of any."""
+    return values.take(rows) if values.is_untouched else None
+
+
+def woven(first: npt.NDArray[np.bool_], rows: FoundRows, others: FoundRows) -> FoundRows:
+    """The rows of two look-ups as those of one, in which `first` tells which of them each row comes from."""
+    place = np.empty(len(first), np.int64)
+    place[np.concatenate([np.flatnonzero(first), np.flatnonzero(~first)])] = np.arange(len(first))
+
+    def read() -> list[Any]:
+        values = [*rows.values, *others.values]
+        return [values[row] for row in place.tolist()]
+
+    def encoded() -> EncodedValues | None:
+        one, other = rows.encoded(), others.encoded()
+        values = None if one is None or other is None else one.joined([one, other])
+        return values.take(place) if isinstance(values, EncodedValues) else None
+
+    return FoundRows(
+        np.concatenate([rows.there, others.there])[place],
+        np.concatenate([rows.timestamps, others.timestamps])[place],
+        read,
+        encoded,
+    )
+
+
+def stored_rows(
+    store: TypedTimestampedKeyValueStore,
+    keys: Sequence[bytes],
+    codes: Int64s | npt.NDArray[np.int32],
+    rows: Int64s | None = None,
+) -> FoundRows:
+    """The stored rows for many look-ups, each value read anew, as users may change what they get."""
+    needed, which = np.unique(codes if rows is None else codes[rows], return_inverse=True)
+    found = store.stored_column([keys[code] for code in needed.tolist()])
+    return rows_of(store, found.take(pa.array(which)))
+
+
+def rows_of(store: TypedTimestampedKeyValueStore, stored: BinaryColumn) -> FoundRows:
+    """The rows that local values stand for."""
+    there, codec = stored.is_valid().to_numpy(zero_copy_only=False), store.codec
+    return FoundRows(
+        there, timestamps_of(stored), partial(codec.old_values, stored), partial(codec.encoded_old, stored)
+    )
+
+
+# --- The shared part of table operators: an optional store, and the forwarding of updates.
+#
+# Rules (Kafka Streams: `TimestampedTupleForwarder`, `CachingKeyValueStore`): without caching every update is forwarded. With
+# caching the last update of a key in a step is forwarded, at the end of the step, unless the key had no row before and has none
+# now. Updates are forwarded in order of time, so that even a long step makes no update late for operators below. `Change.old`
+# is
+# filled only where needed.
 
 
 class TableMaterializer:

@@ -16,7 +16,7 @@ import numpy as np
 from streams.model.record import ValueAndTimestamp
 from streams.model.times import NO_TIME
 from streams.operators.columnar import Int64s, KeyColumn
-from streams.operators.operator_context import OperatorContext
+from streams.operators.operator import OperatorContext
 from streams.operators.stores.found_rows import FoundRows, TableLookup
 
 JoinKind = Literal["inner", "left", "outer"]

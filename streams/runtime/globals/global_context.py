@@ -11,7 +11,7 @@ from typing import Any
 from state.stores.task_store import TaskStore
 from streams.errors import TopologyError
 from streams.model.record import Record, RecordMetadata
-from streams.operators.operator_context import Mode
+from streams.operators.operator import Mode
 from streams.runtime.counters import Counters
 from streams.runtime.settings import TaskSettings
 from streams.runtime.typed_stores import typed_store

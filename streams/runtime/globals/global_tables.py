@@ -21,7 +21,7 @@ from state.stores.task_store import TaskStore
 from streams.errors import ConfigError
 from streams.model.record import Record, RecordMetadata
 from streams.model.timestamps import ConsumedRecord
-from streams.operators.process.key_value_store import GlobalKeyValueStore
+from streams.operators.process.user_stores import GlobalKeyValueStore
 from streams.operators.processor import AnyProcessor
 from streams.runtime.counters import Counters
 from streams.runtime.current_record import may_be_the_records_fault

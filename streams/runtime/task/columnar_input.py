@@ -12,8 +12,7 @@ import pyarrow as pa
 from state.columns import BinaryColumn, decode_headers
 from streams.errors import ValueNotPicklableError
 from streams.model.record import Headers
-from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, concatenated
-from streams.operators.encoded_values import EncodedValues
+from streams.operators.columnar import NULL_KEY, ColumnarBatch, EncodedValues, Int64s, KeyColumn, concatenated
 from streams.runtime.current_record import at_record, may_be_the_records_fault
 from streams.runtime.rows import RowBatch
 from streams.runtime.step_context import SourceRows, StepContext

@@ -10,7 +10,7 @@ from streams.errors import OversizedRecordError
 from streams.model.record import Headers, Record
 from streams.model.timestamps import RETRIED_TIME
 from streams.operators.columnar import ColumnarBatch
-from streams.operators.retry.attempts import RETRY, TOPIC
+from streams.operators.retry.retry import RETRY, TOPIC
 from streams.runtime.current_record import each_record
 from streams.runtime.dead_letters import MESSAGE, STACK, DeadLetter, error_headers, fitted
 from streams.runtime.outputs import Target
@@ -43,7 +43,7 @@ class FailedSink(SinkRunner):
         try:
             target.check(key, value, now_ms, waiting)
         except OversizedRecordError as error:
-            # What cannot wait has no more attempts; those behind it go on without it (`streams.operators.retry.waiting_line`).
+            # What cannot wait has no more attempts; those behind it go on without it (`streams.operators.retry.retry`).
             assert node.failed.dead_letters is not None, "sinks of retry topics have one"
             known, why = dict(headers), error_headers("production", self._run.origin()[:3], record.timestamp, error)
             headers = (*headers, *(one for one in why if one[0] not in known), (TOPIC, target.topic.encode()))

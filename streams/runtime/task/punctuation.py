@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from streams.errors import TopologyError
 from streams.model.windows import Duration, to_ms
-from streams.operators.punctuation import PunctuationType, punctuation_type
+from streams.operators.processor import PunctuationType, punctuation_type
 
 _NEVER: Final = 2**63 - 1
 

@@ -9,9 +9,7 @@ import pyarrow as pa
 
 from state.columns import binary_column
 from streams.model.record import Record, RecordContext, Windowed
-from streams.operators.columnar import NULL_KEY, ColumnarBatch
-from streams.operators.encoded_values import value_column
-from streams.operators.result_columns import WindowedKeys
+from streams.operators.columnar import NULL_KEY, ColumnarBatch, WindowedKeys, value_column
 from streams.runtime.current_record import each_record, may_be_the_records_fault
 from streams.runtime.handlers import Origin
 from streams.runtime.outputs import Target

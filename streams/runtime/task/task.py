@@ -16,7 +16,7 @@ from typing import Any
 from state.changelog import commits_topic
 from state.columns import decode_headers
 from streams.model.times import NO_TIME
-from streams.operators.punctuation import PunctuationType
+from streams.operators.processor import PunctuationType
 from streams.operators.stream_time import STREAM_TIME, idle_from
 from streams.runtime.dead_letters import DeadLetter
 from streams.runtime.handlers import NOWHERE

@@ -7,7 +7,7 @@ from functools import partial
 
 from streams.operators.aggregate.columns.column_rows import ColumnRows
 from streams.operators.columnar import BatchProcessor, Int64s
-from streams.operators.punctuation import PunctuationType
+from streams.operators.processor import PunctuationType
 from streams.operators.stream_time import NO_LIMIT
 from streams.runtime.forwarded import Inbox
 from streams.runtime.node_context import NodeContext

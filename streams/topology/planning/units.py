@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TypeAlias
 
-from streams.operators.operator_batches import OperatorBatches
+from streams.operators.operator import OperatorBatches
 from streams.topology.graph import Node, ProcessorNode, SinkNode, SourceNode
 from streams.topology.planning.task_input import TaskInput
 

@@ -6,13 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from streams.model.windows import GroupingWindows
-from streams.operators.aggregate.emit_on_close import WindowAggregateOnClose
+from streams.operators.aggregate.aggregates import StreamAggregate, WindowAggregate, WindowAggregateOnClose
 from streams.operators.aggregate.session_aggregate import SessionAggregate
-from streams.operators.aggregate.stream_aggregate import StreamAggregate
 from streams.operators.aggregate.together import AggregateBatches
-from streams.operators.aggregate.window_aggregate import WindowAggregate
 from streams.operators.columnar import BatchProcessor
-from streams.operators.operator_batches import OperatorBatches
+from streams.operators.operator import OperatorBatches
 from streams.operators.processor import AnyProcessor
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import CachingTableSpec, Parameters

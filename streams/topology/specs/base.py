@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from streams.model.expressions.expression import Expression
 from streams.model.expressions.fields import ValueFields
 from streams.operators.columnar import BatchProcessor
-from streams.operators.operator_batches import BatchOperator, OperatorBatches
+from streams.operators.operator import BatchOperator, OperatorBatches
 from streams.operators.processor import AnyProcessor
 from streams.topology.node_kind import NodeKind
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from streams.model.row_layout import RowLayout
 from streams.operators.columnar import BatchProcessor
-from streams.operators.operator_batches import OperatorBatches
+from streams.operators.operator import OperatorBatches
 from streams.operators.processor import AnyProcessor
 from streams.operators.stateless import ToRows
 from streams.topology.node_kind import NodeKind

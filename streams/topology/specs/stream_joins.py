@@ -8,15 +8,19 @@ from typing import Any
 
 from streams.model.waiting import LEFT, RIGHT
 from streams.operators.columnar import BatchProcessor
-from streams.operators.join.as_of_join import AsOfJoin
-from streams.operators.join.columns.as_of import AsOfJoinTogether
-from streams.operators.join.columns.join_all import StreamJoinAllTogether
+from streams.operators.join.as_of import AsOfJoin, AsOfJoinTogether
 from streams.operators.join.columns.joined_objects import JoinedObjects
 from streams.operators.join.columns.stream_join import StreamJoinTogether, StreamSelfJoinTogether
-from streams.operators.join.options import AsOf, JoinAll, JoinSide, StreamJoin, joined_fields
-from streams.operators.join.stream_join_all import StreamJoinAll
-from streams.operators.join.stream_self_join import StreamSelfJoin
-from streams.operators.join.stream_stream_join import StreamStreamJoin
+from streams.operators.join.join_all import StreamJoinAll, StreamJoinAllTogether
+from streams.operators.join.stream_join import (
+    AsOf,
+    JoinAll,
+    JoinSide,
+    StreamJoin,
+    StreamSelfJoin,
+    StreamStreamJoin,
+    joined_fields,
+)
 from streams.operators.join.stream_table_join import GraceTableJoin, StreamGlobalJoin, StreamTableJoin
 from streams.operators.join.table_batches import TableBatches
 from streams.operators.processor import AnyProcessor

@@ -13,14 +13,11 @@ from streams.model.expressions.expression import Expression
 from streams.model.expressions.fields import ValueFields
 from streams.operators.aggregate.deduplicate import Deduplicate
 from streams.operators.columnar import BatchProcessor
-from streams.operators.enrich.calls import CallRules
-from streams.operators.enrich.enrich import Enrich, OnError
-from streams.operators.enrich.user_client import UserClient
-from streams.operators.operator_batches import OperatorBatches
+from streams.operators.enrich.enrich import CallRules, Enrich, OnError, UserClient
+from streams.operators.operator import OperatorBatches
 from streams.operators.process.user_processor import UserProcessor
 from streams.operators.processor import AnyProcessor
-from streams.operators.retry.attempts import Attempts
-from streams.operators.retry.retrying import Retrying
+from streams.operators.retry.retry import Attempts, Retrying
 from streams.operators.stateless import Filter, MapValues, PassThrough, SelectKey
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import ColumnFunction, Keeps, Keys, NodeSpec, Parameters

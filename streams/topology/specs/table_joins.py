@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from streams.operators.columnar import BatchProcessor
-from streams.operators.join.foreign_key_left import ForeignKeyResult, ForeignKeySubscribe
-from streams.operators.join.foreign_key_right import ForeignKeySubscriptions, ForeignKeyUpdate
+from streams.operators.join.foreign_key import (
+    ForeignKeyResult,
+    ForeignKeySubscribe,
+    ForeignKeySubscriptions,
+    ForeignKeyUpdate,
+)
 from streams.operators.join.table_batches import TableBatches
 from streams.operators.join.table_table_join import TableJoinMerge, TableTableJoin
-from streams.operators.operator_batches import OperatorBatches
+from streams.operators.operator import OperatorBatches
 from streams.operators.processor import AnyProcessor
-from streams.operators.table.table_source import TableSource
+from streams.operators.table.table_steps import TableSource
 from streams.operators.table.value_getter import JoinKind, ValueGetter
 from streams.serdes.base import Serde
 from streams.serdes.foreign_key import CombinedKeySerde

@@ -11,16 +11,18 @@ from typing import Any
 
 from streams.operators.columnar import BatchProcessor
 from streams.operators.join.table_batches import TableBatches
-from streams.operators.operator_batches import OperatorBatches
+from streams.operators.operator import OperatorBatches
 from streams.operators.processor import AnyProcessor
 from streams.operators.table.expiring_table import ExpiringTable
 from streams.operators.table.suppress import Suppress, SuppressRules
-from streams.operators.table.table_aggregate import TableAggregate
-from streams.operators.table.table_filter import TableFilter
-from streams.operators.table.table_map_values import TableMapValues
-from streams.operators.table.table_source import TableSource
-from streams.operators.table.table_top import TableTop
-from streams.operators.table.table_transform_values import TableTransformValues, ValueTransformer
+from streams.operators.table.table_aggregate import TableAggregate, TableTop
+from streams.operators.table.table_steps import (
+    TableFilter,
+    TableMapValues,
+    TableSource,
+    TableTransformValues,
+    ValueTransformer,
+)
 from streams.serdes.base import Serde
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import CachingTableSpec, Parameters, TableSpec

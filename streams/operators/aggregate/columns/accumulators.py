@@ -17,10 +17,9 @@ import pyarrow.compute as pc
 from state.columns import BinaryColumn
 from state.numba_kernels import kernel
 from streams.model.aggregates import Aggregate, Count, First, Last, Max, Mean, Min, Sum
+from streams.operators.aggregate.aggregates import FieldAggregates
 from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, FieldColumn, cell
-from streams.operators.aggregate.field_aggregates import FieldAggregates
-from streams.operators.columnar import OneByOne
-from streams.operators.result_columns import JsonValues
+from streams.operators.columnar import JsonValues, OneByOne
 from streams.operators.stores.codec import Codec
 
 # --- Accumulators that are numbers, as arrays, and the kernel that folds rows into them as Python's `+`, `min` and `max` would.

@@ -17,6 +17,7 @@ from streams.model.aggregates import BUILT_IN, Aggregate
 from streams.model.expressions.expression import Expression
 from streams.model.record import Change, Headers, HeldRecord, Record, Window, Windowed
 from streams.model.windows import TimeWindows
+from streams.operators.aggregate.aggregates import AggregationFunctions, FieldAggregates, WindowedAggregation
 from streams.operators.aggregate.columns.accumulators import FieldAccumulators, accumulate
 from streams.operators.aggregate.columns.column_rows import (
     Assigned,
@@ -27,18 +28,12 @@ from streams.operators.aggregate.columns.column_rows import (
     cell,
     group,
 )
-from streams.operators.aggregate.field_aggregates import FieldAggregates
-from streams.operators.aggregate.functions import AggregationFunctions
-from streams.operators.aggregate.windowed import WindowedAggregation
-from streams.operators.columnar import ColumnarBatch, HeldRows, KeyColumn, OneByOne
+from streams.operators.columnar import Changes, ColumnarBatch, HeldRows, KeyColumn, OneByOne, WindowedKeys
 from streams.operators.expressions.evaluate import Bools, Frame, computed
-from streams.operators.operator import Operator
-from streams.operators.operator_context import OperatorContext
+from streams.operators.operator import Operator, OperatorContext
 from streams.operators.pending import Pending, emit_pending
-from streams.operators.result_columns import Changes, WindowedKeys
-from streams.operators.stores.cached_row import CachedRow
 from streams.operators.stores.codec import Codec, timestamps_of
-from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
+from streams.operators.stores.key_value import CachedRow, TypedTimestampedKeyValueStore
 from streams.operators.stores.window import TypedTimestampedWindowStore
 from streams.operators.stream_time import StreamTime
 from streams.users_code import is_of_state

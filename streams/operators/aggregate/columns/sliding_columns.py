@@ -12,6 +12,7 @@ import pyarrow as pa
 from state.columns import BinaryColumn
 from state.numba_kernels import kernel
 from streams.model.windows import SlidingWindows
+from streams.operators.aggregate.aggregates import AggregationFunctions, FieldAggregates
 from streams.operators.aggregate.columns.accumulators import FieldAccumulators
 from streams.operators.aggregate.columns.column_aggregate import (
     PickedFields,
@@ -21,11 +22,8 @@ from streams.operators.aggregate.columns.column_aggregate import (
     process_one_by_one,
 )
 from streams.operators.aggregate.columns.column_rows import ColumnRows, KeyOrder, by_key, first_live_from, stream_times
-from streams.operators.aggregate.field_aggregates import FieldAggregates
-from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.aggregate.sliding_aggregate import SlidingAggregate
-from streams.operators.columnar import ColumnarBatch, KeyColumn, OneByOne
-from streams.operators.result_columns import Changes, WindowedKeys
+from streams.operators.columnar import Changes, ColumnarBatch, KeyColumn, OneByOne, WindowedKeys
 
 # --- Puts the rows of a step into sliding windows: the vectorised form of `SlidingAggregate`'s rule.
 #

@@ -15,8 +15,7 @@ from state.columns import BinaryColumn, binary_column, data_and_bounds, replaced
 from state.numba_kernels import kernel
 from streams.model.expressions.expression import Col, Expression, Lit
 from streams.model.expressions.fields import ALL, JoinedFields
-from streams.operators.columnar import Int64s, OneByOne
-from streams.operators.encoded_values import EncodedValues
+from streams.operators.columnar import EncodedValues, Int64s, OneByOne
 from streams.operators.join.columns.kernels import Bools
 from streams.serdes.columns import write_all
 from streams.serdes.json import JSON_OPTIONS, JsonSerde

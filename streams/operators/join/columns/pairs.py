@@ -18,10 +18,18 @@ import pyarrow.compute as pc
 from state.columns import BinaryColumn, one_column
 from state.sorting import is_identity
 from streams.model.windows import JoinWindows
-from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, OneByOne, concatenated
-from streams.operators.encoded_values import null_values, take_values
+from streams.operators.columnar import (
+    NULL_KEY,
+    ColumnarBatch,
+    Int64s,
+    KeyColumn,
+    OneByOne,
+    concatenated,
+    null_values,
+    take_values,
+)
 from streams.operators.join.columns.kernels import grouped, pairs, ranges
-from streams.operators.operator_context import OperatorContext
+from streams.operators.operator import OperatorContext
 from streams.operators.stores.codec import Codec
 from streams.operators.stores.window import TypedWindowStore
 

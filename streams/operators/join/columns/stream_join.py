@@ -11,8 +11,16 @@ import pyarrow as pa
 
 from streams.model.times import MAX_TIME
 from streams.model.waiting import LEFT, RIGHT
-from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s
-from streams.operators.encoded_values import EncodedValues, null_values, take_values, value_column, values_at
+from streams.operators.columnar import (
+    NULL_KEY,
+    ColumnarBatch,
+    EncodedValues,
+    Int64s,
+    null_values,
+    take_values,
+    value_column,
+    values_at,
+)
 from streams.operators.join.columns.joined_objects import JoinedObjects
 from streams.operators.join.columns.pairs import (
     Bools,
@@ -27,10 +35,13 @@ from streams.operators.join.columns.pairs import (
     store_keys,
 )
 from streams.operators.join.columns.waiting import CompatWaitingStep, JoinStep, StrictWaitingStep, WaitingStep
-from streams.operators.join.options import StreamJoin
-from streams.operators.join.outer_join_buffer import CompatOuterJoinBuffer, OuterJoinBuffer
-from streams.operators.join.stream_self_join import StreamSelfJoin
-from streams.operators.join.stream_stream_join import StreamStreamJoin
+from streams.operators.join.stream_join import (
+    CompatOuterJoinBuffer,
+    OuterJoinBuffer,
+    StreamJoin,
+    StreamSelfJoin,
+    StreamStreamJoin,
+)
 from streams.operators.stores.codec import Codec
 from streams.serdes.json import JsonSerde, is_plain_json
 

@@ -17,13 +17,11 @@ from state.sorting import inverse, sorted_rows
 from streams.model.record import HeldRecord
 from streams.model.times import MAX_TIME, NO_TIME
 from streams.model.waiting import LEFT, WaitingRecord
-from streams.operators.columnar import ColumnarBatch, HeldRows, Int64s, KeyColumn
-from streams.operators.encoded_values import values_at
+from streams.operators.columnar import ColumnarBatch, HeldRows, Int64s, KeyColumn, values_at
 from streams.operators.join.columns.joined_objects import JoinedObjects
 from streams.operators.join.columns.kernels import Bools
 from streams.operators.join.columns.pairs import JoinRecords, Pairs
-from streams.operators.join.options import StreamJoin
-from streams.operators.join.outer_join_buffer import CompatOuterJoinBuffer, OuterJoinBuffer
+from streams.operators.join.stream_join import CompatOuterJoinBuffer, OuterJoinBuffer, StreamJoin
 from streams.operators.stores.codec import Codec
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.serdes.waiting import NUMBER_BYTES, TIME_SIDE_BYTES

@@ -1,0 +1,687 @@
+"""The shared base of windowed aggregations: stream time, open windows, and the emission of results."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+
+from streams.model.aggregates import Aggregate, results
+from streams.model.record import Change, Headers, Record, Window, Windowed
+from streams.model.times import NO_TIME
+from streams.model.windows import GroupingWindows, TimeWindows, Windows
+from streams.operators.aggregate.columns.column_rows import Assigned, assign
+from streams.operators.columnar import (
+    NULL_KEY,
+    Changes,
+    ColumnarBatch,
+    Int64s,
+    KeyColumn,
+    OneByOne,
+    WindowedKeys,
+    null_values,
+)
+from streams.operators.operator import Operator, OperatorContext, drop_each
+from streams.operators.pending import emit_pending, emit_together, write_together
+from streams.operators.stores.key_value import CachedRow, TypedTimestampedKeyValueStore
+from streams.operators.stores.time_ordered_buffer import ExpiryIndex
+from streams.operators.stores.window import TypedTimestampedWindowStore
+from streams.operators.stream_time import NO_LIMIT, StreamTime
+
+W = TypeVar("W", bound=GroupingWindows)
+
+
+class HeldUpdate(NamedTuple):
+    """An update of a window that waits for the end of the step.
+
+    Attributes:
+        key: Key and window.
+        old: The stored aggregate before the step; None: there was none.
+        new: The stored aggregate; None: the window is deleted.
+        timestamp: Of the result, ms.
+        headers: Of the result.
+    """
+
+    key: Windowed
+    old: Any
+    new: Any
+    timestamp: int
+    headers: Headers = ()
+
+
+class WindowedAggregation(Operator, Generic[W]):
+    """Base of the aggregations per key and window.
+
+    Stream time is the largest timestamp that reached the operator with a key. The operator's state retains stream time, so that a
+    restart does not change which records are late (in Kafka Streams it does).
+
+    Args:
+        store: Name of the store of the results.
+        windows: The windows and their grace.
+        functions: The functions of the aggregation.
+        open_store: Name of a key-value store of bytes for the index of open windows: emit on close; None: every update.
+        caching: Emit the last value of a window once, at the end of the step; False: every update.
+        send_old: Whether children need `Change.old`. On close, a window has a single result without an old value.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        windows: W,
+        functions: AggregationFunctions,
+        open_store: str | None = None,
+        caching: bool = True,
+        send_old: bool = False,
+    ) -> None:
+        self.store_name = store
+        self.windows = windows
+        self.functions = functions
+        self.open_name = open_store
+        self.caching = caching
+        self.send_old = send_old
+        self.emits_together = False
+        """Whether pending updates are written and forwarded as columns; see `AggregateBatches`."""
+
+    def init(self, ctx: OperatorContext) -> None:
+        """Open the stores and restore stream time."""
+        super().init(ctx)
+        self.store: Any = ctx.store(self.store_name)
+        self._time = StreamTime(ctx.state)
+        self._open = None if self.open_name is None else OpenWindows(ctx, self.open_name)
+
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """Advance stream time, and emit the windows that it closes."""
+        time = self._time.advance(elapsed_ms, limit)
+        if self._open is None:
+            return limit
+        self._emit_closed(time, ())
+        return min(limit, self._oldest_open(self._open))
+
+    def flush(self) -> None:
+        """Emit pending updates, and let the store expire rows that can never be read again."""
+        self._flush_pending()
+        time = self._expiry_time()
+        if self._open is not None and self._open.first_end is not None:
+            # In compat mode a closed window may not have been emitted yet.
+            time = min(time, self._open.first_end + self.windows.wait_ms)
+        self.ctx.expire(self.store_name, time)
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.release()
+
+    def _flush_pending(self) -> None:
+        """Emit, or write, the updates that wait for the end of the step."""
+
+    def _expiry_time(self) -> int:
+        return self._time.now
+
+    @property
+    def _close_delay_ms(self) -> int:
+        """How far stream time must be beyond a window's end to close it."""
+        return self.windows.wait_ms + (1 if self.windows.inclusive_end else 0)
+
+    def _oldest_open(self, open_windows: OpenWindows) -> int:
+        """The least time of any later result, ms."""
+        return open_windows.first_start
+
+    def _emit_pending(self, updates: Iterable[HeldUpdate]) -> None:
+        """Forward updates, each guarded separately, except those of windows created and deleted within the step."""
+        for update in updates:
+            if update.old is not None or update.new is not None:
+                self.ctx.attempt(partial(self._forward, update))
+
+    def _emit_closed(self, timestamp: int, headers: Headers) -> None:
+        """Emit the windows closed by stream time, if results come on close; `headers` are those of the closing record."""
+        if self._open is None:
+            return
+        for key, start, end in self._open.close(self._time.now - self._close_delay_ms, timestamp):
+            windowed = Windowed(self.store.codec.read_key(key), Window(start, end))
+            found = self.store.get(windowed)
+            if found is not None:
+                self._forward(HeldUpdate(windowed, None, found.value, found.timestamp, headers))
+
+    def _forward(self, update: HeldUpdate) -> None:
+        viewed = self.functions.viewed
+        change = Change(viewed(update.new), viewed(update.old) if self.send_old else None)
+        self.ctx.forward(Record(update.key, change, update.timestamp, update.headers))
+
+
+# --- The windows of a batch's records, and the records that are dropped, for all records at once.
+
+
+class WindowPairs(NamedTuple):
+    """Pairs of a record and a window, in the order in which they are aggregated.
+
+    Attributes:
+        rows: int64[m], the row of each pair, rising.
+        starts: int64[m], the start of its window, ms, rising within a row; -1 without windows.
+        dropped: Reason -> the rows that are dropped, once for each window.
+        stream_time: Stream time after the records, ms; `NO_TIME` without windows.
+    """
+
+    rows: Int64s
+    starts: Int64s
+    dropped: Mapping[str, Int64s]
+    stream_time: int
+
+
+def pairs_without_windows(batch: ColumnarBatch) -> WindowPairs:
+    """Each record that has a key and a value."""
+    no_key = batch.keys.codes == NULL_KEY
+    no_value = null_values(batch.values) & ~no_key
+    rows = np.flatnonzero(~(no_key | no_value))
+    dropped = {"null_key": np.flatnonzero(no_key), "null_value": np.flatnonzero(no_value)}
+    return WindowPairs(rows, np.full(len(rows), -1, np.int64), dropped, NO_TIME)
+
+
+def window_pairs(batch: ColumnarBatch, windows: Windows, stream_time: int) -> WindowPairs:
+    """Each record that has a key, with its windows that are open when the record comes.
+
+    Raises:
+        Exception: A user's class of windows has failed.
+    """
+    has_key = batch.keys.codes != NULL_KEY
+    rows = np.flatnonzero(has_key)
+    timestamps = batch.timestamps[rows]
+    if type(windows) is TimeWindows:
+        assigned, late = assign(timestamps, windows, stream_time), np.empty(0, np.int64)
+        if assigned.late:
+            late = np.repeat(np.arange(len(rows)), _counts(timestamps, windows) - _per_row(assigned.rows, len(rows)))
+    else:
+        assigned, late = _assign_each(timestamps.tolist(), windows, stream_time)
+    dropped = {"null_key": np.flatnonzero(~has_key), "late": rows[late]}
+    return WindowPairs(rows[assigned.rows], assigned.starts, dropped, assigned.stream_time)
+
+
+def _counts(timestamps: Int64s, windows: TimeWindows) -> Int64s:
+    """The number of windows of each record, open or not."""
+    advance = windows.advance_ms
+    first = np.maximum(0, timestamps - windows.size_ms + advance) // advance
+    counts: Int64s = np.maximum(0, timestamps // advance - first + 1)
+    return counts
+
+
+def _per_row(rows: Int64s, count: int) -> Int64s:
+    counts: Int64s = np.bincount(rows, minlength=count)
+    return counts
+
+
+def _assign_each(timestamps: Sequence[int], windows: Windows, stream_time: int) -> tuple[Assigned, Int64s]:
+    """`assign` for windows of any class, and the rows of the late pairs."""
+    pairs, late = list[tuple[int, int]](), list[int]()
+    for row, timestamp in enumerate(timestamps):
+        stream_time = max(stream_time, timestamp)
+        close_time = stream_time - windows.grace_ms
+        for start in windows.starts(timestamp):
+            if windows.end_of(start) > close_time:
+                pairs.append((row, start))
+            else:
+                late.append(row)
+    rows, starts = np.array(pairs, np.int64).reshape(-1, 2).T
+    return Assigned(rows, starts, len(late), stream_time), np.array(late, np.int64)
+
+
+# --- The index of open windows in order of their ends, which emit-on-close reads instead of the windows themselves.
+#
+# A window store is ordered by key, so finding closed windows there would mean reading the whole store for each record. This
+# index
+# is ordered by end, start and key bytes, the order in which Kafka Streams emits (`RocksDBTimeOrderedWindowStore`). Its first
+# end is cached, so that a record that closes nothing costs one comparison. Invariant: a window is in the index exactly
+# as long as it has not been emitted, also across restarts.
+
+_BOUNDS = struct.Struct(">qq")
+_PRESENT = b"1"  # not empty: some tools treat an empty value as missing
+NEXT_EMIT = "next_emit"
+
+
+class Closing(NamedTuple):
+    """The records of a batch that may close windows.
+
+    Attributes:
+        rows: int64[n], their rows, rising.
+        ends: int64[n], the end of the last windows that each one closes, ms; never falling.
+    """
+
+    rows: Int64s
+    ends: Int64s
+
+
+class ClosedWindow(NamedTuple):
+    """A window that is closed by the record in a row of a batch: key bytes, start and end, ms."""
+
+    row: int
+    key: bytes
+    start: int
+    end: int
+
+
+class OpenWindows:
+    """The index of one operator, for one step.
+
+    Args:
+        ctx: The operator's context.
+        store: Name of a key-value store of bytes.
+    """
+
+    def __init__(self, ctx: OperatorContext, store: str) -> None:
+        self._ctx = ctx
+        self._rows = ExpiryIndex(ctx.store(store))
+
+    @property
+    def first_end(self) -> int | None:
+        """The smallest end of all open windows, or a lower bound; None if no window is open."""
+        row = self._rows.first
+        return None if row is None else int(_BOUNDS.unpack_from(row)[0])
+
+    @property
+    def first_start(self) -> int:
+        """The start of the window that closes first, ms, which no later result precedes; `NO_LIMIT` if none is open."""
+        row = self._rows.first
+        return NO_LIMIT if row is None else int(_BOUNDS.unpack_from(row)[1])
+
+    def add(self, key: bytes, start: int, end: int, timestamp: int) -> None:
+        """Adds a window."""
+        self._rows.put(_BOUNDS.pack(end, start) + key, _PRESENT, timestamp)
+
+    def remove(self, key: bytes, start: int, end: int, timestamp: int) -> None:
+        """Removes a window that is gone without having been closed (sessions that were merged)."""
+        self._rows.remove(_BOUNDS.pack(end, start) + key, timestamp)
+
+    def close(self, last_end: int, timestamp: int) -> Iterator[tuple[bytes, int, int]]:
+        """Removes and returns the windows with end <= last_end: (key bytes, start, end), by end, start, key bytes."""
+        if self._may_close(last_end):
+            for row, _ in self._rows.up_to(_BOUNDS.pack(last_end + 1, 0)):
+                self._rows.remove(row, timestamp)
+                end, start = _BOUNDS.unpack_from(row)
+                yield row[_BOUNDS.size :], start, end
+
+    def close_in_turn(
+        self,
+        opened: Iterable[tuple[int, CachedRow]],
+        end_of: Callable[[int], int],
+        batch: ColumnarBatch,
+        closing: Closing,
+    ) -> list[ClosedWindow]:
+        """Adds windows and closes others, as `add` and `close` would record by record; not in compat mode."""
+        closed: list[ClosedWindow] = []
+
+        def close(before: int) -> None:
+            """Closes what the first records do."""
+            if before and self.first_end is not None and self.first_end <= (last_end := int(closing.ends[before - 1])):
+                for found, _ in self._rows.up_to(_BOUNDS.pack(last_end + 1, 0)):
+                    end, start = _BOUNDS.unpack_from(found)
+                    row = int(closing.rows[np.searchsorted(closing.ends, end)])
+                    self._rows.remove(found, int(batch.timestamps[row]))
+                    closed.append(ClosedWindow(row, found[_BOUNDS.size :], start, end))
+
+        for row, window in opened:
+            close(int(np.searchsorted(closing.rows, row)))
+            self.add(window.key, window.start, end_of(window.start), int(batch.timestamps[row]))
+        close(len(closing.rows))
+        return closed
+
+    def release(self) -> None:
+        """Releases the store at the end of the step."""
+        self._rows.close()
+
+    def _may_close(self, last_end: int) -> bool:
+        """Whether any window may be closed and, in compat mode, the emit interval has passed."""
+        if self._ctx.mode == "compat":
+            now, state = self._ctx.now_ms, self._ctx.state
+            if now < state.get(NEXT_EMIT, now):
+                return False
+            state[NEXT_EMIT] = now + self._ctx.emit_interval_ms
+        first_end = self.first_end
+        return first_end is not None and first_end <= last_end
+
+
+# --- Aggregation in tumbling, hopping and other time windows (Kafka Streams: `KStreamWindowAggregate`).
+
+
+class WindowAggregate(WindowedAggregation[Windows]):
+    """Aggregates per key and window; each update is a result.
+
+    A window accepts a record while the window's end > stream time - grace, decided per window. Null keys are dropped and do not
+    advance stream time; null values are aggregated like any value.
+
+    Args:
+        store: Name of a timestamped window store.
+        windows: See `WindowedAggregation`, as the others.
+    """
+
+    @property
+    def changes_in_place(self) -> bool:
+        """Without a cache every call gets an aggregate of its own."""
+        return self.caching
+
+    def init(self, ctx: OperatorContext) -> None:
+        """Open the stores and restore stream time."""
+        super().init(ctx)
+        self.store: TypedTimestampedWindowStore
+        if self.caching:
+            self.store.use_cache(self.ctx.private_rows)
+
+    def process(self, record: Record) -> None:
+        """Add one record to each of its open windows."""
+        if record.key is None:
+            self.ctx.drop(record, "null_key")
+            return
+        close_time = self._time.observe(record.timestamp) - self.windows.grace_ms
+        key = self.store.codec.key(record.key)
+        rows = []
+        for start in self.windows.starts(record.timestamp):
+            if self.windows.end_of(start) <= close_time:
+                self.ctx.drop(record, "late")
+            else:
+                rows.append(self.store.entry(key, start))
+        # Of a record that fails in one window, no window keeps anything.
+        for row, updated in [(row, self.functions.updated(row, record)) for row in rows]:
+            self._set(row, *updated, record)
+
+    def pairs(self, batch: ColumnarBatch) -> WindowPairs:
+        """The records of a batch with each of their open windows."""
+        return window_pairs(batch, self.windows, self._time.now)
+
+    def begin(self, batch: ColumnarBatch, pairs: WindowPairs) -> None:
+        """Drop late records and those without a key, and move stream time."""
+        drop_each(self.ctx, batch, pairs.dropped)
+        self._time.observe(pairs.stream_time)
+
+    def keep(self, key: Any, headers: Headers, row: CachedRow) -> None:
+        """Leave an update pending until the end of the step."""
+        self.store.pending[(row.key, row.start)] = (key, headers, row)
+
+    def end(self, batch: ColumnarBatch, opened: Sequence[tuple[int, CachedRow]], failed: Collection[int]) -> None:
+        """Called after all records of a batch are aggregated."""
+
+    def _set(self, row: CachedRow, value: Any, timestamp: int, record: Record) -> None:
+        row.set(value, timestamp)
+        if self.caching:
+            self.keep(record.key, record.headers, row)
+        else:
+            self._emit(record.key, record.headers, row)
+
+    def _flush_pending(self) -> None:
+        """Emit each window's last value, in order of time."""
+        if self.emits_together:
+            emit_together(self.ctx, self.store, self.functions.viewed_column, self.send_old, self._keys)
+        emit_pending(self.ctx, self.store, self.store.pending, self._emit)
+
+    def _keys(self, keys: KeyColumn, starts: Int64s) -> WindowedKeys:
+        ends = np.fromiter(map(self.windows.end_of, starts.tolist()), np.int64, len(starts))
+        return WindowedKeys(keys, starts, ends)
+
+    def _emit(self, key: Any, headers: Headers, row: CachedRow) -> None:
+        old = self.store.codec.old_value(row.stored) if self.send_old else None
+        row.sent(self.store.write(row))
+        windowed = Windowed(key, Window(row.start, self.windows.end_of(row.start)))
+        viewed = self.functions.viewed
+        self.ctx.forward(Record(windowed, Change(viewed(row.value), viewed(old)), row.timestamp, headers))
+
+
+# --- Windowed aggregation that emits each window once, when the window closes (KIP-825, `KStreamWindowAggregate`).
+
+
+class WindowAggregateOnClose(WindowAggregate):
+    """Aggregates per key and window, and emits a window's result when the window's end + grace <= stream time.
+
+    Records are assigned to windows as in `WindowAggregate`. Results are ordered by window start (end, where lengths differ),
+    then by the bytes of the key. Each has the largest timestamp of its records and the headers of the record that closed it.
+    Kafka Streams loses results when time jumps, because its store expires a window before the window is emitted; here a
+    window stays until it was emitted.
+
+    With caching, a window is written to the store once, at the end of the step; results are the same.
+    """
+
+    def init(self, ctx: OperatorContext) -> None:
+        """Open the stores and restore stream time."""
+        super().init(ctx)
+        self._unwritten: dict[tuple[bytes, int], CachedRow] = {}
+
+    def process(self, record: Record) -> None:
+        """Add one record to each of its open windows, then emit the windows that the record closes."""
+        super().process(record)
+        if record.key is not None:
+            self._emit_closed(record.timestamp, record.headers)
+
+    def _set(self, row: CachedRow, value: Any, timestamp: int, record: Record) -> None:
+        assert self._open is not None, "results come on close"
+        is_new = row.value is None
+        row.value, row.timestamp = value, timestamp
+        if is_new:
+            self._open.add(row.key, row.start, self.windows.end_of(row.start), record.timestamp)
+        if self.caching:
+            self._unwritten[(row.key, row.start)] = row
+        else:
+            self.store.write(row)
+
+    def pairs(self, batch: ColumnarBatch) -> WindowPairs:
+        """The records of a batch with each of their open windows; in compat mode, windows are closed by the wall clock, too."""
+        if self.ctx.mode == "compat":
+            raise OneByOne
+        return super().pairs(batch)
+
+    def begin(self, batch: ColumnarBatch, pairs: WindowPairs) -> None:
+        """Drop late records and those without a key, and move stream time."""
+        self._before = self._time.now
+        super().begin(batch, pairs)
+
+    def keep(self, key: Any, headers: Headers, row: CachedRow) -> None:
+        """Write the window at the end of the step."""
+        self._unwritten[(row.key, row.start)] = row
+
+    def end(self, batch: ColumnarBatch, opened: Sequence[tuple[int, CachedRow]], failed: Collection[int]) -> None:
+        """Emit the windows that the records have closed. A window that is closed gets no more records, so this can be done last."""
+        assert self._open is not None, "results come on close"
+        rows = np.flatnonzero(batch.keys.codes != NULL_KEY)
+        ends = np.maximum.accumulate(np.maximum(batch.timestamps[rows], self._before)) - self._close_delay_ms
+        done = ~np.isin(rows, list(failed))
+        closing = Closing(rows[done], ends[done])
+        closed = self._open.close_in_turn(opened, self.windows.end_of, batch, closing)
+        found = zip(closed, self.store.entries([(one.key, one.start) for one in closed]), strict=True)
+        results = [(one, row) for one, row in found if row.value is not None]
+        if results:
+            self.ctx.forward_batch(self._results(batch, *zip(*results, strict=True)))
+
+    def _results(
+        self, batch: ColumnarBatch, closed: Sequence[ClosedWindow], rows: Sequence[CachedRow]
+    ) -> ColumnarBatch:
+        """The results of windows, with the headers of the records that have closed them."""
+        codec = self.store.codec
+        inner = codec.key_column([codec.read_key(one.key) for one in closed], [one.key for one in closed])
+        starts, ends = (
+            np.array(bounds, np.int64) for bounds in zip(*((one.start, one.end) for one in closed), strict=True)
+        )
+        return replace(
+            batch.take(np.array([one.row for one in closed])),
+            keys=WindowedKeys(inner, starts, ends),
+            values=Changes(self.functions.viewed_column([row.value for row in rows]), None),
+            timestamps=np.array([row.timestamp for row in rows], np.int64),
+        )
+
+    def _flush_pending(self) -> None:
+        if self.emits_together and write_together(self.store, list(self._unwritten.values())):
+            self._unwritten.clear()
+        for row in self._unwritten.values():
+            self.store.write(row)
+        self._unwritten.clear()
+
+
+# --- The functions of an aggregation, and the new aggregate that they compute from an old one.
+
+Initializer: TypeAlias = Callable[[], Any]
+Aggregator: TypeAlias = Callable[[Any, Any, Any], Any]
+Merger: TypeAlias = Callable[[Any, Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class AggregationFunctions:
+    """The functions of an aggregation.
+
+    Attributes:
+        aggregator: `(key, value, aggregate) -> aggregate`; a result of None deletes, and the next record starts anew.
+        initializer: `() -> aggregate`; None for a reduce, which starts with the first value itself.
+        merger: `(key, aggregate, aggregate) -> aggregate`, for sessions.
+        view: Computes the table's value from the stored aggregate, where they differ.
+    """
+
+    aggregator: Aggregator
+    initializer: Initializer | None = None
+    merger: Merger | None = None
+    view: Callable[[Any], Any] | None = None
+
+    def initial(self) -> Any:
+        """The aggregate before the first value; None for a reduce."""
+        return None if self.initializer is None else self.initializer()
+
+    def added(self, key: Any, value: Any, aggregate: Any) -> Any:
+        """The aggregate with one more value; `aggregate` is the result of `initial` or of an earlier call."""
+        if aggregate is None and self.initializer is None:
+            return value
+        return self.aggregator(key, value, aggregate)
+
+    def merged(self, key: Any, earlier: Any, later: Any) -> Any:
+        """The aggregate of two sessions; `earlier` is the result of `initial` or of an earlier call."""
+        if earlier is None and self.initializer is None:
+            return later
+        assert self.merger is not None, "sessions are aggregated with a merger"
+        return self.merger(key, earlier, later)
+
+    def updated(self, row: CachedRow, record: Record) -> tuple[Any, int]:
+        """Value and timestamp of a row after one more record. The timestamp is the largest of the records."""
+        if row.value is None:
+            return self.added(record.key, record.value, self.initial()), record.timestamp
+        return self.aggregator(record.key, record.value, row.value), max(record.timestamp, row.timestamp)
+
+    def viewed(self, stored: Any) -> Any:
+        """The table's value of a stored aggregate; None for none."""
+        return stored if self.view is None or stored is None else self.view(stored)
+
+    def viewed_column(self, stored: Sequence[Any]) -> Sequence[Any]:
+        return stored if self.view is None else list(map(self.viewed, stored))
+
+
+# --- Aggregates of fields as functions, for the operators that work record by record (`ColumnAggregate` works on columns).
+
+
+@dataclass(frozen=True)
+class FieldAggregates:
+    """Several aggregates, computed together.
+
+    Attributes:
+        aggregates: The aggregates, by their names in the result.
+        bare: A single aggregate, not wrapped into a list and an object.
+    """
+
+    aggregates: Mapping[str, Aggregate]
+    bare: bool = False
+
+    def initial(self) -> Any:
+        """The accumulator before the first record."""
+        found = [aggregate.initial() for aggregate in self.aggregates.values()]
+        return found[0] if self.bare else found
+
+    def add(self, key: Any, value: Any, accumulator: Any) -> Any:
+        """The accumulator after one more value."""
+        return self.add_picked(key, [one.value_in(value) for one in self.aggregates.values()], accumulator)
+
+    def add_picked(self, key: Any, picked: Sequence[Any], accumulator: Any) -> Any:
+        """The accumulator after one more value, of which only the aggregates' fields are known, in their order."""
+        before = [accumulator] if self.bare else accumulator
+        parts = zip(self.aggregates.values(), before, picked, strict=True)
+        after = [one.updated(old, value) for one, old, value in parts]
+        return after[0] if self.bare else after
+
+    def merge(self, key: Any, earlier: Any, later: Any) -> Any:
+        """The accumulator of two consecutive runs of records."""
+        parts = ([earlier], [later]) if self.bare else (earlier, later)
+        after = [one.merge(a, b) for one, a, b in zip(self.aggregates.values(), *parts, strict=True)]
+        return after[0] if self.bare else after
+
+    def result(self, stored: Any) -> Any:
+        """The table's value of an accumulator."""
+        if not self.bare or stored is None:
+            return results(self.aggregates, stored)
+        (aggregate,) = self.aggregates.values()
+        return aggregate.result(stored)
+
+
+# --- `count`, `reduce` and `aggregate` of a grouped stream (Kafka Streams: `KStreamAggregate`, `KStreamReduce`).
+
+
+class StreamAggregate(Operator):
+    """Aggregates per key. Null keys and null values are dropped. The result's time is the largest of its records.
+
+    Args:
+        store: Name of a timestamped key-value store.
+        functions: The functions of the aggregation.
+        caching: Emit the last value of a key once, at the end of the step; False: every update.
+        send_old: Whether children need `Change.old`.
+    """
+
+    def __init__(
+        self, store: str, functions: AggregationFunctions, caching: bool = True, send_old: bool = False
+    ) -> None:
+        self.store_name = store
+        self.functions = functions
+        self.caching = caching
+        self.send_old = send_old
+        self.emits_together = False
+        """Whether pending updates are written and forwarded as columns; see `AggregateBatches`."""
+
+    @property
+    def changes_in_place(self) -> bool:
+        """Without a cache every call gets an aggregate of its own."""
+        return self.caching
+
+    def init(self, ctx: OperatorContext) -> None:
+        super().init(ctx)
+        self.store: TypedTimestampedKeyValueStore = ctx.store(self.store_name)
+        if self.caching:
+            self.store.use_cache(self.ctx.private_rows)
+
+    def process(self, record: Record) -> None:
+        """Add one record to the aggregate of its key."""
+        if record.key is None or record.value is None:
+            self.ctx.drop(record, "null_key" if record.key is None else "null_value")
+            return
+        row = self.store.entry(record.key)
+        row.set(*self.functions.updated(row, record))
+        if self.caching:
+            self.keep(record.key, record.headers, row)
+        else:
+            self._emit(record.key, record.headers, row)
+
+    def pairs(self, batch: ColumnarBatch) -> WindowPairs:
+        """The records of a batch that are aggregated."""
+        return pairs_without_windows(batch)
+
+    def begin(self, batch: ColumnarBatch, pairs: WindowPairs) -> None:
+        drop_each(self.ctx, batch, pairs.dropped)
+
+    def keep(self, key: Any, headers: Headers, row: CachedRow) -> None:
+        """Leave an update pending until the end of the step."""
+        self.store.pending[row.key] = (key, headers, row)
+
+    def end(self, batch: ColumnarBatch, opened: Sequence[tuple[int, CachedRow]], failed: Collection[int]) -> None:
+        """Nothing: without windows, nothing closes."""
+
+    def flush(self) -> None:
+        """Emit each key's last value, in order of time."""
+        if self.emits_together:
+            emit_together(self.ctx, self.store, self.functions.viewed_column, self.send_old, self._keys)
+        emit_pending(self.ctx, self.store, self.store.pending, self._emit)
+
+    def _keys(self, keys: KeyColumn, starts: Int64s) -> KeyColumn:
+        return keys
+
+    def _emit(self, key: Any, headers: Headers, row: CachedRow) -> None:
+        old = self.store.codec.old_value(row.stored) if self.send_old else None
+        row.sent(self.store.write(row))
+        viewed = self.functions.viewed
+        self.ctx.forward(Record(key, Change(viewed(row.value), viewed(old)), row.timestamp, headers))

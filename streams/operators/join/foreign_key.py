@@ -1,0 +1,410 @@
+"""`Responses`: the answers of the right side of a foreign-key join, whose values are written once each."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import repeat
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from state.columns import BinaryColumn, binary_column
+from streams.model.foreign_key import CombinedKey, Instruction, Response, Subscription
+from streams.model.record import Change, Record
+from streams.operators.columnar import (
+    NULL_KEY,
+    Changes,
+    ColumnarBatch,
+    Int64s,
+    KeyColumn,
+    OneByOne,
+    WrittenValues,
+    value_column,
+)
+from streams.operators.operator import Operator, OperatorContext, call_each, drop_rows
+from streams.operators.stores.key_value import TypedKeyValueStore
+from streams.operators.table.table_materializer import TableUpdates, look_ups
+from streams.operators.table.value_getter import ValueGetter
+from streams.serdes.base import Serde
+from streams.serdes.foreign_key import (
+    CombinedKeySerde,
+    ResponseSerde,
+    response_cells,
+    subscription_cells,
+    subscription_hashes,
+)
+
+
+class Responses(WrittenValues):
+    """n responses.
+
+    Args:
+        hashes: Their hashes.
+        values: Right values; None for none.
+        rows: int64[n], the index in `values` of each response.
+    """
+
+    def __init__(self, hashes: Sequence[bytes | None], values: Sequence[Any], rows: Int64s) -> None:
+        self._hashes = hashes
+        self._values = values
+        self._rows = rows
+
+    def column(self, serde: Serde, topic: str) -> BinaryColumn | None:
+        if not isinstance(serde, ResponseSerde):
+            return None
+        values = value_column(self._values, serde.value, topic).take(pa.array(self._rows))
+        return binary_column(response_cells(self._hashes, values.to_pylist()))
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    def __getitem__(self, row: Any) -> Any:
+        if isinstance(row, slice):
+            return Responses(self._hashes[row], self._values, self._rows[row])
+        return Response(self._hashes[row], self._values[self._rows[row]])
+
+
+# --- The left table's side of a foreign-key join: subscribes, and joins the responses.
+
+Asked: TypeAlias = tuple[tuple[Any, Instruction], ...]
+"""Foreign keys, and what is asked for each; the one to be forgotten first."""
+
+
+class ForeignKeySubscribe(Operator):
+    """Turns updates of the left table into subscriptions, keyed by foreign key (`SubscriptionSendProcessorSupplier`).
+
+    | left row | inner join | left join |
+    |---|---|---|
+    | new, or foreign key as before | respond if found | always respond |
+    | foreign key changed | forget the old, always respond for the new | the same |
+    | foreign key gone | forget the old and respond | forget the old; a response made locally |
+    | deleted | forget the old and respond | the same as gone; nothing if there was no value |
+
+    Args:
+        extractor: `(key, value) -> foreign key` of the left row; not called for a null value.
+        value_serde: Of the left values, for their hash.
+        left: Left join.
+        versioned: The left table is versioned; out-of-order updates are skipped (KIP-914).
+    """
+
+    def __init__(
+        self, extractor: Callable[[Any, Any], Any], value_serde: Serde, left: bool, versioned: bool = False
+    ) -> None:
+        self.extractor = extractor
+        self.value_serde = value_serde
+        self.left = left
+        self.versioned = versioned
+
+    def process(self, record: Record) -> None:
+        """Forward up to two subscriptions, the one to be forgotten first."""
+        change: Change = record.value
+        if self.versioned and not change.is_latest:
+            self.ctx.drop(record, "not_latest")
+            return
+        asked = self._asked(record.key, change.new, change.old)
+        if self._refers_to_nothing(change.new, asked):
+            self.ctx.drop(record, "null_foreign_key")
+        for foreign_key, instruction in asked:
+            digest = _value_hash(self.value_serde, self.ctx.node, change.new)
+            subscription = Subscription(digest, int(instruction), record.key)
+            self.ctx.forward(Record(foreign_key, subscription, record.timestamp, record.headers))
+
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """`process` for many updates.
+
+        Raises:
+            Exception: A value cannot be written; there has been no effect.
+        """
+        changes = Changes.of(batch.values)
+        digests = _value_hashes(self.value_serde, self.ctx.node, changes.new)
+        olds = repeat(None) if changes.old is None else changes.old
+        updates = zip(changes.new, olds, digests, strict=False)
+        records, found = call_each(self.ctx, batch, self._asked_with, batch.keys, updates)
+        nothing = [self._refers_to_nothing(new, asked) for new, _, asked in found]
+        drop_rows(self.ctx, records, {"null_foreign_key": np.array(nothing, np.bool_)})
+        keys = list(records.keys)
+        sent = [
+            (row, foreign_key, Subscription(digest, int(instruction), keys[row]))
+            for row, (_, digest, asked) in enumerate(found)
+            for foreign_key, instruction in asked
+        ]
+        results = records.take(np.array([row for row, _, _ in sent], np.int64))
+        asked_for = KeyColumn.of([foreign_key for _, foreign_key, _ in sent])
+        self.ctx.forward_batch(replace(results, keys=asked_for, values=[one for _, _, one in sent]))
+
+    def _asked_with(self, key: Any, update: tuple[Any, Any, bytes | None]) -> tuple[Any, bytes | None, Asked]:
+        new, old, digest = update
+        return new, digest, self._asked(key, new, old)
+
+    def _asked(self, key: Any, new: Any, old: Any) -> Asked:
+        """The subscriptions for an update."""
+        old_key, new_key = self._foreign(key, old), self._foreign(key, new)
+        forgets = old_key is not None and (old_key != new_key or type(old_key) is not type(new_key))
+        if self.left:
+            if old is None and new is None:
+                return ()
+            asked = (new_key, Instruction.ALWAYS_RESPOND)
+            return ((old_key, Instruction.DELETE), asked) if forgets else (asked,)
+        if new_key is None:
+            return ((old_key, Instruction.DELETE_AND_RESPOND),) if old_key is not None else ()
+        if forgets:
+            return (old_key, Instruction.DELETE), (new_key, Instruction.ALWAYS_RESPOND)
+        return ((new_key, Instruction.RESPOND_IF_FOUND),)
+
+    def _refers_to_nothing(self, new: Any, asked: Asked) -> bool:
+        """Whether a row of an inner join has no foreign key."""
+        return not self.left and new is not None and (not asked or asked[0][1] == Instruction.DELETE_AND_RESPOND)
+
+    def _foreign(self, key: Any, value: Any) -> Any:
+        return None if value is None else self.extractor(key, value)
+
+
+class ForeignKeyResult(Operator):
+    """Joins a response with the left row that requested it (`ResponseJoinProcessorSupplier`).
+
+    A response to a value that the row no longer has is dropped, because the response to the newer value follows. The order
+    between the two topics is therefore irrelevant.
+
+    Args:
+        this: The value getter of the left table.
+        value_serde: Of the left values, for their hash.
+        joiner: `(key, left value, right value) -> value`.
+        left: Left join.
+    """
+
+    def __init__(
+        self, this: ValueGetter, value_serde: Serde, joiner: Callable[[Any, Any, Any], Any], left: bool
+    ) -> None:
+        self.this = this
+        self.value_serde = value_serde
+        self.joiner = joiner
+        self.left = left
+
+    def init(self, ctx: OperatorContext) -> None:
+        super().init(ctx)
+        self._lookup = self.this.open(ctx)
+
+    def process(self, record: Record) -> None:
+        """Forward the joined row, or a deletion."""
+        response: Response = record.value
+        found = self._lookup(record.key, None)
+        value = None if found is None else found.value
+        if _value_hash(self.value_serde, self.ctx.node, value) != response.hash:
+            self.ctx.drop(record, "stale_response")
+            return
+        self.ctx.forward(record.with_value(self._joined(record.key, value, response.value)))
+
+    def process_together(self, batch: ColumnarBatch, tables: Mapping[str, TableUpdates]) -> Callable[[], None]:
+        """`process` for all records of a step; returns its effects, which cannot fail.
+
+        Raises:
+            OneByOne: A record has no key, or rows cannot be looked up together.
+        """
+        if (batch.keys.codes == NULL_KEY).any():
+            raise OneByOne("a response without a key")
+        lookup = self.this.open_together(look_ups(self.ctx, self.this.stores, tables))
+        values = lookup(batch.keys, batch.order).values
+        digests = _value_hashes(self.value_serde, self.ctx.node, values)
+        awaited = np.array([one.hash == mine for one, mine in zip(batch.values, digests, strict=True)], np.bool_)
+        rows = np.flatnonzero(awaited)
+        results = batch.take(rows)
+        lefts = (values[row] for row in rows.tolist())
+        rights = (response.value for response in results.values)
+        results = results.with_values(list(map(self._joined, results.keys, lefts, rights)))
+
+        def effects() -> None:
+            drop_rows(self.ctx, batch, {"stale_response": ~awaited})
+            self.ctx.forward_batch(results)
+
+        return effects
+
+    def _joined(self, key: Any, left: Any, right: Any) -> Any:
+        return None if left is None or (right is None and not self.left) else self.joiner(key, left, right)
+
+
+def _value_hash(serde: Serde, node: str, value: Any) -> bytes | None:
+    """A hash of 16 bytes that identifies left values; None for None."""
+    return _hash(serde.serialize(_hash_topic(node), value))
+
+
+def _value_hashes(serde: Serde, node: str, values: Sequence[Any]) -> list[bytes | None]:
+    return list(map(_hash, value_column(values, serde, _hash_topic(node)).to_pylist()))
+
+
+def _hash_topic(node: str) -> str:
+    return f"{node}-value-hash"
+
+
+def _hash(data: bytes | None) -> bytes | None:
+    return None if data is None else hashlib.blake2b(data, digest_size=16).digest()
+
+
+# --- The right table's side of a foreign-key join: stores the subscriptions, and responds.
+
+
+class ForeignKeySubscriptions(Operator):
+    """Stores and answers subscriptions (`SubscriptionReceiveProcessorSupplier`, `SubscriptionJoinProcessorSupplier`).
+
+    A response has the larger of the subscription's and the right row's times. A subscription without a foreign key (from a left
+    join) is answered and not stored.
+
+    Args:
+        store: Name of the store of subscriptions.
+        keys: Serde of that store's keys.
+        other: The value getter of the right table.
+    """
+
+    def __init__(self, store: str, keys: CombinedKeySerde, other: ValueGetter) -> None:
+        self.store_name = store
+        self.keys = keys
+        self.other = other
+
+    def init(self, ctx: OperatorContext) -> None:
+        """Open the subscriptions and the right table."""
+        super().init(ctx)
+        self._store: TypedKeyValueStore = ctx.store(self.store_name)
+        # The rows as forwarded by the right table, so that every later update of a row reaches the subscriber too.
+        self._lookup = self.other.open(ctx, forwarded=True)
+
+    def process(self, record: Record) -> None:
+        """Store or delete the subscription, then respond if a response was requested."""
+        asked: Subscription = record.value
+        instruction = asked.instruction
+        if record.key is None and instruction != Instruction.ALWAYS_RESPOND:
+            self.ctx.drop(record, "null_key")
+            return
+        if record.key is not None:
+            gone = instruction in (Instruction.DELETE, Instruction.DELETE_AND_RESPOND)
+            place = CombinedKey(record.key, asked.primary_key)
+            self._store.put(place, None if gone else asked, record.timestamp)
+        found = None if record.key is None else self._lookup(record.key, None)
+        time = record.timestamp if found is None else max(record.timestamp, found.timestamp)
+        if instruction == Instruction.DELETE_AND_RESPOND:
+            self._respond(record, asked, None, time)
+        elif instruction == Instruction.ALWAYS_RESPOND or (
+            instruction == Instruction.RESPOND_IF_FOUND and found is not None
+        ):
+            self._respond(record, asked, None if found is None else found.value, time)
+
+    def process_together(self, batch: ColumnarBatch, tables: Mapping[str, TableUpdates]) -> Callable[[], None]:
+        """`process` for all records of a step; returns its effects, which cannot fail.
+
+        Raises:
+            OneByOne: Right rows cannot be looked up together.
+            Exception: A subscription cannot be written.
+        """
+        asked: list[Subscription] = list(batch.values)
+        instructions = np.fromiter((one.instruction for one in asked), np.int64, len(asked))
+        null_key = batch.keys.codes == NULL_KEY
+        dropped = null_key & (instructions != Instruction.ALWAYS_RESPOND)
+        known = np.flatnonzero(~null_key)
+        lookup = self.other.open_together(look_ups(self.ctx, self.other.stores, tables, forwarded=True))
+        found = lookup(batch.keys.take(known), batch.order[known])
+        there, times = np.zeros(len(batch), np.bool_), batch.timestamps.copy()
+        there[known] = found.there
+        times[known] = np.where(found.there, np.maximum(times[known], found.timestamps), times[known])
+        answered = np.flatnonzero(_responds(instructions, there) & ~dropped)
+        # The last value is that of no right row.
+        value_of = np.full(len(batch), len(known))
+        value_of[known] = np.arange(len(known))
+        value_of[instructions == Instruction.DELETE_AND_RESPOND] = len(known)
+        keys = KeyColumn.of([asked[row].primary_key for row in answered.tolist()])
+        hashes = [asked[row].hash for row in answered.tolist()]
+        values = Responses(hashes, [*found.values, None], value_of[answered])
+        results = replace(batch.take(answered), keys=keys, values=values, timestamps=times[answered])
+        rows = self._rows(batch, known, instructions)
+
+        def effects() -> None:
+            drop_rows(self.ctx, batch, {"null_key": dropped})
+            self._store.put_column(*rows)
+            self.ctx.forward_batch(results)
+
+        return effects
+
+    def _rows(
+        self, batch: ColumnarBatch, known: Int64s, instructions: Int64s
+    ) -> tuple[BinaryColumn, BinaryColumn, Int64s]:
+        """The store's rows for the subscriptions with a foreign key: keys, values (null deletes), timestamps."""
+        codec, at = self._store.codec, known.tolist()
+        asked = [batch.values[row] for row in at]
+        prefixes = self.keys.prefixes(codec.topic, batch.keys.objects)
+        primary = self.keys.primary_keys(codec.topic, [one.primary_key for one in asked])
+        codes = batch.keys.codes[known].tolist()
+        keys = binary_column([prefixes[code] + key for code, key in zip(codes, primary, strict=True)])
+        gone = np.isin(instructions[known], (Instruction.DELETE, Instruction.DELETE_AND_RESPOND)).tolist()
+        cells = zip(gone, subscription_cells(asked, primary), strict=True)
+        values = binary_column([None if deleted else cell for deleted, cell in cells])
+        codec.check_all(keys, values)
+        return keys, values, batch.timestamps[known]
+
+    def _respond(self, record: Record, asked: Subscription, value: Any, time: int) -> None:
+        self.ctx.forward(Record(asked.primary_key, Response(asked.hash, value), time, record.headers))
+
+
+def _responds(instructions: Int64s, there: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Whether each subscription is answered, given whether its right row is there."""
+    always = np.isin(instructions, (Instruction.DELETE_AND_RESPOND, Instruction.ALWAYS_RESPOND))
+    answered: npt.NDArray[np.bool_] = always | ((instructions == Instruction.RESPOND_IF_FOUND) & there)
+    return answered
+
+
+class ForeignKeyUpdate(Operator):
+    """Notifies all subscribers of a right row that changed (`ForeignTableJoinProcessorSupplier`).
+
+    There is one response for each left row that refers to the right one, in order of the bytes of the left keys, with the
+    time of the right update, even if it is older than the left row's (as in Kafka Streams).
+
+    Args:
+        store: Name of the store of subscriptions.
+        keys: Serde of that store's keys.
+        versioned: The right table is versioned; out-of-order updates are skipped (KIP-914).
+    """
+
+    def __init__(self, store: str, keys: CombinedKeySerde, versioned: bool = False) -> None:
+        self.store_name = store
+        self.keys = keys
+        self.versioned = versioned
+
+    def init(self, ctx: OperatorContext) -> None:
+        super().init(ctx)
+        self._store: TypedKeyValueStore = ctx.store(self.store_name)
+
+    def process(self, record: Record) -> None:
+        change: Change = record.value
+        if record.key is None or (self.versioned and not change.is_latest):
+            self.ctx.drop(record, "null_key" if record.key is None else "not_latest")
+            return
+        for place, asked in self._store.prefix(self.keys.prefix(self.store_name, record.key)):
+            response = Response(asked.hash, change.new)
+            self.ctx.forward(Record(place.primary, response, record.timestamp, record.headers))
+
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """`process` for many updates, with one pass over the store.
+
+        Raises:
+            Exception: A key cannot be written, or a left key cannot be read; there has been no effect.
+        """
+        null_key = batch.keys.codes == NULL_KEY
+        updates = batch.take(np.flatnonzero(~null_key)) if null_key.any() else batch
+        prefixes = self.keys.prefixes(self.store_name, updates.keys.objects)
+        distinct = sorted(set(prefixes))
+        number_of = {prefix: number for number, prefix in enumerate(distinct)}
+        numbers = np.array([number_of[prefix] for prefix in prefixes], np.int64)[updates.keys.codes]
+        found = self._store.rows.scan_prefixes(pa.array(distinct, pa.binary()))
+        ends = np.searchsorted(found.ranges, np.arange(len(distinct)), "right")
+        counts = np.diff(ends, prepend=0)[numbers]
+        which = np.repeat(np.arange(len(updates)), counts)
+        # The rows of each update's range, one after the other.
+        rows = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts) + (ends[numbers] - counts)[which]
+        read = self._store.codec.read_key
+        lefts = [read(key).primary for key in found.keys.to_pylist()]
+        hashes = subscription_hashes(found.values.to_pylist())
+        at = rows.tolist()
+        drop_rows(self.ctx, batch, {"null_key": null_key})
+        values = Responses([hashes[row] for row in at], Changes.of(updates.values).new, which)
+        keys = KeyColumn(rows.astype(np.int32), lefts)
+        self.ctx.forward_batch(replace(updates.take(which), keys=keys, values=values))

@@ -1,0 +1,327 @@
+"""The attempts that a record has: through its retry topics one after the other, and then to the dead letters.
+
+Everything about a record that waits is in its headers: how often it has failed, which topic is next, its event time, and where
+it came from first. A record that succeeds goes on without these headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from streams.model.error_headers import ERROR_HEADERS, ORIGIN, RETRY, plain_headers, set_apart
+from streams.model.record import Headers, Record, RecordMetadata
+from streams.model.timestamps import RETRIED_TIME
+from streams.operators.operator import Operator, OperatorContext
+from streams.operators.process.user_processor import UserProcessor
+from streams.operators.processor import OuterProcessor
+from streams.operators.stores.key_value import TypedKeyValueStore
+
+ATTEMPT = RETRY + "attempt"
+"""How often the record has failed."""
+LEVEL = RETRY + "level"
+"""The retry topic to which the record goes, counted from 1; 0: to the dead letters."""
+TICKET = RETRY + "ticket"
+"""The record's place in its key's line (`streams.operators.retry.retry`)."""
+WALK = RETRY + "walk"
+"""The retry topics that a record has come through while its key's line stood still (`Walk`)."""
+TOPIC = RETRY + "topic"
+"""Of a dead letter: the first retry topic, through which it may be replayed to the operator that has failed."""
+DEAD = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """The retry topics of one operator.
+
+    Attributes:
+        topics: Their names without the application's id, in order.
+    """
+
+    topics: tuple[str, ...]
+
+    def real_topics(self, application_id: str) -> tuple[str, ...]:
+        """The names of the topics in Kafka."""
+        return tuple(f"{application_id}-{topic}" for topic in self.topics)
+
+    def failed(self, record: Record, error: Headers, retried: bool, application_id: str) -> Record:
+        """A record that has failed, on its way to the next topic."""
+        before = dict(record.headers) if retried else {}
+        failures = _number(before.get(ATTEMPT)) + 1
+        level = failures if failures <= len(self.topics) else DEAD
+        # Where the record came from is where it came from first.
+        described = [(name, before.get(name, value) if name in ORIGIN else value) for name, value in error]
+        to = [(TOPIC, self.real_topics(application_id)[0].encode())] if level == DEAD else []
+        own = _apart(record.headers) if retried else set_apart(record.headers)
+        headers = (*own, *described, (ATTEMPT, b"%d" % failures), (LEVEL, b"%d" % level), *to)
+        return Record(record.key, record.value, record.timestamp, headers)
+
+
+def plain(record: Record) -> Record:
+    """A record from a retry topic, as it was before it failed."""
+    return Record(record.key, record.value, record.timestamp, plain_headers(record.headers))
+
+
+def _apart(headers: Headers) -> Headers:
+    """The headers of a record from a retry topic that are its own, still renamed."""
+    return tuple(one for one in headers if not one[0].startswith((RETRY, ERROR_HEADERS)))
+
+
+def placed(record: Record, read_at: RecordMetadata | None) -> Record:
+    """A record that has not failed, with where it was read, for the case that it fails after it has waited."""
+    own = set_apart(record.headers)
+    if read_at is None:
+        return Record(record.key, record.value, record.timestamp, own)
+    where = (read_at.topic, read_at.partition, read_at.offset, record.timestamp)
+    first = zip(ORIGIN, (str(part).encode() for part in where), strict=True)
+    return Record(record.key, record.value, record.timestamp, (*own, *first))
+
+
+def at(record: Record, level: int, ticket: int, walk: bytes | None = None) -> Record:
+    """A record with its place in its key's line, on its way to a retry topic."""
+    others = tuple(one for one in record.headers if one[0] not in (LEVEL, TICKET, WALK, RETRIED_TIME))
+    headers = (*others, (LEVEL, b"%d" % level), (TICKET, b"%d" % ticket), *([] if walk is None else [(WALK, walk)]))
+    return Record(record.key, record.value, record.timestamp, headers)
+
+
+def level_of(record: Record) -> int:
+    """The retry topic to which a record goes; `DEAD`: the dead letters."""
+    return _number(dict(record.headers).get(LEVEL))
+
+
+def ticket_of(record: Record) -> int | None:
+    """A record's place in its key's line; None: it has none."""
+    found = dict(record.headers).get(TICKET)
+    return None if found is None else int(found)
+
+
+def walk_of(record: Record) -> bytes | None:
+    """What a record notes of its way behind its key's line."""
+    return dict(record.headers).get(WALK)
+
+
+def _number(header: bytes | None) -> int:
+    return int(header or 0)
+
+
+# --- Sends each record that an operator has failed on to its retry topic, or to the dead letters.
+
+
+class RetryRoute(Operator):
+    """Forwards a record to the sink of its level.
+
+    Args:
+        sinks: The names of the sinks: that of the dead letters, and those of the retry topics in order.
+    """
+
+    def __init__(self, sinks: Sequence[str]) -> None:
+        self._sinks = tuple(sinks)
+
+    def process(self, record: Record) -> None:
+        self.ctx.forward(record, self._sinks[level_of(record)])
+
+
+# --- The records of a key that wait for their turn: a line in front of an operator that retries in order.
+#
+# The first record of the line is the one that has failed; it is tried again each time it is due. Later records of its key take
+# a
+# ticket and follow it from retry topic to retry topic, whose records of one key are in one partition and so in order. Whatever
+# the
+# topics' delays, a ticket is served only when all before it are done, by success or as dead letters.
+#
+# A record may vanish from a retry topic: the next program cannot read it and skips it, or its offsets are lost. Its ticket
+# would
+# never be served, and its key would wait for ever. So each record that follows notes the topics that it has come through while
+# the
+# line stood still (`Walk`). Once these are all topics, it has passed every place at which the record that is served could be,
+# and all
+# others before it have been seen on the way. What was not seen is gone, and the line goes on with the first that was.
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The line of one key.
+
+    Attributes:
+        serving: The ticket of its first record.
+        end: The next free ticket.
+        level: The retry topic in which its first record waits.
+        moves: How often the first record has been written to a retry topic as the first one.
+        least: The lowest of the other tickets that were seen since its last move; 0: none.
+    """
+
+    serving: int
+    end: int
+    level: int
+    moves: int = 0
+    least: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """The way of a record behind a line that stands still.
+
+    Attributes:
+        serving: The ticket that was served on the way.
+        moves: See `Line`.
+        visited: The retry topics that the record has come through, as bits.
+    """
+
+    serving: int
+    moves: int
+    visited: int = 0
+
+    @classmethod
+    def behind(cls, line: Line, noted: bytes | None, level: int) -> Walk:
+        """The way so far, which begins again whenever the line has moved."""
+        before = cls(*map(int, noted.split(b"."))) if noted else None
+        if not level or before is None or (before.serving, before.moves) != (line.serving, line.moves):
+            return cls(line.serving, line.moves)
+        return replace(before, visited=before.visited | 1 << level)
+
+    def next(self, line: Line, levels: int) -> int | None:
+        """The next retry topic: first the one in which the line's first record waits; None: it was in all of them."""
+        left = (level for level in (min(line.level, levels), *range(1, levels + 1)) if not self.visited >> level & 1)
+        return next(left, None)
+
+    def to_header(self) -> bytes:
+        """The way, as the record notes it."""
+        return b"%d.%d.%d" % (self.serving, self.moves, self.visited)
+
+
+class WaitingLines:
+    """The lines of all keys of a task.
+
+    Args:
+        store: Key -> the numbers of its line; keys without waiting records have no row.
+    """
+
+    def __init__(self, store: TypedKeyValueStore) -> None:
+        self._store = store
+
+    def of(self, key: Any) -> Line | None:
+        """The line of a key; None: no record of it waits."""
+        found = self._store.get(key)
+        return None if found is None else Line(*found)
+
+    def join(self, key: Any, line: Line, timestamp: int) -> int:
+        """Take a ticket at the end of a line."""
+        self._put(key, replace(line, end=line.end + 1), timestamp)
+        return line.end
+
+    def wait(self, key: Any, line: Line | None, level: int, timestamp: int) -> int:
+        """Note where the first record of a line waits now, with or without a line so far; returns its ticket."""
+        line = Line(0, 1, level, 1) if line is None else replace(line, level=level, moves=line.moves + 1, least=0)
+        self._put(key, line, timestamp)
+        return line.serving
+
+    def leave(self, key: Any, line: Line, timestamp: int) -> None:
+        """Note that the first record of a line is done."""
+        line = replace(line, serving=line.serving + 1, moves=0, least=0)
+        self._put(key, line if line.serving < line.end else None, timestamp)
+
+    def saw(self, key: Any, line: Line, ticket: int, timestamp: int) -> Line:
+        """Note that a record with a later ticket came back; returns the line."""
+        if line.least and line.least <= ticket:
+            return line
+        line = replace(line, least=ticket)
+        self._put(key, line, timestamp)
+        return line
+
+    def skip(self, key: Any, line: Line, timestamp: int) -> Line:
+        """Go on with the first record that was seen, since those before it are gone; returns the line."""
+        line = replace(line, serving=line.least, moves=0, least=0)
+        self._put(key, line, timestamp)
+        return line
+
+    def _put(self, key: Any, line: Line | None, timestamp: int) -> None:
+        row = None if line is None else [line.serving, line.end, line.level, line.moves, line.least]
+        self._store.put(key, row, max(0, timestamp))
+
+
+# --- A user's processor whose failures are retried: records that it fails on go through retry topics and come back.
+#
+# Only this processor sees a record again. What is above it has had its effects once, and what is below has seen nothing of a
+# record that failed here. (Kafka Streams has no equivalent; the topics are those of Uber's and Confluent's pattern, and the
+# order
+# of keys that of Confluent's "maintain order of redirected events".)
+
+
+class Retrying(OuterProcessor[object, object, OperatorContext]):
+    """Runs a user's processor and sets aside the records that it fails on.
+
+    Args:
+        inner: The processor.
+        attempts: Its retry topics.
+        waiting: The name of the store with the lines of waiting records; None: the order of keys is not kept.
+    """
+
+    def __init__(self, inner: UserProcessor, attempts: Attempts, waiting: str | None) -> None:
+        super().__init__(inner)
+        self._attempts = attempts
+        self._waiting = waiting
+        self._lines: WaitingLines | None = None
+
+    def init(self, ctx: OperatorContext) -> None:
+        """Pass the processor its context."""
+        self._levels = {topic: level for level, topic in enumerate(self._attempts.real_topics(ctx.application_id), 1)}
+        if self._waiting is not None:
+            self._lines = WaitingLines(ctx.store(self._waiting))
+        super().init(ctx)
+
+    def process(self, record: Record) -> None:
+        """Process a record, unless earlier ones of its key are still waiting."""
+        level = self._levels.get(self.ctx.topic or "", 0)
+        if self._lines is None or record.key is None:
+            if (failed := self._try(record, bool(level))) is not None:
+                self.ctx.divert(failed)
+            return
+        line = self._lines.of(record.key)
+        ticket = ticket_of(record) if level else None
+        if line is None or (ticket is not None and ticket <= line.serving):
+            self._first(self._lines, line, record, bool(level))
+        else:
+            self._follow(self._lines, line, record, ticket, level)
+
+    def _follow(self, lines: WaitingLines, line: Line, record: Record, ticket: int | None, level: int) -> None:
+        """Let a record wait behind its key's line; what is gone from the line is passed over."""
+        if not level:
+            record = placed(record, self.ctx.record_metadata)
+        walk = Walk.behind(line, walk_of(record), level if ticket is not None else 0)
+        if ticket is None:
+            ticket = lines.join(record.key, line, record.timestamp)
+        else:
+            line = lines.saw(record.key, line, ticket, record.timestamp)
+            if walk.next(line, len(self._levels)) is None:
+                self.ctx.count("vanished", line.least - line.serving)
+                line = lines.skip(record.key, line, record.timestamp)
+                if line.serving == ticket:
+                    self._first(lines, line, record, True)
+                    return
+                walk = Walk.behind(line, None, level)
+        to = walk.next(line, len(self._levels))
+        assert to is not None, "a walk that has just begun has topics left"
+        self.ctx.count("followed", 1)
+        self.ctx.divert(at(record, to, ticket, walk.to_header()))
+
+    def _first(self, lines: WaitingLines, line: Line | None, record: Record, retried: bool) -> None:
+        """Process a record for which no other one of its key has to wait."""
+        failed = self._try(record, retried)
+        level = DEAD if failed is None else level_of(failed)
+        if failed is not None and level != DEAD:
+            failed = at(failed, level, lines.wait(record.key, line, level, record.timestamp))
+        elif line is not None:
+            lines.leave(record.key, line, record.timestamp)
+        if failed is not None:
+            self.ctx.divert(failed)
+
+    def _try(self, record: Record, retried: bool) -> Record | None:
+        """Process a record; if that fails, returns it with where it goes."""
+        try:
+            self.inner.process(plain(record) if retried else record)
+        except Exception as error:
+            failed = self._attempts.failed(record, self.ctx.fault(error), retried, self.ctx.application_id)
+            self.ctx.count("dead_letters" if level_of(failed) == DEAD else "retried", 1)
+            return failed
+        return None

@@ -1,0 +1,280 @@
+"""A topic or a stream as a table (Kafka Streams: `KTableSource`, also used by `toTable`)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic
+
+import numpy as np
+
+from streams.errors import TopologyError
+from streams.model.record import Change, Record
+from streams.model.typing import K, V, VOut
+from streams.operators.columnar import NULL_KEY, Changes, ColumnarBatch, OneByOne
+from streams.operators.operator import Operator, OperatorContext, call_each, drop_rows
+from streams.operators.process.user_processor import Attributes, UserContext, check_methods, expire_stores
+from streams.operators.process.user_stores import InProcess
+from streams.operators.processor import ProcessorContext
+from streams.operators.table.table_materializer import TableOperator, TableUpdates
+
+
+class TableSource(TableOperator):
+    """Stores the last value of each key: the last to arrive wins, even if its timestamp is older. Null values delete.
+
+    With a versioned store (KIP-914) the timestamp wins: an older update becomes a historical version and is forwarded as such
+    (`Change.is_latest` is False); an update older than the history is dropped as late.
+
+    Args:
+        store: Name of a timestamped key-value store or a versioned one; None if the table is never looked up, in which case
+            updates are only forwarded.
+        caching: Forward the last value of a key once, at the end of the step; False: every update.
+        send_old: Whether children need `Change.old`.
+    """
+
+    def process(self, record: Record) -> None:
+        """Set or delete. The store shows the update at once, even if forwarding waits."""
+        if record.key is None:
+            self.ctx.drop(record, "null_key")
+        else:
+            self._table.update(record, record.value)
+
+    def process_together(self, batch: ColumnarBatch, tables: dict[str, TableUpdates]) -> Callable[[], None]:
+        """`process` for all records of a step; returns its effects, which cannot fail."""
+        null_key = batch.keys.codes == NULL_KEY
+        updated = batch.take(np.flatnonzero(~null_key)) if null_key.any() else batch
+        updates = self._table.updates(updated)
+        if updates is not None and self.store_name is not None:
+            tables[self.store_name] = updates
+        update = self._table.update_together(updated, updates)
+        if updates is not None and not self.caching:
+            updates.remember()
+
+        def effects() -> None:
+            drop_rows(self.ctx, batch, {"null_key": null_key})
+            update()
+
+        return effects
+
+
+# --- `filter` and `filter_not` of a table (Kafka Streams: `KTableFilter`).
+
+
+class TableFilter(TableOperator):
+    """A table of the rows for which the predicate is true; rows that no longer match are deleted downstream.
+
+    A deletion of a row that did not match before is forwarded only where the old value is unknown: with known old values it is left
+    out, unless the table above is versioned (KIP-914).
+
+    Args:
+        predicate: `(key, value) -> bool`; not called for None.
+        negate: True for `filter_not`.
+        store: Name of a timestamped key-value store or a versioned one; None = not stored.
+        knows_old: The table above fills `Change.old`.
+        old_is_exact: The old values are the ones that were forwarded; otherwise (a join without a store) only compat mode relies
+            on them.
+        versioned: The table above is versioned.
+        caching: As in `TableMaterializer`.
+        send_old: As in `TableMaterializer`.
+    """
+
+    def __init__(
+        self,
+        predicate: Callable[[Any, Any], bool],
+        negate: bool,
+        store: str | None = None,
+        knows_old: bool = False,
+        old_is_exact: bool = True,
+        versioned: bool = False,
+        caching: bool = True,
+        send_old: bool = False,
+    ) -> None:
+        super().__init__(store, caching, send_old)
+        self.predicate = predicate
+        self.negate = negate
+        self.old_is_exact = old_is_exact
+        self.drops_needless = (knows_old or send_old) and not versioned
+
+    def init(self, ctx: OperatorContext) -> None:
+        super().init(ctx)
+        if not self.old_is_exact and ctx.mode == "strict":
+            self.drops_needless = False
+
+    def process(self, record: Record) -> None:
+        """Forward the update, as a deletion if the new value does not match."""
+        change = self._changed(record.key, record.value)
+        if change is not None:
+            self._table.update(record, *change)
+
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """Forward the updates, in a table without a store."""
+        if self._table.kept:
+            raise OneByOne("a table with a store is updated row by row")
+        records, changes = call_each(self.ctx, batch, self._changed)
+        rows = np.array([row for row, change in enumerate(changes) if change is not None], np.int64)
+        forwarded = [change if self.send_old else change._replace(old=None) for change in changes if change is not None]
+        self.ctx.forward_batch(records.take(rows).with_values(forwarded))
+
+    def _changed(self, key: Any, change: Change) -> Change | None:
+        """What an update is here; None: nothing."""
+        new = self._matching(key, change.new)
+        old = None
+        if self.drops_needless or self.send_old:
+            old = self._table.value(key) if self._table.kept else self._matching(key, change.old)
+        if new is None and old is None and self.drops_needless:
+            return None
+        return Change(new, old, change.is_latest)
+
+    def _matching(self, key: Any, value: Any) -> Any:
+        return value if value is not None and bool(self.predicate(key, value)) is not self.negate else None
+
+
+# --- `map_values` of a table (Kafka Streams: `KTableMapValues`).
+
+
+class TableMapValues(TableOperator):
+    """A table with a computed value for each key.
+
+    Args:
+        fn: `(key, value) -> value`; not called for None. A result of None deletes downstream.
+        store: Name of a timestamped key-value store or a versioned one; None = not stored.
+        caching: As in `TableMaterializer`.
+        send_old: As in `TableMaterializer`.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[[Any, Any], Any],
+        store: str | None = None,
+        caching: bool = True,
+        send_old: bool = False,
+    ) -> None:
+        super().__init__(store, caching, send_old)
+        self.fn = fn
+
+    def process(self, record: Record) -> None:
+        """Map the new value, and the old one where it is needed and not stored."""
+        change: Change = record.value
+        old = self._mapped(record.key, change.old) if self.send_old and not self._table.kept else None
+        self._table.update(record, self._mapped(record.key, change.new), old, change.is_latest)
+
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """Map and forward, in a table without a store."""
+        if self._table.kept:
+            raise OneByOne("a table with a store is updated row by row")
+        records, changes = call_each(self.ctx, batch, self._changed)
+        self.ctx.forward_batch(records.with_values(changes))
+
+    def _changed(self, key: Any, change: Change) -> Change:
+        old = self._mapped(key, change.old) if self.send_old else None
+        return Change(self._mapped(key, change.new), old, change.is_latest)
+
+    def _mapped(self, key: Any, value: Any) -> Any:
+        return None if value is None else self.fn(key, value)
+
+
+# --- `transform_values` of a table: a user's stateful value transformer (Kafka Streams: `KTableTransformValues`).
+
+
+class ValueTransformer(ABC, Generic[K, V, VOut]):
+    """Computes a table's new values from the old ones, with stores (Kafka Streams: `ValueTransformerWithKey`).
+
+    A new object is created for every micro-batch, so its attributes remember nothing: use `self.ctx.store(name)` or
+    `self.ctx.state`.
+    As in a `Processor`, an attribute that changes after `init` is an error unless it is declared in `transient`.
+
+    Attributes:
+        ctx: The context.
+        transient: Names of attributes that may change after `init` and be lost, or one name.
+    """
+
+    ctx: ProcessorContext
+    transient: ClassVar[str | tuple[str, ...]] = ()
+
+    def init(self, ctx: ProcessorContext) -> None:
+        """Called once per step, before the first update; `ctx.schedule` may be used, `ctx.forward` may not."""
+        self.ctx = ctx
+
+    @abstractmethod
+    def transform(self, key: K, value: V | None) -> VOut | None:
+        """Returns the new value; None deletes the row. Called once for each update, including deletions (value None)."""
+
+    def close(self) -> None:
+        """Called at the end of the step, also when it failed."""
+
+
+class TableTransformValues(TableOperator):
+    """A table whose values a transformer computes.
+
+    Kafka Streams calls the transformer again to look up a row, or for its old value, while the result is not stored; with state the
+    answer differs. Here the result is stored in that case, and each update is transformed once.
+
+    Args:
+        supplier: `() -> ValueTransformer`.
+        store: As in `TableMaterializer`.
+        caching: As in `TableMaterializer`.
+        send_old: As in `TableMaterializer`; only with a store.
+    """
+
+    def __init__(
+        self,
+        supplier: Callable[[], ValueTransformer],
+        store: str | None = None,
+        caching: bool = True,
+        send_old: bool = False,
+    ) -> None:
+        super().__init__(store, caching, send_old)
+        self.transformer = supplier()
+        check_methods(type(self.transformer))
+        self._in_process = InProcess()
+
+    def init(self, ctx: OperatorContext) -> None:
+        """Open the store, and let the transformer open its own."""
+        super().init(ctx)
+        context = self._context = _SilentContext(ctx, self._in_process)
+        self.transformer.ctx = context
+        self.transformer.init(context)
+        self._attributes = Attributes(self.transformer, getattr(self.transformer, "transient", ()))
+
+    def process(self, record: Record) -> None:
+        change: Change = record.value
+        self._in_process.record = record
+        try:
+            new = self.transformer.transform(record.key, change.new)
+        finally:
+            self._in_process.record = None
+        self._table.update(record, new, None, change.is_latest)
+
+    def flush(self) -> None:
+        """Forward pending updates, and check for attributes that would be lost."""
+        super().flush()
+        expire_stores(self._context)
+        self._attributes.check(self.ctx.node)
+
+    def close(self) -> None:
+        self.transformer.close()
+
+
+class _SilentContext(UserContext):
+    """A context that refuses to forward: the result of `transform` is the only one."""
+
+    def forward(self, record: Record, child: str | None = None) -> None:
+        raise TopologyError(
+            f"The value transformer of '{self.node}' calls forward: it gives its result back from transform(key, value). "
+            f"To forward records, use table.to_stream().process(...)."
+        )
+
+
+# --- `to_stream`: the updates of a table as records (Kafka Streams: `KTable.toStream`).
+
+
+class TableToStream(Operator):
+    """`KTable.to_stream`: each update's new value as a record; a deletion is a null value."""
+
+    def process(self, record: Record) -> None:
+        self.ctx.forward(record.with_value(record.value.new))
+
+    def process_together(self, batch: ColumnarBatch) -> None:
+        changes = batch.values
+        new = changes.new if isinstance(changes, Changes) else [change.new for change in changes]
+        self.ctx.forward_batch(batch.with_values(new))
