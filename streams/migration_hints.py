@@ -18,9 +18,17 @@ import re
 import sys
 from abc import ABCMeta
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from streams.errors import UnknownNameError
+
+T = TypeVar("T")
+
+
+def _all(names: str, hint: T) -> dict[str, T]:
+    """The same hint, or the same table of hints, for several names."""
+    return dict.fromkeys(names.split(), hint)
+
 
 # --- Methods of streams, tables, groups and builders, by class.
 
@@ -31,18 +39,18 @@ _PROCESS = "here it is process(...), with a Processor"
 _PROCESS_VALUES = "here it is process_values(...), with a Processor"
 _MAP_VALUES = "here it is map_values(...)"
 _FOREACH = "here it is foreach(...), or peek(...) to go on with the stream"
-_GRACE = "how late records may be is said by the windows, as in TimeWindows.of_size_and_grace(size, grace)"
+_GRACE = "the windows define how late records may be, as in TimeWindows.of_size_and_grace(size, grace)"
 
 _KSTREAM = {
     # Kafka Streams: older versions, and methods of other classes.
     "through": "here it is repartition(), or to('topic') followed by builder.stream('topic')",
     "branch": "here it is split().branch(predicate, Branched('name')).default_branch(Branched('rest'))",
-    "transform": _PROCESS,
-    "flat_transform": _PROCESS,
-    "transform_values": _PROCESS_VALUES,
-    "flat_transform_values": _PROCESS_VALUES,
+    **_all("transform flat_transform", _PROCESS),
+    **_all("transform_values flat_transform_values", _PROCESS_VALUES),
     "join_table": "here it is join(table, joiner)",
-    "join_stream": "here it is join(other, joiner, JoinWindows.of_time_difference_with_no_grace(...))",
+    **_all(
+        "join_stream join_interval", "here it is join(other, joiner, JoinWindows.of_time_difference_with_no_grace(...))"
+    ),
     "join_global": "here it is join(global_table, joiner, key_selector=...)",
     "write_as_text": "here it is print(), or foreach(...) with a function that writes",
     "to_stream": "it is a stream already",
@@ -60,48 +68,31 @@ _KSTREAM = {
     # Quix Streams.
     "apply": "here it is map_values(...), or flat_map_values(...) for several results",
     "update": "here it is map_values(...) with a function that gives the new value, or peek(...) to look at it",
-    "to_topic": _TO,
-    "concat": "here it is merge(other)",
-    "tumbling_window": _WINDOWS_FIRST.format("TimeWindows.of_size_with_no_grace(size)"),
-    "hopping_window": _WINDOWS_FIRST.format("TimeWindows.of_size_with_no_grace(size).advance_by(step)"),
+    **_all("to_topic write_stream sink_to add_sink sink", _TO),
+    **_all("concat union union_all", "here it is merge(other)"),
+    **_all("tumbling_window tumbling window", _WINDOWS_FIRST.format("TimeWindows.of_size_with_no_grace(size)")),
+    **_all("hopping_window hopping", _WINDOWS_FIRST.format("TimeWindows.of_size_with_no_grace(size).advance_by(step)")),
     "sliding_window": _WINDOWS_FIRST.format("SlidingWindows.of_time_difference_with_no_grace(size)"),
     "session_window": _WINDOWS_FIRST.format("SessionWindows.of_inactivity_gap_with_no_grace(gap)"),
     "join_asof": "here it is as_of_join(other, joiner, within)",
-    "join_interval": "here it is join(other, joiner, JoinWindows.of_time_difference_with_no_grace(...))",
     "join_lookup": "here it is join(global_table, joiner, key_selector=...), or enrich(...) to call another system",
     "set_timestamp": "the time is set where the topic is read: Consumed(timestamp_extractor=timestamp_field('at'))",
     # Faust.
-    "take": "here it is enrich(function_of_a_list, batch_size=...)",
-    "events": _FOREACH,
-    "items": _FOREACH,
-    "tumbling": _WINDOWS_FIRST.format("TimeWindows.of_size_with_no_grace(size)"),
-    "hopping": _WINDOWS_FIRST.format("TimeWindows.of_size_with_no_grace(size).advance_by(step)"),
+    **_all("take map_partitions", "here it is enrich(function_of_a_list, batch_size=...)"),
+    **_all("events items for_each", _FOREACH),
     # Bytewax.
     "key_on": "here it is select_key(...)",
-    "map_value": _MAP_VALUES,
-    "filter_value": "here it is filter(...)",
-    "flat_map_value": "here it is flat_map_values(...)",
+    **_all("map_value select", _MAP_VALUES),
+    **_all("filter_value where", "here it is filter(...)"),
+    **_all("flat_map_value explode", "here it is flat_map_values(...)"),
     "inspect": "here it is peek(...), or print()",
     "count_window": _WINDOWS_FIRST.format("windows"),
     "collect_window": "group first, then group_by_key().windowed_by(windows).aggregate(list, add_to_the_list)",
     # Spark and Flink.
     "with_column": "here it is map_values(lambda value: {**value, 'column': ...})",
-    "select": _MAP_VALUES,
-    "where": "here it is filter(...)",
-    "explode": "here it is flat_map_values(...)",
-    "union": "here it is merge(other)",
-    "union_all": "here it is merge(other)",
     "agg": "here it is group_by(...).aggregate(name=agg.sum('field'))",
-    "window": _WINDOWS_FIRST.format("TimeWindows.of_size_with_no_grace(size)"),
     "with_watermark": _GRACE,
-    "drop_duplicates": "here it is deduplicate(within=...)",
-    "distinct": "here it is deduplicate(within=...)",
-    "map_partitions": "here it is enrich(function_of_a_list, batch_size=...)",
-    "for_each": _FOREACH,
-    "write_stream": _TO,
-    "sink_to": _TO,
-    "add_sink": _TO,
-    "sink": _TO,
+    **_all("drop_duplicates distinct", "here it is deduplicate(within=...)"),
     "key_by": "here it is group_by(...) to aggregate, or select_key(...)",
     "connect": "here it is merge(other) or join(other, joiner, windows)",
     "assign_timestamps_and_watermarks": "here it is Consumed(timestamp_extractor=...), where the topic is read",
@@ -111,9 +102,7 @@ _STREAM_FIRST = "a table has no {0}, its updates have: to_stream().{0}(...)"
 _TABLE_GROUP_FIRST = "a table is grouped first, as in group_by(lambda key, value: (new_key, value)).{}"
 
 _KTABLE = {
-    "to": "a table is written by to_stream().to('topic')",
-    "to_topic": "a table is written by to_stream().to('topic')",
-    "write_stream": "a table is written by to_stream().to('topic')",
+    **_all("to to_topic write_stream", "a table is written by to_stream().to('topic')"),
     "through": "here it is to_stream().to('topic') followed by builder.table('topic')",
     **{
         name: _STREAM_FIRST.format(name)
@@ -156,8 +145,7 @@ _GROUPED = {
     "map_values": "aggregate the group first, as in count().map_values(...)",
     "filter": "filter the stream before it is grouped, or the table that the aggregation gives",
     "suppress": "aggregate first, as in count().suppress(Suppressed.until_window_closes())",
-    "grace": _GRACE,
-    "with_watermark": _GRACE,
+    **_all("grace with_watermark", _GRACE),
     "final": "here it is emit_strategy(EmitStrategy.on_window_close()), before the aggregation",
     "current": "that is the default; emit_strategy(EmitStrategy.on_window_update()) says it",
 }
@@ -166,23 +154,21 @@ _BRANCHED_STREAM = {
     "otherwise": "here it is default_branch(Branched('rest'))",
     "default": "here it is default_branch(Branched('rest'))",
     "end": "here it is default_branch() or no_default_branch()",
-    **dict.fromkeys(
-        ("to", "get", "items", "values", "keys"),
+    **_all(
+        "to get items values keys",
         "end the split first: default_branch() or no_default_branch() give the dict",
     ),
 }
 
 _BUILDER = {
-    **dict.fromkeys(("from_topic", "topic", "read_stream", "from_source", "add_source"), "here it is stream('topic')"),
+    **_all("from_topic topic read_stream from_source add_source", "here it is stream('topic')"),
     "dataframe": "here it is stream('topic')",
     "kstream": "here it is stream('topic')",
     "ktable": "here it is table('topic')",
     "agent": "here it is stream('topic').process(...), or foreach(...)",
     "add_processor": "here it is stream('topic').process(...); TopologyBuilder builds node by node",
     "add_sink": "here it is stream.to('topic'); TopologyBuilder builds node by node",
-    **dict.fromkeys(
-        ("run", "start", "execute"), "build() gives the topology, and `streams run module:topology` runs it"
-    ),
+    **_all("run start execute", "build() gives the topology, and `streams run module:topology` runs it"),
 }
 
 _TOPOLOGY_BUILDER = {
@@ -190,9 +176,7 @@ _TOPOLOGY_BUILDER = {
     "table": "StreamsBuilder has table('topic')",
     "add_read_only_state_store": "StreamsBuilder has it",
     "connect_sources_and_processors": "here it is the argument parents of add_processor",
-    **dict.fromkeys(
-        ("run", "start", "execute"), "build() gives the topology, and `streams run module:topology` runs it"
-    ),
+    **_all("run start execute", "build() gives the topology, and `streams run module:topology` runs it"),
 }
 
 _CONTEXT = {
@@ -207,15 +191,9 @@ OPERATORS: dict[str, dict[str, str]] = {
     "KStream": _KSTREAM,
     "KTable": _KTABLE,
     "GlobalKTable": _GLOBAL_TABLE,
-    **dict.fromkeys(
-        (
-            "KGroupedStream",
-            "TimeWindowedKStream",
-            "SessionWindowedKStream",
-            "CogroupedKStream",
-            "TimeWindowedCogroupedKStream",
-            "SessionWindowedCogroupedKStream",
-        ),
+    **_all(
+        "KGroupedStream TimeWindowedKStream SessionWindowedKStream "
+        "CogroupedKStream TimeWindowedCogroupedKStream SessionWindowedCogroupedKStream",
         _GROUPED,
     ),
     "KGroupedTable": {
@@ -241,7 +219,7 @@ _WINDOW = {
 _ONLY_READ = "a test only reads stores: pipe records in that give the state to begin with"
 
 CONTEXTS: dict[str, dict[str, str]] = {
-    **dict.fromkeys(("UserContext", "MockProcessorContext"), _CONTEXT),
+    **_all("UserContext MockProcessorContext", _CONTEXT),
     "DriverStore": dict.fromkeys(("put", "delete", "put_all", "put_if_absent", "remove"), _ONLY_READ),
     "Windowed": _WINDOWED,
     "Window": _WINDOW,
@@ -252,9 +230,7 @@ _ITERATOR = "a scan is an iterator of Python: for key, value in store.all()"
 _ROW = "a row is a tuple of Python: for key, value in store.all()"
 
 BUILT_IN: dict[str, dict[str, str]] = {
-    **dict.fromkeys(
-        ("generator", "map", "list_iterator"), dict.fromkeys(("has_next", "next", "peek_next_key", "remove"), _ITERATOR)
-    ),
+    **_all("generator map list_iterator", dict.fromkeys(("has_next", "next", "peek_next_key", "remove"), _ITERATOR)),
     "tuple": dict.fromkeys(("key", "value"), _ROW),
 }
 """The same for what stores give."""
@@ -316,29 +292,29 @@ _OF_GAP = _NO_GRACE.format(
 _OF_DIFFERENCE = (
     "here it is {0}.of_time_difference_with_no_grace(difference), or of_time_difference_and_grace(difference, grace)"
 )
-_RETENTION = "how long windows are stored is said by Materialized(retention=...)"
+_RETENTION = "Materialized(retention=...) defines how long windows are stored"
 
 _WINDOWS: dict[str, dict[str, str]] = {
     "TimeWindows": {
-        **dict.fromkeys(("of", "of_size", "tumbling", "with_size"), _OF_SIZE),
+        **_all("of of_size tumbling with_size", _OF_SIZE),
         "hopping": "here it is TimeWindows.of_size_with_no_grace(size).advance_by(step)",
         "grace": "here it is TimeWindows.of_size_and_grace(size, grace)",
         "until": _RETENTION,
         "size": "here it is size_ms",
     },
     "SessionWindows": {
-        **dict.fromkeys(("of", "with_", "with_gap", "of_gap", "of_inactivity_gap"), _OF_GAP),
+        **_all("of with_ with_gap of_gap of_inactivity_gap", _OF_GAP),
         "grace": "here it is SessionWindows.of_inactivity_gap_and_grace(gap, grace)",
         "until": _RETENTION,
         "inactivity_gap": "here it is gap_ms",
     },
     "SlidingWindows": {
-        **dict.fromkeys(("of", "of_size", "of_time_difference"), _OF_DIFFERENCE.format("SlidingWindows")),
+        **_all("of of_size of_time_difference", _OF_DIFFERENCE.format("SlidingWindows")),
         "with_time_difference_and_grace": "here it is SlidingWindows.of_time_difference_and_grace(difference, grace)",
         "grace": "here it is SlidingWindows.of_time_difference_and_grace(difference, grace)",
     },
     "JoinWindows": {
-        **dict.fromkeys(("of_size", "of_time_difference"), _OF_DIFFERENCE.format("JoinWindows")),
+        **_all("of_size of_time_difference", _OF_DIFFERENCE.format("JoinWindows")),
         "of": "here it is JoinWindows.of_time_difference_and_grace(difference, grace); Kafka Streams' of has 24 h of grace",
         "grace": "here it is JoinWindows.of_time_difference_and_grace(difference, grace)",
         "until": "how long records are stored follows from the windows: difference and grace",
@@ -351,8 +327,8 @@ _WINDOWS: dict[str, dict[str, str]] = {
     },
     "AggregateFunctions": dict.fromkeys(("avg", "average"), "here it is agg.mean('field')"),
     "BufferConfig": {
-        **dict.fromkeys(("maxRecords", "with_max_records"), "here it is BufferConfig.of_max_records(n)"),
-        **dict.fromkeys(("maxBytes", "with_max_bytes"), "here it is BufferConfig.of_max_bytes(n)"),
+        **_all("maxRecords with_max_records", "here it is BufferConfig.of_max_records(n)"),
+        **_all("maxBytes with_max_bytes", "here it is BufferConfig.of_max_bytes(n)"),
         "with_no_bound": "here it is BufferConfig.unbounded()",
     },
 }
@@ -403,35 +379,21 @@ _APPLICATION = "StreamsBuilder() begins a topology"
 
 PACKAGE: dict[str, str] = {
     "StreamsConfig": "settings go into streams.toml, the environment or `streams run --set`",
-    **dict.fromkeys(("KeyValue", "KeyValuePair"), "a pair is a tuple here: (key, value)"),
-    **dict.fromkeys(
-        (
-            "Aggregator",
-            "ForeachAction",
-            "Initializer",
-            "KeyValueMapper",
-            "Merger",
-            "Predicate",
-            "Punctuator",
-            "Reducer",
-            "StreamPartitioner",
-            "TopicNameExtractor",
-            "ValueJoiner",
-            "ValueJoinerWithKey",
-            "ValueMapper",
-            "ValueMapperWithKey",
-        ),
+    **_all("KeyValue KeyValuePair", "a pair is a tuple here: (key, value)"),
+    **_all(
+        "Aggregator ForeachAction Initializer KeyValueMapper Merger Predicate Punctuator Reducer StreamPartitioner "
+        "TopicNameExtractor ValueJoiner ValueJoinerWithKey ValueMapper ValueMapperWithKey",
         _FUNCTION,
     ),
     "ProcessorSupplier": "a subclass of Processor is its own supplier: process(MyProcessor)",
-    **dict.fromkeys(("Transformer", "TransformerSupplier"), "here it is Processor, for KStream.process"),
+    **_all("Transformer TransformerSupplier", "here it is Processor, for KStream.process"),
     "ValueTransformerWithKey": "here it is ValueTransformer",
     "FixedKeyProcessor": "here it is Processor, for KStream.process_values",
     "FixedKeyRecord": "here it is Record",
     **{name: _FROM_TESTING.format(name) for name in ("TopologyTestDriver", "TestInputTopic", "TestOutputTopic")},
     "MockProcessorContext": _FROM_TESTING.format("MockProcessorContext"),
-    **dict.fromkeys(("StringSerializer", "StringDeserializer"), "here it is StringSerde, which does both"),
-    **dict.fromkeys(("IntegerSerde", "IntSerde"), "here it is Int32Serde, or Int64Serde for Java's long"),
+    **_all("StringSerializer StringDeserializer", "here it is StringSerde, which does both"),
+    **_all("IntegerSerde IntSerde", "here it is Int32Serde, or Int64Serde for Java's long"),
     "LongSerde": "here it is Int64Serde",
     "ShortSerde": "here it is Int16Serde",
     "DoubleSerde": "here it is Float64Serde",
@@ -440,7 +402,7 @@ PACKAGE: dict[str, str] = {
     "ByteBufferSerde": "here it is BytesSerde",
     "UUIDSerde": "here it is UuidSerde",
     "JSONSerde": "here it is JsonSerde",
-    **dict.fromkeys(("SpecificAvroSerde", "GenericAvroSerde"), "here it is AvroSerde"),
+    **_all("SpecificAvroSerde GenericAvroSerde", "here it is AvroSerde"),
     "KafkaProtobufSerde": "here it is ProtobufSerde",
     "KafkaJsonSchemaSerde": "here it is JsonSchemaSerde",
     "AutoOffsetReset": "here it is text: Consumed(offset_reset='earliest')",

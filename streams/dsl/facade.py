@@ -37,7 +37,7 @@ _MOST = 6
 _METHODS: dict[NodeKind, str | None] = {
     NodeKind.KSTREAM_FLATMAP: "flat_map",
     NodeKind.KSTREAM_FLATMAPVALUES: "flat_map_values",
-    NodeKind.KSTREAM_MAPVALUES: "map_values",
+    **dict.fromkeys((NodeKind.KSTREAM_MAPVALUES, NodeKind.KTABLE_MAPVALUES), "map_values"),
     NodeKind.KSTREAM_KEY_SELECT: "select_key",
     NodeKind.KSTREAM_PROCESSOR: "process",
     NodeKind.KSTREAM_PROCESSVALUES: "process_values",
@@ -45,27 +45,21 @@ _METHODS: dict[NodeKind, str | None] = {
     NodeKind.KSTREAM_BRANCHCHILD: "branch",
     NodeKind.KSTREAM_TOTABLE: "to_table",
     NodeKind.KSTREAM_LEFTJOIN: "left_join",
-    NodeKind.KSTREAM_JOINTHIS: "join",
-    NodeKind.KSTREAM_JOINOTHER: "join",
+    **dict.fromkeys((NodeKind.KSTREAM_JOINTHIS, NodeKind.KSTREAM_JOINOTHER, NodeKind.KTABLE_JOINTHIS), "join"),
+    **dict.fromkeys((NodeKind.KTABLE_JOINOTHER, NodeKind.KTABLE_MERGE, NodeKind.KTABLE_FK_JOIN_OUTPUT), "join"),
     NodeKind.KSTREAM_JOINALL: "join_all",
-    NodeKind.KSTREAM_ASOFTHIS: "as_of_join",
-    NodeKind.KSTREAM_ASOFOTHER: "as_of_join",
+    **dict.fromkeys((NodeKind.KSTREAM_ASOFTHIS, NodeKind.KSTREAM_ASOFOTHER), "as_of_join"),
     NodeKind.COGROUPKSTREAM_AGGREGATE: "cogroup",
     NodeKind.COGROUPKSTREAM_MERGE: "aggregate",
     NodeKind.KTABLE_SOURCE: None,
-    NodeKind.KTABLE_MAPVALUES: "map_values",
     NodeKind.KTABLE_TRANSFORMVALUES: "transform_values",
     NodeKind.KTABLE_TOSTREAM: "to_stream",
     NodeKind.KTABLE_SELECT: "group_by",
-    NodeKind.KTABLE_JOINTHIS: "join",
-    NodeKind.KTABLE_JOINOTHER: "join",
-    NodeKind.KTABLE_MERGE: "join",
-    NodeKind.KTABLE_FK_JOIN_SUBSCRIPTION_REGISTRATION: None,
-    NodeKind.KTABLE_FK_JOIN_SUBSCRIPTION_PROCESSOR: None,
-    NodeKind.KTABLE_FK_JOIN_FOREIGN_PROCESSOR: None,
-    NodeKind.KTABLE_FK_JOIN_RESPONSE: None,
-    NodeKind.KTABLE_FK_JOIN_SUBSCRIPTION_RESPONSE_RESOLVER: None,
-    NodeKind.KTABLE_FK_JOIN_OUTPUT: "join",
+    **{
+        kind: None
+        for kind in NodeKind
+        if kind.name.startswith("KTABLE_FK_JOIN") and kind.name != "KTABLE_FK_JOIN_OUTPUT"
+    },
 }
 """Kind of a node -> the method that adds it, where that is not the kind's last word; None: not the last node of its method."""
 

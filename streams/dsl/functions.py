@@ -23,9 +23,7 @@ Function: TypeAlias = Callable[..., Any]
 
 def key_value(fn: Function, what: str) -> Callable[[Any, Any], Any]:
     """Makes `fn(key, value)` of `fn(value)` or `fn(key, value)`."""
-    if _arity(fn, {1: "(value)", 2: "(key, value)"}, what) == 2:
-        return fn
-    return _adapter(fn, lambda key, value: fn(value))
+    return _with_key(fn, what, "value")
 
 
 def predicate(fn: Function) -> Callable[[Any, Any], Any]:
@@ -46,16 +44,12 @@ def joiner(fn: Function) -> Callable[[Any, Any, Any], Any]:
     fn = _of_both(fn)
     if isinstance(fn, JoinedFields):
         return _adapter(fn, compiled_joiner(fn))
-    if _arity(fn, {2: "(left, right)", 3: "(key, left, right)"}, "joiner") == 3:
-        return fn
-    return _adapter(fn, lambda key, left, right: fn(left, right))
+    return _with_key(fn, "joiner", "left", "right")
 
 
 def joiner_of_all(fn: Function) -> Callable[[Any, dict[str, Any]], Any]:
     """Makes `fn(key, values)` of `fn(values)` or `fn(key, values)`; `values` are those of several streams, by name."""
-    if _arity(fn, {1: "(values)", 2: "(key, values)"}, "joiner") == 2:
-        return fn
-    return _adapter(fn, lambda key, values: fn(values))
+    return _with_key(fn, "joiner", "values")
 
 
 def global_joiner(fn: Function) -> Callable[[Any, Any, Any, Any], Any]:
@@ -80,11 +74,9 @@ def _of_both(fn: Function) -> Function:
 
 def aggregator(fn: Function) -> Callable[[Any, Any, Any], Any]:
     """Makes `fn(key, value, aggregate)` of `fn(value, aggregate)` or `fn(key, value, aggregate)`."""
-    arity = _arity(fn, {2: "(value, aggregate)", 3: "(key, value, aggregate)"}, "aggregator")
-    _check_order(fn, arity, "aggregator", aggregate_last=True)
-    if arity == 3:
-        return fn
-    return _adapter(fn, lambda key, value, aggregate: fn(value, aggregate))
+    adapted = _with_key(fn, "aggregator", "value", "aggregate")
+    _check_order(fn, 3 if adapted is fn else 2, "aggregator", aggregate_last=True)
+    return adapted
 
 
 def reducer(fn: Function) -> Callable[[Any, Any, Any], Any]:
@@ -96,9 +88,7 @@ def reducer(fn: Function) -> Callable[[Any, Any, Any], Any]:
 
 def merger(fn: Function) -> Callable[[Any, Any, Any], Any]:
     """Makes `fn(key, aggregate, other)` of `fn(aggregate, other)` or `fn(key, aggregate, other)`."""
-    if _arity(fn, {2: "(aggregate, other)", 3: "(key, aggregate, other)"}, "merger") == 3:
-        return fn
-    return _adapter(fn, lambda key, aggregate, other: fn(aggregate, other))
+    return _with_key(fn, "merger", "aggregate", "other")
 
 
 def takes_key(fn: Function, many: bool) -> bool:
@@ -109,9 +99,7 @@ def takes_key(fn: Function, many: bool) -> bool:
 
 def on_error(fn: Function) -> Callable[[Any, Any, Exception], Any]:
     """Makes `fn(key, value, error)` of `fn(value, error)` or `fn(key, value, error)`."""
-    if _arity(fn, {2: "(value, error)", 3: "(key, value, error)"}, "on_error function") == 3:
-        return fn
-    return _adapter(fn, lambda key, value, error: fn(value, error))
+    return _with_key(fn, "on_error function", "value", "error")
 
 
 def initializer(fn: Function) -> Callable[[], Any]:
@@ -140,6 +128,16 @@ def timestamp_function(fn: Function) -> Callable[[Any, int], int | datetime]:
     if _arity(fn, {1: "(record)", 2: "(record, partition_time)"}, "timestamp extractor") == 2:
         return fn
     return _adapter(fn, lambda record, partition_time: fn(record))
+
+
+def _with_key(fn: Function, what: str, *names: str) -> Function:
+    """Makes a function that takes the key first of one that may leave it out; `names` are its other arguments."""
+    others = ", ".join(names)
+    if _arity(fn, {len(names): f"({others})", len(names) + 1: f"(key, {others})"}, what) > len(names):
+        return fn
+    if len(names) == 1:
+        return _adapter(fn, lambda key, value: fn(value))
+    return _adapter(fn, lambda key, one, other: fn(one, other))
 
 
 def _adapter(fn: Function, adapter: Function) -> Function:

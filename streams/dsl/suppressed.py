@@ -94,9 +94,6 @@ class Suppressed(AnswersUnknownNames):
     def until_window_closes(cls, buffer: BufferConfig | None = None) -> Suppressed:
         """Emits one result for each window, when the window closes; the buffer must not emit early.
 
-        Raises:
-            TopologyError: The buffer emits early.
-
         Source: Kafka Streams' `Suppressed.untilWindowCloses`.
         """
         buffer = buffer or BufferConfig.unbounded()
@@ -111,14 +108,8 @@ class Suppressed(AnswersUnknownNames):
     def until_time_limit(cls, limit: Duration, buffer: BufferConfig | None = None) -> Suppressed:
         """Emits at most one update of a key per `limit` of stream time; a full buffer emits its oldest update early.
 
-        Args:
-            limit: How long to wait after a key's first delayed update; a `timedelta` or ms.
-            buffer: The bounds of the buffer, by default none. With `shut_down_when_full()`, a full buffer fails instead.
-
-        Raises:
-            TopologyError: The limit is negative.
-
-        Source: Kafka Streams' `Suppressed.untilTimeLimit`.
+        The `limit`, a `timedelta` or ms, is counted from a key's first delayed update. With `shut_down_when_full()`, a full buffer
+        fails instead. Source: Kafka Streams' `Suppressed.untilTimeLimit`.
         """
         limit_ms = to_ms(limit, "suppress' time limit")
         if limit_ms < 0:
@@ -151,21 +142,15 @@ def add_suppress(port: Port, above: TableNode, how: Suppressed, name: str | None
     key_serde, value_serde = graph.key_serde(port.key_serde), graph.value_serde(port.value_serde)
     spec = SuppressSpec(rules, key_serde, value_serde)
     name = name or stateful_name(spec.kind, port.lineage, spec.parameters)
-    data = BytesSerde()
-    buffer = graph.store(StoreSpec(f"{name}-store", StoreKind.KEY_VALUE, persistent=None), data, data)
-    places = (
-        None
-        if rules.by_window
-        else graph.store(StoreSpec(f"{name}-places", StoreKind.KEY_VALUE, persistent=None), data, data)
-    )
-    made = graph.stateful(
-        spec,
-        port,
-        name,
-        stores=(buffer,) if places is None else (buffer, places),
-        key_serde=key_serde,
-        value_serde=value_serde,
-    )
+
+    def bytes_store(suffix: str) -> str:
+        spec = StoreSpec(f"{name}-{suffix}", StoreKind.KEY_VALUE, persistent=None)
+        return graph.store(spec, BytesSerde(), BytesSerde())
+
+    buffer = bytes_store("store")
+    places = None if rules.by_window else bytes_store("places")
+    stores = (buffer,) if places is None else (buffer, places)
+    made = graph.stateful(spec, port, name, stores=stores, key_serde=key_serde, value_serde=value_serde)
 
     def computed() -> ValueGetter:
         # Otherwise readers would see an update that is still in a cache above and has not reached this node.
@@ -179,7 +164,7 @@ def _rules(topology: Graph, port: Port, how: Suppressed) -> SuppressRules:
     wait_ms, inclusive = how.limit_ms, False
     if wait_ms is None:
         above = _windowed_above(topology, port.node).values()
-        found = [windows for spec in above if (windows := spec.windows) is not None]
+        found = [spec.windows for spec in above if spec.windows is not None]
         if not found:
             raise TopologyError(
                 f"'{port.node}' has no windows, so none of them closes: suppress it with Suppressed.until_time_limit(...), "

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 
 from state.stores.spec import StoreSpec
 from streams.dsl.nodes.inferred_types import (
@@ -60,6 +61,11 @@ class Port:
     in_head: bool = True
     needs_repartition: bool = False
     repeatable: bool = True
+
+
+def lineage_of(*ports: Port) -> Lineage:
+    """The common origin of the records of several ports."""
+    return reduce(or_, (port.lineage for port in ports))
 
 
 @dataclass
@@ -128,9 +134,7 @@ class GraphBuilder:
     ) -> Port:
         """Adds a stateless operator behind one or more ports; new keys and values get a serde for their type if that is known."""
         ports = (port, *others)
-        lineage = port.lineage
-        for other in others:
-            lineage = lineage | other.lineage
+        lineage = lineage_of(port, *others)
         name = name or stateless_name(spec.kind, lineage, self.topology.nodes)
         key_serde = None if any(other.key_serde != port.key_serde for other in others) else port.key_serde
         value_serde = None if any(other.value_serde != port.value_serde for other in others) else port.value_serde
@@ -170,9 +174,7 @@ class GraphBuilder:
 
         `input_key_serde` is the serde of the keys that it receives, if it differs from that of its results.
         """
-        lineage = port.lineage
-        for other in others:
-            lineage = lineage | other.lineage
+        lineage = lineage_of(port, *others)
         self.topology.add(
             ProcessorNode(
                 name=name,

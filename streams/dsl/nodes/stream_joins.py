@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from state.stores.spec import StoreKind
 from streams.dsl import functions
-from streams.dsl.nodes.graph_builder import GraphBuilder, Port
+from streams.dsl.nodes.graph_builder import GraphBuilder, Port, lineage_of
 from streams.dsl.nodes.stores import join_store, store_spec, waiting_store
 from streams.dsl.nodes.tables import TableNode
 from streams.dsl.options import Joined, StreamJoined
@@ -296,10 +296,7 @@ def _check_options(
 
 
 def _generated_name(ports: Mapping[str, Port], join: JoinAll) -> str:
-    this, *others = ports.values()
-    lineage = this.lineage
-    for other in others:
-        lineage = lineage | other.lineage
+    lineage = lineage_of(*ports.values())
     # Streams' names distinguish joins of the same topics; their order only affects the order of results.
     streams = {name: "|".join((*port.lineage.topics, *port.lineage.through)) for name, port in ports.items()}
     return stateful_name(NodeKind.KSTREAM_JOINALL, lineage, (*join.parameters, *sorted(streams.items())))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from streams.dsl import functions
@@ -120,13 +121,10 @@ class TableNode:
         return bool(self.parents) and (not self.forwards_all or self.parents[0].filters_updates)
 
     def _can_send_old(self, force: bool) -> bool:
-        if self.joined:
-            enabled = [parent.send_old_values(True) for parent in self.parents]
-            return all(enabled)
-        if self.store is not None:
+        if not self.joined and self.store is not None:
             return True
-        if self.computed is not None:
-            enabled = [parent.send_old_values(force) for parent in self.parents]
+        if self.joined or self.computed is not None:
+            enabled = [parent.send_old_values(self.joined or force) for parent in self.parents]
             return all(enabled)
         if force:
             self.require_store()
@@ -171,49 +169,26 @@ def add_table(
     key_serde: Serde,
     value_serde: Serde,
 ) -> tuple[Port, TableNode]:
-    """Adds the table's operator behind a port whose records are in the tasks of their keys."""
-    if how.ttl is not None:
-        return _add_expiring(graph, kind, port, name, store, how, key_serde, value_serde)
-    table = graph.stateful(
-        TableSourceSpec(kind, caching=how.caching, versioned=history_ms(how) is not None),
-        port,
-        name,
-        stores=(),
-        key_serde=key_serde,
-        value_serde=value_serde,
-    )
-    made, make = lazy_store(graph, name, store, how, how.key_serde or key_serde, value_serde)
-    return table, TableNode(graph, (name,), made, make, history_ms=history_ms(how))
+    """Adds the table's operator behind a port whose records are in the tasks of their keys.
 
-
-def _add_expiring(
-    graph: GraphBuilder,
-    kind: NodeKind,
-    port: Port,
-    name: str,
-    store: str,
-    how: Materialized,
-    key_serde: Serde,
-    value_serde: Serde,
-) -> tuple[Port, TableNode]:
-    """Adds a table whose rows expire, with a store of rows and a store of deadlines from the start."""
-    ttl_ms = to_ms(how.ttl or 0, "Materialized(ttl=...)")
-    if ttl_ms <= 0 or how.history_retention is not None:
+    Rows that expire are in a store from the start, and their deadlines in another.
+    """
+    add = partial(graph.stateful, port=port, name=name, key_serde=key_serde, value_serde=value_serde)
+    history, stored_key_serde = history_ms(how), how.key_serde or key_serde
+    if how.ttl is None:
+        table = add(TableSourceSpec(kind, caching=how.caching, versioned=history is not None))
+        made, make = lazy_store(graph, name, store, how, stored_key_serde, value_serde)
+        return table, TableNode(graph, (name,), made, make, history_ms=history)
+    ttl_ms = to_ms(how.ttl, "Materialized(ttl=...)")
+    if ttl_ms <= 0 or history is not None:
         raise TopologyError(
             f"The table '{name}' needs a ttl above zero and no history_retention, but has {ttl_ms} ms and "
             f"{how.history_retention}: rows either expire or are remembered."
         )
-    rows = graph.store(key_value_store(store, replace(how, ttl=None)), how.key_serde or key_serde, value_serde)
+    rows = graph.store(key_value_store(store, replace(how, ttl=None)), stored_key_serde, value_serde)
     deadlines = waiting_store(f"{store}-deadlines", StreamJoined(logging=how.logging, persistent=how.persistent))
     deadline_store = graph.store(deadlines, WaitingKeySerde(), WaitingSerde(BytesSerde(), BytesSerde()))
-    table = graph.stateful(
-        ExpiringTableSpec(kind, key_serde, ttl_ms, caching=how.caching),
-        port,
-        name,
-        stores=(rows, deadline_store),
-        key_serde=key_serde,
-        value_serde=value_serde,
-    )
+    table = add(ExpiringTableSpec(kind, key_serde, ttl_ms, caching=how.caching), stores=(rows, deadline_store))
     return table, TableNode(graph, (name,), rows)
 
 
