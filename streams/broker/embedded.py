@@ -249,7 +249,6 @@ class EmbeddedBroker:
         timeout_s: float,
         nodes: tuple[NodeRecord, ...] | None = None,
     ) -> None:
-        """Ends nodes one after the other, and updates the folder's record."""
         for node in reversed(cluster.nodes if nodes is None else nodes):
             process = node.process
             if process is None:

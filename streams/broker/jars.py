@@ -93,7 +93,6 @@ class JarSet:
 
     @property
     def folder(self) -> Path:
-        """The folder for the jars, whether it exists or not."""
         return cache_dir() / self.name
 
 
@@ -227,7 +226,7 @@ def fetch_jars(progress: Callable[[str], None] = lambda _line: None, jars: JarSe
 
 
 def _fetch(jars: JarSet, progress: Callable[[str], None]) -> None:
-    """Fetches into a folder beside the target and renames it; after a failure, Ivy's cache remains for the next try."""
+    """Fetches into a folder next to the target and renames it; after a failure, Ivy's cache remains for the next try."""
     target = jars.folder
     partial = target.with_name(target.name + ".partial")
     ivy_cache = cache_dir() / "ivy"

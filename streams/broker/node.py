@@ -53,7 +53,7 @@ _BACK_SOON = {
     "broker.heartbeat.interval.ms": "500",
 }
 
-# All nodes of an embedded cluster stop together. The last ones would wait, in vain and for minutes, for a majority
+# All nodes of an embedded cluster stop together. The last ones would wait for minutes, without success, for a majority
 # of controllers to take over what they lead.
 _STOP_TOGETHER = {"controlled.shutdown.enable": "false"}
 
@@ -136,7 +136,7 @@ rootLogger.appenderRef.file.ref = file
 
 
 DEFAULT_JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""Suitable for one small broker beside Spark on few cores: less memory and compilation instead of peak throughput."""
+"""Suitable for one small broker that shares few cores with Spark: less memory and compilation instead of peak throughput."""
 
 _FORMAT_TIMEOUT_S = 120.0
 _TAIL_LINES = 15
@@ -159,8 +159,6 @@ class JavaSettings:
 
 
 class NodeFolder:
-    """The folder of one node, with the operations on it."""
-
     def __init__(self, data_dir: Path, node_id: int) -> None:
         self.path = data_dir / f"node-{node_id}"
         self.log_dir = self.path / "data"

@@ -36,7 +36,6 @@ class ProcessId:
         return started_at(self.pid) == self.started
 
     def send(self, signal_number: signal.Signals) -> None:
-        """Sends a signal, unless the process has ended."""
         if self.is_alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal_number)
@@ -88,7 +87,6 @@ def _is_free(port: int) -> bool:
 
 
 def is_listening(port: int) -> bool:
-    """Whether a process accepts connections on the port."""
     try:
         with socket.create_connection((HOST, port), timeout=0.5):
             return True

@@ -119,7 +119,6 @@ class Certificates:
 
     @property
     def node_keys(self) -> Path:
-        """The nodes' key store (PKCS 12)."""
         return self.folder / "broker.p12"
 
     @property

@@ -172,7 +172,6 @@ class JavaAdmin:
         return found
 
     def producer(self, transactional_id: str) -> tuple[int, int]:
-        """The id and the epoch of the producer of a transactional id."""
         described = self._admin.describeTransactions({transactional_id}).description(transactional_id)
         found = self._get(described, f"describing the transaction of {transactional_id}")
         return found.producerId(), found.producerEpoch()

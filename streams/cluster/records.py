@@ -1,4 +1,4 @@
-"""Reads and writes the records of a topic by hand, as Kafka's console tools do: no group, no transaction, no engine."""
+"""Reads and writes the records of a topic as Kafka's console tools do: no group, no transaction, no engine."""
 
 from __future__ import annotations
 

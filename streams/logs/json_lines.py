@@ -154,7 +154,7 @@ class LineWriter:
         self.raw(line_of(fields, self._longest))
 
     def raw(self, line: bytes) -> None:
-        """Writes a line as it is; a reader that has gone is no reason to fail."""
+        """Writes a line as it is; a reader that has gone does no harm."""
         try:
             while line:
                 line = line[os.write(self._fd, line) :]
@@ -163,8 +163,6 @@ class LineWriter:
 
 
 class JsonHandler(logging.Handler):
-    """Writes log records as lines of JSON."""
-
     def __init__(self, writer: LineWriter) -> None:
         super().__init__()
         self._writer = writer

@@ -174,7 +174,6 @@ class StepFigures:
 
     @property
     def skipped(self) -> bool:
-        """Whether the step was committed already."""
         return self.decision == SKIPPED
 
     @classmethod
@@ -408,7 +407,7 @@ class SubTopologyMetrics:
         counters: Counts by flat names (`streams.runtime.counters`).
         tasks: Its tasks that have had a step since the start.
         partitions: (topic, partition) -> position and lag.
-        restores: (task, store) -> its last restore, also while it runs; known where the figures are served.
+        restores: (task, store) -> its last restore, also while it runs; known where metrics are served.
     """
 
     task_count: int
@@ -429,7 +428,6 @@ class SubTopologyMetrics:
 
     @property
     def records_out(self) -> int:
-        """Records written to output topics."""
         return sum(task.records_out for task in self.tasks.values())
 
     @property
@@ -444,7 +442,6 @@ class SubTopologyMetrics:
 
     @property
     def running_restores(self) -> tuple[StoreRestore, ...]:
-        """The restores that have not ended."""
         return tuple(one for one in self.restores.values() if one.remaining)
 
     @property

@@ -40,7 +40,7 @@ class Metric:
     Attributes:
         name: The name, without `_total`.
         labels: The labels besides `app`.
-        read: The series in an application's figures, in an order that stays the same.
+        read: The series in an application's metrics, in an order that stays the same.
         together: What the series beyond the bound are as one: their sum, or the largest.
     """
 

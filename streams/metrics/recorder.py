@@ -38,8 +38,6 @@ def _wall_clock_ms() -> int:
 
 
 class MetricsRecorder:
-    """The metrics of one application in this process."""
-
     def __init__(self, application_id: str, clock_ms: Callable[[], int] = _wall_clock_ms) -> None:
         self.application_id = application_id
         self._clock_ms = clock_ms
@@ -65,7 +63,6 @@ class MetricsRecorder:
             self._obstacles[f"first {sub}"] = f"the sub-topology {sub} has not finished its first micro-batch"
 
     def begun(self, sub: str) -> None:
-        """Notes that a micro-batch begins."""
         with self._lock:
             self._subs[sub] = replace(self._subs[sub], running_since_ms=self._clock_ms())
 
@@ -114,12 +111,10 @@ class MetricsRecorder:
                 self._obstacles[name] = why
 
     def failed(self, why: str) -> None:
-        """Notes that the application has ended with an error."""
         with self._lock:
             self._failure = why
 
     def readiness(self) -> Readiness:
-        """Whether the application lives and works now."""
         with self._lock:
             return self._readiness()
 

@@ -1,7 +1,7 @@
-"""Restores that are running: how far each store is, told to the driver by the workers as datagrams.
+"""Restores that are running: how far each store is, as the workers report it to the driver by datagrams.
 
-The other figures come with the report of a step, so after its restore, which may take minutes. A datagram (UDP) holds up nothing:
-the worker waits neither for a connection nor for an answer, and without a driver that listens a restore goes on as ever. Each
+The other metrics come with the report of a step, so after its restore, which may take minutes. A datagram (UDP) holds up nothing:
+the worker waits neither for a connection nor for an answer, and without a driver that listens a restore continues. Each
 datagram says all about one store, so a lost one matters only until the next. Whoever reaches the port can send one, so a report
 has the token of the run, and what comes without it is ignored.
 """

@@ -77,7 +77,6 @@ class HadoopFiles:
         self._rename(self._at(path), new)
 
     def delete(self, folder: str) -> None:
-        """Deletes a folder and its contents."""
         self._files.delete(self._at(folder), True)
 
     def _at(self, path: str) -> Any:

@@ -1,7 +1,7 @@
 """Delta Lake in a Spark session: its jars, extension and catalog in a session that starts, and the check of one that runs.
 
 Delta's Python package has no jars. They come from the cache folder (`streams broker fetch --delta`), so that a start needs neither
-a network nor Ivy, and through `spark.jars`, so that executors on other hosts get them, too. Spark loads them beside its own
+a network nor Ivy, and through `spark.jars`, so that executors on other hosts get them, too. Spark loads them in addition to its own
 classes, so the archive of those still fits. A user whose settings name Delta's jars (`spark.jars.packages`) keeps those.
 """
 

@@ -7,7 +7,7 @@ the start. (A compacted topic may by then have lost the older value of a key tha
 until the next batch. Kafka Streams guarantees no order between global tables and streams at all.)
 
 A copy that was away for long is read again, too: compaction may have deleted the tombstones of rows that it still has. The time
-beside each position says how old it is, and the rule is that of local stores (`state.restore.plan.LogRange`).
+next to each position says how old it is, and the rule is that of local stores (`state.restore.plan.LogRange`).
 """
 
 from __future__ import annotations

@@ -396,7 +396,6 @@ class Planning:
                     end_planners(session)
 
     def close(self) -> None:
-        """Forgets the application, which has ended."""
         with _planning_lock:
             _planned.difference_update([one for one in _planned if one.startswith(self._prefix)])
 

@@ -57,7 +57,7 @@ COLUMNS = (
 
 @dataclass
 class Pace:
-    """What the display remembers of a sub-topology besides its figures.
+    """What the display remembers of a sub-topology besides its metrics.
 
     Attributes:
         counted: Points in time with the number of records read by then, over the last `RATE_OVER_S`.
@@ -70,7 +70,6 @@ class Pace:
     shown_numbers: tuple[int, int | None] = (-1, None)
 
     def count(self, now: float, records_in: int) -> None:
-        """Notes how many records have been read by now."""
         self.counted.append((now, records_in))
         while len(self.counted) > 2 and self.counted[1][0] <= now - RATE_OVER_S:
             self.counted.popleft()
@@ -89,7 +88,7 @@ def left_out(counters: Mapping[str, int]) -> list[str]:
 
 
 class Progress:
-    """Hands reports of steps to the recorder of the application's figures, and shows them.
+    """Passes reports of steps to the metrics recorder, and shows them.
 
     Args:
         console: Where to write; default: standard error, so that results can be piped.
@@ -136,7 +135,6 @@ class Progress:
 
     @property
     def subs(self) -> Mapping[str, SubTopologyMetrics]:
-        """The figures of each sub-topology now."""
         return self.metrics.snapshot().sub_topologies
 
     def started(self, sub: str, tasks: int, topics: tuple[str, ...]) -> None:
@@ -257,7 +255,7 @@ class Progress:
 
 
 class LoggedProgress(Progress):
-    """Progress that draws nothing: its figures are for programs, and what it is to say is a log line."""
+    """Progress that draws nothing: messages are log lines, and numbers are left to the metrics."""
 
     def __enter__(self) -> LoggedProgress:
         return self
@@ -285,7 +283,6 @@ class NotebookProgress(Progress):
 
 
 def in_notebook() -> bool:
-    """Whether this process is a notebook's kernel."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return type(shell).__name__ == "ZMQInteractiveShell"

@@ -144,7 +144,7 @@ LONGEST_PAUSE_S = 30.0
 
 
 @dataclass
-class Retry:
+class RestartSchedule:
     """The schedule of restarts after transient failures of a query.
 
     Attributes:
@@ -182,7 +182,7 @@ class _Supervised:
 
     start: Callable[[], StreamingQuery]
     query: StreamingQuery
-    retry: Retry
+    schedule: RestartSchedule
     seen: Any = None
     ended: bool = False
     failure: BaseException | None = None
@@ -215,7 +215,7 @@ class Supervisor:
         Raises:
             ApplicationFailedError: A query has failed.
         """
-        queries = [_Supervised(start, start(), Retry(self.wait_s)) for start in starts]
+        queries = [_Supervised(start, start(), RestartSchedule(self.wait_s)) for start in starts]
         self.on_started()
         try:
             while not self.stop.is_set():
@@ -238,7 +238,7 @@ class Supervisor:
         last = one.query.lastProgress
         if last is not None and last != one.seen:
             one.seen = last
-            one.retry.progressed()
+            one.schedule.progressed()
             self.progress.metrics.obstacle(f"query {one.query.name}", None)
             self.watch.alive()
             self.progress.query(last)
@@ -254,29 +254,29 @@ class Supervisor:
             one.query = one.start()
         elif not passes(failure) or self.wait_s <= 0:
             one.failure = failure
-        elif one.retry.due is None:
-            if one.retry.failed is None:
+        elif one.schedule.due is None:
+            if one.schedule.failed is None:
                 self.progress.say(f"{one.query.name} starts again by itself after: {readable(failure)}")
             self.progress.metrics.obstacle(f"query {one.query.name}", f"{one.query.name} has failed and starts again")
-            one.retry.fail(now)
+            one.schedule.fail(now)
             self.watch.doubt()
-        elif one.retry.given_up(now):
+        elif one.schedule.given_up(now):
             one.failure = failure
-        elif now >= one.retry.due and self.watch.answers:
-            one.retry.due = None
+        elif now >= one.schedule.due and self.watch.answers:
+            one.schedule.due = None
             one.query = one.start()
             self._tell_restart(one, failure)
 
     def _tell_restart(self, one: _Supervised, failure: BaseException) -> None:
         name, reason = str(one.query.name), readable(failure)
-        message = f"{name} was started again (attempt {one.retry.attempts}) after: {reason}"
+        message = f"{name} was started again (attempt {one.schedule.attempts}) after: {reason}"
         self.events.emit(
-            QUERY_RESTARTED, message, name.partition("/")[2], attempt=one.retry.attempts, reason=str(reason)
+            QUERY_RESTARTED, message, name.partition("/")[2], attempt=one.schedule.attempts, reason=str(reason)
         )
 
     def _error(self, one: _Supervised, failure: BaseException) -> ApplicationFailedError:
         error = readable(failure)
-        if one.retry.failed is None:
+        if one.schedule.failed is None:
             return error
         return ApplicationFailedError(
             f"{error}. It has failed like this for {self.wait_s:g} s (setting broker_wait_ms). Nothing is lost: start the "

@@ -74,12 +74,12 @@ def log_steps(batch: MicroBatchFigures) -> None:
         level = logging.INFO if step.records_in and not step.skipped else logging.DEBUG
         if steps_log.isEnabledFor(level):
             about = {"application": batch.application_id, "sub_topology": batch.sub_topology}
-            figures = {field.name: getattr(step, field.name) for field in fields(step)}
+            measured = {field.name: getattr(step, field.name) for field in fields(step)}
             message = (
                 f"step {step.version}: {step.records_in:,} records in, {step.records_out:,} out, "
                 f"{step.changelog_records:,} changelog records in {step.total_s:.3f} s"
             )
-            steps_log.log(level, "%s", message, extra={"event": "step", "fields": {**about, **figures}})
+            steps_log.log(level, "%s", message, extra={"event": "step", "fields": {**about, **measured}})
 
 
 @dataclass
@@ -105,7 +105,6 @@ class DeadLetterEvents:
         self._unreported: dict[tuple[str, str], _Unreported] = {}
 
     def step(self, sub_topology: str, counters: Mapping[str, int]) -> None:
-        """Takes in the counters of a step."""
         with self._lock:
             for name, count in counters.items():
                 kind, _, stage = name.partition(":")
@@ -115,7 +114,6 @@ class DeadLetterEvents:
             self.report()
 
     def report(self, *, all_of_them: bool = False) -> None:
-        """Reports what is due."""
         now, due = self._clock(), []
         with self._lock:
             for (sub, stage), one in self._unreported.items():
@@ -256,7 +254,6 @@ class BrokerWatch(_Background):
 
     @property
     def away(self) -> bool:
-        """Whether the brokers are known to be away."""
         return self._since is not None
 
     def alive(self) -> None:
@@ -268,7 +265,6 @@ class BrokerWatch(_Background):
         self.answers = None
 
     def due(self) -> bool:
-        """Whether it is time to ask the brokers."""
         return self.answers is not True or self._clock() - self._alive > QUIET_S
 
     def look(self) -> None:

@@ -285,7 +285,6 @@ class StreamsApplication:
         return starts
 
     def _trigger(self) -> dict[str, Any]:
-        """The arguments of `DataStreamWriter.trigger`."""
         if self.config.available_now:
             return {"availableNow": True}
         return {"processingTime": f"{self.config.trigger_interval_ms} milliseconds"}

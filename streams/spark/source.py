@@ -62,7 +62,6 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner_or_none
 
     def initialOffset(self) -> dict[str, Any]:
-        """The position where a new checkpoint begins."""
         return self._planner.initial().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -74,7 +73,6 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner.freeze()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The position where the next micro-batch ends."""
         return self._planner.latest(SourceOffsets.from_json(start)).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any]:

@@ -50,7 +50,6 @@ class StopGate:
         return self._closed.is_set()
 
     def close(self) -> None:
-        """Prevents further micro-batches from starting."""
         self._closed.set()
 
     def enter(self) -> None:

@@ -73,7 +73,6 @@ def _outer_join() -> Topology:
 
 
 def _rows(sub: SubTopology, settings: TaskSettings) -> Iterator[TaskRow]:
-    """The rows that readers produce from all partitions."""
     topics = sub.topics
     job = QueryJob(
         sub, _TASKS, settings, SourceSpec(dict.fromkeys(topics, "earliest")), {}, Path(), 0, 0, bulk_io=False

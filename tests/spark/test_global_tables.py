@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from state.commit.live import LiveKafka
-from state.errors import KafkaClientError, TopicNotFoundError
+from state.errors import KafkaClientError
 from streams import Consumed, Joined, Materialized, StreamsBuilder, StringSerde
 from streams.errors import ConfigError, StreamsError
 from streams.microbatch.job import QueryJob
@@ -262,9 +262,3 @@ def test_without_the_right_to_ask_an_hour_is_assumed(copies: Copies, monkeypatch
         copies.now_ms += waited_ms
         copies.names(b="new").rows()
     assert copies.read_from == [0, 1, 0]
-
-
-def test_the_topic_must_exist(harness: Harness) -> None:
-    topology = joined(harness.topic("in"), f"{harness.application_id}.missing", harness.topic("out"))
-    with pytest.raises(TopicNotFoundError, match=r"\.missing"):
-        harness.run(topology)

@@ -102,52 +102,25 @@ def increasing(records: list[Read]) -> bool:
     return True
 
 
-def test_counts_over_several_runs(harness: Harness) -> None:
-    source, target = harness.topic("lines", 3), harness.topic("counts", 2)
+PARTITIONS = 24
+
+
+def test_counts_of_many_partitions_over_several_runs_and_without_local_state(harness: Harness) -> None:
+    # Each partition gives the one task three rows (records, counters, a digest of the keys), so they come in several Arrow batches.
+    assert 2 * int(SPARK_SETTINGS["spark.sql.execution.arrow.maxRecordsPerBatch"]) < 2 * PARTITIONS
+    source, target = harness.topic("lines", PARTITIONS), harness.topic("counts", 2)
     topology = word_topology(source, target)
-    one, two = lines(1, 300), lines(2, 200)
+    one, two = lines(1, 600), lines(2, 200)
     send_lines(harness, source, one, 1_000_000)
-    progress = harness.run(topology)
+    progress = harness.run(topology, tasks=1)
     assert last_per_key(harness.read(target)) == expected(one)
     assert progress.subs[source.replace("/", "-")].lag == 0
+    shutil.rmtree(harness.config().state_dir)
     send_lines(harness, source, two, 2_000_000)
     harness.run(topology, max_records_per_trigger=50)
     records = harness.read(target)
     assert last_per_key(records) == expected(one, two)
     assert increasing(records)
-
-
-def test_deleted_local_state_is_restored(harness: Harness) -> None:
-    source, target = harness.topic("lines", 2), harness.topic("counts", 2)
-    topology = word_topology(source, target)
-    one, two = lines(5, 100), lines(6, 100)
-    send_lines(harness, source, one, 1_000_000)
-    harness.run(topology)
-    shutil.rmtree(harness.config().state_dir)
-    send_lines(harness, source, two, 2_000_000)
-    harness.run(topology)
-    records = harness.read(target)
-    assert last_per_key(records) == expected(one, two)
-    assert increasing(records)
-
-
-# --- A task whose rows come from Spark in several Arrow batches gets all of them.
-
-PARTITIONS = 24
-
-
-@pytest.mark.slow
-@pytest.mark.kafka
-@pytest.mark.spark
-def test_rows_of_many_partitions_reach_one_task(harness: Harness) -> None:
-    # Each partition gives the task a row with records, one with counters and one with a digest of the keys.
-    assert 2 * int(SPARK_SETTINGS["spark.sql.execution.arrow.maxRecordsPerBatch"]) < 2 * PARTITIONS
-    source, target = harness.topic("lines", PARTITIONS), harness.topic("counts", 1)
-    sent = lines(3, 600)
-    send_lines(harness, source, sent, 1_000_000)
-    harness.run(word_topology(source, target), tasks=1)
-    records = harness.read(target)
-    assert last_per_key(records) == expected(sent)
 
 
 # --- Every kind of state on real Spark: what comes out is what the test driver gives, though all local state is lost between.
@@ -432,6 +405,8 @@ def test_a_pattern_a_duration_and_a_global_store(harness: Harness) -> None:
         return [record.value.decode() for record in harness.read(target) if record.value is not None]
 
     eu, us, other = harness.topic("orders-eu", 2), harness.topic("orders-us", 1), harness.topic("my-orders-eu", 1)
+    with pytest.raises(TopicNotFoundError, match="nowhere"):
+        harness.run(program(harness, f"{harness.application_id}.nowhere", target))
     harness.send(countries, [Sent(b"Germany", b"DE", now), Sent(b"Peru", b"PE", now)])
     order(eu, ("DE", old), ("DE", old), ("DE", new))
     order(us, ("PE", old), ("DE", new + 1))
@@ -448,13 +423,6 @@ def test_a_pattern_a_duration_and_a_global_store(harness: Harness) -> None:
     order(asia, ("PE", old))
     harness.run(topology)
     assert results()[4:] == ["Peru=2"]
-
-
-def test_the_topic_of_a_global_store_must_exist(harness: Harness) -> None:
-    harness.topic("orders-eu", 1)
-    topology = program(harness, f"{harness.application_id}.nowhere", harness.topic("out", 1))
-    with pytest.raises(TopicNotFoundError, match="nowhere"):
-        harness.run(topology)
 
 
 # --- On real Spark and Kafka: a new program on values of an older one, and records that go to several partitions.

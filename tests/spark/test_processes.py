@@ -229,11 +229,6 @@ def one_sentence(app: Application) -> str:
     return line
 
 
-def test_speculation_is_refused(start: Starter) -> None:
-    said = one_sentence(start("--available-now", "--set", "spark.speculation=true"))
-    assert said.startswith("ConfigError: spark.speculation=true is refused: ")
-
-
 def test_a_missing_topic_is_one_sentence(start: Starter) -> None:
     said = one_sentence(start("--available-now", topics="elsewhere"))
     assert said.startswith("TopicNotFoundError: topic 'elsewhere.words' does not exist")

@@ -56,6 +56,8 @@ def test_the_user_s_own_session_is_looked_at_too(monkeypatch: pytest.MonkeyPatch
     application = StreamsApplication(None, config)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"spark\.speculation=true is refused"):
         application.run(session(spark_speculation="true"))
+    with pytest.raises(ConfigError, match=r"spark\.speculation=true is refused"):
+        session_settings("a", {"spark.speculation": "true"}, "/checkpoint")
 
 
 def test_executors_of_a_cluster_allocate_memory_as_local_processes_do() -> None:
@@ -257,7 +259,7 @@ def test_a_process_that_did_not_start() -> None:
     assert "start again" in str(readable(failure))
 
 
-# --- Salts put each task on its own shuffle partition, by Spark's own hash.
+# --- Group keys put each task on its own shuffle partition, by Spark's own hash.
 
 
 def test_spark_hash_equals_sparks() -> None:
@@ -267,4 +269,4 @@ def test_spark_hash_equals_sparks() -> None:
 
 @pytest.mark.parametrize("tasks", [1, 2, 3, 16, 200])
 def test_each_task_has_its_own_partition(tasks: int) -> None:
-    assert [spark_hash(salt) % tasks for salt in shuffle_keys(tasks)] == list(range(tasks))
+    assert [spark_hash(key) % tasks for key in shuffle_keys(tasks)] == list(range(tasks))

@@ -10,12 +10,14 @@ import pytest
 
 from state.changelog import commits_topic
 from state.commit.marker import CommitMarker
+from state.errors import TopicNotFoundError
 from state.kafka.consumers import RecordSampler
 from streams import ApplicationFailedError, BytesSerde, ConfigError, Consumed, StreamsBuilder, TimeWindows
 from streams.drills.topics import Read
 from streams.source.planner import BatchPlanner, SourceSpec
 from tests.spark.harness import Harness, Sent
 from tests.spark.live import copy_topology, eventually, grow, kafka, running, transaction
+from tests.spark.test_global_tables import joined
 
 
 def numbered(count: int, start: int = 0, *, partition: int = -1, ms: int = 1_000) -> list[Sent]:
@@ -135,9 +137,12 @@ def test_offsets_lost_to_deletion(harness: Harness, policy: str) -> None:
 
 def test_missing_topics_are_named(harness: Harness) -> None:
     there = harness.topic("there", 1)
-    for source, target in ((f"{there}.no", there), (there, f"{there}.no")):
-        with pytest.raises(Exception, match=rf"'{there}.no' does not exist, or these credentials may not see it"):
-            harness.run(copy_topology(source, target))
+    missing = f"{there}.no"
+    for topology in (copy_topology(missing, there), copy_topology(there, missing), joined(there, missing, there)):
+        with pytest.raises(
+            TopicNotFoundError, match=rf"'{missing}' does not exist, or these credentials may not see it"
+        ):
+            harness.run(topology)
 
 
 def test_starts(harness: Harness) -> None:
@@ -147,6 +152,10 @@ def test_starts(harness: Harness) -> None:
     builder = StreamsBuilder(default_key_serde=BytesSerde(), default_value_serde=BytesSerde())
     builder.stream(source).merge(builder.stream(other, Consumed(offset_reset="earliest"))).to(target)
     topology = builder.build()
+    nowhere = StreamsBuilder()
+    nowhere.stream(source, Consumed(offset_reset="none")).to(target)
+    with pytest.raises(ConfigError, match="'none'"):
+        harness.run(nowhere.build())
     # Record n has timestamp 1000 + n.
     harness.run(topology, starting_offsets="timestamp:1007")
     assert values(harness.read(target)) == [7, 8, 9, *range(10, 20), *range(100, 110)]
@@ -162,14 +171,6 @@ def test_starts(harness: Harness) -> None:
 def _send_one(harness: Harness, topic: str) -> bool:
     harness.send(topic, [Sent(b"k", b"7777", 5_000)])
     return True
-
-
-def test_no_start_without_a_reset_policy(harness: Harness) -> None:
-    source, target = harness.topic("source", 1), harness.topic("target", 1)
-    builder = StreamsBuilder()
-    builder.stream(source, Consumed(offset_reset="none")).to(target)
-    with pytest.raises(ConfigError, match="'none'"):
-        harness.run(builder.build())
 
 
 def test_a_logged_first_micro_batch_begins_where_it_did(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,26 +42,7 @@ def _tasks(progress: Progress) -> Mapping[int, TaskMetrics]:
     return sub.tasks
 
 
-def _version(progress: Progress, task: int) -> int:
-    tasks = _tasks(progress)
-    return (tasks[task].version or 0) if task in tasks else 0
-
-
-def test_punctuators_run_without_records(harness: Harness) -> None:
-    source, target = harness.topic("in", 1), harness.topic("out", 1)
-    builder = StreamsBuilder()
-    builder.stream(source).process(Ticker).to(target)
-    harness.send(source, [Sent(b"a", b"1", 1000)])
-    with running(harness, builder.build(), wall_clock_interval_ms=200) as progress:
-        eventually(lambda: len(harness.read(target)) >= 3, "three ticks")
-        # A commit is visible before its step is reported.
-        eventually(lambda: _version(progress, 0) >= 4, "reports")
-    values = [record.value for record in harness.read(target)]
-    assert values[:3] == [b'{"ticks":%d,"seen":1}' % n for n in (1, 2, 3)]
-    assert _tasks(progress)[0].records_in == 1
-
-
-def test_a_start_without_any_record_ticks_too(harness: Harness) -> None:
+def test_punctuators_run_without_records_and_at_a_start_without_any(harness: Harness) -> None:
     """After a run over what was there, and after that of a clock; task 1 never has a record."""
     source, target = harness.topic("in", 1), harness.topic("out", 1)
     builder = StreamsBuilder()

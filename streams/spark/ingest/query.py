@@ -226,7 +226,7 @@ class IngestRun:
         return missing
 
     def _tell_started(self, ingest: Ingest) -> None:
-        """Shows the source. The application is ready once its first batch is written, so it is told only if one is to come."""
+        """Shows the source. Called only if a batch will come: the application is ready once it is written."""
         self.progress.started(ingest.name, ingest.partitions, (self._topic(ingest),))
 
     def _topic(self, ingest: Ingest) -> str:
