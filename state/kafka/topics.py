@@ -32,6 +32,11 @@ class TopicInfo:
     partitions: int
 
 
+def partitions_of(topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:
+    """All partitions of topics."""
+    return [(name, number) for name, info in topics.items() for number in range(info.partitions)]
+
+
 @dataclass(frozen=True)
 class TopicSpec:
     """A topic to create.

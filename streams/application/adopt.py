@@ -1,20 +1,24 @@
-"""Reading positions without a checkpoint: the offsets that were committed together with the markers."""
+"""Creates new checkpoints from the commit markers: where checkpoints are lost or do not match, or to move reading positions.
+
+For each such sub-topology: the tasks are fenced, a plan is written into a folder beside the checkpoint, the markers are
+replaced task by task, the old checkpoint is moved aside, and the folder takes its place. After an interruption, the next
+call continues: the plan records the markers that it was made for.
+"""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from types import MappingProxyType
 
 import orjson
 
-from state.commit.marker import CommitMarker
 from state.commit.protocols import KafkaAccess
 from state.errors import CheckpointMismatchError, FencedError, TopicNotFoundError, TopicRecreatedError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicInfo, TopicPartition
-from streams.application.markers import MarkerAccess
+from streams.application.markers import MarkerAccess, still_running
 from streams.application.prepare import Application, PreparedSub
 from streams.application.start import Findings, Preflight
 from streams.checkpoint.compare import (
@@ -43,19 +47,9 @@ from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets
 from streams.topology.graph import DeltaTable
 
 
-class Admin(Protocol):
-    """The part of `state.kafka.admin.KafkaAdmin` that this module uses."""
-
-    def group_offsets(
-        self, group: str, partitions: Iterable[TopicPartition] | None = None
-    ) -> Mapping[TopicPartition, int]: ...
-    def begin_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
-    def end_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
-
-
 @dataclass(frozen=True)
 class GivenPositions:
-    """The user's positions for partitions whose position is otherwise unknown.
+    """The positions that a user gives for partitions whose position is otherwise unknown.
 
     Attributes:
         partitions: Partition -> offset.
@@ -82,9 +76,7 @@ class GivenPositions:
             elif topic and not number and what in ("earliest", "latest"):
                 topics[topic] = what
             else:
-                raise ConfigError(
-                    f"--position {text}: TOPIC:PARTITION=OFFSET is needed, or TOPIC=earliest, or TOPIC=latest"
-                )
+                raise ConfigError(f"--position {text}: write TOPIC:PARTITION=OFFSET, TOPIC=earliest or TOPIC=latest")
         return cls(partitions, topics)
 
     def of(self, place: TopicPartition, begin: int, end: int) -> int | None:
@@ -94,7 +86,7 @@ class GivenPositions:
 
 
 def reading_positions(
-    admin: Admin,
+    admin: KafkaAdmin,
     group: str,
     places: Sequence[TopicPartition],
     known: Mapping[TopicPartition, int],
@@ -120,7 +112,7 @@ def reading_positions(
         if place in known or place in committed:
             if place in given.partitions:
                 raise ConfigError(
-                    f"--position {place[0]}:{place[1]}={said}: the application has committed its position there, leave this out"
+                    f"--position {place[0]}:{place[1]}={said}: the application has committed its position there; leave this out"
                 )
             found[place] = known.get(place, committed.get(place, 0))
         elif said is not None:
@@ -146,27 +138,16 @@ def _unknown_positions(
     more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
     topic, number = unknown[0]
     return ConfigError(
-        f"group {group} has no committed offset for {shown}{more}: nothing was read there so far, or Kafka has forgotten it "
-        f"after some quiet days (offsets.retention.minutes). Say where reading goes on: --position {topic}:{number}=OFFSET, or "
+        f"group {group} has no committed offset for {shown}{more}: nothing was read there so far, or Kafka forgot the offset "
+        f"after some quiet days (offsets.retention.minutes). Tell where reading continues: --position {topic}:{number}=OFFSET, or "
         f"--position {topic}=earliest (all is new) or --position {topic}=latest (all was read)"
     )
 
 
-# --- Creates new checkpoints from the commit markers, where the existing checkpoints do not match them or are lost.
-#
-# For each such sub-topology: the tasks are fenced, a plan is written into a folder beside the checkpoint, the markers
-# are replaced task by task, the old checkpoint is moved aside, and the folder takes its place. After an interruption,
-# the next call continues: the plan records the markers that it was made for.
+# --- Adoption
 
 # No topic's name, and so no sub-topology's, has this character.
 ADOPTING = "~adopting"
-
-
-class WritableMarkers(Protocol):
-    """The part of `streams.application.markers.MarkerAccess` that an adoption uses."""
-
-    def fenced(self) -> dict[int, CommitMarker | None]: ...
-    def replace(self, task: int, expected: CommitMarker, marker: CommitMarker) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -174,7 +155,6 @@ class Adopter:
     """The adoption of an application's state under new checkpoints.
 
     Attributes:
-        preflight: Knows the application, its checkpoint folder and its cluster.
         given: The user's positions for partitions whose position is otherwise unknown.
     """
 
@@ -214,7 +194,7 @@ class Adopter:
         return plan_adoption(sub, markers, ids, positions, global_topics, str(uuid.uuid4()), confirmed)
 
     def _is_confirmed(self, prepared: PreparedSub, starts: Mapping[TopicPartition, int]) -> bool:
-        """Whether records of the last micro-batch are deleted from repartition topics, which only happens once it is confirmed."""
+        """Whether records of the last micro-batch are gone from repartition topics: they are deleted only once it is confirmed."""
         trimmed = self.preflight.application.source_spec(prepared.sub).trimmed
         begins = self.preflight.admin.begin_offsets([place for place in starts if place[0] in trimmed])
         return any(begin > starts[place] for place, begin in begins.items())
@@ -260,11 +240,12 @@ class Adopter:
 def take_over(
     files: CheckpointFiles,
     sub: SubIdentity,
-    access: WritableMarkers,
+    access: MarkerAccess,
     plan: Callable[[Markers], Adoption],
-    say: Callable[[str], None],
+    report: Callable[[str], None],
+    offsets: Mapping[TopicPartition, int] = MappingProxyType({}),
 ) -> None:
-    """Carries out an adoption, or continues an interrupted one."""
+    """Carries out an adoption, or continues an interrupted one. `offsets` are committed to the group with each marker."""
     markers = access.fenced()
     check_program(sub, markers)
     folder = sub.name + ADOPTING
@@ -278,14 +259,19 @@ def take_over(
     for task in pending or ():
         old = markers[task]
         assert old is not None
-        _replace(sub, access, task, old, adoption.marker(old))
+        try:
+            replaced = access.replace(task, old, adoption.marker(old), offsets)
+        except FencedError as error:
+            raise still_running(sub, task, "adopt") from error
+        if not replaced:
+            raise still_running(sub, task, "adopt")
     if pending:
         # A commit returns before it is readable. A fence returns after that, so that the next start sees the new markers.
         access.fenced()
     if files.names(sub.name):
-        say(f"{sub.name}: moved its checkpoint aside, to {move_aside(files, sub.name)}")
+        report(f"{sub.name}: moved its checkpoint aside, to {move_aside(files, sub.name)}")
     files.move(folder, sub.name)
-    say(f"{sub.name}: made a new checkpoint, at the tasks' last commits")
+    report(f"{sub.name}: made a new checkpoint, at the tasks' last commits")
 
 
 def unfinished_plan(files: CheckpointFiles, sub: SubIdentity, markers: Markers) -> Adoption | None:
@@ -312,37 +298,20 @@ def _check_one_query(sub: SubIdentity, markers: Markers) -> None:
         raise misfit(
             sub,
             f"its tasks have committed under different checkpoints ({', '.join(queries)}): an adoption was interrupted and the "
-            f"folder with its plan, {sub.name}{ADOPTING}, has gone, or two applications use this application id",
+            f"folder with its plan, {sub.name}{ADOPTING}, is missing, or two applications use this application id",
             "Put that folder back below the checkpoint, and adopt again.",
         )
 
 
-def _replace(sub: SubIdentity, access: WritableMarkers, task: int, old: CommitMarker, new: CommitMarker) -> None:
-    try:
-        replaced = access.replace(task, old, new)
-    except FencedError as error:
-        raise _runs(sub, task) from error
-    if not replaced:
-        raise _runs(sub, task)
-
-
-def _runs(sub: SubIdentity, task: int) -> CheckpointMismatchError:
-    return CheckpointMismatchError(
-        f"{sub}: task {task} is at work: the application runs. Stop it, on all hosts, and run `streams adopt` again: it goes on "
-        "where it was"
-    )
-
-
 def described(adoption: Adoption, tasks: int) -> Mapping[str, str]:
-    """The plan for people: what happens to the tasks, and where reading continues."""
+    """The plan for users: what happens to the tasks, and where reading continues."""
     end = adoption.first.end or adoption.first.start
     done = ", ".join(map(str, sorted(adoption.done)))
     again = ", ".join(str(task) for task in range(tasks) if task not in adoption.done)
-    at = [f"{topic}-{number}: {offset}" for topic, of in end.topics.items() for number, offset in enumerate(of.offsets)]
     return {
         "have committed the last micro-batch": f"tasks {done}" if done else "all tasks that it had records for",
         "have not, and run it again": f"tasks {again}" if done and again else "none",
-        "reading then goes on at": ", ".join(at),
+        "reading then goes on at": str(end),
     }
 
 
@@ -360,11 +329,11 @@ def lost_sinks(application: Application, files: CheckpointFiles, admin: KafkaAdm
     return found
 
 
-# --- Moves the reading positions of an application and keeps its state: what is read twice is counted twice.
+# --- Moved positions
 #
-# Each sub-topology gets a new checkpoint that begins at the positions, and its tasks get markers of the new query,
-# with the version and the state of the old ones, as in an adoption (`adopt.take_over`): fenced, planned on disk
-# first, continued after an interruption. The consumer group moves in the same transactions as the markers.
+# The application keeps its state, so what is read twice is counted twice. Each sub-topology gets a new checkpoint that begins at
+# the positions, and its tasks get markers of the new query with the version and state of the old ones. The consumer group moves
+# in the same transactions as the markers.
 
 
 @dataclass(frozen=True)
@@ -372,8 +341,6 @@ class Move:
     """The move of one sub-topology.
 
     Attributes:
-        sub: The sub-topology.
-        access: Its commits topic.
         first: Where it then begins to read; repartition topics go on where they were.
     """
 
@@ -416,16 +383,16 @@ def _plan(
     except CheckpointMismatchError:
         if unfinished_plan(files, sub, markers) is None:
             raise
-        # An interrupted move: `take_over` goes on with its own plan.
+        # An interrupted move: `take_over` continues with its plan.
         return Move(sub, MarkerAccess(kafka, sub), first)
-    return Move(sub, MarkerAccess(kafka, sub), _beside(sub, first, checkpoint))
+    return Move(sub, MarkerAccess(kafka, sub), _with_unmoved_topics(sub, first, checkpoint))
 
 
-def _beside(sub: SubIdentity, first: FirstBatch, checkpoint: Checkpoint) -> FirstBatch:
-    """The positions together with those in topics that are not moved."""
+def _with_unmoved_topics(sub: SubIdentity, first: FirstBatch, checkpoint: Checkpoint) -> FirstBatch:
+    """The new positions, and the present ones in topics that are not moved."""
     if checkpoint.logged > checkpoint.committed or checkpoint.repeats:
         raise ConfigError(
-            f"{sub.name}: micro-batch {max(checkpoint.logged, 0)} is logged and not complete, and some tasks may have committed "
+            f"{sub.name}: micro-batch {max(checkpoint.logged, 0)} is logged but not complete, and some tasks may have committed "
             "it. Run the application once more (--available-now) and stop it, then move its positions. Nothing was written"
         )
     present = checkpoint.start(checkpoint.logged + 1)
@@ -438,20 +405,6 @@ def _beside(sub: SubIdentity, first: FirstBatch, checkpoint: Checkpoint) -> Firs
     return FirstBatch(at, at)
 
 
-class _WithOffsets:
-    """The commits topic of a sub-topology, whose consumer group moves together with each marker."""
-
-    def __init__(self, access: MarkerAccess, offsets: Mapping[TopicPartition, int]) -> None:
-        self._access = access
-        self._offsets = offsets
-
-    def fenced(self) -> dict[int, CommitMarker | None]:
-        return self._access.fenced()
-
-    def replace(self, task: int, expected: CommitMarker, marker: CommitMarker) -> bool:
-        return self._access.replace(task, expected, marker, self._offsets)
-
-
 def carry_out(move: Move, files: CheckpointFiles, report: Callable[[str], None]) -> None:
     """Moves one sub-topology, or continues an interrupted move.
 
@@ -459,10 +412,9 @@ def carry_out(move: Move, files: CheckpointFiles, report: Callable[[str], None])
         CheckpointMismatchError: The application is running.
     """
     first = move.first
-    offsets = {(topic, n): at for topic, of in first.start.topics.items() for n, at in enumerate(of.offsets)}
 
     def plan(markers: Markers) -> Adoption:
         versions = {task: marker.version for task, marker in markers.items() if marker is not None}
         return Adoption(str(uuid.uuid4()), first, versions, frozenset())
 
-    take_over(files, move.sub, _WithOffsets(move.access, offsets), plan, report)
+    take_over(files, move.sub, move.access, plan, report, first.start.by_partition())

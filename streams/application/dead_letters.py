@@ -1,4 +1,4 @@
-"""Dead letters as they are read: the record that failed, the error, and the position that it came from."""
+"""Dead letters after they were written: what is in them, which were replayed, and how they are replayed and deleted."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import orjson
 from state.changelog import INTERNAL_ENDINGS
 from state.columns import RecordColumns, decode_headers
 from state.errors import OffsetsLostError, TopicNotFoundError
+from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicInfo, TopicPartition
 from streams.errors import ConfigError
 from streams.model.error_headers import CUT, ERROR_HEADERS, ORIGIN, plain_headers
@@ -26,23 +27,17 @@ from streams.topology.plan import Plan
 
 
 class Log(Protocol):
-    """The requests to Kafka by which dead letters are read."""
+    """The requests to Kafka by which dead letters are read and replayed."""
 
     def log_ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
         """Last stable offset and end of each log, once no transaction is open."""
 
     def begin_offset(self, partition: TopicPartition) -> int: ...
-
-    def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Last stable offset of each log at present, whatever transactions are open."""
-
-    def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]:
-        """The topics that exist, asked for at each call."""
-
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+    def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]: ...
     def partition_count(self, topic: str) -> int: ...
-
-    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]:
-        """Committed records [start, end)."""
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]: ...
+    def producer(self, transactional_id: str) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -50,12 +45,8 @@ class Letter:
     """One dead letter.
 
     Attributes:
-        place: Topic and partition of the letter.
         offset: Its offset.
         timestamp: When it was written, ms.
-        key: The key of the record that failed.
-        value: Its value.
-        headers: All headers, those of the error included.
     """
 
     place: TopicPartition
@@ -66,12 +57,12 @@ class Letter:
     headers: Headers
 
     @cached_property
-    def _said(self) -> Mapping[str, str]:
+    def _text(self) -> Mapping[str, str]:
         return {name: (value or b"").decode(errors="backslashreplace") for name, value in self.headers}
 
     def error(self, name: str) -> str:
-        """What the letter says of its error: `exception`, `message`, `stacktrace`, `stage`, `topic`, `partition`, ..."""
-        return self._said.get(ERROR_HEADERS + name, "")
+        """A part of the error: `exception`, `message`, `stacktrace`, `stage`, `topic`, `partition`, ..."""
+        return self._text.get(ERROR_HEADERS + name, "")
 
     @property
     def origin(self) -> str:
@@ -87,18 +78,17 @@ class Letter:
 
     @property
     def attempts(self) -> int:
-        """How often the record has failed."""
-        return int(self._said.get(ATTEMPT) or 1)
+        return int(self._text.get(ATTEMPT) or 1)
 
     @property
     def event_time(self) -> int:
         """The record's own timestamp, ms."""
-        return int(self._said.get(RETRIED_TIME) or self.error("timestamp") or self.timestamp)
+        return int(self._text.get(RETRIED_TIME) or self.error("timestamp") or self.timestamp)
 
     @property
     def retry_topic(self) -> str | None:
         """The retry topic of the operator that has failed, through which the record comes back to that operator alone."""
-        return self._said.get(TOPIC)
+        return self._text.get(TOPIC)
 
     @property
     def target(self) -> str | None:
@@ -108,7 +98,7 @@ class Letter:
     @property
     def cut(self) -> str:
         """Which parts of the record are missing, because the letter was too large with them; empty: none."""
-        parts = (part for part in self._said.get(CUT, "").split(", ") if part)
+        parts = (part for part in self._text.get(CUT, "").split(", ") if part)
         return ", ".join(part for part in parts if part.split()[0] in ("key", "value", "headers"))
 
     @property
@@ -117,15 +107,11 @@ class Letter:
         if self.cut:
             return "parts of the record were cut off"
         if self._is_row:
-            return (
-                "a row from outside Kafka that never became a record: correct it where it came from, or send its text to a topic "
-                "with --to"
-            )
-        return "" if self.target else "it came of no single record"
+            return "a row from outside Kafka that never became a record: correct it at its source, or send it elsewhere with --to"
+        return "" if self.target else "it did not come from a single record"
 
     @property
     def own_headers(self) -> Headers:
-        """The headers of the record that failed."""
         return plain_headers(self.headers)
 
 
@@ -135,10 +121,8 @@ class Choice:
 
     Attributes:
         error: The name of the exception, or a part of its message.
-        key: The key as text.
         since_ms: The earliest time of the letter, ms.
         until_ms: The first time that is too late, ms.
-        origin: The topic of the records that failed.
         positions: (partition, offset) of the letters.
     """
 
@@ -163,7 +147,6 @@ class Choice:
 
 
 def letters_of(log: Log, place: TopicPartition, start: int = 0, end: int | None = None) -> Iterator[Letter]:
-    """The dead letters of a partition, in order."""
     first = max(start, log.begin_offset(place))
     last = log.log_ends([place])[place][0] if end is None else end
     while first < last:
@@ -200,18 +183,16 @@ def places_of(log: Log, topic: str) -> list[TopicPartition]:
     return [(topic, partition) for partition in range(log.partition_count(topic))]
 
 
-# --- Which dead letters have been replayed: ranges of offsets, in a compacted topic beside the dead letters.
+# --- Which dead letters were replayed: ranges of offsets, in a compacted topic
 #
-# A replay writes them in the transaction in which it sends the records, so both happened or neither. A consumer
-# group's offset would not do: a replay of some letters passes over others, and committed offsets expire a week after
-# the last replay.
+# A replay writes them in the transaction in which it sends the records, so both happened or neither. The offset of a consumer
+# group would not do: a replay of some letters skips others, and committed offsets expire a week after the last replay.
 
 ENDING = "-replays"
 Ranges = tuple[tuple[int, int], ...]
 
 
 def replays_topic(topic: str) -> str:
-    """The topic that remembers the replays of a topic of dead letters."""
     return topic + ENDING
 
 
@@ -277,33 +258,25 @@ def read_replayed(log: Log, topic: str, fenced: bool = False) -> Replayed:
     last = log.log_ends([place])[place][0] if fenced else log.end_offsets([place])[place]
     for columns in log.read(*place, first, last) if first < last else ():
         for key, value in zip(columns.keys.to_pylist(), columns.values.to_pylist(), strict=True):
-            said = orjson.loads(value)
-            if said["topic_id"] == found.topic_id:
-                ranges[int(key)] = tuple((first, last) for first, last in said["ranges"])
+            note = orjson.loads(value)
+            if note["topic_id"] == found.topic_id:
+                ranges[int(key)] = tuple((first, last) for first, last in note["ranges"])
     return Replayed(found.topic_id, ranges)
 
 
-# --- Replays dead letters, each once: in transactions that also remember which letters they have sent.
+# --- Replays
 #
-# A letter goes through the retry topic of the operator that has failed, if it names one, and else to the topic that
-# it came from, with its own key, value, headers and timestamp. The order is that of `state.commit.step`: the producer
-# fences an older replay of the same letters and decides its transaction; only then is it read which letters are left.
-# So a replay that was killed, repeated or started twice sends nothing twice.
+# A letter goes through the retry topic of the operator that failed, if it names one, and else to the topic that it came from, with
+# its own key, value, headers and timestamp. The order is that of `state.commit.step`: the producer fences an older replay of the
+# same letters and decides its transaction; only then it reads which letters are left. So a replay that was killed, repeated or
+# started twice sends nothing twice.
 
 TOGETHER = 500
 """The most letters in one transaction."""
 _KEPT = (RETRIED_TIME, *ORIGIN)
-"""What a retry topic's record says of itself besides its own headers."""
-
-
+"""Headers of a retry topic's record that are not the user's."""
 _NEVER = tuple(ending for ending in INTERNAL_ENDINGS if ending != "-repartition")
 """Names of topics to which no letter can lead. Records of repartition topics can fail, and so can go back there."""
-
-
-class Kafka(Log, Protocol):
-    """The requests to Kafka of a replay."""
-
-    def producer(self, transactional_id: str) -> Any: ...
 
 
 @dataclass
@@ -311,7 +284,6 @@ class ReplayPlan:
     """What a replay would do.
 
     Attributes:
-        topic: The topic of dead letters.
         topic_id: Its id: the offsets of one that was deleted and created again are of other letters.
         offsets: Partition -> the offsets of all its letters.
         chosen: Partition -> the offsets of the letters to send.
@@ -368,8 +340,8 @@ def _check_targets(log: Log, plan: ReplayPlan) -> None:
         )
     if forbidden := [name for name in plan.targets if name.startswith("__") or name.endswith(_NEVER)]:
         raise ConfigError(
-            f"letters of {plan.topic!r} say that they came from {forbidden[0]!r}, an internal topic to which no record of a user "
-            f"goes: somebody else wrote them. Nothing was sent. Name another topic with --to, or choose other letters"
+            f"letters of {plan.topic!r} name {forbidden[0]!r} as their origin, an internal topic that has no users' records: they "
+            f"were not written by this engine. Nothing was sent. Name another topic with --to, or choose other letters"
         )
     if plan.topic in plan.targets:
         raise ConfigError(
@@ -378,7 +350,7 @@ def _check_targets(log: Log, plan: ReplayPlan) -> None:
 
 
 def replay(
-    kafka: Kafka, plan: ReplayPlan, now_ms: Callable[[], int], to: str | None = None, together: int = TOGETHER
+    kafka: Log, plan: ReplayPlan, now_ms: Callable[[], int], to: str | None = None, together: int = TOGETHER
 ) -> int:
     """Sends the letters of a plan that have not been replayed meanwhile, and returns their number.
 
@@ -395,9 +367,7 @@ def replay(
 
 @dataclass(frozen=True)
 class _Transaction:
-    """One transaction, with letters of one partition."""
-
-    kafka: Kafka
+    kafka: Log
     plan: ReplayPlan
     place: TopicPartition
     now_ms: int
@@ -407,7 +377,7 @@ class _Transaction:
         producer = self.kafka.producer(replay_id(self.plan.topic))
         try:
             producer.init_transactions()
-            # Only now can no other replay commit anything more.
+            # From now on, no other replay can commit.
             replayed = read_replayed(self.kafka, self.plan.topic, fenced=True)
             self._check_same(replayed.topic_id)
             letters = list(self._left(offsets, replayed))
@@ -430,8 +400,8 @@ class _Transaction:
     def _check_same(self, topic_id: str | None) -> None:
         if topic_id != self.plan.topic_id:
             raise ConfigError(
-                f"{self.plan.topic!r} was deleted and created again after the replay was planned, so its letters are others. None "
-                f"of these was sent. Run `streams dlq replay` again, and it shows which there are now"
+                f"{self.plan.topic!r} was deleted and created again after the replay was planned, so its letters are different. "
+                f"None of them was sent. Run `streams dlq replay` again to see which there are now"
             )
 
     def _left(self, offsets: Sequence[int], replayed: Replayed) -> Iterator[Letter]:
@@ -461,7 +431,7 @@ def summary(plan: ReplayPlan) -> Mapping[str, Any]:
     }
 
 
-# --- Deletes dead letters, from the oldest up to an offset of each partition, as Kafka deletes records (DeleteRecords).
+# --- Deletion
 
 
 @dataclass
@@ -470,8 +440,6 @@ class PurgePlan:
 
     Attributes:
         before: Partition of the topic -> the first offset that stays; without those where nothing is deleted.
-        letters: The number of letters that go.
-        not_replayed: How many of them have never been replayed.
         first_ms: When the oldest of them was written, ms; None: there is none.
         last_ms: When the newest of them was written, ms.
     """
@@ -519,8 +487,8 @@ def plan_purge(log: Log, topic: str, until: Until) -> PurgePlan:
     """
     if topic.endswith(INTERNAL_ENDINGS):
         raise ConfigError(
-            f"{topic!r} is an internal topic of an application, and holds no dead letters but records that it still needs. Nothing "
-            f"was deleted. Name the topic of dead letters"
+            f"{topic!r} is an internal topic of an application: it holds records that the application still needs, not dead "
+            f"letters. Nothing was deleted. Name the topic of dead letters"
         )
     plan, places = PurgePlan(), places_of(log, topic)
     known = read_replayed(log, topic)
@@ -538,17 +506,7 @@ def purge(plan: PurgePlan, delete_records: Callable[[Mapping[TopicPartition, int
         delete_records(plan.before)
 
 
-# --- The check of the dead letter topic, before an application starts.
-
-
-class Admin(Protocol):
-    """The part of `state.kafka.admin.KafkaAdmin` that this module uses."""
-
-    def topic_config(self, name: str) -> dict[str, str]:
-        """All settings of a topic, defaults included."""
-
-
-def check_dead_letter_topic(topic: str, plan: Plan, admin: Admin) -> None:
+def check_dead_letter_topic(topic: str, plan: Plan, admin: KafkaAdmin) -> None:
     """Refuses a topic that is internal, that the application itself reads, or that would not retain dead letters.
 
     Raises:
@@ -556,13 +514,13 @@ def check_dead_letter_topic(topic: str, plan: Plan, admin: Admin) -> None:
     """
     if topic in plan.internal_topics or topic.startswith("__") or topic.endswith(INTERNAL_ENDINGS):
         raise ConfigError(
-            f"the topic of dead letters {topic!r} has the name of an internal topic: choose a topic of its own"
+            f"the topic of dead letters {topic!r} has the name of an internal topic: choose another topic"
         )
     tables = (table.source.topics for table in plan.topology.global_tables.values())
     if any(topic in topics for topics in (*(sub.topics for sub in plan.sub_topologies), *tables)):
         raise ConfigError(
             f"the topic of dead letters {topic!r} is read by this application, which would read its bad records again and again: "
-            f"choose a topic of its own, one that no pattern of the application matches"
+            f"choose another topic, which no pattern of the application matches"
         )
     if "compact" in admin.topic_config(topic).get("cleanup.policy", ""):
         raise ConfigError(

@@ -19,12 +19,10 @@ from streams.topology.ingest import Ingest
 
 
 def ingest_topic(ingest: Ingest, application_id: str) -> str:
-    """The real name of the internal topic that an ingest writes."""
     return InternalTopic(ingest.name).topic_name(application_id)
 
 
 def ingest_partitions(topology: Graph, application_id: str) -> dict[str, int]:
-    """The internal topics that ingests write, with their partitions."""
     return {ingest_topic(one, application_id): one.partitions for one in topology.ingests.values()}
 
 
@@ -42,7 +40,6 @@ def ensure_ingests(topology: Graph, application_id: str, admin: KafkaAdmin, repl
 
 
 def last_markers(log: MarkerLog, ingest: Ingest, application_id: str) -> Mapping[int, CommitMarker]:
-    """The last marker of each task of an ingest that has one."""
     topic = commits_topic(application_id, ingest.lasting_name)
     found = {task: read_last_marker(log, (topic, task)) for task in range(ingest.partitions)}
     return {task: copy.marker for task, copy in found.items() if copy is not None}

@@ -26,6 +26,7 @@ from enum import Enum
 from state.errors import KafkaClientError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.consumers import GroupMember
+from state.kafka.topics import partitions_of
 from streams.application.owned_topics import local_folder
 from streams.broker.processes import file_lock
 from streams.cluster.admin import Survey
@@ -48,13 +49,7 @@ _OURS = "streams-driver"
 
 @dataclass(frozen=True)
 class Instance:
-    """A process that runs an application.
-
-    Attributes:
-        host: The name of its host.
-        pid: Its process id there.
-        since: When it began, UTC.
-    """
+    """A process that runs an application."""
 
     host: str
     pid: int
@@ -156,7 +151,7 @@ def check_not_running(
         waited += 1
     if other is None:
         return
-    places = [(topic, p) for topic, info in admin.describe_topics(topics).items() for p in range(info.partitions)]
+    places = partitions_of(admin.describe_topics(topics))
     newest = max(admin.max_timestamps(places).values(), default=-1)
     age = (
         f"its last commit is {max(0, int(time.time()) - newest // 1000)} s old"

@@ -12,6 +12,7 @@ from state.changelog import commits_topic
 from state.commit.last_marker import MarkerLog, read_last_marker
 from state.commit.marker import MARKER_KEY, CommitMarker
 from state.commit.protocols import KafkaAccess, Producer
+from state.errors import CheckpointMismatchError
 from state.kafka.topics import TopicPartition
 from streams.checkpoint.compare import SubIdentity
 
@@ -23,12 +24,7 @@ _Result = TypeVar("_Result")
 
 
 class MarkerAccess:
-    """Reads and writes the markers of one sub-topology.
-
-    Args:
-        kafka: The cluster.
-        sub: The sub-topology, whose commits topic exists.
-    """
+    """Reads and writes the markers of one sub-topology."""
 
     def __init__(self, kafka: KafkaAccess, sub: SubIdentity) -> None:
         self._kafka = kafka
@@ -36,7 +32,6 @@ class MarkerAccess:
         self.topic = commits_topic(sub.application_id, sub.name)
 
     def places(self) -> list[tuple[str, int]]:
-        """The partitions of the commits topic."""
         return [(self.topic, task) for task in range(self._sub.tasks)]
 
     def read(self) -> dict[int, CommitMarker | None]:
@@ -76,7 +71,6 @@ class MarkerAccess:
 
     @contextmanager
     def _fenced(self, task: int) -> Iterator[Producer]:
-        """A producer that has fenced every attempt of a task."""
         producer = self._kafka.producer(self._sub.task(task, "").transactional_id)
         try:
             producer.init_transactions()
@@ -92,6 +86,14 @@ class MarkerAccess:
         tasks: Iterable[int] = range(self._sub.tasks)
         with ThreadPoolExecutor(_PARALLEL, thread_name_prefix="markers") as pool:
             return dict(zip(tasks, pool.map(ask, tasks), strict=True))
+
+
+def still_running(sub: SubIdentity, task: int, command: str) -> CheckpointMismatchError:
+    """The error for an application that commits while a command changes its state."""
+    return CheckpointMismatchError(
+        f"{sub}: task {task} is running. Stop the application on all hosts, then run `streams {command}` again: it "
+        f"resumes where it stopped"
+    )
 
 
 def newest_marker(log: MarkerLog, commits: TopicPartition) -> CommitMarker | None:

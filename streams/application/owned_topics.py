@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
@@ -28,7 +28,7 @@ from state.changelog import (
 from state.commit.last_marker import MarkerLog
 from state.commit.marker import CommitMarker
 from state.errors import CheckpointMismatchError, MarkerFormatError
-from state.kafka.topics import TopicInfo
+from state.kafka.admin import KafkaAdmin
 from state.tables.files import make_private, write_private
 from streams.application.markers import newest_markers
 from streams.checkpoint.files import is_local
@@ -102,7 +102,6 @@ def described_topics(written: Mapping[str, Any], application_id: str) -> set[str
 
 
 def described_repartitions(written: Mapping[str, Any], application_id: str) -> set[str]:
-    """The real names of the repartition topics of a described program."""
     return {f"{application_id}-{name}" for name in written["repartition_topics"]}
 
 
@@ -113,16 +112,6 @@ def described_repartitions(written: Mapping[str, Any], application_id: str) -> s
 # application: then their topic counts as the application's own only if topology.json lists it too.
 
 COMMITS, REPARTITION = "-commits", "-repartition"
-
-
-class TopicLister(Protocol):
-    """The part of `state.kafka.admin.KafkaAdmin` that this module uses."""
-
-    def topic_names(self) -> list[str]:
-        """The names of all visible topics."""
-
-    def describe_topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
-        """Descriptions of the topics that exist."""
 
 
 @dataclass(frozen=True)
@@ -149,9 +138,7 @@ class _Found:
     query_ids: set[str] = field(default_factory=set)
 
 
-def owned_topics(
-    application_id: str, kept: Mapping[str, Any] | None, admin: TopicLister, log: MarkerLog
-) -> OwnedTopics:
+def owned_topics(application_id: str, kept: Mapping[str, Any] | None, admin: KafkaAdmin, log: MarkerLog) -> OwnedTopics:
     """The ownership of all topics whose names begin with the application id."""
     names = set(admin.topic_names())
     described = described_topics(kept, application_id) & names if kept else set()

@@ -22,8 +22,6 @@ class Pausing:
     """The pauses of one application.
 
     Attributes:
-        application_id: The application.
-        client: Client properties of librdkafka.
         replication: The replication factor of the topic of pauses; -1: the broker's default.
     """
 

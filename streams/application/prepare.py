@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from state.changelog import commits_topic, ensure_changelogs, ensure_commits, ensure_repartition
 from state.commit.crash_points import CrashPoints
 from state.commit.live import LiveKafka
 from state.errors import TopicNotFoundError
 from state.kafka.admin import DECIDE_S, KafkaAdmin, wait_until_decided
-from state.kafka.topics import TopicInfo, TopicPartition, TopicSpec
+from state.kafka.topics import TopicInfo, TopicPartition, TopicSpec, partitions_of
 from streams.application.dead_letters import check_dead_letter_topic
 from streams.application.ingests import ensure_ingests, ingest_partitions
 from streams.application.owned_topics import own_manifest, owned_topics
@@ -35,21 +35,13 @@ from streams.topology.topology import Topology
 
 @dataclass(frozen=True)
 class PreparedSub:
-    """A sub-topology with its number of tasks."""
-
     sub: SubTopology
     tasks: int
 
 
 @dataclass(frozen=True)
 class Application:
-    """A planned topology and its settings.
-
-    Attributes:
-        plan: The cut topology.
-        config: The settings.
-        subs: The sub-topologies in the order of the data flow.
-    """
+    """A planned topology and its settings."""
 
     plan: Plan
     config: StreamsConfig
@@ -81,7 +73,7 @@ class Application:
 
     def _await_decided(self, admin: KafkaAdmin, topics: Iterable[str]) -> None:
         found = admin.describe_topics(topics)
-        places = [(name, p) for name, info in found.items() for p in range(info.partitions)]
+        places = partitions_of(found)
         wait_until_decided(admin, places, self.decide_s)
 
     @property
@@ -116,7 +108,7 @@ class Application:
         internal = self.plan.repartition_topics
         topics = {topic for prepared in self.subs for topic in prepared.sub.topics if topic not in internal}
         found = admin.describe_topics(sorted(topics))
-        places = [(name, p) for name, info in found.items() for p in range(info.partitions)]
+        places = partitions_of(found)
         return admin.end_offsets(places) if time_ms is None else admin.offsets_for_times(dict.fromkeys(places, time_ms))
 
     @property
@@ -127,7 +119,6 @@ class Application:
         return sorted(named | ({self.config.dead_letter_topic} if self.config.dead_letter_topic else set()))
 
     def task_settings(self, partition_counts: Mapping[str, int]) -> TaskSettings:
-        """The settings for the runtime of the tasks."""
         config = self.config
         return TaskSettings(
             application_id=config.application_id,
@@ -147,7 +138,6 @@ class Application:
         )
 
     def source_spec(self, sub: SubTopology) -> SourceSpec:
-        """The description of what a sub-topology reads, and how."""
         config = self.config
         internal = self.plan.repartition_topics
         starting = {
@@ -186,9 +176,7 @@ def _with_rules(sub: SubTopology, rules: Mapping[str, tuple[ColumnRule, ...]]) -
 def _written_ends(admin: KafkaAdmin, topics: Iterable[str]) -> Mapping[TopicPartition, int]:
     """The end offsets of the partitions of topics, including records of open transactions, which may still be committed."""
     found = admin.describe_topics(sorted(topics))
-    return admin.end_offsets(
-        [(name, p) for name, info in found.items() for p in range(info.partitions)], committed=False
-    )
+    return admin.end_offsets(partitions_of(found), committed=False)
 
 
 def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmin) -> Application:
@@ -335,7 +323,6 @@ def query_job(
     first: FirstBatch | None,
     restore_reports: ReportAddress | None,
 ) -> QueryJob:
-    """The job of one query."""
     config, sub = application.config, prepared.sub
     return QueryJob(
         sub=sub,
@@ -376,15 +363,7 @@ _COPIED = (
 )
 
 
-class Admin(Protocol):
-    """The part of `state.kafka.admin.KafkaAdmin` that this module uses."""
-
-    def describe_topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]: ...
-    def topic_config(self, name: str) -> Mapping[str, str]: ...
-    def create_topics(self, topics: Iterable[TopicSpec]) -> object: ...
-
-
-def make_outputs(admin: Admin, names: Mapping[str, str], replication: int = -1) -> list[str]:
+def make_outputs(admin: KafkaAdmin, names: Mapping[str, str], replication: int = -1) -> list[str]:
     """Creates the output topics of a replay with the partitions and settings of the originals; existing ones stay.
 
     Raises:
@@ -403,7 +382,7 @@ def make_outputs(admin: Admin, names: Mapping[str, str], replication: int = -1) 
     return [spec.name for spec in specs if spec.name not in found]
 
 
-def make_row_topics(admin: Admin, names: Sequence[str], inputs: Iterable[str], replication: int = -1) -> list[str]:
+def make_row_topics(admin: KafkaAdmin, names: Sequence[str], inputs: Iterable[str], replication: int = -1) -> list[str]:
     """Creates the topics that a replay writes to instead of lake sinks; existing ones stay."""
     missing = sorted(set(names) - admin.describe_topics(names).keys())
     partitions = max((info.partitions for info in admin.describe_topics(inputs).values()), default=1)

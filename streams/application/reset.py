@@ -1,7 +1,11 @@
-"""The part of a reset in the checkpoint folder: the note that a reset has begun, the deletion of the checkpoints, and new ones.
+"""Deletes everything that an application has created: internal topics, group offsets, local state and checkpoint.
 
-Invariants: nothing outside the folder is touched, nor anything in it that is neither a query's checkpoint nor the engine's own
-file; the note is written before anything is deleted and deleted last, so that an application never starts on half a reset.
+Only topics that provably belong to the application (`owned_topics`) are deleted; inputs and outputs stay, and so does anything
+in the checkpoint folder that is neither a query's checkpoint nor the engine's own file. The order: a note that a reset has
+begun; changelogs and repartition topics; then the commits topics, which prove whose the others are; then local state and
+checkpoint; the note last. An application never starts on half a reset; running the reset again finishes it.
+
+A lake sink can be given up alone (`plan_drop`): its internal topic, then its folder of the checkpoint. All other state stays.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
@@ -22,7 +26,7 @@ from state.changelog import commits_topic, pauses_topic
 from state.commit.last_marker import MarkerLog
 from state.errors import KafkaClientError
 from state.kafka.admin import KafkaAdmin
-from state.kafka.topics import TopicInfo, TopicPartition
+from state.kafka.topics import TopicPartition, partitions_of
 from state.restore.directory import StateDirectory
 from streams.application.instances import LOCK
 from streams.application.markers import newest_markers
@@ -56,8 +60,8 @@ def check_no_reset(application_id: str, checkpoint_dir: str) -> None:
     """
     if noted_topics(checkpoint_dir) is not None:
         raise ResetUnfinishedError(
-            f"a reset of {application_id} was begun and has not come to its end, so a part of what it has kept is gone. Run "
-            f"`streams reset {application_id}` again: it goes on where it stopped. Nothing was written."
+            f"a reset of {application_id} was begun and is not finished, so part of its state is gone. Run `streams reset "
+            f"{application_id}` again: it resumes where it stopped. Nothing was written."
         )
 
 
@@ -68,7 +72,7 @@ def noted_topics(checkpoint_dir: str) -> list[str] | None:
 
 
 def noted_start(checkpoint_dir: str) -> dict[str, FirstBatch]:
-    """Where an unfinished reset lets sub-topologies begin to read; empty if it says nothing about that."""
+    """Where sub-topologies begin to read after an unfinished reset, if it was told."""
     found = (_note(checkpoint_dir) or {}).get("start", {})
     return {name: FirstBatch.from_json(first) for name, first in found.items()}
 
@@ -88,7 +92,6 @@ def _note(checkpoint_dir: str) -> dict[str, Any] | None:
 def note_reset(
     checkpoint_dir: str, topics: Iterable[str], start: Mapping[str, FirstBatch] = MappingProxyType({})
 ) -> None:
-    """Writes the note that a reset begins, with the topics that it is to delete, and where reading then begins."""
     folder = local_folder(checkpoint_dir)
     if folder is not None:
         note = {"topics": sorted(topics), "start": {name: first.to_json() for name, first in sorted(start.items())}}
@@ -137,21 +140,11 @@ def delete_checkpoint(
     return left
 
 
-# --- Where an application begins to read after a reset: at a time, some time ago, or at given offsets.
+# --- Where an application begins to read after a reset: at a time, or at given offsets
 #
-# The positions become the first position of a new checkpoint, in the file that a start looks for
-# (`first-batch.json`), so that the start of the application needs no setting. Everything is refused that is not
-# exactly possible: a topic without partitions named, an offset that is not in the log.
-
-
-class Admin(Protocol):
-    """The part of `state.kafka.admin.KafkaAdmin` that this module uses."""
-
-    def topic_names(self) -> list[str]: ...
-    def describe_topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]: ...
-    def begin_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
-    def end_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
-    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]: ...
+# The positions become the first position of a new checkpoint, in the file that a start looks for (`first-batch.json`), so the
+# start of the application needs no setting. Whatever is not exactly possible is refused: a partition without an offset, an offset
+# that is not in the log.
 
 
 @dataclass(frozen=True)
@@ -183,7 +176,7 @@ def parse_offsets(lines: Iterable[str]) -> dict[TopicPartition, int]:
     return found
 
 
-def start_positions(config: StreamsConfig, admin: Admin, log: MarkerLog, wanted: Wanted) -> dict[str, FirstBatch]:
+def start_positions(config: StreamsConfig, admin: KafkaAdmin, log: MarkerLog, wanted: Wanted) -> dict[str, FirstBatch]:
     """Sub-topology -> where it is to begin; without those that only read repartition topics, which a reset deletes.
 
     Raises:
@@ -201,34 +194,33 @@ def start_positions(config: StreamsConfig, admin: Admin, log: MarkerLog, wanted:
         raise ConfigError(f"{', '.join(missing)}: the application reads this, and there is no such topic")
     places = [(name, number) for name, info in sorted(found.items()) for number in range(info.partitions)]
     at = _positions(admin, places, wanted)
-    return {
-        sub: _first({name: TopicOffsets(found[name].topic_id, _of(at, name, found[name])) for name in sorted(topics)})
+    by_topic = {
+        name: TopicOffsets(info.topic_id, tuple(at[name, number] for number in range(info.partitions)))
+        for name, info in found.items()
+    }
+    starts = {
+        sub: SourceOffsets({name: by_topic[name] for name in sorted(topics)})
         for sub, topics in sorted(inputs.items())
         if topics
     }
+    # A first position with an end is final; without one, a start decides again where a first micro-batch begins.
+    return {sub: FirstBatch(start, start) for sub, start in starts.items()}
 
 
-def _first(topics: Mapping[str, TopicOffsets]) -> FirstBatch:
-    # A first position with an end is final; without one, a start decides anew where a first micro-batch begins.
-    return FirstBatch(SourceOffsets(topics), SourceOffsets(topics))
-
-
-def _of(at: Mapping[TopicPartition, int], topic: str, info: TopicInfo) -> tuple[int, ...]:
-    return tuple(at[topic, number] for number in range(info.partitions))
-
-
-def _positions(admin: Admin, places: list[TopicPartition], wanted: Wanted) -> Mapping[TopicPartition, int]:
+def _positions(admin: KafkaAdmin, places: list[TopicPartition], wanted: Wanted) -> Mapping[TopicPartition, int]:
     begins, ends = admin.begin_offsets(places), admin.end_offsets(places)
     if wanted.time_ms is not None:
         found = admin.offsets_for_times(dict.fromkeys(places, wanted.time_ms))
         return {place: min(max(found[place], begins[place]), ends[place]) for place in places}
     strange = sorted(wanted.offsets.keys() - set(places))
     if strange:
-        raise ConfigError(f"--to-offsets: {strange[0][0]}-{strange[0][1]} is no partition that the application reads")
+        raise ConfigError(
+            f"--to-offsets: {strange[0][0]}-{strange[0][1]} is not a partition that the application reads"
+        )
     for place in places:
         name = f"{place[0]}-{place[1]}"
         if place not in wanted.offsets:
-            raise ConfigError(f"--to-offsets: {name} is missing, whose log has [{begins[place]}, {ends[place]})")
+            raise ConfigError(f"--to-offsets: {name} is missing; its log has [{begins[place]}, {ends[place]})")
         if not begins[place] <= wanted.offsets[place] <= ends[place]:
             raise ConfigError(
                 f"--to-offsets: offset {wanted.offsets[place]} of {name} is not in the log, which has [{begins[place]}, "
@@ -237,7 +229,7 @@ def _positions(admin: Admin, places: list[TopicPartition], wanted: Wanted) -> Ma
     return wanted.offsets
 
 
-def _inputs(config: StreamsConfig, admin: Admin, log: MarkerLog) -> dict[str, set[str]]:
+def _inputs(config: StreamsConfig, admin: KafkaAdmin, log: MarkerLog) -> dict[str, set[str]]:
     """Sub-topology -> the topics that it reads and does not own: by topology.json and by the markers."""
     app, kept = config.application_id, own_manifest(config)
     found: dict[str, set[str]] = {}
@@ -254,8 +246,8 @@ def _inputs(config: StreamsConfig, admin: Admin, log: MarkerLog) -> dict[str, se
             found.setdefault(name, set()).update(set(marker.topic_ids) - own - internal)
     if not any(found.values()):
         raise ConfigError(
-            f"which topics {app} reads is not known: there is neither a topology.json in {config.checkpoint_dir} nor any commit "
-            "marker. Is the application id right, and --base-dir?"
+            f"cannot tell which topics {app} reads: there is neither a topology.json in {config.checkpoint_dir} nor any commit "
+            "marker. Check the application id and --base-dir"
         )
     return found
 
@@ -267,14 +259,7 @@ def _plain_sources(sub: Mapping[str, Any], kept: Mapping[str, Any], known: set[s
     return {topic for topic in named - set(kept["repartition_topics"]) if topic in known or "/" not in topic}
 
 
-# --- Deletes everything that an application has created: internal topics, group offsets, local state and checkpoint.
-#
-# Only topics that provably belong to the application (`owned_topics`) are deleted; inputs and outputs stay. The order:
-# changelogs and repartition topics; then the commits topics, which prove whose the others are; then the files. An
-# interrupted reset is finished by running it again, and until then the application does not start.
-#
-# A lake sink can be given up alone (`plan_drop`): its internal topic, then its folder of the checkpoint. All other
-# state stays.
+# --- The plan, and carrying it out
 
 RECENT_MS = 60_000
 
@@ -284,14 +269,9 @@ class ResetPlan:
     """The plan of a reset: what it will delete, and what it leaves.
 
     Attributes:
-        config: The application's settings.
         topics: Topic -> the proof that it is the application's.
         records: Topic -> the number of its records, at most.
         described: Whether the checkpoint folder has a topology.json.
-        others: Topics with similar names, which stay.
-        tasks: Number of tasks with local state on this host.
-        queries: Names of the checkpoints of queries.
-        warnings: Signs that the application is still running.
         start: Sub-topology -> where it then begins to read; the others begin as at a first start.
         lake_sinks: Sinks outside Kafka -> what they write to, which a reset does not touch.
     """
@@ -311,7 +291,7 @@ class ResetPlan:
         app = self.config.application_id
         folder = local_folder(self.config.checkpoint_dir)
         if folder is not None and not self.described:
-            yield f"{folder} has no topology.json: only commit markers say which topics {app} has made. Is the id right?"
+            yield f"{folder} has no topology.json: only commit markers show which topics {app} has made. Is the id right?"
         yield f"topics: {'none' if not self.topics else len(self.topics)}"
         for name, proof in self.topics.items():
             yield f"  {name}: up to {counted(self.records.get(name, 0), 'record')} (known from {proof})"
@@ -326,20 +306,13 @@ class ResetPlan:
         yield f"local state: {self.config.state_dir / app}, {counted(self.tasks, 'task')} (on this host)"
         yield f"checkpoint: {self.config.checkpoint_dir}, {counted(len(self.queries), 'query')}"
         for name, first in self.start.items():
-            places = (
-                f"{topic}-{n}: {at}" for topic, of in first.start.topics.items() for n, at in enumerate(of.offsets)
-            )
-            yield f"{name} then begins to read at {', '.join(places)}, with empty stores: older records are not in them"
+            yield f"{name} then begins to read at {first.start}, with empty stores: older records are not in them"
         for name, target in self.lake_sinks.items():
             yield (
                 f"not {target}: it stays as it is, with all rows of the sink {name}. Delete it before the next start, which "
-                f"writes all results again and refuses a table that has them; or name the sink anew to add to it"
+                f"writes all results again and refuses a table that has them; or give the sink a new name to add to it"
             )
         yield from (f"warning: {warning}" for warning in self.warnings)
-
-
-def positions_text(at: SourceOffsets) -> str:
-    return ", ".join(f"{topic}-{n}: {offset}" for topic, of in at.topics.items() for n, offset in enumerate(of.offsets))
 
 
 def plan_reset(
@@ -361,7 +334,7 @@ def plan_reset(
     topics = {**found.own, **dict.fromkeys(begun, "a reset that was begun"), **_named(app, named, found)}
     commits = commits_topics_of(app, topics)
     subs = {*(kept["sub_topologies"] if kept else ()), *commits.values()}
-    places = [(name, p) for name, info in admin.describe_topics(topics).items() for p in range(info.partitions)]
+    places = partitions_of(admin.describe_topics(topics))
     first, last = admin.begin_offsets(places), admin.end_offsets(places, committed=False)
     records = {name: sum(last[at] - first[at] for at in places if at[0] == name) for name in topics}
     return ResetPlan(
@@ -391,7 +364,7 @@ def _named(application_id: str, named: Collection[str], found: OwnedTopics) -> d
 
 
 def running_signs(admin: KafkaAdmin, commits: list[TopicPartition]) -> Iterable[str]:
-    """Signs in the partitions of its commits topics that an application may still be running."""
+    """Signs in an application's commits partitions that it may still be running."""
     if not commits:
         return
     stable, ends = admin.end_offsets(commits), admin.end_offsets(commits, committed=False)
@@ -437,24 +410,15 @@ def _attempt(plan: ResetPlan, admin: KafkaAdmin, delete: Callable[[], bool | Non
         app = plan.config.application_id
         left = ", ".join(sorted(admin.describe_topics(plan.topics))) or "none"
         raise ResetUnfinishedError(
-            f"the reset of {app} has stopped: {error}. Topics that are still there: {left}; local state and checkpoint are too. "
-            f"Let these credentials delete them (ACL Delete), or have somebody delete them who may, then run `streams reset "
-            f"{app}` again: it goes on where it stopped. Until then the application does not start."
+            f"the reset of {app} stopped: {error}. These topics still exist: {left}; so do local state and checkpoint. Allow these "
+            f"credentials to delete them (ACL Delete), or have them deleted, then run `streams reset {app}` again: it resumes "
+            f"where it stopped. Until then the application does not start."
         ) from error
 
 
 @dataclass(frozen=True)
 class SinkDrop:
-    """What is given up.
-
-    Attributes:
-        config: The application's settings.
-        sink: The sink's name.
-        target: What it writes to.
-        topic: Its internal topic.
-        waiting: How many offsets wait there, at most.
-        warnings: Signs that the application is still running.
-    """
+    """The plan to give up a sink's rows; `waiting` is how many offsets wait in its topic, at most."""
 
     config: StreamsConfig
     sink: str
@@ -464,9 +428,9 @@ class SinkDrop:
     warnings: tuple[str, ...]
 
     def lines(self) -> Iterable[str]:
-        yield f"topic {self.topic}: up to {counted(self.waiting, 'offset')} that {self.target} does not get any more"
+        yield f"topic {self.topic}: up to {counted(self.waiting, 'offset')} that {self.target} will not receive"
         yield f"checkpoint of the sink {self.sink} in {self.config.checkpoint_dir}"
-        yield f"not {self.target}: it stays as it is. All other state of {self.config.application_id} stays, too"
+        yield f"not {self.target}: it stays as it is, and so does all other state of {self.config.application_id}"
         yield from (f"warning: {warning}" for warning in self.warnings)
 
 
@@ -483,7 +447,7 @@ def plan_drop(config: StreamsConfig, sink: str, admin: KafkaAdmin) -> SinkDrop:
     sinks, topic = kept.get("lake_sinks", {}), InternalTopic(sink).topic_name(app)
     if sink not in sinks:
         raise ConfigError(
-            f"--drop-sink {sink}: topology.json in {config.checkpoint_dir} names no such sink, but "
+            f"--drop-sink {sink}: topology.json in {config.checkpoint_dir} has no such sink; it has "
             f"{', '.join(sorted(sinks)) or 'none'}. Where the checkpoint is on remote storage, delete the topic {topic} and the "
             f"checkpoint's folder {sink} with your own tools. Nothing was deleted."
         )

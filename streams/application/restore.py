@@ -33,8 +33,6 @@ _Done = TypeVar("_Done")
 
 @dataclass(frozen=True)
 class StoredTask:
-    """One task that has stores, and its place in Kafka."""
-
     place: TaskPlace
     stores: dict[str, StoreNode]
 
@@ -146,12 +144,7 @@ _RETRY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ReplicaTask:
-    """A task of which a replica may keep a copy.
-
-    Attributes:
-        place: The task.
-        specs: Those of its stores that the replica keeps.
-    """
+    """A task of which a replica may keep a copy."""
 
     place: TaskPlace
     specs: tuple[StoreSpec, ...]
@@ -163,7 +156,6 @@ class ReplicaTask:
 
     @property
     def changelogs(self) -> list[TopicPartition]:
-        """The changelog partitions of its stores."""
         return [(changelog_topic(self.place.application_id, spec.name), self.place.task) for spec in self.specs]
 
 
@@ -172,7 +164,6 @@ class ReplicaPosition:
     """How far the copy of a task is.
 
     Attributes:
-        task: The task.
         version: The step that the copy holds; 0 = none yet.
         behind: Offsets that its changelogs have gained since; the number of records is at most that. None = not known yet.
         fault: Why the last attempt to bring it forward failed; empty = it did not.
@@ -194,7 +185,6 @@ class _Copy:
     """A copy that this replica keeps.
 
     Attributes:
-        version: The step that it holds.
         ends: Where the task's logs ended when it was last brought forward.
         running: The attempt under way, if any, and the ends from which it was begun.
     """
@@ -210,12 +200,9 @@ class Replica:
     """See the module.
 
     Args:
-        source: Kafka.
         tasks: All tasks of the application that have stores to keep.
         folder: Root of the copies, `replica_dir` of the settings.
         listener: Notified of the progress; called from several threads.
-        parallel: How many copies to bring forward at a time.
-        clock_s: A clock that never goes back.
     """
 
     def __init__(
@@ -237,7 +224,6 @@ class Replica:
 
     @property
     def topics(self) -> list[str]:
-        """The topics whose partitions the replicas share."""
         return sorted({topic for topic, _ in self._tasks})
 
     def follow(self, assigned: Collection[TopicPartition]) -> list[ReplicaPosition]:

@@ -1,7 +1,8 @@
-"""The rights that an application needs, from its topology and its settings alone: no cluster is asked.
+"""The rights (Kafka's ACLs) that an application needs: which, whether it has them, and what grants them.
 
-Internal topics and transactional ids begin with `<application id>-`, so one prefixed ACL covers all of them, also those of a later
-version of the program. `Describe` is never listed: Kafka implies it with `Read`, `Write` and `Delete`.
+`needed_rights` asks no cluster: topology and settings decide. Internal topics and transactional ids begin with
+`<application id>-`, so one prefixed ACL covers all of them, also those of a later version of the program. `Describe` is never
+listed: Kafka implies it with `Read`, `Write` and `Delete`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Protocol
 
 from state.errors import AuthorizationError
+from state.kafka.connection import RightsProbe
 from streams.application.dead_letters import replay_id, replays_topic
 from streams.config import StreamsConfig
 from streams.topology.graph import Failed, Graph, SourceNode
@@ -37,10 +38,7 @@ class Right:
     """Operations on one resource, or on all whose names begin alike.
 
     Attributes:
-        resource: The kind of resource.
-        name: Its name, or how the names begin.
         operations: The operations, as `kafka-acls` names them.
-        why: What the application does with it.
         prefixed: Whether `name` is only the beginning.
     """
 
@@ -61,10 +59,8 @@ class NeededRights:
     """The rights of one application.
 
     Attributes:
-        application_id: The application.
         rights: The rights without which it does not start, each resource once.
         internal: The names of its internal topics, at its first start.
-        dead_letters: Its topics of dead letters.
         chosen: Whether records choose topics (`to(topic_extractor)`), which no plan knows: each needs `Write`.
     """
 
@@ -174,17 +170,13 @@ def _merged(rights: Iterable[Right]) -> list[Right]:
     return list(found.values())
 
 
-# --- Rights as commands of Kafka's `kafka-acls`, for people who have no tool of ours.
-
-
 def principal_of(client: Mapping[str, str]) -> str | None:
-    """The principal as which brokers see a client; None where only the brokers know it (certificates, tokens, Kerberos)."""
+    """The principal that brokers see; None if only the brokers know it (certificates, tokens, Kerberos)."""
     user = client.get("sasl.username")
     return f"User:{user}" if user else None
 
 
 def command(right: Right, principal: str | None, bootstrap_servers: str) -> str:
-    """The command that grants a right."""
     operations = [part for one in right.operations for part in ("--operation", one)]
     words = [
         *(
@@ -200,49 +192,17 @@ def command(right: Right, principal: str | None, bootstrap_servers: str) -> str:
     return shlex.join(words)
 
 
-# --- The check of an application's rights, before its start creates or writes anything.
+# --- The check before a start creates or writes anything
 #
-# A step that lacks a right would fail half-way, again and again. All that is missing is therefore found at once and
-# named with the commands that grant it. What the brokers cannot be asked, because it does not exist yet (`Write` and
-# `Delete` on an internal topic before the first start), is asked as soon as the topics are created, before the first
-# record.
+# A step that lacks a right would fail half-way, again and again. So everything that is missing is found at once and named, with the
+# commands that grant it. What cannot be asked before the first start (`Write` and `Delete` on internal topics that do not exist
+# yet) is asked as soon as the topics are created, before the first record.
 
 _NAMES = {"READ": READ, "DESCRIBE_CONFIGS": DESCRIBE_CONFIGS, "CREATE": CREATE, "WRITE": WRITE, "DELETE": DELETE}
 
 
-class OperationsProbe(Protocol):
-    """What a replay asks of `state.kafka.connection.RightsProbe`."""
-
-    def operations(self, topics: Collection[str]) -> Mapping[str, frozenset[str]]:
-        """The allowed operations on those topics that exist."""
-
-
-class ResetProbe(OperationsProbe, Protocol):
-    """What a reset asks of it."""
-
-    def may_delete_group(self, group: str) -> bool:
-        """Whether a consumer group may be deleted, if it exists."""
-
-
-class Probe(Protocol):
-    """The part of `state.kafka.connection.RightsProbe` that this module needs."""
-
-    def unlimited(self) -> bool: ...
-
-    def operations(self, topics: Collection[str]) -> Mapping[str, frozenset[str]]:
-        """The allowed operations on those topics that exist."""
-
-    def not_creatable(self, topics: Iterable[str]) -> set[str]: ...
-
-    def not_readable(self, group: str, topics: Iterable[str]) -> tuple[bool, set[str]]:
-        """Whether the group may not commit, and those of some topics that may not be read."""
-
-    def may_write_transactions(self, transactional_id: str) -> bool:
-        """Whether a producer may use a transactional id."""
-
-
-def check_rights(needed: NeededRights, probe: Probe, client: Mapping[str, str]) -> frozenset[str]:
-    """Refuses a start that would fail for want of a right.
+def check_rights(needed: NeededRights, probe: RightsProbe, client: Mapping[str, str]) -> frozenset[str]:
+    """Refuses a start that would fail because a right is missing.
 
     Raises:
         AuthorizationError: Rights are missing; the message names all of them and the commands that grant them.
@@ -267,11 +227,13 @@ def check_rights(needed: NeededRights, probe: Probe, client: Mapping[str, str]) 
     return frozenset(needed.internal) - known.keys()
 
 
-def check_created(needed: NeededRights, created: Collection[str], probe: Probe, client: Mapping[str, str]) -> None:
+def check_created(
+    needed: NeededRights, created: Collection[str], probe: RightsProbe, client: Mapping[str, str]
+) -> None:
     """Checks the rights on internal topics that the start has just created, before the first record is written.
 
     Raises:
-        AuthorizationError: As of `check_rights`; the topics exist and are empty.
+        AuthorizationError: Rights are missing; the topics exist and are empty.
     """
     if not created:
         return
@@ -286,9 +248,9 @@ def check_created(needed: NeededRights, created: Collection[str], probe: Probe, 
 
 
 def check_reset_rights(
-    application_id: str, topics: Collection[str], probe: ResetProbe, client: Mapping[str, str]
+    application_id: str, topics: Collection[str], probe: RightsProbe, client: Mapping[str, str]
 ) -> None:
-    """Refuses a reset that would stop half-way for want of a right, before it deletes anything.
+    """Refuses a reset that would stop half-way because a right is missing, before it deletes anything.
 
     Raises:
         AuthorizationError: Rights are missing.
@@ -300,7 +262,7 @@ def check_reset_rights(
 
 
 def check_topic_deletion(
-    application_id: str, topics: Collection[str], probe: ResetProbe, client: Mapping[str, str]
+    application_id: str, topics: Collection[str], probe: RightsProbe, client: Mapping[str, str]
 ) -> None:
     """Refuses to delete internal topics that may not be deleted, before anything is deleted; arguments as for a reset.
 
@@ -312,13 +274,13 @@ def check_topic_deletion(
     )
 
 
-def _undeletable(application_id: str, topics: Collection[str], probe: ResetProbe) -> list[Right]:
+def _undeletable(application_id: str, topics: Collection[str], probe: RightsProbe) -> list[Right]:
     internal = Right(Resource.TOPIC, f"{application_id}-", (DELETE,), "reset", prefixed=True)
     return [internal] if any(_lacking(internal, one) for one in probe.operations(topics).values()) else []
 
 
 def check_replay_rights(
-    dead_letters: str, targets: Collection[str], probe: OperationsProbe, client: Mapping[str, str]
+    dead_letters: str, targets: Collection[str], probe: RightsProbe, client: Mapping[str, str]
 ) -> None:
     """Refuses a replay of dead letters that may not be written where they are to go, before it sends anything.
 
@@ -346,7 +308,7 @@ def _lacking_internal(
     topics: Collection[str],
     known: Mapping[str, frozenset[str]],
     unreadable: Collection[str],
-    probe: Probe,
+    probe: RightsProbe,
 ) -> list[Right]:
     """The part of the right on internal topics that is missing on any of them."""
     lacking = {one for name in topics for one in getattr(_lacking(right, known.get(name)), "operations", ())}
@@ -367,5 +329,5 @@ def _refuse(
     commands = "; ".join(f"`{command(right, principal, client.get('bootstrap.servers', ''))}`" for right in missing)
     raise AuthorizationError(
         f"{principal or 'the principal of these credentials'} lacks rights that {what} needs: {'; '.join(map(str, missing))}. "
-        f"{done}. Somebody who may alter ACLs grants them with: {commands}. `streams acls` prints all rights of the application"
+        f"{done}. Somebody who may alter ACLs can grant them with: {commands}. `streams acls` prints all rights of the application"
     )

@@ -1,7 +1,7 @@
-"""The check before a start creates anything: whether the program may continue with its application's state.
+"""What a start checks, and prepares in Kafka, before Spark runs anything.
 
-A start that is refused here has left no trace: no topic, no file. Whether Spark's checkpoint matches the commit markers is a
-separate check (`preflight`), once the topics exist.
+`check_start` compares the program with its state before the start creates anything: a start that is refused there has left no
+topic and no file. `Preflight`, once the topics exist, compares Spark's checkpoints with the commit markers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from state.errors import ChangelogMismatchError, CheckpointMismatchError
 from state.kafka.admin import KafkaAdmin, wait_until_decided
 from state.kafka.connection import RightsProbe
 from state.kafka.consumers import RecordSampler
-from state.kafka.topics import TopicPartition
+from state.kafka.topics import TopicPartition, partitions_of
 from state.restore.snapshot_location import open_location
 from state.tables.files import check_owner
 from streams.application.markers import MarkerAccess, newest_markers
@@ -32,7 +32,6 @@ from streams.application.rescale.plan import check_no_rescale
 from streams.application.reset import check_no_reset
 from streams.application.rights import check_created, check_rights, needed_rights
 from streams.checkpoint.compare import (
-    Limits,
     Markers,
     SubIdentity,
     check_checkpoint,
@@ -54,7 +53,7 @@ from streams.cluster.admin import check_reachable
 from streams.config import StreamsConfig
 from streams.errors import ConfigError, DamagedCheckpointError, TopologyMismatchError
 from streams.source.log import LiveLog, now_ms
-from streams.source.offsets import FirstBatch
+from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.source.pauses import Pauses, read_pauses
 from streams.source.planner import BatchPlanner
 from streams.source.sampling import Positions, ReadRecords, Record
@@ -69,9 +68,7 @@ def check_start(application: Application, admin: KafkaAdmin, log: MarkerLog) -> 
     """Refuses a start that would damage the application's state or lose input.
 
     Raises:
-        RescaleUnfinishedError: An unfinished rescale has moved a part of the state.
-        StreamsError: As of `check_may_continue`.
-        ChangelogMismatchError: The state is that of another number of tasks.
+        StreamsError: A reset or rescale is unfinished, or the state is of another program, application or number of tasks.
     """
     plan = application.plan
     check_no_rescale(plan.application_id, [sub.name for sub in plan.sub_topologies], admin)
@@ -111,9 +108,9 @@ def check_tasks(application: Application, admin: KafkaAdmin) -> None:
         if info.partitions != tasks[topic] and any(admin.end_offsets(places).values()):
             raise ChangelogMismatchError(
                 topic,
-                f"the state in Kafka is that of {info.partitions} tasks, and the application is about to run with {tasks[topic]}",
-                f"nothing was written; `streams rescale MODULE:TOPOLOGY -a {app} --tasks {tasks[topic]}` moves the state to as "
-                f"many tasks; or leave tasks={info.partitions}",
+                f"the state in Kafka is of {info.partitions} tasks, but the application is to run with {tasks[topic]}",
+                f"nothing was written; `streams rescale MODULE:TOPOLOGY -a {app} --tasks {tasks[topic]}` moves the state to that "
+                f"number; or keep tasks={info.partitions}",
             )
 
 
@@ -131,9 +128,9 @@ def check_commits_owner(plan: Plan, admin: KafkaAdmin, log: MarkerLog) -> None:
         if marker is not None and marker.application_id not in ("", app):
             raise ChangelogMismatchError(
                 topic,
-                f"it holds commits of the application {marker.application_id!r}, whose sub-topology makes the same name as one of "
-                f"{app!r} does; both would write as one",
-                f"nothing was written; give this application another id, one that {marker.application_id!r} does not begin with",
+                f"it holds commits of the application {marker.application_id!r}, which has a sub-topology of the same full "
+                f"name as one of {app!r}; both would write to it",
+                f"nothing was written; give this application an id that {marker.application_id!r} does not begin with",
             )
 
 
@@ -145,12 +142,10 @@ def check_structure(plan: Plan, kept: Mapping[str, Any]) -> None:
     """
     against = [change for change in compare_plan(kept, plan) if change.refused and not change.depends]
     if against:
-        said = "; ".join(
-            f"{change.where}: {change.what} {change.says.removesuffix(f'. {REFUSED}')}" for change in against
-        )
+        reasons = "; ".join(f"{one.where}: {one.what} {one.says.removesuffix(f'. {REFUSED}')}" for one in against)
         raise TopologyMismatchError(
             f"the state of {plan.application_id} was written by another topology, described in topology.json in the checkpoint's "
-            f"folder: {said}. {REFUSED}. Nothing was written. `streams diff` shows all differences."
+            f"folder: {reasons}. {REFUSED}. Nothing was written. `streams diff` shows all differences."
         )
 
 
@@ -165,7 +160,7 @@ def check_readable(application: Application, kept: Mapping[str, Any], admin: Kaf
     topics = {f"{app}-{name}": why for name, why in changed.items()}
     if waiting := sorted(application.unread(admin, topics)):
         raise TopologyMismatchError(
-            f"{waiting[0]}: the old program of {app} has written records there that this one cannot read: {topics[waiting[0]]}. "
+            f"{waiting[0]}: the old program of {app} wrote records there that this one cannot read: {topics[waiting[0]]}. "
             f"Nothing was written. Give a new field a default, or let the old program run until its lag is 0, then start this one."
         )
 
@@ -186,14 +181,14 @@ def check_all_read(application: Application, kept: Mapping[str, Any], admin: Kaf
             f"`streams reset {app} --drop-sink {sinks[topic]}`" for topic in sorted(unread & sinks.keys())
         )
         raise TopologyMismatchError(
-            f"{', '.join(sorted(unread))}: the old program of {app} has written there what it has not read again yet, and this one "
-            f"does not know the topic: it would be lost. Nothing was written. Let the old program run until its lag is 0, then "
-            f"start this one{f'; or give up what waits there with {dropped}' if dropped else ''}."
+            f"{', '.join(sorted(unread))}: the old program of {app} wrote records there that it has not read yet, and this one "
+            f"does not have the topic, so they would be lost. Nothing was written. Let the old program run until its lag is 0, "
+            f"then start this one{f'; or give up what is left there with {dropped}' if dropped else ''}."
         )
 
 
 def _confirmed(checkpoint_dir: str, sinks: Mapping[str, str]) -> dict[TopicPartition, int]:
-    """What functions of foreach_batch have got, by the checkpoint: versions before the note in Kafka have left no other trace."""
+    """What functions of foreach_batch have received, by the checkpoint: old versions wrote no note of it to Kafka."""
     files = LocalFiles(checkpoint_dir)
     ends = {topic: confirmed_end(files, name, topic) for topic, name in sinks.items() if is_local(checkpoint_dir)}
     return {(topic, n): at for topic, end in ends.items() if end for n, at in enumerate(end.offsets)}
@@ -202,14 +197,13 @@ def _confirmed(checkpoint_dir: str, sinks: Mapping[str, str]) -> dict[TopicParti
 def _has_committed(kept: Mapping[str, Any], application_id: str, admin: KafkaAdmin) -> bool:
     """Whether the described program has committed anything; if not, it has written no state."""
     found = admin.describe_topics(commits_topic(application_id, name) for name in kept["sub_topologies"])
-    places = [(name, p) for name, info in found.items() for p in range(info.partitions)]
-    return any(end > 0 for end in admin.end_offsets(places).values())
+    return any(end > 0 for end in admin.end_offsets(partitions_of(found)).values())
 
 
-# --- The driver's check before the first micro-batch of a run: checkpoints and commits topics must belong together.
+# --- Checkpoints and commits topics must belong together
 #
-# The check changes two things only: the first position of a new query is saved beside its checkpoint, and a logged
-# micro-batch that is too large, and that no task has committed, is taken back.
+# The check changes only two things: it saves the first position of a new query beside its checkpoint, and takes back a logged
+# micro-batch that is too large and that no task has committed.
 
 
 @dataclass(frozen=True)
@@ -218,7 +212,6 @@ class Findings:
 
     Attributes:
         checkpoint: The contents of its checkpoint; empty if the checkpoint is damaged.
-        markers: The last markers of its tasks.
         wrong: Why the checkpoint cannot be used; None if it can.
     """
 
@@ -232,12 +225,7 @@ class Preflight:
     """The comparison of an application's checkpoints with its commits topics.
 
     Attributes:
-        application: The application that is about to run.
-        files: The application's checkpoint folder.
-        admin: Asks Kafka.
-        say: Shows a message to the user.
         kafka: Reads and writes logs; None: the real cluster of the settings.
-        until_decided: Waits until transactions are decided, for readers too.
         sample: Reads a few records at given places; None: from the cluster of the settings.
     """
 
@@ -305,12 +293,10 @@ class Preflight:
             check_topic(sub, checkpoint, access.read())
 
     def identity(self, prepared: PreparedSub) -> SubIdentity:
-        """The identity of a sub-topology."""
         config, sub = self.application.config, prepared.sub
         return SubIdentity(config.application_id, sub.name, prepared.tasks, sub.topology_hash)
 
     def markers(self, prepared: PreparedSub) -> MarkerAccess:
-        """The commits topic of a sub-topology."""
         config = self.application.config
         kafka = self.kafka or LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
         return MarkerAccess(kafka, self.identity(prepared))
@@ -318,7 +304,9 @@ class Preflight:
     def _first(self, prepared: PreparedSub, checkpoint: Checkpoint) -> FirstBatch | None:
         """Where a sub-topology's first micro-batch begins; decided now if none is logged yet."""
         planner = self._planner(prepared)
-        taken_back = take_back(self.files, prepared.sub.name, checkpoint, planner, self.markers(prepared), self.say)
+        taken_back = take_back(
+            self.files, prepared.sub.name, checkpoint, planner.limit, self.markers(prepared), self.say
+        )
         first = checkpoint.first
         if first is not None and (first.end is not None or first.fixed or taken_back == 0):
             return first
@@ -340,12 +328,12 @@ def take_back(
     files: CheckpointFiles,
     name: str,
     checkpoint: Checkpoint,
-    limits: Limits,
+    limit: Callable[[SourceOffsets, SourceOffsets], int],
     access: MarkerAccess,
     say: Callable[[str], None],
 ) -> int | None:
     """Takes back the plan of a logged micro-batch that is too large, unless a task has committed it."""
-    found = oversized(checkpoint, limits)
+    found = oversized(checkpoint, limit)
     if found is None:
         return None
     digest = checkpoint.digest(found.batch)
@@ -354,9 +342,9 @@ def take_back(
     done = sorted(task for task, marker in markers.items() if marker is not None and marker.batch == digest)
     if done:
         say(
-            f"{name}: an earlier run has planned {found}. It cannot be planned anew, for task {done[0]} has committed it. "
-            "If it fails for want of memory, give the workers more; if it takes too long, raise transaction_timeout_ms; "
-            "the limits hold again for the next one"
+            f"{name}: an earlier run planned {found}. It cannot be planned again, because task {done[0]} has committed it. If it "
+            "runs out of memory, give the workers more; if it takes too long, raise transaction_timeout_ms. The next one is "
+            "within the limits"
         )
         return None
     aside = f"{name}/taken-back/{found.batch}-{int(time.time() * 1000)}"
@@ -364,7 +352,7 @@ def take_back(
         # Spark created this folder when the query began, and starts no query where state exists. It is empty of tasks' state.
         files.move(f"{name}/state", f"{aside}/state")
     files.move(f"{name}/offsets/{found.batch}", f"{aside}/offsets")
-    say(f"{name}: an earlier run has planned {found}. No task has committed it: it is planned anew")
+    say(f"{name}: an earlier run planned {found}. No task has committed it, so it is planned again")
     return found.batch
 
 
@@ -372,10 +360,10 @@ def _damaged(sub: SubIdentity, markers: Markers, error: DamagedCheckpointError) 
     what = f"the checkpoint is damaged: {error}"
     if any(markers.values()):
         return misfit(sub, what)
-    return misfit(sub, what, f"No task has ever committed: delete the checkpoint's folder {sub.name}, to begin anew.")
+    return misfit(sub, what, f"No task has ever committed: delete the checkpoint's folder {sub.name} and start again.")
 
 
-# --- What an application checks, and what it does in Kafka, before Spark starts.
+# --- The whole start
 
 
 def check_places(config: StreamsConfig) -> None:
@@ -392,7 +380,7 @@ def check_places(config: StreamsConfig) -> None:
 
 
 def _check_writable(config: StreamsConfig, setting: str, folder: Path) -> None:
-    """Writes a file without a name where the folder is or will be: it leaves no trace."""
+    """Writes an unnamed file where the folder is or will be, which leaves no trace."""
     there = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
     try:
         tempfile.TemporaryFile(dir=there).close()
@@ -400,8 +388,8 @@ def _check_writable(config: StreamsConfig, setting: str, folder: Path) -> None:
         base = config.base_dir.absolute()
         name = f"base_dir ({base})" if base in folder.absolute().parents else setting
         raise ConfigError(
-            f"{name}: {folder} cannot be used, because {there} refuses files: {error.strerror}. Choose another folder, or let "
-            "this user write there"
+            f"{name}: {folder} cannot be used, because no file can be written to {there}: {error.strerror}. Choose another folder, "
+            "or let this user write there"
         ) from error
 
 
@@ -411,7 +399,7 @@ def prepare_start(
     """Checks the cluster, the rights there and what was committed before; then creates the internal topics.
 
     Raises:
-        StreamsError: The application cannot start; nothing was written, apart from topics that are empty.
+        StreamsError: The application cannot start; nothing was written, except for new topics, which are empty.
     """
     check_reachable(config.client)
     needed, probe = needed_rights(topology, config), RightsProbe(config.client)

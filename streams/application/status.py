@@ -16,6 +16,7 @@ from state.changelog import commits_topic
 from state.commit.last_marker import MarkerLog
 from state.commit.marker import CommitMarker
 from state.kafka.admin import KafkaAdmin, TopicPartition
+from state.kafka.topics import partitions_of
 from streams.application.markers import newest_markers
 from streams.application.prepare import Application
 from streams.checkpoint.files import CheckpointFiles, LocalFiles, confirmed_end, is_local
@@ -30,8 +31,6 @@ class SinkStatus:
     """The status of a lake sink.
 
     Attributes:
-        name: The sink's name.
-        target: What it writes to.
         read: Topic and partition -> the next offset to write.
         ends: Topic and partition -> its end offset.
         at_most: Whether the last batch may count as lag though it was handed over: its note is gone, and the checkpoint elsewhere.
@@ -52,12 +51,11 @@ class SinkStatus:
 
 
 def sink_statuses(application: Application, admin: KafkaAdmin, pauses: Pauses = NOTHING) -> tuple[SinkStatus, ...]:
-    """The status of each lake sink now."""
     config = application.config
     sinks = application.plan.topology.lake_sinks.values()
     topics = {sink.name: sink.topic.topic_name(config.application_id) for sink in sinks}
     found = admin.describe_topics(sorted(topics.values()))
-    places = [(topic, number) for topic, info in found.items() for number in range(info.partitions)]
+    places = partitions_of(found)
     begins, ends = admin.begin_offsets(places), admin.end_offsets(places)
     noted = admin.group_offsets(config.application_id, places)
     files = LocalFiles(config.checkpoint_dir) if is_local(config.checkpoint_dir) else None
@@ -102,11 +100,8 @@ class TaskStatus:
     """The last commit of a task.
 
     Attributes:
-        task: The task's number.
-        version: The number of the step.
         committed_ms: The time of the micro-batch that was committed, ms.
         stream_time: The largest event time that the task has seen, ms; -1: none yet.
-        records_out: The number of records that the step has written.
     """
 
     task: int
@@ -121,11 +116,8 @@ class SubStatus:
     """The status of one sub-topology.
 
     Attributes:
-        name: The sub-topology's name.
-        tasks: How many tasks it has.
         read: Topic and partition -> the next offset to read.
         ends: Topic and partition -> its end offset.
-        committed: The last commits of the tasks that have committed.
         paused_since_ms: Since when it is paused, ms since 1970; None: it is not.
         last_records: How many offsets the last micro-batch has read, for the tasks that have committed it.
     """
@@ -159,10 +151,7 @@ class Status:
     """The status of an application.
 
     Attributes:
-        application_id: The application.
         at_ms: When the status was taken, ms since 1970.
-        subs: The sub-topologies in the order of the data flow.
-        sinks: The lake sinks.
     """
 
     application_id: str
@@ -176,7 +165,6 @@ class Status:
 
     @property
     def has_committed(self) -> bool:
-        """Whether any task has ever committed."""
         return any(sub.committed for sub in self.subs)
 
 
@@ -188,7 +176,6 @@ def application_status(
     pauses: Pauses = NOTHING,
     sinks: tuple[SinkStatus, ...] = (),
 ) -> Status:
-    """The status of an application now."""
     app = application.config.application_id
     topics = {topic for prepared in application.subs for topic in prepared.sub.topics}
     commits = {commits_topic(app, prepared.sub.name): prepared for prepared in application.subs}

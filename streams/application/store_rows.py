@@ -28,8 +28,6 @@ class StoreRow:
     """One row, decoded.
 
     Attributes:
-        task: Number of the task.
-        key: The key.
         value: The value; None: a deletion in a versioned store.
         window_start: Start of the window or session, ms; None in other kinds of stores.
         window_end: End of the window (exclusive), or last timestamp of the session, ms; None if unknown.
@@ -48,8 +46,6 @@ class StoreReader:
     """A reader of the rows of one store.
 
     Args:
-        node: The store.
-        application_id: The application, for the topic name that serdes receive.
         window_ms: The size of the store's windows, if all have the same.
         view: Computes the table's value of a stored one: built-in aggregates store what they need to go on, not their results.
     """

@@ -36,8 +36,6 @@ class OpenTransaction:
     """A transaction that is open on a partition.
 
     Attributes:
-        place: The partition.
-        producer: The producer, as the leader knows it.
         coordinator: The coordinator's view of the producer's transactional id; None: no coordinator knows the producer.
         blocks: Whether this transaction is what the partition's last stable offset waits for.
         hangs: Whether no coordinator is going to close it.
@@ -51,7 +49,6 @@ class OpenTransaction:
 
     @property
     def transactional_id(self) -> str | None:
-        """The transactional id; None: no coordinator knows it."""
         return self.coordinator.transactional_id if self.coordinator else None
 
     @property
@@ -85,7 +82,6 @@ def open_transactions(
     partitions: Iterable[TopicPartition],
     pause: Callable[[], None],
 ) -> list[OpenTransaction]:
-    """The transactions that are open on partitions."""
     waiting = undecided(admin, partitions)
     found = transactions.open_producers(list(waiting))
     views = transactions.coordinators({one.producer_id for of in found.values() for one in of})

@@ -7,9 +7,9 @@ checkpoint before the first micro-batch of a run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from state.commit.decide import ADOPT, RESET, TaskIdentity, check_lineage
 from state.commit.marker import FORMAT, CommitMarker
@@ -24,14 +24,7 @@ Markers = Mapping[int, CommitMarker | None]
 
 @dataclass(frozen=True, slots=True)
 class SubIdentity:
-    """A sub-topology that is about to run.
-
-    Attributes:
-        application_id: The application.
-        name: The sub-topology.
-        tasks: The number of its tasks.
-        topology_hash: The hash of its structure.
-    """
+    """A sub-topology that is about to run."""
 
     application_id: str
     name: str
@@ -39,7 +32,6 @@ class SubIdentity:
     topology_hash: str
 
     def task(self, number: int, query_id: str) -> TaskIdentity:
-        """The identity of one of its tasks."""
         return TaskIdentity(self.application_id, self.name, number, self.tasks, query_id, self.topology_hash)
 
     def __str__(self) -> str:
@@ -47,7 +39,6 @@ class SubIdentity:
 
 
 def misfit(sub: SubIdentity, what: str, remedy: str = ADOPT) -> CheckpointMismatchError:
-    """The error for a checkpoint and topics that do not belong together."""
     return CheckpointMismatchError(f"{sub}: {what}. Nothing was written. {remedy.format(id=sub.application_id)}")
 
 
@@ -170,8 +161,6 @@ class Adoption:
     """The plan of an adoption for one sub-topology.
 
     Attributes:
-        query_id: The query id of the new checkpoint.
-        first: Where the new query's first micro-batch begins and ends.
         versions: Task -> the version of its last marker, which stays; without tasks that have never committed.
         done: The tasks that have already committed that micro-batch; none if it is empty, because nothing is repeated.
     """
@@ -206,7 +195,6 @@ class Adoption:
         return sorted(task for task, marker in found.items() if marker.query_id != self.query_id)
 
     def begun(self, markers: Markers) -> bool:
-        """Whether a marker has been replaced already."""
         return any(marker is not None and marker.query_id == self.query_id for marker in markers.values())
 
     def to_json(self) -> dict[str, Any]:
@@ -220,7 +208,6 @@ class Adoption:
 
 
 def last_batch(markers: Markers) -> int:
-    """The last micro-batch that any task has committed."""
     return max(marker.batch_id for marker in markers.values() if marker is not None)
 
 
@@ -292,18 +279,11 @@ def _topics(topic_ids: Mapping[str, str], at: Mapping[TopicPartition, int]) -> d
 # log, Spark plans it again.
 
 
-class Limits(Protocol):
-    """The part of `streams.source.planner.BatchPlanner` that this module uses."""
-
-    def limit(self, start: SourceOffsets, end: SourceOffsets) -> int: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Oversized:
     """A logged micro-batch that is larger than the present limits allow.
 
     Attributes:
-        batch: The number of the micro-batch.
         records: The number of its records, at most (offsets).
         limit: The number of records that it would be planned with now.
     """
@@ -318,12 +298,12 @@ class Oversized:
         )
 
 
-def oversized(checkpoint: Checkpoint, limits: Limits) -> Oversized | None:
+def oversized(checkpoint: Checkpoint, limit: Callable[[SourceOffsets, SourceOffsets], int]) -> Oversized | None:
     """The logged and unconfirmed micro-batch, if it is too large; None also if its start is unknown."""
     batch = checkpoint.logged
     ranges = checkpoint.ranges(batch) if batch > checkpoint.committed else None
     start, end = checkpoint.start(batch), checkpoint.offsets.get(batch)
     if not ranges or start is None or end is None:
         return None
-    records, limit = sum(each.end - each.start for each in ranges), limits.limit(start, end)
-    return Oversized(batch, records, limit) if records > limit else None
+    records, allowed = sum(each.end - each.start for each in ranges), limit(start, end)
+    return Oversized(batch, records, allowed) if records > allowed else None

@@ -31,11 +31,7 @@ def is_local(checkpoint_dir: str) -> bool:
 
 
 class LocalFiles:
-    """Files on this machine's disk.
-
-    Args:
-        checkpoint_dir: The application's checkpoint.
-    """
+    """Files on this machine's disk."""
 
     def __init__(self, checkpoint_dir: str) -> None:
         self._root = Path(checkpoint_dir.removeprefix("file:"))
@@ -71,7 +67,6 @@ class LocalFiles:
         old.rename(new)
 
     def delete(self, folder: str) -> None:
-        """Deletes the files of a folder, and the folder."""
         for name in self.names(folder):
             (self._root / folder / name).unlink()
         if (self._root / folder).exists():
@@ -137,20 +132,17 @@ class Checkpoint:
         return self.logged < 0 and self.first is not None and self.first.end not in (None, self.first.start)
 
     def start(self, batch: int) -> SourceOffsets | None:
-        """Where a micro-batch begins; None if unknown."""
         if batch == 0:
             return self.first.start if self.first else None
         return self.offsets.get(batch - 1)
 
     def digest(self, batch: int) -> str | None:
-        """The digest that markers of a micro-batch have; None if unknown."""
         start, end = self.start(batch), self.offsets.get(batch)
         if batch == 0 and end is None and self.first is not None:
             end = self.first.end
         return None if start is None or end is None else batch_digest(start, end)
 
     def ranges(self, batch: int) -> list[OffsetRange] | None:
-        """The ranges that a micro-batch reads; None if unknown."""
         start, end = self.start(batch), self.offsets.get(batch)
         return None if start is None or end is None else start.ranges_to(end)
 

@@ -27,7 +27,6 @@ from streams.application.reset import (
     parse_offsets,
     plan_drop,
     plan_reset,
-    positions_text,
     running_signs,
     start_positions,
 )
@@ -252,7 +251,7 @@ def move_positions(
     found = admin.describe_topics(commits)
     moves = plan_moves(app, log, files, {commits[topic]: info.partitions for topic, info in found.items()}, start)
     for move in moves:
-        say(f"{move.sub.name} reads on at {positions_text(move.first.start)}")
+        say(f"{move.sub.name} reads on at {move.first.start}")
     say("state: kept. What is read again is counted again, what is skipped is missing from it")
     warnings = running_signs(admin, [(topic, n) for topic, info in found.items() for n in range(info.partitions)])
     if not execute:

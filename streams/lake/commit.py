@@ -26,12 +26,7 @@ MARK = "streams_on_spark"
 
 @dataclass(frozen=True, slots=True)
 class SinkId:
-    """A sink of an application.
-
-    Attributes:
-        application_id: The application.
-        sink: The sink's name.
-    """
+    """A sink of an application."""
 
     application_id: str
     sink: str
@@ -70,7 +65,6 @@ class SinkCommit:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> SinkCommit:
-        """The commit from the data of `to_json`."""
         position = TopicOffsets(str(data["topic_id"]), tuple(map(int, data["offsets"])))
         return cls(int(data["version"]), position, str(data["attempt"]))
 
@@ -105,10 +99,7 @@ class TopicLog:
     """The internal topic as it is.
 
     Attributes:
-        name: Its name.
-        topic_id: Its id.
         begins: The first offset of each partition that still exists.
-        ends: The end of each partition.
     """
 
     name: str
@@ -118,7 +109,6 @@ class TopicLog:
 
 
 def topic_log(admin: KafkaAdmin, topic: str) -> TopicLog:
-    """An internal topic as it is now."""
     info = admin.describe_topics([topic])[topic]
     places = [(topic, partition) for partition in range(info.partitions)]
     begins, ends = admin.begin_offsets(places), admin.end_offsets(places)
@@ -130,7 +120,6 @@ class SavedCommit:
     """The copy of the last commit.
 
     Attributes:
-        commit: The commit.
         table_id: Delta's id of the table, which a table made anew does not have.
     """
 
@@ -215,8 +204,6 @@ class HandedOver:
     """The note.
 
     Attributes:
-        topic: The internal topic.
-        topic_id: Its id.
         batch: The number of the batch; -1: the function was never called.
         end: Where the batch ends, by partition.
         done: Where the last batch ends for which the function has returned, by partition.
@@ -232,7 +219,6 @@ class HandedOver:
 
     @classmethod
     def of_checkpoint(cls, checkpoint: Checkpoint, log: TopicLog) -> HandedOver:
-        """The note that a checkpoint amounts to."""
 
         def end(batch: int) -> Sequence[int]:
             at = checkpoint.offsets.get(batch)
@@ -258,12 +244,10 @@ class HandedOver:
 
     @classmethod
     def of_admin(cls, admin: KafkaAdmin, of: SinkId, log: TopicLog) -> HandedOver | None:
-        """The note in Kafka; None: there is none."""
         places = [(log.name, number) for number in range(len(log.ends))]
         return cls.of_group(admin.group_notes(of.application_id, places), log)
 
     def to_group(self) -> dict[TopicPartition, tuple[int, str]]:
-        """The group's offsets and their metadata."""
         notes: list[dict[str, Any]] = [{"batch": self.batch, "end": end, "topic_id": self.topic_id} for end in self.end]
         notes[0]["settings"] = self.settings  # once: a broker takes 4096 bytes of metadata
         texts = (orjson.dumps(note).decode() for note in notes)

@@ -37,17 +37,14 @@ _SCALARS = {
 
 
 def sql_columns(layout: RowLayout) -> str:
-    """The table's columns in Spark SQL."""
     return ", ".join(f"{quoted(column.name)} {column.type.sql}" for column in layout.columns)
 
 
 def sql_schema(layout: RowLayout) -> str:
-    """All columns of the rows in Spark SQL."""
     return ", ".join([sql_columns(layout), *(f"{name} {kind}" for name, kind in _PLACES)])
 
 
 def arrow_schema(layout: RowLayout) -> pa.Schema:
-    """All columns of the rows as Arrow has them."""
     columns = [pa.field(column.name, arrow_type(column.type)) for column in layout.columns]
     return pa.schema(
         [*columns, pa.field(PARTITION, pa.int32()), pa.field(OFFSET, pa.int64()), pa.field(DELETED, pa.bool_())]
@@ -55,7 +52,6 @@ def arrow_schema(layout: RowLayout) -> pa.Schema:
 
 
 def arrow_type(of: ColumnType) -> pa.DataType:
-    """The Arrow type of a column's type."""
     if isinstance(of, ListType):
         return pa.list_(arrow_type(of.item))
     if isinstance(of, MapType):
@@ -66,7 +62,6 @@ def arrow_type(of: ColumnType) -> pa.DataType:
 
 
 def row_batch(records: RecordColumns, layout: RowLayout, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows of some records."""
     values = records.values.to_pylist()
     rows = [_row(key, value, layout) for key, value in zip(records.keys.to_pylist(), values, strict=True)]
     columns: list[Any] = []
@@ -130,8 +125,6 @@ class WriteConflictError(Exception):
 
 
 class Table(Protocol[FrameT_contra]):
-    """The table of a sink."""
-
     def write(self, frame: FrameT_contra, commit: SinkCommit) -> None:
         """Writes rows and the commit in one transaction, unless the table has a commit of that version or a higher one.
 
@@ -147,12 +140,7 @@ class LakeWriter(Generic[FrameT_contra]):
     """Writes the batches of one run.
 
     Args:
-        of: The sink.
-        table: The table.
-        at: The commit to continue behind.
-        saved: Called with each commit once the table has it.
         pause: Waits for some seconds before another try.
-        attempt_id: Makes the id of an attempt.
     """
 
     def __init__(

@@ -30,7 +30,6 @@ class ProcessMemory:
     """What one Python process may keep.
 
     Attributes:
-        prefetch_bytes: Prefetched records of all partitions that the process reads.
         cache_bytes: Block cache of all stores that the process opens, with their memtables.
     """
 
@@ -39,7 +38,6 @@ class ProcessMemory:
 
     @classmethod
     def of(cls, memory_bytes: int, processes: int) -> ProcessMemory:
-        """The share of one of several processes of a host."""
         share = memory_bytes // max(1, processes)
         return cls(share // PREFETCH, max(SMALLEST_CACHE, share // CACHE))
 
@@ -54,20 +52,11 @@ class QueryJob:
     """One sub-topology to run.
 
     Attributes:
-        sub: The sub-topology.
-        tasks: Number of its tasks, and of Spark's shuffle partitions.
-        settings: Settings of the runtime.
-        source: Settings of the source.
         client: Librdkafka client properties; excluded from `repr`.
-        state_dir: Folder of the local stores on each executor.
-        transaction_timeout_ms: Transaction timeout of the producers.
-        spill_bytes: Bound of a step's write buffer.
-        bulk_io: Use librdkafka's C API instead of the ordinary client.
         crash: The crash points of workers; normally none.
         trim_delay_ms: How long changelog records stay after they ceased to be needed.
         memory: What each process of an executor may keep from step to step.
         snapshots: Where snapshots of the stores are taken to and restored from.
-        logs: What each process logs, and in which form.
         replica_dir: Folder of the copies that replicas keep on each executor; None = there are none.
         restore_reports: Where workers report running restores to; None = the figures are not served.
     """
@@ -91,7 +80,6 @@ class QueryJob:
 
     @property
     def outputs(self) -> list[str]:
-        """The output topics named by the program and the settings."""
         named = {str(sink.topic) for sink in self.sub.sinks if sink.topic is not None}
         return sorted(named | ({self.settings.dead_letter_topic} if self.settings.dead_letter_topic else set()))
 

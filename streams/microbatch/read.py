@@ -32,12 +32,8 @@ class PlannedRange:
     """One offset range to read.
 
     Attributes:
-        batch: Digest of the whole micro-batch.
-        topic_id: Kafka's id of the topic.
-        offsets: The range to read.
         time: The partition time so far, ms; None where no timestamp extractor needs it.
         global_topics: Offsets up to which the topics of global tables are read, as JSON; None where there are none.
-        backlog: Records are left for a later micro-batch.
         now_ms: When the micro-batch was planned, as logged; None: logged by a version without that time.
         repeated: An earlier run may have logged the micro-batch, and committed some of its tasks.
     """
@@ -96,11 +92,7 @@ def _records(one: PlannedPartition) -> int:
 
 
 class BatchPartitioner:
-    """Splits the micro-batches of one run of a query.
-
-    Args:
-        planner: Knows which micro-batches it has planned itself.
-    """
+    """Splits the micro-batches of one run of a query."""
 
     def __init__(self, planner: BatchPlanner) -> None:
         self._planner = planner
@@ -149,18 +141,10 @@ class TaskRow:
     """One row.
 
     Attributes:
-        task: The target task.
-        batch: Digest of the micro-batch.
         topic: Source topic; empty: the row only calls the task.
-        partition: Source partition.
-        first: Start of the range that was read.
-        last: End of the range, exclusive.
-        topic_id: Kafka's id of the topic.
-        counters: The reader's counts, as JSON.
         partition_time: Largest timestamp of the partition at the end of the range, as text, ms.
         global_topics: Offsets up to which the topics of global tables are read, as JSON.
         payload: Records, one `streams.runtime.rows.RowBatch`.
-        backlog: Records are left for a later micro-batch.
         routing: Number of records in the range, a blank, and the digest of the keys that functions before the shuffle made for the
             records of this task.
         event_time: Largest event time of the records in the range, as text, ms; for figures.
@@ -218,14 +202,11 @@ class StepRows:
     """The input of one task in one micro-batch, from its rows.
 
     Attributes:
-        batch: Digest of the micro-batch.
         ranges: Topic -> partition (as text) -> [first, last) of the ranges that have rows for the task.
         topic_ids: Topic -> Kafka's id.
         counters: Counts of the readers, for the task that reports their partitions.
         partition_times: (topic, partition) -> (end of its range, partition time there).
         global_topics: Offsets up to which the topics of global tables are read.
-        batches: The records.
-        backlog: Records are left for a later micro-batch.
         routing: The function-made keys by which records came to this task (`state.commit.marker.Routing`).
         event_times: (topic, partition) -> largest event time of the records in its range, ms.
     """

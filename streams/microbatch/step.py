@@ -30,13 +30,7 @@ GlobalStores = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:
-    """Spark's facts about the micro-batch.
-
-    Attributes:
-        batch_id: Its number.
-        now_ms: Its logged time.
-        start: Identifies the run of the query.
-    """
+    """Spark's facts about the micro-batch."""
 
     batch_id: int
     now_ms: int
@@ -86,7 +80,6 @@ def run_step(
 
 
 def step_events(attempt: int, batch_id: int, restored: RestoreReport | None) -> list[Mapping[str, Any]]:
-    """The events of a step that has reached its end; most steps have none."""
     return [*_restored(restored), *_retried(attempt, batch_id)]
 
 

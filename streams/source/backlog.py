@@ -37,7 +37,6 @@ BETWEEN = 32
 def admit(
     start: Positions, end: Positions, limit: int, samples: BacklogSamples, latest_ms: int
 ) -> dict[TopicPartition, int]:
-    """Chooses where a micro-batch ends."""
     waiting = [tp for tp in end if end[tp] > start[tp]]
     chosen = {tp: max(start[tp], end[tp]) for tp in end}
     if sum(end[tp] - start[tp] for tp in waiting) <= limit:
@@ -220,7 +219,6 @@ class Backlog:
     """The backlog of a source: chooses the ends of micro-batches, and remembers sizes and times of records.
 
     Args:
-        read: Reads a few records at given places.
         max_records: Most offsets of a micro-batch.
         max_bytes: Most bytes of keys and values, by the sizes of sampled records.
         now_ms: The clock, ms since 1970.
@@ -246,7 +244,6 @@ class Backlog:
         self._sizes: dict[str, float] = {}
 
     def admit(self, start: Positions, end: Positions) -> dict[TopicPartition, int]:
-        """The end of the next micro-batch in each partition, from its start and the present ends of the partitions."""
         self._growth.next()
         waiting = _waiting(start, end)
         if not waiting:

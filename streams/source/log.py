@@ -12,12 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from state.kafka.topics import TopicPartition
+from state.kafka.topics import TopicInfo, TopicPartition
 
 if TYPE_CHECKING:
     from state.columns import RecordColumns
     from state.kafka.admin import KafkaAdmin, Retry
-    from state.kafka.topics import TopicInfo as KafkaTopicInfo
 
 
 STEP = "STREAMS_CLOCK_STEP"
@@ -41,15 +40,6 @@ def _step_ms() -> int:
 # --- The requests of planning to Kafka, and a `KafkaAdmin` that retries while brokers are away.
 
 
-class TopicInfo(Protocol):
-    """The part of a topic's description that the planner uses."""
-
-    @property
-    def topic_id(self) -> str: ...
-    @property
-    def partitions(self) -> int: ...
-
-
 class Admin(Protocol):
     """The part of `state.kafka.admin.KafkaAdmin` that the planner uses."""
 
@@ -61,18 +51,13 @@ class Admin(Protocol):
 
 
 class PatientAdmin:
-    """An admin client that retries while brokers are away, except deletions of records, which may fail.
-
-    Args:
-        admin: Asks Kafka.
-        patience: Decides how long to retry.
-    """
+    """An admin client that retries while brokers are away, except deletions of records, which may fail."""
 
     def __init__(self, admin: KafkaAdmin, patience: Retry) -> None:
         self._admin = admin
         self._patience = patience
 
-    def describe_topics(self, names: Sequence[str]) -> Mapping[str, KafkaTopicInfo]:
+    def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]:
         return self._patience(lambda: self._admin.describe_topics(names))
 
     def begin_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -104,12 +89,7 @@ class Log(Protocol):
 
 
 class LiveLog:
-    """The real Kafka, with readers that are reused.
-
-    Args:
-        client: Client properties of librdkafka.
-        admin: Asks Kafka.
-    """
+    """The real Kafka, with readers that are reused."""
 
     def __init__(self, client: Mapping[str, str], admin: Admin) -> None:
         self._client = client
@@ -118,7 +98,6 @@ class LiveLog:
         self.end_offsets = admin.end_offsets
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]:
-        """Committed records [start, end)."""
         from state.kafka.reader import shared_reader
 
         return shared_reader(self._client, topic, partition, start, bulk=False).read(end)

@@ -50,7 +50,6 @@ class SourceOffsets:
     """Positions in all topics of a source.
 
     Attributes:
-        topics: Positions in the topics that tasks read.
         global_topics: Ends of the topics of global tables when the batch was planned.
         tick: Number of the last tick; 0: no tick yet.
         now_ms: The clock when the batch was planned, by which readers recognise timestamps too far ahead. None: a position
@@ -95,6 +94,12 @@ class SourceOffsets:
         known = self.topics.get(topic)
         return known.offsets[partition] if known and partition < len(known.offsets) else 0
 
+    def by_partition(self) -> dict[tuple[str, int], int]:
+        return {(topic, number): at for topic, of in self.topics.items() for number, at in enumerate(of.offsets)}
+
+    def __str__(self) -> str:
+        return ", ".join(f"{topic}-{number}: {at}" for (topic, number), at in self.by_partition().items())
+
     def ranges_to(self, end: SourceOffsets) -> list[OffsetRange]:
         """The ranges between two positions, by topic and partition, without empty ranges.
 
@@ -113,7 +118,6 @@ class FirstBatch:
     """Where a query begins.
 
     Attributes:
-        start: Where its first micro-batch begins.
         end: Where its first micro-batch ends; None: planned as for any other. An adopted checkpoint first repeats the last
             micro-batch of the old one, over the same ranges.
         fixed: Whether state ends at this start, so that it holds before any micro-batch is logged. Otherwise a start without a
@@ -125,7 +129,6 @@ class FirstBatch:
     fixed: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The positions as plain JSON data."""
         data = {"start": self.start.to_json(), "end": self.end.to_json() if self.end else None}
         return {**data, "fixed": True} if self.fixed else data
 
@@ -147,7 +150,6 @@ def topics_to_json(topics: Mapping[str, TopicOffsets]) -> dict[str, Any]:
 
 
 def topics_from_json(data: Mapping[str, Any]) -> dict[str, TopicOffsets]:
-    """The positions from the data of `topics_to_json`."""
     return {name: TopicOffsets(of["id"], tuple(of["offsets"])) for name, of in data.items()}
 
 

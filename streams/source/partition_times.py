@@ -64,8 +64,6 @@ class PartitionTimes:
     """The partition times of a sub-topology, read from the markers of its tasks.
 
     Args:
-        log: The access to Kafka.
-        topic: The commits topic.
         wait_until_decided: Waits until no transaction is open on the given partitions, up to a time limit.
     """
 

@@ -43,7 +43,6 @@ NOTHING: Pauses = Pauses({})
 
 
 def read_pauses(log: Log, application_id: str) -> Pauses:
-    """What is paused of an application now."""
     topic = pauses_topic(application_id)
     if topic not in log.describe_topics([topic]):
         return NOTHING
@@ -72,9 +71,6 @@ class PauseWatch:
     """Tells a planner whether its sub-topology is paused.
 
     Args:
-        log: The access to Kafka.
-        application_id: The application.
-        sub_topology: The sub-topology.
         now_ms: The clock, ms.
     """
 

@@ -10,15 +10,16 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from state.errors import OffsetsLostError, TopicNotFoundError, TopicRecreatedError
 from state.kafka.admin import KafkaAdmin, Retry, delete_if_possible, wait_until_decided
 from state.kafka.config import QUIET
 from state.kafka.consumers import RecordSampler
+from state.kafka.topics import TopicInfo
 from streams.errors import ConfigError
 from streams.source.backlog import Backlog
-from streams.source.log import Admin, LiveLog, PatientAdmin, TopicInfo, now_ms
+from streams.source.log import Admin, LiveLog, PatientAdmin, now_ms
 from streams.source.offsets import FirstBatch, OffsetRange, SourceOffsets, TopicOffsets
 from streams.source.pauses import PauseWatch
 from streams.source.sampling import Positions, ReadRecords, Record, TopicPartition
@@ -31,32 +32,23 @@ RETRIED = 4
 """A micro-batch may have this fraction (1/4) of its limits in records of retry topics, besides the others."""
 
 
-class Times(Protocol):
-    """The part of an admin client that is needed here."""
-
-    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """The first offset of each partition with a timestamp at or after a time; the end if there is none."""
-
-
 class RetryTopics:
     """The retry topics of a sub-topology.
 
     Args:
         delays: Retry topic -> how long after a record was written it is read, ms.
-        admin: Asks Kafka.
         backlog: Limits the retried records of a micro-batch. They are not aligned with the others by time, since theirs is that
             of the failure: they would all come after any backlog.
         now_ms: The clock, ms since 1970; the same one by which the failures were written.
     """
 
-    def __init__(self, delays: Mapping[str, int], admin: Times, backlog: Backlog, now_ms: Callable[[], int]) -> None:
+    def __init__(self, delays: Mapping[str, int], admin: Admin, backlog: Backlog, now_ms: Callable[[], int]) -> None:
         self._delays = delays
         self._admin = admin
         self._backlog = backlog
         self._now_ms = now_ms
 
     def among(self, end: Positions) -> dict[TopicPartition, int]:
-        """The partitions of retry topics among all, with their ends."""
         return {tp: at for tp, at in end.items() if tp[0] in self._delays}
 
     def due(self, positions: Positions, end: Positions) -> dict[TopicPartition, int]:
@@ -69,7 +61,6 @@ class RetryTopics:
         return {tp: min(at, max(positions[tp], found[tp])) for tp, at in waiting.items()}
 
     def admit(self, positions: Positions, due: Positions) -> dict[TopicPartition, int]:
-        """The end of the next micro-batch in each partition of a retry topic."""
         return self._backlog.admit(positions, due) if due else {}
 
 
@@ -92,11 +83,9 @@ class SourceSpec:
         decide_s: The longest time that transactions which write to the commits topic may stay open, seconds.
         global_topics: Topics of global tables, which each process reads up to their ends at planning.
         until: The ends of partitions for a run over the existing input (Trigger.AvailableNow).
-        broker_wait_ms: How long brokers may be away.
         tick_ms: The longest time between two steps of a task, with or without records (wall-clock punctuators, idle time);
             None: steps only with records. A run over the existing input has no ticks.
         first: Where the query's first micro-batch begins, as saved beside its checkpoint; None: not decided yet.
-        interval_ms: The time between the starts of micro-batches.
         reads_together: One reader may read several ranges; not where the head waits for answers from elsewhere.
         readers: How many readers work at once; None: unknown, as on a cluster whose executors come and go.
         delays: Retry topic -> how long after a record was written it is read, ms.
@@ -126,8 +115,6 @@ class BatchPlanner:
     """Plans the micro-batches of one sub-topology.
 
     Args:
-        admin: Asks Kafka.
-        spec: What to read.
         read: Reads a few records at given places; called while there is a backlog.
         times: Knows the partition times; None if no timestamp extractor uses them.
         now_ms: The clock, ms since 1970: for ticks, for the time of each planned batch, for starting positions relative to
@@ -265,7 +252,6 @@ class BatchPlanner:
         return last + 1
 
     def report(self) -> SourceOffsets:
-        """The ends of all partitions, for the lag."""
         topics = self._describe()
         return _offsets(topics, self._admin.end_offsets(_partitions(topics)))
 

@@ -58,7 +58,6 @@ class Samples:
     sizes: list[float] = field(default_factory=list)
 
     def add(self, place: int, records: Sequence[Record]) -> None:
-        """Adds the records found at a place."""
         self.asked.insert(bisect_left(self.asked, place), place)
         if not records:
             return
@@ -92,9 +91,6 @@ class Curve:
     """The offset of a partition as a function of time: its samples, linearly interpolated.
 
     Attributes:
-        start: Where the backlog begins.
-        end: Where the backlog ends.
-        offsets: Offsets with a known time, rising.
         times: The largest time up to each offset, so never falling.
     """
 
@@ -105,7 +101,6 @@ class Curve:
 
     @classmethod
     def of(cls, start: int, end: int, samples: Samples, earliest_ms: int, latest_ms: int) -> Curve:
-        """The curve of a partition."""
         places = list(zip(samples.offsets, samples.times, strict=True))
         known = [place for place in places if place[1] <= latest_ms] or places
         if known != places and known[0] != places[0]:
@@ -129,9 +124,6 @@ class Curve:
 
 class BacklogSamples:
     """Samples of all partitions of a source, reused from one micro-batch to the next.
-
-    Args:
-        read: Reads a few records at given places.
 
     Attributes:
         looks: How often records were read.

@@ -343,12 +343,13 @@ def rescaler_of(
             raise RescaleError(f"{sub}: the last micro-batch has failed and is not finished: send a record, or restart")
         return FirstBatch(offsets)
 
-    around = RescaleContext(kafka, kafka, NoFiles(), first_of, choices, NobodyListens())
+    admin: Any = kafka
+    context = RescaleContext(admin, kafka, NoFiles(), first_of, choices, NobodyListens())
     subs = []
     for query in queries:
         found = kafka.describe_topics([query.commits_topic]).get(query.commits_topic)
         old = query.tasks if found is None else found.partitions
-        subs.append(SubRescale(application_id, query.sub, old, tasks, around))
+        subs.append(SubRescale(application_id, query.sub, old, tasks, context))
     return Rescaler(subs)
 
 

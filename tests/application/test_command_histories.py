@@ -22,7 +22,7 @@ from streams.application.reset import Wanted, plan_reset, reset, start_positions
 from streams.errors import ConfigError, RescaleError
 from tests.doctor.world import APP, World
 from tests.properties.runs import examples
-from tests.rescale.test_around import adopt, rescale
+from tests.rescale.test_refusals import adopt, rescale
 from tests.simulation.spark import QueryFailed
 
 REFUSALS = (

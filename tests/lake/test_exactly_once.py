@@ -5,15 +5,21 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
+import orjson
 import pytest
+from delta.exceptions import captured
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams import Consumed, JsonSerde, StreamsBuilder, StringSerde, Topology
 from streams.checkpoint.files import Checkpoint
 from streams.errors import LakeConflictError, LakePositionError
 from streams.lake.commit import HandedOver, SavedCommit, SinkCommit, TopicLog, check_handed_over, newest
 from streams.source.offsets import SourceOffsets, TopicOffsets
+from streams.spark.lake.delta_table import _CONFLICTS
+from tests.both_ways import Fed, check_both_ways
 from tests.lake.model import SINK, DriverDied, ModelSink, ModelTable, ModelTopic, conflict, died
+from tests.operators.both_ways import examples
 
 
 @pytest.fixture
@@ -288,3 +294,53 @@ def test_any_history_of_faults_ends_with_each_record_once(history: list[tuple[st
             sink.topic.begins = begins
     sink.run()
     assert sorted(sink.table.rows) == sorted(rows_of(sink))
+
+
+# --- Every conflict that Delta raises in Python counts as one.
+
+RAISED = [
+    found for name, found in vars(captured).items() if name.endswith("Exception") and name.startswith(("Con", "M", "P"))
+]
+
+
+@pytest.mark.parametrize("raised", RAISED, ids=lambda raised: raised.__name__)
+def test_what_delta_raises_is_a_conflict(raised: type[Exception]) -> None:
+    assert issubclass(raised, _CONFLICTS)
+
+
+def test_delta_raises_several_kinds() -> None:
+    assert {"ConcurrentAppendException", "ConcurrentTransactionException", "MetadataChangedException"} <= {
+        raised.__name__ for raised in RAISED
+    }
+
+
+# --- Rows of a step's records made together are those made one by one, and so are the records that do not fit.
+
+VALUES = [{"n": 1, "note": "a"}, {"n": 2}, {"n": "many"}, {"note": "b"}, 5, None]
+
+records = st.lists(
+    st.builds(
+        lambda key, value, time: Fed("in", key, None if value is None else orjson.dumps(value), time, (("h", b"1"),)),
+        st.sampled_from([b"a", b"b", None]),
+        st.sampled_from(VALUES),
+        st.integers(0, 20),
+    ),
+    max_size=8,
+)
+
+
+def program(mode: str) -> Topology:
+    builder = StreamsBuilder()
+    once = builder.stream("in", Consumed(StringSerde(), JsonSerde())).deduplicate(3)
+    schema = {"n": int, "note": str | None}
+    once.to_delta("/lake/rows", "append" if mode == "append" else "upsert", schema=schema)
+    return builder.build()
+
+
+@pytest.mark.parametrize("policy", ["skip", "dlq", "fail"])
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+@examples
+@given(steps=st.lists(records, min_size=1, max_size=3))
+def test_rows_and_errors_are_the_same_both_ways(mode: str, policy: str, steps: list[list[Fed]]) -> None:
+    more = {"dead_letter_topic": "dead"} if policy == "dlq" else {}
+    check_both_ways(program(mode), steps, restarts=[0], processing=policy, **more)

@@ -6,13 +6,15 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from state.commit.last_marker import read_last_marker
 from state.errors import CheckpointMismatchError
-from streams import StreamsBuilder
+from streams import Processor, Retry, StreamsBuilder, StringSerde
 from streams.application.rescale.plan import UsersChoices, check_no_rescale
 from streams.application.rescale.rescale import Rescaler
 from streams.errors import RescaleError, RescaleUnfinishedError
@@ -20,8 +22,10 @@ from streams.testing import TopologyTestDriver
 from streams.testing.query import rescaler_of
 from streams.testing.simulation import Crash, Event, Fate, SimulatedKafka
 from streams.testing.simulation.events import NothingHappens
+from tests.properties.model import Entry
+from tests.properties.runs import FAR, Feed, bag, examples, feeds, place, sequences
 from tests.rescale import programs
-from tests.rescale.programs import LEFT, RIGHT
+from tests.rescale.programs import BY_TIME, BY_UPDATE, COALESCING, DISORDER, LEFT, RIGHT, SIDES
 
 OLD, NEW = 3, 2
 APP = "test"
@@ -162,3 +166,151 @@ def test_only_the_program_that_began_a_rescale_can_finish_it():
             sub._identity = replace(sub._identity, topology_hash="another")
         with pytest.raises(CheckpointMismatchError, match="the state was written by another topology"):
             changed.run()
+
+
+# --- A rescale of an application that retries: records that wait are neither lost nor overtaken.
+
+KEYS = "abcdefgh"
+FIRST, SECOND = "test-ship-retry-1-repartition", "test-ship-retry-2-repartition"
+
+
+class Ship(Processor):
+    """Fails on values of which the class says so, at most so many times."""
+
+    failures: ClassVar[dict[str, int]] = {}
+
+    def process(self, record: Any) -> None:
+        left = Ship.failures.get(record.value, 0)
+        if left:
+            Ship.failures[record.value] = left - 1
+            raise ValueError(f"no truck for {record.value}")
+        self.ctx.forward(record)
+
+
+def shipping(keep_order: bool) -> Any:
+    builder = StreamsBuilder(default_key_serde=StringSerde(), default_value_serde=StringSerde())
+    retry = Retry((1_000, 10_000), dead_letters="orders.dlq", keep_order=keep_order)
+    builder.stream("orders").process_values(Ship, named="ship", on_error=retry).to("shipped")
+    return builder.build()
+
+
+def shipped(keep_order: bool, rescales: dict[int, int]) -> dict[str, list[str]]:
+    """Key -> its results in order: every first record fails twice, and tasks change in between."""
+    Ship.failures = {f"{key}{number}": 2 for key in KEYS for number in (0, 3)}
+    with TopologyTestDriver(shipping(keep_order), partitions={"orders": 2}, tasks=2, start_ms=100_000) as driver:
+        orders = driver.create_input_topic("orders")
+        for number in range(6):
+            if number in rescales:
+                driver.rescale(rescales[number])
+            for key in KEYS:
+                orders.pipe_input(key, f"{key}{number}", 100_000 + number)
+            driver.advance_wall_clock_time(700)
+        for number in range(6, 18):
+            if number in rescales:
+                driver.rescale(rescales[number])
+            driver.advance_wall_clock_time(9_000)
+        found = driver.create_output_topic("shipped").read_records_to_list()
+        assert driver.create_output_topic("orders.dlq").is_empty
+        results: dict[str, list[str]] = {}
+        for record in found:
+            results.setdefault(record.key, []).append(record.value)
+        return results
+
+
+@pytest.mark.parametrize("rescales", [{2: 3}, {1: 1, 4: 5}, {3: 4, 6: 2, 7: 3}, {2: 7, 8: 1}])
+def test_records_that_wait_come_back_in_the_order_of_their_keys(rescales: dict[int, int]) -> None:
+    assert shipped(True, rescales) == {key: [f"{key}{number}" for number in range(6)] for key in KEYS}
+
+
+@pytest.mark.parametrize("rescales", [{2: 3}, {3: 4, 6: 2, 7: 3}])
+def test_without_order_they_come_back_when_they_are_due(rescales: dict[int, int]) -> None:
+    assert shipped(False, rescales) == shipped(False, {})
+
+
+# --- Random histories with rescales in between have the results of the same history without: for all kinds of state.
+
+few = settings(examples, max_examples=max(2, examples.max_examples // 10), suppress_health_check=[HealthCheck.too_slow])
+FLUSH = tuple(f"~{number}" for number in range(40))
+"""Keys for each of up to seven tasks."""
+FEED_KEYS = ("a", "b", "c", "d", "e", "f")
+Rescales = dict[int, int]
+"""Number of a record -> the number of tasks from then on."""
+
+
+def play(
+    build: Any,
+    feed: Feed,
+    tasks: int,
+    rescales: Rescales,
+    flushed: bool = False,
+    beats: bool = False,
+    grown: Rescales | None = None,
+) -> list[Any]:
+    """The results of a program, record by record, with as many tasks as said from each record on.
+
+    Args:
+        build: The program.
+        feed: The records.
+        tasks: The number of tasks at the start.
+        rescales: See `Rescales`.
+        flushed: Whether everything is closed at the end.
+        beats: Whether the time of all tasks moves on with each record.
+        grown: Number of a record -> the number of partitions of the left topic from then on.
+    """
+    builder = StreamsBuilder()
+    build(builder).to("out")
+    partitions = {LEFT: 3, RIGHT: 2, "out": 1}
+    with TopologyTestDriver(builder.build(), partitions=partitions, tasks=tasks) as driver:
+        topics = {topic: driver.create_input_topic(topic) for topic in {entry.topic for entry in feed.log}}
+        for number, entry in enumerate(feed.log):
+            if number in (grown or {}):
+                driver._kafka.create_topic(LEFT, grown[number])
+            if number in rescales:
+                driver.rescale(rescales[number])
+            if beats:
+                with driver.batch():
+                    newest = max(one.time for one in feed.log[: number + 1])
+                    for key in FLUSH:
+                        driver.create_input_topic(LEFT).pipe_input(key, {"v": 0}, newest)
+            topics[entry.topic].pipe_input(entry.key, entry.value, entry.time)
+        if flushed:
+            for topic in topics.values():
+                for key in FLUSH:
+                    topic.pipe_input(key, {"v": 0}, FAR)
+        found = driver.create_output_topic("out").read_records_to_list()
+        rows = [(place(record.key), record.value, record.timestamp) for record in found]
+        return [row for row in rows if "~" not in str(row[0])]
+
+
+rescales_at = st.dictionaries(st.integers(0, 21), st.sampled_from((1, 2, 3, 4, 6, 7)), min_size=1, max_size=3)
+
+
+@pytest.mark.parametrize("name", BY_UPDATE)
+@few
+@given(feed=feeds(SIDES, disorder=DISORDER, keys=FEED_KEYS, nulls=False), tasks=st.integers(1, 4), rescales=rescales_at)
+def test_results_and_their_order_per_key_stay_the_same(name, feed, tasks, rescales):
+    expected = play(BY_UPDATE[name], feed, tasks, {})
+    assert sequences(play(BY_UPDATE[name], feed, tasks, rescales)) == sequences(expected)
+
+
+@pytest.mark.parametrize("name", BY_TIME)
+@few
+@given(feed=feeds(SIDES, disorder=DISORDER, keys=FEED_KEYS, nulls=False), tasks=st.integers(1, 4), rescales=rescales_at)
+def test_results_that_wait_for_time_come_as_before_where_time_does_not_depend_on_tasks(name, feed, tasks, rescales):
+    expected = play(BY_TIME[name], feed, tasks, {}, flushed=True, beats=True)
+    assert sequences(play(BY_TIME[name], feed, tasks, rescales, flushed=True, beats=True)) == sequences(expected)
+
+
+@pytest.mark.parametrize("name", sorted(BY_TIME.keys() - COALESCING))
+@few
+@given(feed=feeds(SIDES, disorder=DISORDER, keys=FEED_KEYS, nulls=False), tasks=st.integers(1, 4), rescales=rescales_at)
+def test_results_that_wait_for_time_are_all_there_and_each_once(name, feed, tasks, rescales):
+    expected = play(BY_TIME[name], feed, tasks, {}, flushed=True)
+    assert bag(play(BY_TIME[name], feed, tasks, rescales, flushed=True)) == bag(expected)
+
+
+def test_input_partitions_that_are_added_split_no_state():
+    entries = [Entry(LEFT, 0, FEED_KEYS[number % 6], {"v": number}, number * 3) for number in range(24)]
+    feed = Feed(entries, [1] * 24)
+    expected = play(BY_UPDATE["windows"], feed, 2, {})
+    assert sequences(play(BY_UPDATE["windows"], feed, 2, {12: 5}, grown={6: 4, 18: 9})) == sequences(expected)

@@ -1,7 +1,11 @@
 """The planner against a Kafka of dictionaries: what it plans, and what it refuses by name."""
 
+from __future__ import annotations
+
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +14,16 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from state.errors import OffsetsLostError, TopicNotFoundError, TopicRecreatedError
 from state.kafka.consumers import SampledRecord
 from streams.errors import ConfigError
-from streams.microbatch.read import PlannedCall
-from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets, batch_digest
+from streams.microbatch.read import (
+    MOST_TOGETHER,
+    SMALL_RECORDS,
+    PlannedCall,
+    PlannedPartition,
+    PlannedRange,
+    together,
+)
+from streams.source.log import STEP, now_ms
+from streams.source.offsets import FirstBatch, OffsetRange, SourceOffsets, TopicOffsets, batch_digest
 from streams.source.planner import BatchPlanner, SourceSpec
 from streams.spark.source import KafkaStreamReader
 
@@ -368,3 +380,90 @@ def test_when_a_batch_was_planned_is_logged_and_is_no_input(admin: FakeAdmin) ->
     assert SourceOffsets.from_json(end.to_json()) == end
     assert batch_digest(start, end) == batch_digest(start, replace(end, now_ms=78))
     assert plan.latest(end) is end, "time alone makes no micro-batch"
+
+
+# --- Small ranges of a micro-batch share a reader, large ones do not.
+
+
+def planned(*sizes: int) -> list[PlannedPartition]:
+    return [PlannedRange("batch", "id", OffsetRange("t", number, 7, 7 + size)) for number, size in enumerate(sizes)]
+
+
+def sizes_of(groups: list[tuple[PlannedPartition, ...]]) -> list[list[int]]:
+    return [[one.offsets.end - one.offsets.start for one in group if isinstance(one, PlannedRange)] for group in groups]
+
+
+def test_small_ranges_share_a_reader() -> None:
+    assert sizes_of(together(planned(10, 20, 30))) == [[10, 20, 30]]
+
+
+def test_a_reader_has_no_more_than_what_is_small_in_total() -> None:
+    half = SMALL_RECORDS // 2
+    assert sizes_of(together(planned(half, half, 1, SMALL_RECORDS, half))) == [
+        [half, half],
+        [1],
+        [SMALL_RECORDS],
+        [half],
+    ]
+
+
+def test_a_large_range_has_a_reader_of_its_own() -> None:
+    large = 10 * SMALL_RECORDS
+    assert sizes_of(together(planned(large, 1, large))) == [[large], [1], [large]]
+
+
+def test_a_reader_waits_for_few_brokers_only() -> None:
+    assert [len(group) for group in together(planned(*[1] * (MOST_TOGETHER + 1)))] == [MOST_TOGETHER, 1]
+
+
+def test_a_call_of_every_task_needs_no_reader_of_its_own() -> None:
+    call = PlannedCall("batch")
+    (group,) = together([*planned(5), call])
+    assert group[-1] is call
+    assert together([call]) == [(call,)]
+    assert together([]) == []
+
+
+def test_large_ranges_are_dealt_out_among_the_readers_that_work_at_once() -> None:
+    a, b = 10 * SMALL_RECORDS, 11 * SMALL_RECORDS
+    left, right = planned(a, a, a, a), planned(b, b, b, b)
+    assert sizes_of(together([*left, *right], readers=2)) == [[a, a, b, b], [a, a, b, b]], (
+        "each has half of either topic"
+    )
+    assert sizes_of(together(left, readers=4)) == [[a]] * 4
+
+
+def test_uneven_ranges_are_taken_by_whoever_is_ready() -> None:
+    large, small = 10 * SMALL_RECORDS, 2 * SMALL_RECORDS
+    assert sizes_of(together(planned(large, small, large, small), readers=2)) == [[large], [small], [large], [small]]
+
+
+def test_dealing_neither_loses_a_range_nor_reads_one_twice() -> None:
+    ranges = planned(*[SMALL_RECORDS + number for number in range(12)])
+    hands = together(ranges, readers=3)
+    assert len(hands) == 3
+    dealt = [one.offsets.partition for hand in hands for one in hand if isinstance(one, PlannedRange)]
+    assert sorted(dealt) == list(range(12))
+
+
+# --- The clock of micro-batches is the system's, unless a drill steps it.
+
+HOURS_MS = 2 * 3_600_000
+
+
+@pytest.mark.parametrize(("text", "step"), [(None, 0), ("", 0), (str(HOURS_MS), HOURS_MS), (str(-HOURS_MS), -HOURS_MS)])
+def test_the_clock_is_stepped_by_what_the_file_says_now(
+    text: str | None, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "step"
+    monkeypatch.setenv(STEP, str(file))
+    if text is not None:
+        file.write_text(text)
+    before = int(time.time() * 1000)
+    assert before + step <= now_ms() <= int(time.time() * 1000) + step
+
+
+def test_without_the_variable_it_is_the_systems_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(STEP, raising=False)
+    before = int(time.time() * 1000)
+    assert before <= now_ms() <= int(time.time() * 1000)

@@ -34,21 +34,18 @@ DAY_MIN = 24 * 60
 
 
 def brokers(inspection: Inspection) -> Iterator[Finding]:
-    """Checks the settings of the brokers."""
     found = inspection.survey.broker_settings()
     wanted = inspection.config.transaction_timeout_ms
     for broker, settings in sorted(found.items()):
         allowed = int(settings.get("transaction.max.timeout.ms", wanted))
         if allowed < wanted:
-            yield Finding(
-                Severity.ERROR,
+            yield Finding.error(
                 f"broker {broker} allows transactions of {allowed} ms at most (transaction.max.timeout.ms), the application asks "
                 f"for {wanted} ms (transaction_timeout_ms): no task can begin one",
                 inspection.command("run", f"--set transaction_timeout_ms={allowed}"),
             )
         if settings.get("unclean.leader.election.enable") == "true":
-            yield Finding(
-                Severity.WARNING,
+            yield Finding.warning(
                 f"broker {broker} elects unclean leaders: after a failure a replica that lacks committed records may lead, and "
                 "markers, changelogs and inputs lose what was committed",
                 "kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type brokers --entity-default --add-config "
@@ -56,8 +53,7 @@ def brokers(inspection: Inspection) -> Iterator[Finding]:
             )
         minutes = int(settings.get("offsets.retention.minutes", DAY_MIN))
         if minutes < DAY_MIN:
-            yield Finding(
-                Severity.NOTE,
+            yield Finding.note(
                 f"broker {broker} forgets the offsets of a group that is quiet for {minutes} minutes "
                 "(offsets.retention.minutes): after a longer stop, `streams adopt` asks for positions",
             )
@@ -68,13 +64,11 @@ def brokers(inspection: Inspection) -> Iterator[Finding]:
 def _cluster_logs(settings: Mapping[str, str]) -> Iterator[Finding]:
     for key, what in _LOGS.items():
         if int(settings.get(key, _SAFE_REPLICAS)) < _SAFE_REPLICAS:
-            yield Finding(
-                Severity.WARNING,
+            yield Finding.warning(
                 f"{what}: {settings[key]} replicas only ({key}); without those brokers it is away, without their disks it is lost",
             )
     if int(settings.get("transaction.state.log.min.isr", 2)) < 2:
-        yield Finding(
-            Severity.WARNING,
+        yield Finding.warning(
             "transaction.state.log.min.isr is 1: the decision about a transaction may be on one broker only, and be lost with it",
         )
 
@@ -95,24 +89,21 @@ def replicas(inspection: Inspection) -> Iterator[Finding]:
         of = {place: copies for place, copies in found.items() if place[0] == topic}
         for (_, partition), copies in sorted(of.items()):
             if copies.in_sync < least:
-                yield Finding(
-                    Severity.ERROR,
+                yield Finding.error(
                     f"{counted(copies.in_sync, 'replica')} of {copies.all} in sync, and min.insync.replicas is {least}: no "
                     "transaction that writes there can be committed. Bring the brokers back",
                     place=Place(topic=topic, partition=partition),
                 )
         fewest = min((copies.all for copies in of.values()), default=0)
         if topic in own and fewest < _SAFE_REPLICAS <= brokers_now:
-            yield Finding(
-                Severity.WARNING,
+            yield Finding.warning(
                 f"the topic has {counted(fewest, 'replica')} in a cluster of {brokers_now} brokers: the loss of "
                 f"{'one disk' if fewest == 1 else 'two'} may lose state",
                 "kafka-reassign-partitions.sh --bootstrap-server HOST:PORT --reassignment-json-file FILE --execute",
                 Place(topic=topic),
             )
         elif fewest >= _SAFE_REPLICAS and least < 2:
-            yield Finding(
-                Severity.WARNING,
+            yield Finding.warning(
                 "min.insync.replicas is 1: a commit that one broker alone holds may be lost with it",
                 f"kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type topics --entity-name {topic} --add-config "
                 "min.insync.replicas=2",
@@ -140,9 +131,7 @@ def internal_topics(inspection: Inspection) -> Iterator[Finding]:
             try:
                 check_topic(topic, found[topic].partitions, partitions, inspection.admin.topic_config(topic), settings)
             except ChangelogMismatchError as error:
-                yield Finding(
-                    Severity.ERROR, f"{error.found}; {error.remedy}", _fix(error), Place(look.name, topic=topic)
-                )
+                yield Finding.error(f"{error.found}; {error.remedy}", _fix(error), Place(look.name, topic=topic))
 
 
 def _fix(error: ChangelogMismatchError) -> str | None:
@@ -182,8 +171,7 @@ def _missing(inspection: Inspection, look: SubLook, topic: str) -> Iterator[Find
         # A commits topic that is lost under a checkpoint is found by the comparison with the checkpoint.
         return
     for task, end in written.items():
-        yield Finding(
-            Severity.ERROR,
+        yield Finding.error(
             f"the changelog of store {store!r} is missing, and the task has written it up to offset {end}. "
             + LOST_CHANGELOG.format(adopt=inspection.command("adopt")),
             f"streams reset {inspection.app} --dry-run",
@@ -195,8 +183,7 @@ def outputs(inspection: Inspection) -> Iterator[Finding]:
     """Checks that the user's output topics exist, and that dead letters can stay in theirs."""
     found = inspection.admin.describe_topics(sorted(inspection.output_topics))
     for topic in sorted(inspection.output_topics - found.keys()):
-        yield Finding(
-            Severity.ERROR,
+        yield Finding.error(
             "the application writes to this topic, and it does not exist, or these credentials may not see it",
             f"streams topic create {topic} --partitions N",
             Place(topic=topic),
@@ -208,8 +195,7 @@ def outputs(inspection: Inspection) -> Iterator[Finding]:
             check_dead_letter_topic(name, inspection.application.plan, inspection.admin)
         except ConfigError as error:
             configured = name == inspection.config.dead_letter_topic
-            yield Finding(
-                Severity.ERROR,
+            yield Finding.error(
                 str(error),
                 inspection.command("run", "--dead-letter-topic TOPIC") if configured else None,
                 Place(topic=name),
@@ -225,8 +211,7 @@ def left_over(inspection: Inspection) -> Iterator[Finding]:
     found = owned_topics(inspection.app, own_manifest(inspection.config), inspection.admin, inspection.kafka)
     for topic, proof in found.own.items():
         if topic not in used:
-            yield Finding(
-                Severity.NOTE,
+            yield Finding.note(
                 f"the application has made this topic (known from {proof}), and the program does not use it any more. Delete it "
                 "once no older program is to be run again",
                 f"streams topic delete {topic}",
@@ -234,8 +219,7 @@ def left_over(inspection: Inspection) -> Iterator[Finding]:
             )
     unproven = [topic for topic in found.unproven if topic not in used]
     for topic in unproven:
-        yield Finding(
-            Severity.NOTE,
+        yield Finding.note(
             f"the name is that of an internal topic of {inspection.app}, but nothing proves that it is one. If it is, a reset "
             "takes it along when it is named",
             f"streams reset {inspection.app} --topics {topic} --dry-run",
@@ -253,7 +237,6 @@ _STEP = 2
 
 
 def transactions(inspection: Inspection) -> Iterator[Finding]:
-    """Looks for transactions that hold readers up."""
     app = inspection.app
     topics = set(inspection.source_topics) | set(inspection.application.plan.repartition_topics)
     for look in inspection.subs:
@@ -268,8 +251,7 @@ def transactions(inspection: Inspection) -> Iterator[Finding]:
     asked = inspection.transactions() if still else None
     if asked is None:
         for place in still:
-            yield Finding(
-                Severity.WARNING,
+            yield Finding.warning(
                 "a transaction is open here and stands still: it belongs to a producer at work, or it hangs. Nobody with "
                 "read_committed sees the records behind it. (The transaction itself could not be looked at: that needs Java and "
                 "the broker's jars, `streams broker fetch`)",
@@ -286,8 +268,7 @@ def _open(inspection: Inspection, one: OpenTransaction) -> Finding:
     where = Place(topic=one.place[0], partition=one.place[1], offset=one.producer.start_offset)
     who = one.transactional_id or f"an unknown transactional id (producer id {one.producer.producer_id})"
     if one.hangs:
-        return Finding(
-            Severity.ERROR,
+        return Finding.error(
             f"a transaction of {who} hangs: no coordinator is going to end it, and no reader with read_committed gets past it",
             inspection.command("transactions", "--hanging"),
             where,
@@ -323,8 +304,7 @@ def _commits_of_task(inspection: Inspection, look: SubLook, task: int) -> Iterat
     where = Place(look.name, task, *place)
     # An adoption changes the checkpoint once.
     if turns > max(1, len(set(queries)) - 1):
-        yield Finding(
-            Severity.ERROR,
+        yield Finding.error(
             f"commits of different checkpoints ({', '.join(sorted(set(queries)))}) take turns: two drivers run under the "
             f"application id {inspection.app}. Stop one of them, and give it an application id of its own",
             inspection.command("status", "--watch"),
@@ -332,8 +312,7 @@ def _commits_of_task(inspection: Inspection, look: SubLook, task: int) -> Iterat
         )
     lost = sum(later[0] - earlier[0] - _STEP for earlier, later in pairwise(recent)) // _STEP
     if lost > 0:
-        yield Finding(
-            Severity.WARNING,
+        yield Finding.warning(
             f"{counted(lost, 'attempt')} of this task were aborted within the last {age_in_words(RECENT_MS)}, after their marker "
             "was written: attempts that failed or took longer than transaction_timeout_ms, or a second driver under the same "
             "application id, which fences this one. See the application's own messages, and make sure that it runs once",

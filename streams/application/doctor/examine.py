@@ -18,13 +18,7 @@ _ATTEMPTS = 10
 
 @dataclass(frozen=True)
 class Check:
-    """One check.
-
-    Attributes:
-        name: Its name.
-        healthy: What is said where it finds nothing.
-        look: Yields the findings.
-    """
+    """One check."""
 
     name: str
     healthy: str

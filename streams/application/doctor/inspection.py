@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from enum import Enum
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from state.changelog import commits_topic
 from state.commit.marker import CommitMarker
@@ -20,7 +20,7 @@ from streams.application.start import Findings, Preflight
 from streams.application.transactions import TransactionsAdmin
 from streams.checkpoint.compare import Markers
 from streams.checkpoint.files import Checkpoint, CheckpointFiles
-from streams.cluster.admin import Replicas
+from streams.cluster.admin import Survey
 from streams.config import StreamsConfig
 from streams.topology.topology import Topology
 
@@ -38,7 +38,6 @@ class Severity(str, Enum):
 
     @property
     def weight(self) -> int:
-        """A number that is larger for what is worse."""
         return list(Severity).index(self)
 
 
@@ -47,10 +46,6 @@ class Place:
     """The place that a finding is about; None: the finding is not about one of these.
 
     Attributes:
-        sub_topology: The sub-topology's name.
-        task: The task's number.
-        topic: The topic.
-        partition: The topic's partition.
         offset: The offset in the partition.
     """
 
@@ -70,10 +65,7 @@ class Finding:
     """One finding.
 
     Attributes:
-        severity: How bad it is.
-        says: What was found and what it means, as sentences.
         command: The command that mends it, or shows more; None: the sentences say what to do, or there is nothing to do.
-        place: What it is about.
     """
 
     severity: Severity
@@ -81,13 +73,24 @@ class Finding:
     command: str | None = None
     place: Place = Place()
 
+    @classmethod
+    def error(cls, says: str, command: str | None = None, place: Place = Place()) -> Finding:
+        return cls(Severity.ERROR, says, command, place)
+
+    @classmethod
+    def warning(cls, says: str, command: str | None = None, place: Place = Place()) -> Finding:
+        return cls(Severity.WARNING, says, command, place)
+
+    @classmethod
+    def note(cls, says: str, command: str | None = None, place: Place = Place()) -> Finding:
+        return cls(Severity.NOTE, says, command, place)
+
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
     """The findings of one check; a single one of severity `OK` if all is well.
 
     Attributes:
-        check: The check's name.
         findings: At least one.
     """
 
@@ -96,7 +99,6 @@ class CheckResult:
 
 
 def worst(results: Iterable[CheckResult]) -> Severity:
-    """The severity of the worst finding."""
     found = (finding.severity for result in results for finding in result.findings)
     return max(found, key=lambda severity: severity.weight, default=Severity.OK)
 
@@ -104,20 +106,11 @@ def worst(results: Iterable[CheckResult]) -> Severity:
 # --- What the doctor looks at: the application, its cluster and its disks, each read once.
 
 
-class ClusterSurvey(Protocol):
-    """Answers about brokers and groups that only the doctor needs (`streams.cluster.admin`)."""
-
-    def broker_settings(self) -> Mapping[int, Mapping[str, str]]: ...
-    def replicas(self, topics: Collection[str]) -> Mapping[TopicPartition, Replicas]: ...
-    def group_members(self, group: str) -> list[str]: ...
-
-
 @dataclass(frozen=True)
 class SubLook:
     """What a sub-topology has left behind.
 
     Attributes:
-        prepared: The sub-topology.
         markers: Task -> its last marker.
         checkpoint: Its checkpoint; empty if that is lost or cannot be read.
         wrong: Why the two do not belong together; None if they do.
@@ -145,16 +138,10 @@ class Inspection:
     """An application to examine.
 
     Attributes:
-        topology: The program.
-        config: The settings.
         target: How the user names the program on the command line.
-        files: The checkpoint folder.
         admin: Asks Kafka (`KafkaAdmin`).
         kafka: Reads logs; None: the real cluster of the settings.
-        survey: Asks about brokers and groups.
         transactions: Asks brokers for open transactions; None: no Java or no jars to ask with.
-        pause: Waits a moment between two looks at open transactions.
-        now_ms: The clock.
     """
 
     topology: Topology
@@ -162,7 +149,7 @@ class Inspection:
     target: str
     files: CheckpointFiles
     admin: Any
-    survey: ClusterSurvey
+    survey: Survey
     kafka: KafkaAccess
     transactions: Callable[[], TransactionsAdmin | None] = lambda: None
     pause: Callable[[], None] = lambda: time.sleep(1.0)
@@ -173,7 +160,6 @@ class Inspection:
         return self.config.application_id
 
     def command(self, name: str, more: str = "") -> str:
-        """A command line about this application."""
         return f"streams {name} {self.target} -a {self.app}{more and ' ' + more}"
 
     @cached_property
@@ -187,7 +173,6 @@ class Inspection:
 
     @cached_property
     def subs(self) -> tuple[SubLook, ...]:
-        """The sub-topologies in the order of the data flow."""
         preflight = Preflight(self.application, self.files, self.admin, lambda _: None, self.kafka)
         return tuple(self._look(preflight, prepared) for prepared in self.application.subs)
 
@@ -218,7 +203,6 @@ class Inspection:
 
     @property
     def output_topics(self) -> set[str]:
-        """The user's topics that the application writes."""
         sinks = (sink.topic for one in self.application.subs for sink in one.sub.sinks if sink.topic is not None)
         named = {str(topic) for topic in sinks} - set(self.application.plan.repartition_topics)
         return named | ({self.config.dead_letter_topic} if self.config.dead_letter_topic else set())

@@ -45,7 +45,6 @@ def plan(inspection: Inspection) -> Iterator[Finding]:
 
 
 def start(inspection: Inspection) -> Iterator[Finding]:
-    """Checks the program against the state, as a start does."""
     try:
         check_start(inspection.application, inspection.admin, inspection.kafka)
     except StreamsError as error:
@@ -55,7 +54,6 @@ def start(inspection: Inspection) -> Iterator[Finding]:
 
 
 def under_way(inspection: Inspection) -> bool:
-    """Whether a rescale or a reset was begun and has not come to its end."""
     names = [sub.name for sub in inspection.application.plan.sub_topologies]
     try:
         check_no_rescale(inspection.app, names, inspection.admin)
@@ -73,8 +71,7 @@ def pauses(inspection: Inspection) -> Iterator[Finding]:
     begin, end = inspection.kafka.begin_offset(place), inspection.kafka.end_offsets([place])[place]
     for name, since_ms in sorted(pauses_in(inspection.kafka.read(*place, begin, end)).items()):
         what = inspection.app if name == WHOLE else "this sub-topology"
-        yield Finding(
-            Severity.NOTE,
+        yield Finding.note(
             f"{what} is paused for {age_in_words(inspection.now_ms() - since_ms)}: it reads nothing, also after a restart, until "
             "it is resumed",
             f"streams resume {inspection.app}" + ("" if name == WHOLE else f" --sub-topology {name}"),
@@ -83,7 +80,6 @@ def pauses(inspection: Inspection) -> Iterator[Finding]:
 
 
 def refused(inspection: Inspection, error: StreamsError) -> Finding:
-    """The finding for an error with which a start ends."""
     place, command = Place(), None
     if isinstance(error, TopicNotFoundError):
         place, command = Place(topic=error.topic), f"streams topic create {error.topic} --partitions N"
@@ -97,7 +93,7 @@ def refused(inspection: Inspection, error: StreamsError) -> Finding:
         place = Place(topic=error.topic)
     elif isinstance(error, CheckpointMismatchError):
         command = inspection.command("run", "--set checkpoint_dir=FOLDER")
-    return Finding(Severity.ERROR, str(error), command, place)
+    return Finding.error(str(error), command, place)
 
 
 def _rescaled_to(inspection: Inspection) -> str:
@@ -123,7 +119,6 @@ FEWEST = 20
 
 
 def fields(inspection: Inspection) -> Iterator[Finding]:
-    """Compares the fields that the program reads with those of the newest records."""
     for prepared in inspection.application.subs:
         for node in prepared.sub.nodes.values():
             if (
@@ -168,8 +163,7 @@ def _unseen(
     for path, node in read.items():
         if not any(_has(value, path) for value in objects):
             names = dict.fromkeys(str(name) for value in objects for name in value)
-            yield Finding(
-                Severity.NOTE,
+            yield Finding.note(
                 f"'{node}' reads the field {path!r}, which none of the last {len(objects)} objects has, so it is null there."
                 f"{did_you_mean(path, names)}",
                 place=Place(sub, topic=topic),
@@ -177,7 +171,6 @@ def _unseen(
 
 
 def _newest(inspection: Inspection, topic: str, serde: JsonSerde[Any]) -> list[dict[str, Any]]:
-    """The objects among the newest records of a topic."""
     places = inspection.partitions([topic])
     begins, ends = inspection.admin.begin_offsets(places), inspection.admin.end_offsets(places)
     found = []
@@ -212,15 +205,13 @@ _CLOSE = 0.05
 
 
 def positions(inspection: Inspection) -> Iterator[Finding]:
-    """Checks that what the checkpoint wants to read is still in the logs."""
     for look in inspection.subs:
         found = inspection.admin.describe_topics(sorted(look.prepared.sub.topics))
         logged = look.checkpoint.offsets.get(look.checkpoint.logged)
         for topic, of in sorted(logged.topics.items()) if logged else ():
             if topic in found and found[topic].topic_id != of.topic_id:
                 error = TopicRecreatedError(topic, of.topic_id, found[topic].topic_id)
-                yield Finding(
-                    Severity.ERROR,
+                yield Finding.error(
                     str(error),
                     f"streams reset {inspection.app} --dry-run",
                     Place(look.name, topic=topic),
@@ -252,11 +243,10 @@ def _positions(look: SubLook) -> dict[TopicPartition, int]:
     done = done or (checkpoint.first.start if checkpoint.first else None)
     if done is None:
         return {}
-    return {(topic, n): at for topic, of in done.topics.items() for n, at in enumerate(of.offsets)}
+    return done.by_partition()
 
 
 def retention(inspection: Inspection) -> Iterator[Finding]:
-    """Looks for unread records of the inputs that retention is about to delete."""
     for look in inspection.subs:
         read = _positions(look)
         places = inspection.partitions(inspection.source_topics & set(look.prepared.sub.topics))
@@ -295,8 +285,7 @@ def retention(inspection: Inspection) -> Iterator[Finding]:
 
 
 def _endangered(inspection: Inspection, look: SubLook, place: TopicPartition, at: int, says: str) -> Finding:
-    return Finding(
-        Severity.WARNING,
+    return Finding.warning(
         f"{says}. Let the application catch up, or keep records for longer",
         f"kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type topics --entity-name {place[0]} --add-config "
         "retention.ms=MORE",
@@ -308,8 +297,7 @@ def group(inspection: Inspection) -> Iterator[Finding]:
     """Compares the consumer group's offsets with the markers, which were committed together with them."""
     members = inspection.survey.group_members(inspection.app)
     if members:
-        yield Finding(
-            Severity.WARNING,
+        yield Finding.warning(
             f"consumers have joined the group {inspection.app} ({', '.join(members)}), which belongs to the application: they "
             "commit offsets of their own over those of its tasks. Give them another group.id",
         )
@@ -319,8 +307,7 @@ def group(inspection: Inspection) -> Iterator[Finding]:
         for place, (task, end) in sorted(promised.items()):
             where = Place(look.name, task, *place, committed.get(place))
             if place not in committed:
-                yield Finding(
-                    Severity.NOTE,
+                yield Finding.note(
                     f"the consumer group has no offset, though the task has read up to {end}: Kafka has forgotten it "
                     "(offsets.retention.minutes), or it was deleted. The application goes on from its checkpoint; should the "
                     "checkpoint be lost, an adoption asks for the position",
@@ -328,8 +315,7 @@ def group(inspection: Inspection) -> Iterator[Finding]:
                     where,
                 )
             elif committed[place] < end or (committed[place] > end and not inspection.has_moved(look, task)):
-                yield Finding(
-                    Severity.WARNING,
+                yield Finding.warning(
                     f"the consumer group's offset is {committed[place]}, and the task has committed {end} together with its "
                     "marker: something else has changed the group. The application goes on from its checkpoint, but lag and "
                     "adoptions go by the group. Set it back",

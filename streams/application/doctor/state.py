@@ -11,7 +11,7 @@ from state.changelog import changelog_topic, check_end, cleanup_policy, trim_not
 from state.commit.guards import check_nothing_written
 from state.commit.marker import CommitMarker
 from state.errors import CheckpointMismatchError, RestoreError, SnapshotError, StateError
-from state.kafka.topics import TopicPartition
+from state.kafka.topics import TopicPartition, partitions_of
 from state.restore.directory import StateDirectory, TaskDirectory
 from state.restore.plan import LogRange, check_changelog_id, distrust
 from state.restore.snapshot_location import open_location
@@ -27,24 +27,21 @@ from streams.wording import counted
 
 
 def checkpoint(inspection: Inspection) -> Iterator[Finding]:
-    """Compares the checkpoint with the commit markers, as a start does."""
     for look in inspection.subs:
         if look.wrong is not None:
             # Without markers, a new checkpoint has nothing to be made from.
             command = inspection.command("adopt", "--dry-run") if look.adoptable else None
-            yield Finding(Severity.ERROR, str(look.wrong), command, Place(look.name))
+            yield Finding.error(str(look.wrong), command, Place(look.name))
         sub = _identity(inspection, look)
         if unfinished_plan(inspection.files, sub, look.markers) is not None:
-            yield Finding(
-                Severity.ERROR,
+            yield Finding.error(
                 "an adoption was interrupted: some tasks have markers for a checkpoint that is not in its place yet",
                 inspection.command("adopt"),
                 Place(look.name),
             )
         queries = sorted({marker.query_id for marker in look.found.values()})
         if len(queries) > 1:
-            yield Finding(
-                Severity.ERROR,
+            yield Finding.error(
                 f"the tasks have committed under different checkpoints ({', '.join(queries)}): an adoption was interrupted, or two "
                 "applications use this application id. Stop everything that runs under it",
                 inspection.command("adopt", "--dry-run"),
@@ -66,8 +63,7 @@ def half_committed(inspection: Inspection) -> Iterator[Finding]:
         done = sorted(task for task, marker in look.found.items() if marker.batch_id == batch)
         missing = sorted(owners - set(done))
         if done and missing:
-            yield Finding(
-                Severity.NOTE,
+            yield Finding.note(
                 f"micro-batch {batch} is committed by task {', '.join(map(str, done))}, and not yet by task "
                 f"{', '.join(map(str, missing))}: it is under way, or its run was interrupted. A start of the same program "
                 "completes it",
@@ -77,12 +73,11 @@ def half_committed(inspection: Inspection) -> Iterator[Finding]:
 
 
 def changelogs(inspection: Inspection) -> Iterator[Finding]:
-    """Compares the changelogs with what the markers promise of them."""
     for look in inspection.subs:
         specs = [node.spec for node in look.prepared.sub.stores.values() if node.spec.logged]
         topics = {spec.name: changelog_topic(inspection.app, spec.name) for spec in specs}
         found = inspection.admin.describe_topics(sorted(topics.values()))
-        places = [(name, number) for name, info in found.items() for number in range(info.partitions)]
+        places = partitions_of(found)
         begins, ends = inspection.admin.begin_offsets(places), inspection.admin.end_offsets(places)
         for spec in specs:
             topic = topics[spec.name]
@@ -111,7 +106,7 @@ def _changelog(
         check_changelog_id(spec.name, topic_id, target_of(marker))
         check_end(spec.name, end, marker.version, promised)
     except RestoreError as error:
-        yield Finding(Severity.ERROR, str(error), f"streams reset {inspection.app} --dry-run", where)
+        yield Finding.error(str(error), f"streams reset {inspection.app} --dry-run", where)
         return
     lost = begin if cleanup_policy(spec) == "compact" else 0
     notes = trim_notes(marker.operator_state).get(spec.name, ())
@@ -119,8 +114,7 @@ def _changelog(
         lost = begin
     if lost:
         at = Place(look.name, marker.task, *place, begin)
-        yield Finding(
-            Severity.ERROR,
+        yield Finding.error(
             f"records of store {spec.name!r} before offset {begin} are gone, and the task still needs them: they were deleted by "
             "retention, by DeleteRecords or by hand. A host with the local state goes on; a restore would lack rows. Check the "
             "topic's retention and its rights, keep the state_dir of every host, and restore the topic from a backup",
@@ -141,9 +135,7 @@ def _unmarked(
         try:
             check_nothing_written(sub.task(task, ""), inspection.kafka, places, ends)
         except CheckpointMismatchError as error:
-            yield Finding(
-                Severity.ERROR, str(error), f"streams reset {inspection.app} --dry-run", Place(look.name, task)
-            )
+            yield Finding.error(str(error), f"streams reset {inspection.app} --dry-run", Place(look.name, task))
 
 
 def _identity(inspection: Inspection, look: SubLook) -> SubIdentity:
@@ -163,8 +155,7 @@ def disk(inspection: Inspection) -> Iterator[Finding]:
     usage = shutil.disk_usage(folder)
     size = sum(task.size_bytes for task in StateDirectory(inspection.config.state_dir).tasks(inspection.app))
     if usage.free < max(_FREE * usage.total, size):
-        yield Finding(
-            Severity.WARNING,
+        yield Finding.warning(
             f"{folder} has {usage.free // _MIB:,} MiB free of {usage.total // _MIB:,}; the local state of {inspection.app} has "
             f"{size // _MIB:,} MiB, and a restore or a compaction may need as much again. Free space, or move the state: it is "
             "restored in an empty folder",
@@ -185,14 +176,12 @@ def _existing(folder: Path) -> Path:
 
 
 def stores(inspection: Inspection) -> Iterator[Finding]:
-    """Compares the local stores of this host with the last commits."""
     looks = {look.name: look for look in inspection.subs}
     for directory in StateDirectory(inspection.config.state_dir).tasks(inspection.app):
         look = looks.get(directory.sub_topology)
         where = Place(directory.sub_topology, directory.task)
         if look is None or directory.task >= look.prepared.tasks:
-            yield Finding(
-                Severity.NOTE,
+            yield Finding.note(
                 f"local state of a task that the application no longer has, {counted(directory.size_bytes // _MIB, 'MiB')}: "
                 f"{directory.path}. It may be deleted",
                 f"rm -r {directory.path}",
@@ -210,16 +199,14 @@ def _task_store(inspection: Inspection, look: SubLook, directory: TaskDirectory,
         with read_task_store(directory.path, specs) as store:
             offsets, origins = store.offsets, store.origins
     except StateError as error:
-        yield Finding(
-            Severity.NOTE,
+        yield Finding.note(
             f"local state cannot be read ({error}): it is deleted and restored from the changelogs when the task starts here. If "
             "it comes again, check the disk",
             place=where,
         )
         return
     if marker is None:
-        yield Finding(
-            Severity.NOTE,
+        yield Finding.note(
             f"local state without any commit of its task: {directory.path}. It is emptied when the task starts here",
             place=where,
         )
@@ -236,8 +223,7 @@ def _task_store(inspection: Inspection, look: SubLook, directory: TaskDirectory,
         log = LogRange(min(begins[place], end), end, found[place[0]].topic_id)
         why = distrust(spec, origins.get(spec.name), offsets[spec.name], target, log, inspection.now_ms())
         if why is not None and not inspection.has_moved(look, directory.task):
-            yield Finding(
-                Severity.NOTE,
+            yield Finding.note(
                 f"store {spec.name!r} cannot go on with its local state: {why}. It is deleted and restored from its changelog "
                 "when the task starts here; nothing is lost, but the first step takes longer",
                 None,
@@ -274,8 +260,7 @@ def _task_snapshots(inspection: Inspection, look: SubLook, task: int, place: Tas
         try:
             whole.append(place.read(name))
         except SnapshotError as error:
-            yield Finding(
-                Severity.WARNING,
+            yield Finding.warning(
                 f"the snapshot {name} in {place} is left out by restores: {error}. The one before is taken; if it comes again, "
                 "check the disk. It is deleted once enough newer ones are there",
                 inspection.command("snapshots", "--verify"),
@@ -290,8 +275,7 @@ def _task_snapshots(inspection: Inspection, look: SubLook, task: int, place: Tas
         why = (
             f"none of {counted(len(whole), 'snapshot')} fits; of the newest, {reasons[0]}" if whole else "there is none"
         )
-        yield Finding(
-            Severity.NOTE,
+        yield Finding.note(
             f"no snapshot of this task can be restored ({why}): a lost state is restored from the whole changelogs. The next one "
             "is taken after a step, by the worker that runs the task; if none comes, its log says why",
             inspection.command("snapshots"),
@@ -300,8 +284,7 @@ def _task_snapshots(inspection: Inspection, look: SubLook, task: int, place: Tas
         return
     behind_ms = look.found[task].now_ms - fit[0].written_ms
     if behind_ms > _LATE * inspection.config.snapshot_interval_ms:
-        yield Finding(
-            Severity.WARNING,
+        yield Finding.warning(
             f"the task has committed for {age_in_words(behind_ms)} since its newest usable snapshot (step {fit[0].version}), "
             f"though one is due every {age_in_words(inspection.config.snapshot_interval_ms)}: taking them fails, or the "
             "application runs without snapshot_dir. The workers' logs say why; a restore reads more and more meanwhile",

@@ -1,10 +1,4 @@
-"""The state of a new task's operators, made from the states of the tasks whose keys it takes over. Pure functions.
-
-Stores are divided by key, but what operators keep in `ctx.state` is of a task as a whole. A new task takes over keys of one or
-several old tasks, and each kind of state has its rule: times are the smallest, so that no record is late that would not have
-been (if one of them has none, the time is open, and idle time begins at the smallest of the others: `IDLE_FROM`); numbers that
-must not be used twice, and upper bounds, are the largest; the rest is counted or noted again.
-"""
+"""The plan of a rescale for one sub-topology: the state and the markers that the new tasks begin with, and its notes in Kafka."""
 
 from __future__ import annotations
 
@@ -12,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import gcd
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import orjson
 
@@ -20,8 +14,10 @@ from state.changelog import rescale_topic
 from state.commit.guards import fenced_producer
 from state.commit.marker import FORMAT, CommitMarker
 from state.commit.protocols import KafkaAccess
-from state.errors import CheckpointMismatchError, MarkerFormatError
-from state.kafka.topics import TopicInfo, TopicSpec
+from state.errors import MarkerFormatError
+from state.kafka.admin import KafkaAdmin
+from state.kafka.topics import TopicSpec
+from streams.application.markers import still_running
 from streams.application.rescale.rows import records_of
 from streams.checkpoint.compare import NEVER, Markers, SubIdentity
 from streams.checkpoint.files import Checkpoint
@@ -29,6 +25,13 @@ from streams.errors import RescaleError, RescaleUnfinishedError
 from streams.model.times import NO_TIME
 from streams.operators.stream_time import IDLE_FROM, STREAM_TIME, idle_from
 from streams.source.offsets import FirstBatch
+
+# --- The operators' state of a new task
+#
+# Stores are divided by key, but what operators keep in `ctx.state` belongs to a task as a whole. A new task takes over keys of one
+# or several old tasks, and each kind of state has its rule. Times are the smallest, so that no record becomes late that would not
+# have been; if one task has none, the time is open, and idle time begins at the smallest of the others (`IDLE_FROM`). Numbers that
+# must not be used twice, and upper bounds, are the largest. The rest is counted or noted again.
 
 State = Mapping[str, Any]
 Handling = Literal["copy", "drop"]
@@ -88,7 +91,6 @@ def least(values: Iterable[int | None]) -> int:
 
 
 def _own_state(name: str, parts: Sequence[State]) -> dict[str, Any]:
-    """The state of one of the engine's operators."""
     merged = _times(parts)
     for key in sorted({key for part in parts for key in part} - {STREAM_TIME, IDLE_FROM}):
         values = [part.get(key) for part in parts]
@@ -127,14 +129,14 @@ def _users_state(name: str, parts: Sequence[State], choices: UsersChoices) -> di
         return {}
     if handling is None:
         raise RescaleError(
-            f"the processor {name!r} keeps something in ctx.state, which belongs to a task and not to a key: only you know what "
-            f"becomes of it. Say --state {name}=copy (each new task begins with that of the task whose keys it takes over) or "
-            f"--state {name}=drop (each new task begins without)"
+            f"the processor {name!r} keeps something in ctx.state, which belongs to a task and not to a key: only you know what is "
+            f"to happen to it. Use --state {name}=copy (each new task begins with that of the task whose keys it takes over) or "
+            f"--state {name}=drop (each new task begins without it)"
         )
     if any(one != filled[0] for one in filled):
         raise RescaleError(
-            f"--state {name}=copy: a new task takes over the keys of several tasks, in which {name!r} keeps different things in "
-            f"ctx.state. Take a multiple of the present number of tasks, or --state {name}=drop"
+            f"--state {name}=copy: a new task takes over the keys of several tasks, in which {name!r} keeps different values in "
+            f"ctx.state. Choose a multiple of the present number of tasks, or --state {name}=drop"
         )
     return filled[0]
 
@@ -183,12 +185,10 @@ def _least_of_each(parts: Sequence[Mapping[str, int]]) -> dict[str, int]:
     }
 
 
-# --- The plan of a rescale for one sub-topology, and the markers that the new tasks begin with. Pure functions.
+# --- The plan, and the markers that the new tasks begin with
 
 
 class Phase(Enum):
-    """How far a rescale has come."""
-
     COPYING = "copying"
     """The plan is made; the staging topics may be incomplete."""
     CLOSING = "closing"
@@ -204,11 +204,7 @@ class RescalePlan:
     """What becomes of a sub-topology.
 
     Attributes:
-        query_id: The id of the query of the new checkpoint.
-        old: The number of tasks so far.
-        new: The new number of tasks.
         first: Where the new checkpoint begins; None: no checkpoint exists, and the next start makes one.
-        phase: How far the rescale has come.
         versions: Task -> the version of its last marker when its rows were copied; without tasks that have never committed.
     """
 
@@ -252,7 +248,7 @@ def first_batch(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> F
         raise RescaleError(
             f"{sub}: micro-batch {max(checkpoint.logged, 0)} was begun and is not finished: some of its {sub.tasks} tasks have "
             f"committed it, others perhaps not. Start the application with tasks={sub.tasks} until it has finished this "
-            f"micro-batch (with --available-now it ends by itself), and rescale then. Nothing was written"
+            f"micro-batch (with --available-now it ends by itself), then rescale. Nothing was written"
         )
     else:
         # A stop lets the next micro-batch be planned, but no task of it begins: it is planned again, for the new tasks.
@@ -260,7 +256,7 @@ def first_batch(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> F
     if at is None:
         if any(markers.values()):
             raise RescaleError(
-                f"{sub}: the checkpoint does not say where reading goes on. Start the application once, and rescale then. "
+                f"{sub}: the checkpoint does not show where reading continues. Start the application once, then rescale. "
                 f"Nothing was written"
             )
         return None
@@ -318,15 +314,7 @@ def check_same(sub: SubIdentity, versions: Mapping[int, int], now: Markers) -> N
     """
     for task, marker in sorted(now.items()):
         if (0 if marker is None else marker.version) != versions.get(task, 0):
-            raise runs(sub, task)
-
-
-def runs(sub: SubIdentity, task: int) -> CheckpointMismatchError:
-    """The error for an application that is not stopped."""
-    return CheckpointMismatchError(
-        f"{sub}: task {task} is at work: the application runs. Stop it, on all hosts, and run `streams rescale` again: it goes on "
-        "where it was"
-    )
+            raise still_running(sub, task, "rescale")
 
 
 def _expired_before(parts: list[Mapping[str, int]], sources: int) -> dict[str, int]:
@@ -336,23 +324,14 @@ def _expired_before(parts: list[Mapping[str, int]], sources: int) -> dict[str, i
     return {store: min(times) for store, times in known.items() if len(times) == sources}
 
 
-# --- The notes of a rescale in Kafka, in a topic that exists until the rescale has come to its end.
+# --- The notes, in a topic that exists until the rescale is finished
 
 STAGING = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 """Nothing is compacted or expires while a rescale is unfinished, however long that is."""
 _PLAN, _MARKER, _FILLED = "plan", "marker-", "filled-"
 
 
-class TopicAdmin(Protocol):
-    """The part of `state.kafka.admin.KafkaAdmin` that a rescale needs."""
-
-    def describe_topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]: ...
-    def create_topics(self, topics: Iterable[TopicSpec]) -> None: ...
-    def delete_topics(self, names: Iterable[str]) -> None: ...
-    def topic_config(self, name: str) -> Mapping[str, str]: ...
-
-
-def check_no_rescale(application_id: str, sub_topologies: Iterable[str], admin: TopicAdmin) -> None:
+def check_no_rescale(application_id: str, sub_topologies: Iterable[str], admin: KafkaAdmin) -> None:
     """Refuses a start during a rescale.
 
     Raises:
@@ -362,30 +341,21 @@ def check_no_rescale(application_id: str, sub_topologies: Iterable[str], admin: 
     found = sorted(admin.describe_topics(topics))
     if found:
         raise RescaleUnfinishedError(
-            f"a rescale of {application_id} was begun and has not come to its end (topic {found[0]}). Run the same "
-            f"`streams rescale` again: it goes on where it stopped; or, as long as nothing was replaced, take it back with "
-            f"--abort. Nothing was written."
+            f"a rescale of {application_id} was begun and is not finished (topic {found[0]}). Run the same `streams rescale` "
+            f"again: it resumes where it stopped; or, as long as nothing was replaced, undo it with --abort. Nothing was written."
         )
 
 
 @dataclass(frozen=True)
 class RescaleNotes:
-    """The notes on one sub-topology, in a topic of one partition.
-
-    Attributes:
-        kafka: The cluster.
-        admin: Creates and deletes topics.
-        topic: The topic.
-        transactional_id: Writes the notes, and everything else of this rescale.
-    """
+    """The notes on one sub-topology, in a topic of one partition."""
 
     kafka: KafkaAccess
-    admin: TopicAdmin
+    admin: KafkaAdmin
     topic: str
     transactional_id: str
 
     def create(self, plan: RescalePlan, replication: int = -1) -> None:
-        """Creates the topic, with the plan in it."""
         self.admin.create_topics([TopicSpec(self.topic, 1, {**STAGING, "max.message.bytes": str(2**24)}, replication)])
         self.write({_PLAN: orjson.dumps(plan.to_json())})
 
@@ -410,11 +380,9 @@ class RescaleNotes:
         return plan
 
     def note_filled(self, topic: str, topic_id: str) -> None:
-        """Notes that a new topic has all its records."""
         self.write({f"{_FILLED}{topic}": topic_id.encode()})
 
     def read(self) -> Notes | None:
-        """The notes; None if there are none."""
         if self.topic not in self.admin.describe_topics([self.topic]):
             return None
         found: dict[str, bytes] = {}
@@ -425,7 +393,7 @@ class RescaleNotes:
         try:
             return Notes.of(found)
         except (orjson.JSONDecodeError, KeyError, ValueError, MarkerFormatError) as error:
-            raise RescaleError(f"the topic {self.topic} holds something else than the notes of a rescale") from error
+            raise RescaleError(f"the topic {self.topic} does not hold the notes of a rescale") from error
 
     def fence(self) -> None:
         """Ends what an earlier run may have left open: transactions are decided before any topic is deleted."""
@@ -437,7 +405,6 @@ class Notes:
     """The contents of the notes.
 
     Attributes:
-        plan: The plan, in its last phase.
         markers: The new markers; empty before they are known.
         filled: New topic -> its id, for those that have all their records.
     """

@@ -1,4 +1,4 @@
-"""What the rescale of a sub-topology works with: Kafka, the checkpoint folder, and what the user says."""
+"""The rescale of an application, sub-topology by sub-topology. Each step can be repeated, and continues what was interrupted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from state.kafka.admin import DECIDE_S, KafkaAdmin, wait_until_decided
 from state.kafka.topics import TopicSpec
 from state.restore.directory import StateDirectory
 from state.stores.spec import StoreSpec
-from streams.application.markers import MarkerAccess
+from streams.application.markers import MarkerAccess, still_running
 from streams.application.prepare import plan_application
 from streams.application.rescale.plan import (
     STAGING,
@@ -33,12 +33,10 @@ from streams.application.rescale.plan import (
     Phase,
     RescaleNotes,
     RescalePlan,
-    TopicAdmin,
     UsersChoices,
     check_same,
     first_batch,
     new_markers,
-    runs,
 )
 from streams.application.rescale.rows import USERS_PROCESSORS, Listener, LogCopy, records_of, row_keys, stage_partition
 from streams.application.start import check_may_continue
@@ -66,16 +64,11 @@ class RescaleContext:
     """What a rescale works with.
 
     Attributes:
-        admin: Creates and deletes topics.
-        kafka: Reads and writes records.
-        files: The application's checkpoint folder.
         first_of: See `FirstOf`.
-        choices: What the user says.
-        listener: Is told of the progress.
         replication: Replication factor of topics; -1: the broker's default.
     """
 
-    admin: TopicAdmin
+    admin: KafkaAdmin
     kafka: KafkaAccess
     files: CheckpointFiles
     first_of: FirstOf
@@ -84,21 +77,14 @@ class RescaleContext:
     replication: int = -1
 
 
-# --- The rescale of one sub-topology, step by step. Each step can be repeated, and finds what an interrupted one has
-# left.
-
 _MADE = "~rescaled"
 
 
 class SubRescale:
-    """A sub-topology, on its way from one number of tasks to another.
+    """The rescale of one sub-topology, step by step.
 
     Args:
-        application_id: The application.
-        sub: The sub-topology.
         old: The number of its tasks now, if no rescale was begun; else that of the notes counts.
-        new: The new number.
-        context: What the rescale works with.
 
     Attributes:
         notes: What was noted so far; None: the rescale of this sub-topology has not begun.
@@ -117,9 +103,8 @@ class SubRescale:
         plan = self.notes.plan if self.notes else None
         if plan is not None and plan.new != new:
             raise RescaleError(
-                f"{application_id}/{sub.name}: a rescale from {plan.old} to {plan.new} tasks was begun and has not come to its "
-                f"end. Finish it with --tasks {plan.new}, and rescale again then; or, as long as nothing was replaced, take it "
-                f"back with --abort"
+                f"{application_id}/{sub.name}: a rescale from {plan.old} to {plan.new} tasks was begun and is not finished. Finish "
+                f"it with --tasks {plan.new}, then rescale again; or, as long as nothing was replaced, undo it with --abort"
             )
         self.old = plan.old if plan else old
         self._identity = SubIdentity(application_id, sub.name, self.old, sub.topology_hash)
@@ -134,7 +119,6 @@ class SubRescale:
 
     @property
     def needed(self) -> bool:
-        """Whether anything is to be done."""
         return self.notes is not None or self.old != self.new
 
     def settle(self) -> None:
@@ -161,8 +145,8 @@ class SubRescale:
         )
         if lost:
             raise RescaleError(
-                f"the store {lost[0]!r} has no changelog: its rows are on the hosts of its tasks only, and cannot be moved. If "
-                f"they may be lost, say so: --drop {lost[0]}"
+                f"the store {lost[0]!r} has no changelog: its rows exist only on the hosts of its tasks and cannot be moved. If "
+                f"they may be lost, add --drop {lost[0]}"
             )
         markers = self._markers.read() if self._exists(self._commits) else {}
         check_program(self._identity, opened(markers))
@@ -217,7 +201,7 @@ class SubRescale:
                 if marker is not None and not marker.query_id.endswith(RESCALED):
                     self._put(task, marker, replace(marker, query_id=marker.query_id + RESCALED))
         except CheckpointMismatchError:
-            # What was copied is no longer the state, so the next run copies anew.
+            # What was copied is no longer the state, so the next run copies it again.
             self._note(self.notes.plan, Phase.COPYING)
             raise
         self._note(self.notes.plan, Phase.REPLACING)
@@ -271,8 +255,8 @@ class SubRescale:
             if self._markers.replace(task, old, new):
                 return
         except FencedError as error:
-            raise runs(self._identity, task) from error
-        raise runs(self._identity, task)
+            raise still_running(self._identity, task, "rescale") from error
+        raise still_running(self._identity, task, "rescale")
 
     def _note(self, plan: RescalePlan, phase: Phase, markers: Mapping[int, CommitMarker] | None = None) -> None:
         assert self.notes is not None
@@ -360,23 +344,14 @@ def opened(markers: Markers) -> dict[int, CommitMarker | None]:
     }
 
 
-# --- The rescale of an application: all of its sub-topologies, so that no start finds some of them with another
-# number of tasks.
-
-
 @dataclass(frozen=True)
 class Rescaler:
-    """Takes an application to another number of tasks, or goes on with what an interrupted run has begun.
-
-    Attributes:
-        subs: The sub-topologies.
-    """
+    """Takes all sub-topologies to another number of tasks, so that no start finds some of them with another number."""
 
     subs: Sequence[SubRescale]
 
     @property
     def waiting(self) -> list[SubRescale]:
-        """The sub-topologies with something to do."""
         return [sub for sub in self.subs if sub.needed]
 
     def check(self) -> None:
@@ -423,19 +398,9 @@ class Rescaler:
             sub.abort()
 
 
-# --- A rescale on a real cluster: what is compared with the program and with Spark's checkpoint before it begins.
-
-
 @dataclass(frozen=True)
 class LiveRescale:
-    """What a rescale of a real application needs.
-
-    Attributes:
-        config: The application's settings.
-        admin: Asks Kafka.
-        files: The application's checkpoint folder.
-        listener: Is told of the progress.
-    """
+    """A rescale on a real cluster."""
 
     config: StreamsConfig
     admin: KafkaAdmin

@@ -1,7 +1,7 @@
-"""Copies changelog records to partitions of a topic that nothing else writes to, in transactions of bounded size.
+"""Copies the rows of a store to the tasks of their keys.
 
-Invariants: records of one source partition stay in their order; each transaction is committed only if its records are where the
-last one ended, so two rescales at a time cannot mix their records.
+Records come to tasks by the bytes of their keys, and so do the rows that they make. `RowKey` says where these bytes are in a
+row's changelog key, `stage_partition` copies a changelog to a staging topic by them, and `LogCopy` writes the copies.
 """
 
 from __future__ import annotations
@@ -40,13 +40,10 @@ CHUNK_BYTES = 32 * 1024 * 1024
 
 @dataclass
 class LogCopy:
-    """Writes to the partitions of one topic.
+    """Writes changelog records to the partitions of a topic that nothing else writes to, in transactions of bounded size.
 
-    Args:
-        kafka: The cluster.
-        transactional_id: Of the rescale of this sub-topology.
-        topic: The topic, which was created for this.
-        partitions: The number of its partitions.
+    Records of one source partition stay in order. Each transaction is committed only if its records are where the last one
+    ended, so two rescales at a time cannot mix their records.
 
     Attributes:
         records: The number of records written so far.
@@ -131,17 +128,16 @@ def records_of(kafka: KafkaAccess, topic: str, partition: int, end: int | None =
 
 def _another(topic: str) -> RescaleError:
     return RescaleError(
-        f"something else writes to {topic}: another `streams rescale` is at work. Let one of them come to its end"
+        f"something else writes to {topic}: another `streams rescale` is running. Let one of them finish"
     )
 
 
-# --- Where the key of a row's record is in the row's changelog key, for each kind of store.
+# --- Where the key of a row's record is in the row's changelog key
 #
-# Records come to tasks by the bytes of their keys, and so do the rows that they make. A row's changelog key contains
-# these bytes: alone, in front of a window, behind a time, or as the first part of a combined key. The rule for a
-# store follows from the operator that owns it, from its kind, and from its key serde, whose layers
-# (`TimeWindowedSerde` around the key's own) are taken off until the serde is the one by which records reach the task.
-# Where that is uncertain there is no rule, and nothing is moved.
+# A row's changelog key contains the bytes of the record's key: alone, in front of a window, behind a time, or as the first part of
+# a combined key. The rule for a store follows from the operator that owns it, from its kind, and from its key serde, whose layers
+# (`TimeWindowedSerde` around the key's own) are taken off until the serde is the one by which records reach the task. Where that
+# is uncertain there is no rule, and nothing is moved.
 
 USERS_PROCESSORS = frozenset(
     {
@@ -176,10 +172,9 @@ class RowKey:
     counted: bool = False
 
     def of(self, keys: pa.BinaryArray) -> pa.BinaryArray:
-        """The record keys of changelog keys."""
         if not self.counted:
             return keys if self.front == self.back == 0 else sliced(keys, self.front, self.back)
-        # Cut at a place that each row says itself; only the stores of foreign keys, ranks and ids have such rows.
+        # Each row has the length of its key; only the stores of foreign keys, ranks and ids have such rows.
         start = self.front + _LENGTH
         return binary_column(
             [
@@ -204,7 +199,7 @@ def _row_key(sub: SubTopology, store: StoreNode, by_key: bool) -> RowKey:
     if owners and not own and not by_key:
         raise RescaleError(
             f"the store {store.name!r} belongs to a processor ({', '.join(node.name for node in owners)}), which decides what it "
-            f"stores under which key. If each row is stored under the key of the record that wrote it, say so: --by-key "
+            f"stores under which key. If each row is stored under the key of the record that wrote it, add --by-key "
             f"{store.name}. If not, the rows cannot be moved to the tasks of their keys: keep the number of tasks"
         )
     front, counted, serde = _form(sub, own or owners, store)
@@ -217,8 +212,8 @@ def _row_key(sub: SubTopology, store: StoreNode, by_key: bool) -> RowKey:
         return RowKey(front, back, counted)
     raise RescaleError(
         f"the keys of the store {store.name!r} are written by {serde_identity(serde)}, but records come to its task by keys "
-        f"written by {' and '.join(sorted(routed)) or 'nothing'}, so the bytes of the store do not tell where a row belongs. "
-        f"If both write the same bytes for every key, say so: --by-key {store.name}"
+        f"written by {' and '.join(sorted(routed)) or 'nothing'}, so the bytes of the store do not show where a row belongs. "
+        f"If both write the same bytes for every key, add --by-key {store.name}"
     )
 
 
@@ -280,9 +275,6 @@ def _routed_by(sub: SubTopology, owners: list[ProcessorNode]) -> set[str]:
     return {serde_identity(entry.key_serde) for entry in sub.entries if entry.node in above and not entry.by_partition}
 
 
-# --- Copies one task's changelog to a staging topic, each row to the partition of its record key.
-
-
 class Listener(Protocol):
     """Is told of the progress of a copy."""
 
@@ -326,8 +318,8 @@ def stage_partition(
     for columns in records_of(copy.kafka, topic, task, end):
         if marker is None:
             raise RescaleError(
-                f"the changelog {topic}-{task} has records, but task {task} has no commit that says which step they belong to. "
-                f"`streams run` refuses this, too, and says what to do"
+                f"the changelog {topic}-{task} has records, but task {task} has no commit that shows which step they belong to. "
+                f"`streams run` refuses this, too, and tells what to do"
             )
         alive = _alive(columns, spec, marker.expired_before.get(spec.name, 0))
         keys = key.of(alive.keys)

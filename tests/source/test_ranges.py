@@ -1,7 +1,11 @@
 """The true size of a range: told once it is far above what was planned."""
 
+from __future__ import annotations
+
 import re
+import threading
 from collections.abc import Iterable, Iterator
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,16 +14,25 @@ import pyarrow as pa
 import pytest
 
 from state.columns import RecordColumns
+from state.commit.marker import MARKER_KEY, CommitMarker
+from state.kafka.admin import KafkaAdmin, wait_until_decided
+from state.kafka.producer import TransactionalProducer
+from state.kafka.reader import close_shared_readers
+from streams.broker import EmbeddedBroker
 from streams.errors import RangeTooLargeError
 from streams.microbatch.job import DEFAULT_MEMORY
 from streams.microbatch.read import PlannedRange
 from streams.model.row_layout import Origin, RowLayout, TableColumn
 from streams.model.table_columns import ScalarType
+from streams.model.times import NO_TIME
 from streams.source import range_records
+from streams.source.log import LiveLog
 from streams.source.offsets import OffsetRange
+from streams.source.partition_times import PartitionTimes, with_partition_times
 from streams.source.planner import SourceSpec
 from streams.source.range_records import bounded
 from streams.spark import worker
+from tests.conftest import TopicFactory
 
 
 def piece(first: int, records: int, size: int) -> RecordColumns:
@@ -91,3 +104,48 @@ def test_rows_of_a_lake_sink_may_be_as_large_as_they_are(monkeypatch: pytest.Mon
     monkeypatch.setattr(worker, "rows_job", lambda payload: job)
     planned = PlannedRange("batch", "id", OffsetRange("t", 3, 0, 200))
     assert sum(batch.num_rows for batch in worker.read_rows(b"", [planned])) == 200
+
+
+# --- Partition times are taken from markers that may only just be committed.
+
+
+def marker() -> CommitMarker:
+    """Of a step that has read `in-0` up to offset 5, where the partition time was 77."""
+    state = with_partition_times({}, {("in", 0): (5, 77)})
+    return CommitMarker(
+        query_id="query",
+        task=0,
+        tasks=1,
+        topology_hash="hash",
+        version=1,
+        batch_id=0,
+        batch="b0",
+        ranges={"in": {"0": (0, 5)}},
+        topic_ids={"in": "id"},
+        stream_time=77,
+        operator_state=state,
+        changelog_ends={},
+        expired_before={},
+        counts={},
+        changelog_hash="00",
+        now_ms=1,
+    )
+
+
+def test_the_marker_of_the_last_step_is_waited_for(broker: EmbeddedBroker, topic: TopicFactory) -> None:
+    client, commits = {"bootstrap.servers": broker.bootstrap_servers}, topic()
+    with KafkaAdmin(client) as admin, TransactionalProducer(client, commits) as producer:
+        times = PartitionTimes(LiveLog(client, admin), commits, partial(wait_until_decided, admin, timeout_s=30))
+        assert times.before([OffsetRange("in", 0, 0, 5)]) == {("in", 0): NO_TIME}
+        producer.init_transactions()
+        producer.begin()
+        producer.send(commits, 0, MARKER_KEY, marker().to_bytes(), 1)
+        producer.flush()
+        # As after a commit whose control records are not written yet: what was written shows a moment later.
+        commit = threading.Timer(0.5, producer.commit)
+        commit.start()
+        try:
+            assert times.before([OffsetRange("in", 0, 5, 9)]) == {("in", 0): 77}
+        finally:
+            commit.join()
+            close_shared_readers()
