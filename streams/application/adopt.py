@@ -108,15 +108,15 @@ def reading_positions(
     found: dict[TopicPartition, int] = {}
     unknown: list[TopicPartition] = []
     for place in places:
-        said = given.of(place, begin[place], end[place])
+        chosen = given.of(place, begin[place], end[place])
         if place in known or place in committed:
             if place in given.partitions:
                 raise ConfigError(
-                    f"--position {place[0]}:{place[1]}={said}: the application has committed its position there; leave this out"
+                    f"--position {place[0]}:{place[1]}={chosen}: the application has committed its position there; leave this out"
                 )
             found[place] = known.get(place, committed.get(place, 0))
-        elif said is not None:
-            found[place] = said
+        elif chosen is not None:
+            found[place] = chosen
         elif begin[place] == end[place] or (logged is not None and logged.of(*place) == end[place]):
             found[place] = end[place]
         else:
@@ -341,7 +341,7 @@ class Move:
     """The move of one sub-topology.
 
     Attributes:
-        first: Where it then begins to read; repartition topics go on where they were.
+        first: Where it then begins to read; positions in repartition topics stay.
     """
 
     sub: SubIdentity
@@ -398,7 +398,7 @@ def _with_unmoved_topics(sub: SubIdentity, first: FirstBatch, checkpoint: Checkp
     present = checkpoint.start(checkpoint.logged + 1)
     if present is None:
         raise ConfigError(
-            f"{sub.name}: the checkpoint does not say where reading continues. Run the application once (--available-now) and "
+            f"{sub.name}: the checkpoint does not show where reading continues. Run the application once (--available-now) and "
             "stop it, then move its positions. Nothing was written"
         )
     at = SourceOffsets({**present.topics, **first.start.topics})

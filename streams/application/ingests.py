@@ -80,7 +80,7 @@ def _logged(files: CheckpointFiles, folder: str, batch_id: int) -> tuple[str, st
 
 
 def remake_checkpoint(files: CheckpointFiles, ingest: Ingest, markers: Mapping[int, CommitMarker]) -> int | None:
-    """Makes a lost checkpoint again, from what the tasks' markers say of their last batches.
+    """Makes a lost checkpoint again, from the last batches in the tasks' markers.
 
     Spark resumes behind a batch from its logged offsets. A batch that only some tasks have written runs again, over the same rows:
     that needs the offsets of the batch before as well, which the other tasks' markers have. Spark looks for these in any case, but

@@ -1,6 +1,6 @@
-"""Which process runs an application: at most one, and others say so.
+"""Which process runs an application: at most one. Its life cycle.
 
-Two things tell that an application runs, and both end with its process, whatever way it ends:
+Two things show that an application runs, and both end with its process, however it ends:
 
 * a lock on a file in the checkpoint's folder, for processes that share the folder;
 * a member of the consumer group `<application id>-running`, for all others: it takes part in the group, reads nothing and commits
@@ -122,7 +122,7 @@ def _take_part(config: StreamsConfig, topics: Sequence[str], ended: threading.Ev
 
 
 def seen_as_running(application_id: str, client: Mapping[str, str]) -> Instance | None:
-    """The instance that is a member of the group; None if there is none, or the brokers do not say."""
+    """The instance that is a member of the group; None if there is none, or the brokers cannot tell."""
     with suppress(KafkaClientError):
         for member in Survey(client).group_members(application_id + _GROUP):
             if found := Instance.of(member):
@@ -163,7 +163,7 @@ def check_not_running(
 
 @contextmanager
 def while_stopped(config: StreamsConfig, admin: KafkaAdmin, topics: Iterable[str]) -> Iterator[None]:
-    """For commands that change an application's state: nobody runs it, and nobody on this checkpoint starts it, within the block.
+    """For commands that change an application's state: within the block it does not run, nor start on this checkpoint.
 
     Raises:
         AlreadyRunningError: A process runs it.

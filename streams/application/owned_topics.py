@@ -1,4 +1,4 @@
-"""The manifest of the program that wrote an application's state: `topology.json` beside its checkpoint.
+"""What an application has created: the manifest of its program (`topology.json` at its checkpoint), and its topics.
 
 A start compares the manifest with the program (`check_start`), `streams diff` shows the same comparison, and `streams reset`
 reads from it what the application has created.
@@ -121,7 +121,7 @@ class OwnedTopics:
     Attributes:
         own: Topics that the application has created -> the proof.
         foreign: Topics with similar names that belong to another application by a marker -> that application.
-        unproven: Topics with similar names of which nothing more is known.
+        unproven: Topics with similar names whose owner is unknown.
         query_ids: Ids of the Spark queries that wrote the application's markers.
     """
 
@@ -156,7 +156,7 @@ def owned_topics(application_id: str, kept: Mapping[str, Any] | None, admin: Kaf
 
 
 def commits_topics_of(application_id: str, topics: Iterable[str]) -> dict[str, str]:
-    """The topics with commit markers among an application's own, each with its sub-topology; pauses are no commits."""
+    """The topics with commit markers among an application's own, each with its sub-topology."""
     return {
         topic: topic[len(application_id) + 1 : -len(COMMITS)]
         for topic in topics

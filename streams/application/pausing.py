@@ -89,7 +89,8 @@ class Pausing:
 def parts(admin: KafkaAdmin, application_id: str) -> list[str]:
     """The names of an application's sub-topologies and sources outside Kafka, by its commits topics.
 
-    Those of `<application_id>-...` are among them. A source's commits end in `-ingest`, and it has an internal topic besides.
+    Names of an application `<application_id>-...` are among them. The commits of a source end in `-ingest`, and it has an internal
+    topic besides.
     """
     topics = set(admin.topic_names())
     first, last = commits_topic(application_id, "\0").split("\0")

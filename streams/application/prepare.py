@@ -94,7 +94,7 @@ class Application:
     def unread(
         self, admin: KafkaAdmin, topics: Iterable[str], known: Mapping[TopicPartition, int] = MappingProxyType({})
     ) -> set[str]:
-        """Those of the given repartition topics that have unread records."""
+        """The given repartition topics that have unread records."""
         ends = _written_ends(admin, topics)
         read = admin.group_offsets(self.config.application_id, list(ends)) if ends else {}
         # What was read is deleted soon; the sink of a Delta table has no positions in the group, only these.
@@ -253,7 +253,7 @@ def ensure_internal_topics(
         report(topic)
     for prepared in application.subs:
         specs = [node.spec for node in prepared.sub.stores.values()]
-        # The commits topic says how many tasks there are, also to a rescale after a start that ends between the two.
+        # The commits topic records how many tasks there are, also for a rescale after a start that ends between the two.
         made = ensure_commits(admin, app, prepared.sub.name, prepared.tasks, config.replication_factor)
         made += ensure_changelogs(admin, specs, app, prepared.tasks, config.replication_factor)
         for sink in prepared.sub.sinks:

@@ -72,7 +72,7 @@ def noted_topics(checkpoint_dir: str) -> list[str] | None:
 
 
 def noted_start(checkpoint_dir: str) -> dict[str, FirstBatch]:
-    """Where sub-topologies begin to read after an unfinished reset, if it was told."""
+    """Where sub-topologies begin to read after an unfinished reset, if it has a note of that."""
     found = (_note(checkpoint_dir) or {}).get("start", {})
     return {name: FirstBatch.from_json(first) for name, first in found.items()}
 
@@ -191,7 +191,7 @@ def start_positions(config: StreamsConfig, admin: KafkaAdmin, log: MarkerLog, wa
     found = admin.describe_topics({topic for topics in inputs.values() for topic in topics})
     missing = sorted({topic for topics in inputs.values() for topic in topics} - found.keys())
     if missing:
-        raise ConfigError(f"{', '.join(missing)}: the application reads this, and there is no such topic")
+        raise ConfigError(f"{', '.join(missing)}: the application reads it, but it does not exist")
     places = [(name, number) for name, info in sorted(found.items()) for number in range(info.partitions)]
     at = _positions(admin, places, wanted)
     by_topic = {
@@ -239,7 +239,7 @@ def _inputs(config: StreamsConfig, admin: KafkaAdmin, log: MarkerLog) -> dict[st
     for topic, name in sorted(commits_topics_of(app, own).items()):
         info = admin.describe_topics([topic]).get(topic)
         for marker in newest_markers(log, topic, range(info.partitions)) if info else ():
-            # Without topology.json only their names tell what a reset deletes: nobody else reads such a topic.
+            # Without topology.json only the names show what a reset deletes: no other program reads such a topic.
             internal = {
                 topic for topic in marker.topic_ids if topic.startswith(f"{app}-") and topic.endswith(REPARTITION)
             }

@@ -64,7 +64,7 @@ def stored_tasks(topology: Topology, config: StreamsConfig) -> list[StoredTask]:
     for sub in stateful_subs(topology, app, known):
         if sub.name not in found:
             raise ConfigError(
-                f"application {app!r} has left no state on this cluster: there is no topic "
+                f"application {app!r} has no state on this cluster: there is no topic "
                 f"{commits_topic(app, sub.name)!r}. Check the application id and the cluster, or run the application first"
             )
         count = found[sub.name].partitions
@@ -144,7 +144,7 @@ _RETRY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ReplicaTask:
-    """A task of which a replica may keep a copy."""
+    """A task that a replica may keep a copy of."""
 
     place: TaskPlace
     specs: tuple[StoreSpec, ...]
@@ -227,10 +227,10 @@ class Replica:
         return sorted({topic for topic, _ in self._tasks})
 
     def follow(self, assigned: Collection[TopicPartition]) -> list[ReplicaPosition]:
-        """Begins to bring forward what has fallen behind, and says how far each copy is. Does not wait.
+        """Begins to bring forward what has fallen behind, and returns how far each copy is. Does not wait.
 
         Raises:
-            RestoreError: The application has more tasks than when this replica was made: nobody would copy the new ones.
+            RestoreError: The application has more tasks than when this replica was made, so nothing would copy the new ones.
             KafkaClientError: The ends of the logs cannot be read.
         """
         self._check_known(assigned)

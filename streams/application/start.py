@@ -153,7 +153,7 @@ def check_readable(application: Application, kept: Mapping[str, Any], admin: Kaf
     """Checks that the program can read the records that wait in its repartition topics.
 
     Raises:
-        TopologyMismatchError: Their fields are not those that it needs.
+        TopologyMismatchError: A field that it needs is missing or of another type.
     """
     app = application.config.application_id
     changed = unreadable_topics(kept, plan_manifest(application.plan, sorted(kept["sub_topologies"])))

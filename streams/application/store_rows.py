@@ -47,7 +47,7 @@ class StoreReader:
 
     Args:
         window_ms: The size of the store's windows, if all have the same.
-        view: Computes the table's value of a stored one: built-in aggregates store what they need to go on, not their results.
+        view: Computes the table's value of a stored one: built-in aggregates store what they need to continue, not their results.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class StoreReader:
         found = {data for value in _typed(text) if (data := self._serialized(value)) is not None}
         if not found:
             raise ConfigError(
-                f"{text!r} is no key of store {self._node.name!r}: its keys are of {type(self._node.key_serde).__name__}"
+                f"{text!r} is not a key of store {self._node.name!r}, whose keys are of {type(self._node.key_serde).__name__}"
             )
         return frozenset(found)
 

@@ -58,7 +58,7 @@ class OpenTransaction:
         return self.hangs and view is not None and view.state == "CompleteCommit" and view.epoch == self.producer.epoch
 
     def age_ms(self, now_ms: int) -> int | None:
-        """How long the transaction has been open, ms; None: nobody knows."""
+        """How long the transaction has been open, ms; None: unknown."""
         started = self.coordinator.started_ms if self.coordinator and not self.hangs else None
         return None if started is None else max(0, now_ms - started)
 

@@ -179,7 +179,7 @@ class Adoption:
             query_id=self.query_id,
             batch_id=0 if done else NEVER,
             batch=batch_digest(self.first.start, end) if done else "",
-            # Where no micro-batch is repeated (positions were moved), what the last one read says nothing about the next.
+            # Where no micro-batch is repeated (positions were moved), the ranges of the last one do not predict the next.
             ranges=old.ranges if self.done else {},
             adopted=old.version,
             # A changelog that was restored from a backup has another id, and is adopted with the rest.
@@ -293,9 +293,7 @@ class Oversized:
     limit: int
 
     def __str__(self) -> str:
-        return (
-            f"micro-batch {self.batch} with {self.records:,} records, of which the present limits allow {self.limit:,}"
-        )
+        return f"micro-batch {self.batch} with {self.records:,} records, but the present limits allow {self.limit:,}"
 
 
 def oversized(checkpoint: Checkpoint, limit: Callable[[SourceOffsets, SourceOffsets], int]) -> Oversized | None:

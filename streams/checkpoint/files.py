@@ -92,7 +92,7 @@ def move_aside(files: CheckpointFiles, folder: str) -> str:
 
 
 def _checksum(file: Path) -> Path:
-    """The checksum file that Hadoop's local file system writes beside each file."""
+    """The checksum file that Hadoop's local file system writes for each file."""
     return file.with_name(f".{file.name}.crc")
 
 
@@ -116,7 +116,7 @@ class Checkpoint:
         query_id: Id of the query; None if there is no checkpoint.
         logged: The last micro-batch whose offsets are logged; -1: none.
         committed: The last micro-batch that Spark has confirmed; -1: none.
-        offsets: Micro-batch -> its end, for those that were requested and still exist.
+        offsets: Micro-batch -> its end, for the ones that were requested and still exist.
         first: Where the first micro-batch begins; None if an older version of the engine has begun it.
     """
 

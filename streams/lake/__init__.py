@@ -1,1 +1,1 @@
-"""Lake sinks without Spark: what a table says of its commits, where to continue, and whether a write is the writer's own."""
+"""Lake sinks without Spark: the commits in a table, where to continue, and whether a write is the writer's own."""

@@ -86,12 +86,10 @@ def newest(metadata: Iterable[str | None], of: SinkId) -> SinkCommit | None:
     return None
 
 
-# --- Where a sink continues: behind the newest commit that its table has, if everything fits; else an error and
-# nothing is written.
+# --- Where a sink continues: behind the newest commit in its table, if everything matches
 #
-# The table decides. A copy of the last commit beside the application's checkpoint only shows that a table without
-# commits of the sink is another one than before, and stands in for commits that Delta has removed from a table's
-# history.
+# The table decides. The copy of the last commit at the application's checkpoint only shows that a table without commits of the
+# sink is a different one than before, and stands in for commits that Delta has removed from a table's history.
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +118,7 @@ class SavedCommit:
     """The copy of the last commit.
 
     Attributes:
-        table_id: Delta's id of the table, which a table made anew does not have.
+        table_id: Delta's id of the table, which a new table does not have.
     """
 
     commit: SinkCommit
@@ -141,8 +139,8 @@ def resume(
         if saved.table_id != table_id:
             raise LakePositionError(
                 f"{of}: the table {table} is not the one that was written last: it was dropped or replaced, and the rows of "
-                f"commits 1 to {saved.commit.version} are missing in it. Nothing was written. Put the old table back. Or begin "
-                f"anew with `streams reset`, which lets the application write all results again. Or continue in this table "
+                f"commits 1 to {saved.commit.version} are missing in it. Nothing was written. Put the old table back. Or start "
+                f"over with `streams reset`, which lets the application write all results again. Or continue in this table "
                 f"without the old rows: {_drop(of)}."
             )
         found = saved.commit  # its entry in the history is older than the table keeps
@@ -152,7 +150,7 @@ def resume(
         raise LakePositionError(
             f"{of}: the table {table} has rows of the internal topic {log.name} as it was before it was deleted and created again "
             f"(by a reset, for example), so new rows would come on top of those. Nothing was written. Delete the table to write "
-            f"to an empty one; or name the sink anew (named=...) to keep the rows and add to them."
+            f"to an empty one; or give the sink a new name (named=...) to keep the rows and add to them."
         )
     return SinkCommit(found.version, _checked(of, table, found, log), found.attempt)
 
@@ -172,31 +170,29 @@ def _checked(of: SinkId, table: str, found: SinkCommit, log: TopicLog) -> TopicO
             raise LakePositionError(
                 f"{of}: the table {table} has the rows of {log.name}-{partition} up to offset {at}, but the topic begins at "
                 f"{begin}: the {begin - at} offsets between were deleted after they had been written, to a table (or a version of "
-                f"it) that is no longer here. Nothing was written. Put that table back. Or begin anew with `streams reset`. Or "
-                f"continue in this table without them: {_drop(of)}, and name the sink anew (named=...)."
+                f"it) that is no longer here. Nothing was written. Put that table back. Or start over with `streams reset`. Or "
+                f"continue in this table without them: {_drop(of)}, and give the sink a new name (named=...)."
             )
         if at > end:
             raise LakePositionError(
                 f"{of}: the table {table} has the rows of {log.name}-{partition} up to offset {at}, but the topic ends at {end}: "
-                f"the topic has lost records. Nothing was written. Begin anew with `streams reset` and a new table. Or "
-                f"continue in this table without them: {_drop(of)}, and name the sink anew (named=...)."
+                f"the topic has lost records. Nothing was written. Start over with `streams reset` and a new table. Or "
+                f"continue in this table without them: {_drop(of)}, and give the sink a new name (named=...)."
             )
     if len(known) > len(log.begins):
         raise LakePositionError(
             f"{of}: the table {table} has rows of {len(known)} partitions of {log.name}, which has {len(log.begins)}. Nothing was "
-            f"written. Begin anew with `streams reset` and a new table."
+            f"written. Start over with `streams reset` and a new table."
         )
     return TopicOffsets(log.topic_id, offsets)
 
 
-# --- The note in Kafka of the last batch that a function of `foreach_batch` was called with, and what it says of a
-# checkpoint.
+# --- The note in Kafka of the last batch that a function of `foreach_batch` was called with
 #
-# The function relies on the numbers of batches, which Spark's checkpoint alone decides. A checkpoint that is lost, or
-# put back from a copy, would give a number that the function has seen to other rows. So the driver notes each number
-# before the call, as metadata of the application's group offsets of the internal topic; the offsets themselves move
-# once the function has returned. Kafka forgets them after some quiet days: then the next start notes what the
-# checkpoint says.
+# The function relies on the numbers of batches, which Spark's checkpoint alone decides. A checkpoint that is lost, or restored from
+# a copy, would give a number that the function has seen to other rows. So the driver notes each number before the call, as metadata
+# of the application's group offsets of the internal topic; the offsets themselves move once the function has returned. Kafka
+# forgets them after some quiet days; then the next start writes the note from the checkpoint.
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +215,6 @@ class HandedOver:
 
     @classmethod
     def of_checkpoint(cls, checkpoint: Checkpoint, log: TopicLog) -> HandedOver:
-
         def end(batch: int) -> Sequence[int]:
             at = checkpoint.offsets.get(batch)
             of = at.topics.get(log.name) if at else None

@@ -197,7 +197,7 @@ class LakeWriter(Generic[FrameT_contra]):
         if conflict is None:
             raise LakeConflictError(
                 f"{self._of}: the table takes no commit with the version {commit.version} although its history does not show one, "
-                f"so nothing was written. Its history may have been cut: begin anew with `streams reset` and a new table."
+                f"so nothing was written. Its history may have been cut: start over with `streams reset` and a new table."
             )
         return conflict
 

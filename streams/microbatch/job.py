@@ -58,7 +58,7 @@ class QueryJob:
         memory: What each process of an executor may keep from step to step.
         snapshots: Where snapshots of the stores are taken to and restored from.
         replica_dir: Folder of the copies that replicas keep on each executor; None = there are none.
-        restore_reports: Where workers report running restores to; None = the figures are not served.
+        restore_reports: Where workers report running restores to; None: metrics are not served.
     """
 
     sub: SubTopology

@@ -147,7 +147,7 @@ class TaskRow:
         payload: Records, one `streams.runtime.rows.RowBatch`.
         routing: Number of records in the range, a blank, and the digest of the keys that functions before the shuffle made for the
             records of this task.
-        event_time: Largest event time of the records in the range, as text, ms; for figures.
+        event_time: Largest event time of the records in the range, as text, ms; for metrics.
     """
 
     task: int

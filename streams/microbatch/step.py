@@ -84,7 +84,7 @@ def step_events(attempt: int, batch_id: int, restored: RestoreReport | None) -> 
 
 
 def log_failed_attempt(identity: TaskIdentity, attempt: int, batch_id: int, error: Exception) -> None:
-    """Logs that an attempt has failed: it has no report, and Spark tells its reason only if the last attempt fails, too."""
+    """Logs that an attempt has failed: it has no report, and Spark shows its reason only if the last attempt fails, too."""
     fenced = isinstance(error, FencedError)
     ids = {"transactional_id": identity.transactional_id} if fenced else {}
     Events(identity.application_id).emit(
@@ -168,7 +168,7 @@ class Placement:
         clock: A monotonic clock, in seconds.
 
     Attributes:
-        lines: What is to be said about moves; the caller takes it from here.
+        lines: Messages about moves, for the caller to take.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -125,7 +125,7 @@ def _filled(low: Positions, high: Positions, spare: int) -> dict[TopicPartition,
 # which two sizes together tell.
 
 FIRST_RECORDS = 10_000
-"""Most records of the first micro-batch of a run. Workers warm up with it, so its duration says nothing."""
+"""Most records of the first micro-batch of a run. Workers warm up with it, so its duration means nothing."""
 FACTOR = 4
 """A micro-batch has at most this many times the records of the one before."""
 WANTED_MS = 2_000
@@ -137,7 +137,7 @@ LONGEST = 3
 PROBE = 2
 """A slow micro-batch of the only size that was seen so far grows by this, to tell the fixed part of its time from the rest."""
 DISTINCT = 1.5
-"""Sizes that differ by less say nothing about the fixed part: durations vary by some tenths, whatever the size."""
+"""Sizes that differ by less do not show the fixed part: durations vary by some tenths, whatever the size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class BatchGrowth:
 
     Args:
         now_ms: A clock, ms.
-        interval_ms: The time between the starts of micro-batches that the user wants; it is no sign of slowness.
+        interval_ms: The time between the starts of micro-batches that the user wants; it does not mean slowness.
     """
 
     def __init__(self, now_ms: Callable[[], int], interval_ms: int = 0) -> None:

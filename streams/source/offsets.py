@@ -121,7 +121,7 @@ class FirstBatch:
         end: Where its first micro-batch ends; None: planned as for any other. An adopted checkpoint first repeats the last
             micro-batch of the old one, over the same ranges.
         fixed: Whether state ends at this start, so that it holds before any micro-batch is logged. Otherwise a start without a
-            logged micro-batch decides anew where to begin.
+            logged micro-batch decides again where to begin.
     """
 
     start: SourceOffsets

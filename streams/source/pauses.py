@@ -51,7 +51,7 @@ def read_pauses(log: Log, application_id: str) -> Pauses:
 
 
 def pauses_in(records: Iterable[RecordColumns]) -> dict[str, int]:
-    """What the records of the topic say: sub-topology, or `WHOLE`, -> when it was paused, ms since 1970."""
+    """The pauses in records of the topic: sub-topology, or `WHOLE`, -> when it was paused, ms since 1970."""
     found: dict[str, int] = {}
     for columns in records:
         for key, value in zip(columns.keys.to_pylist(), columns.values.to_pylist(), strict=True):

@@ -40,8 +40,8 @@ def _too_large(offsets: OffsetRange, max_bytes: int, records: int, size: int) ->
     return RangeTooLargeError(
         f"{offsets.topic}-{offsets.partition}: the first {records:,} records of offsets [{offsets.start}, {offsets.end}) have "
         f"{size:,} bytes of keys and values, but the whole micro-batch was planned for max_bytes_per_trigger = {max_bytes:,}: "
-        f"they are far larger than those that were looked at. Nothing of this attempt is committed. Start again with "
-        f"max_records_per_trigger = {fitting} or less: as long as no task has committed this micro-batch, it is planned anew in "
+        f"they are far larger than the sampled ones. Nothing of this attempt is committed. Start again with "
+        f"max_records_per_trigger = {fitting} or less: as long as no task has committed this micro-batch, it is planned again in "
         f"pieces of that size. Or let the workers take it as it is, with max_bytes_per_trigger = {needed} and as much memory"
     )
 

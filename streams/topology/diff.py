@@ -70,7 +70,7 @@ def safe(where: str, what: str, says: str) -> TopologyChange:
 
 
 def refused(where: str, what: str, says: str) -> TopologyChange:
-    """A change with which the engine refuses to start, with an error that says what to do."""
+    """A change with which the engine refuses to start."""
     return TopologyChange(Severity.NEEDS_MIGRATION, where, what, f"{says}. {REFUSED}", refused=True)
 
 
@@ -159,7 +159,7 @@ def compare(old: Mapping[str, Any], new: Graph) -> list[TopologyChange]:
     """Compares a manifest with a topology that is not planned yet, like `compare_plan`.
 
     Raises:
-        TopologyError: `old` is no manifest, or the new topology cannot be planned.
+        TopologyError: `old` is not a manifest, or the new topology cannot be planned.
     """
     return compare_plan(old, plan_alone(new))
 
@@ -168,11 +168,11 @@ def compare_plan(old: Mapping[str, Any], new: Plan) -> list[TopologyChange]:
     """Compares a manifest with a plan and returns all differences, worst first.
 
     Raises:
-        TopologyError: `old` is no manifest.
+        TopologyError: `old` is not a manifest.
     """
     if old.get("format") != FORMAT or not isinstance(old.get("sub_topologies"), Mapping):
         raise TopologyError(
-            f"This is no description of a topology in format {FORMAT}: make one of the old program with "
+            f"This is not a description of a topology in format {FORMAT}: make one of the old program with "
             f"`streams describe --format json MODULE:TOPOLOGY`."
         )
     now = plan_manifest(new, sorted(old["sub_topologies"]))
@@ -264,7 +264,7 @@ def _operators(where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> It
                 yield refused(where, what, f"has other {part}: {was[part]} before, {now[part]} now")
         if was["parameters"] != now["parameters"]:
             said = differences(was["parameters"], now["parameters"])
-            yield refused(where, what, f"works otherwise: {said}. Its rows mean something else")
+            yield refused(where, what, f"works differently: {said}. Its rows mean something else")
     for name in after:
         if name not in before:
             yield refused(where, f"operator '{name}'", "is new, and would begin empty in the midst of its input")
@@ -329,7 +329,5 @@ def _lake_sinks(old: Mapping[str, Any], now: Manifest) -> Iterator[TopologyChang
         turned = [column for column, kind in then["columns"].items() if new["columns"].get(column, kind) != kind]
         if turned or then["keys"] != new["keys"]:
             what = f"other types of {', '.join(turned)}" if turned else "other keys"
-            said = (
-                f"has {what}, by which rows in its internal topic would be read wrongly: name the sink anew (named=...)"
-            )
+            said = f"has {what}, by which rows in its internal topic would be read wrongly: give the sink a new name (named=...)"
             yield TopologyChange(Severity.NEEDS_MIGRATION, "lake sinks", f"sink '{name}'", said, refused=True)

@@ -30,7 +30,7 @@ REFUSALS = (
     "neither a topology.json",
     "Run the application once",
     "Start the application",
-    "Say where reading goes on",
+    "Tell where reading continues",
 )
 KEYS = (b"a", b"b", b"c", b"d", b"e")
 

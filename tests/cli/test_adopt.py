@@ -88,4 +88,4 @@ def test_adopt(streams, client: dict[str, str], tmp_path: Path) -> None:
 
     wrong = streams(*command, "--position", "input")
     assert wrong.exit_code == 1
-    assert "TOPIC:PARTITION=OFFSET is needed" in wrong.output
+    assert "TOPIC:PARTITION=OFFSET" in wrong.output

@@ -58,7 +58,9 @@ def test_the_result_is_json_for_programs(old: Path) -> None:
     assert {"severity": "loses state", "where": "lines", "what": "store 'words'"}.items() <= found["changes"][0].items()
 
 
-@pytest.mark.parametrize(("text", "said"), [("{", "is not JSON"), ("[1]", "no description"), (None, "cannot be read")])
+@pytest.mark.parametrize(
+    ("text", "said"), [("{", "is not JSON"), ("[1]", "not a description"), (None, "cannot be read")]
+)
 def test_files_that_are_none(tmp_path: Path, text: str | None, said: str) -> None:
     file = tmp_path / "old.json"
     if text is not None:

@@ -114,7 +114,7 @@ CHANGES = {
         lambda b: b.stream("in").group_by_key().aggregate(n=agg.count(), materialized=Materialized(name="t")),
         lambda b: b.stream("in").group_by_key().aggregate(n=agg.sum("x"), materialized=Materialized(name="t")),
         MIGRATION,
-        "works otherwise",
+        "works differently",
     ),
     "another serde": (totals, lambda b: totals(b, value_serde=Int64Serde()), MIGRATION, "VersionedSerde"),
     "a new version of values": (

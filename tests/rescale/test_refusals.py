@@ -116,7 +116,7 @@ def test_a_store_with_another_key_serde_than_its_records_have_is_refused():
     builder.stream("in").group_by_key(Grouped(key_serde=StringSerde())).count(materialized=how).to_stream().to("out")
     with TopologyTestDriver(builder.build(), tasks=1) as driver:
         send(driver, "a")
-        with pytest.raises(RescaleError, match="do not tell where a row belongs"):
+        with pytest.raises(RescaleError, match="where a row belongs"):
             driver.rescale(2)
 
 

@@ -327,8 +327,8 @@ def test_letters_that_are_not_whole_or_came_of_no_record_stay():
     plan = plan_replay(kafka, "dlq", Choice())
     cut, none, outside = plan.left_out
     assert (plan.letters, set(plan.left_out.values())) == (1, {1})
-    assert (cut, none) == ("parts of the record were cut off", "it came of no single record")
-    assert outside.startswith("a row from outside Kafka that never became a record: correct it where it came from")
+    assert (cut, none) == ("parts of the record were cut off", "it did not come from a single record")
+    assert outside.startswith("a row from outside Kafka that never became a record")
     assert [letter.origin for letter in letters_of(kafka, ("dlq", 0))][2:] == ["", "a row from outside Kafka"]
     assert plan_replay(kafka, "dlq", Choice(), to="orders").targets == {"orders": 3}
 

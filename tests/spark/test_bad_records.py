@@ -271,13 +271,13 @@ def sizes(harness: Harness, source: str) -> dict[int, int]:
 @pytest.mark.parametrize(
     ("first", "dies", "limits", "said"),
     [
-        (True, "marker_sent", {"max_records_per_trigger": 40}, "No task has committed it: it is planned anew"),
-        (False, "marker_sent", {"max_bytes_per_trigger": 40 * 102}, "No task has committed it: it is planned anew"),
+        (True, "marker_sent", {"max_records_per_trigger": 40}, "No task has committed it, so it is planned again"),
+        (False, "marker_sent", {"max_bytes_per_trigger": 40 * 102}, "No task has committed it, so it is planned again"),
         (
             False,
             "marker_sent@1",
             {"max_records_per_trigger": 40},
-            "cannot be planned anew, for task 0 has committed it",
+            "cannot be planned again, because task 0 has committed it",
         ),
     ],
     ids=["first-by-records", "later-by-bytes", "half-committed"],
@@ -298,7 +298,7 @@ def test_a_logged_micro_batch_that_is_too_large(
     console = harness.run(topology, **limits).console.file
     told = " ".join(console.getvalue().split())  # type: ignore[attr-defined]
     assert said in told
-    assert f"with {RECORDS} records, of which the present limits allow " in told
+    assert f"with {RECORDS} records, but the present limits allow " in told
     batch = 0 if first else 1
     planned = sizes(harness, source)
     assert (planned[batch] > 40) is (dies == "marker_sent@1"), planned

@@ -115,7 +115,7 @@ def replicas(inspection: Inspection) -> Iterator[Finding]:
 
 LOST_CHANGELOG = (
     "Restore the topic from a backup with the offsets that it had, then `{adopt}`; keep the state_dir of every host until then. "
-    "Without a backup, the state can only be made anew from the inputs"
+    "Without a backup, the state can only be computed again from the inputs"
 )
 
 
@@ -203,7 +203,7 @@ def outputs(inspection: Inspection) -> Iterator[Finding]:
 
 
 def left_over(inspection: Inspection) -> Iterator[Finding]:
-    """Looks for internal topics that the program no longer has, and for some that nobody can be proved to own."""
+    """Looks for internal topics that the program no longer uses, or that cannot be proved to be its own."""
     plan = inspection.application.plan
     used = {topic for look in inspection.subs for topic in _wanted(inspection, look)} | plan.internal_topics.keys()
     # Without this topic, what is paused would resume.
@@ -252,7 +252,7 @@ def transactions(inspection: Inspection) -> Iterator[Finding]:
     if asked is None:
         for place in still:
             yield Finding.warning(
-                "a transaction is open here and stands still: it belongs to a producer at work, or it hangs. Nobody with "
+                "a transaction is open here and does not progress: its producer is working, or it hangs. Nobody with "
                 "read_committed sees the records behind it. (The transaction itself could not be looked at: that needs Java and "
                 "the broker's jars, `streams broker fetch`)",
                 inspection.command("transactions"),

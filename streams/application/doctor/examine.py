@@ -1,7 +1,7 @@
 """The list of checks, and the examination, which runs all of them and changes nothing.
 
 A new check (of replicas) is a function of the `Inspection` that yields what it finds, and a row of `CHECKS` with
-the sentence that is said where it finds nothing.
+the sentence to show if it finds nothing.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Check:
 
 BROKERS = Check("brokers", "their settings allow exactly-once", cluster.brokers)
 PLAN = Check("program", "it can be planned on this cluster", program.plan)
-START = Check("start", "the program may go on with the state", program.start)
+START = Check("start", "the program may continue with the state", program.start)
 CHECKS = (
     START,
     Check("pauses", "nothing is paused", program.pauses),
     Check("internal topics", "all have the right partitions and settings", cluster.internal_topics),
     Check("output topics", "all exist", cluster.outputs),
-    Check("fields", "those that are read by name exist in the newest records", program.fields),
+    Check("fields", "the fields that are read by name exist in the newest records", program.fields),
     Check("left-over topics", "there are none", cluster.left_over),
     Check("replicas", "every topic can be written, and outlives a broker", cluster.replicas),
     Check("checkpoint", "it fits the commit markers of all tasks", state.checkpoint),
@@ -43,10 +43,10 @@ CHECKS = (
     Check("retention", "no unread record is about to be deleted", program.retention),
     Check("consumer group", "its offsets are those of the markers", program.group),
     Check("transactions", "none holds readers up", cluster.transactions),
-    Check("drivers", "one driver at most is at work", cluster.drivers),
+    Check("drivers", "at most one driver is running", cluster.drivers),
     Check("disk", "the state folder has room, and is this user's", state.disk),
     Check("local state", "what is on this host comes from this application's commits", state.stores),
-    Check("snapshots", "those that are taken can be restored", state.snapshots),
+    Check("snapshots", "the ones that exist can be restored", state.snapshots),
 )
 """What is looked at, in this order, once the program is planned."""
 
@@ -56,7 +56,7 @@ def examine(inspection: Inspection) -> Iterator[CheckResult]:
 
     A check that fails itself is a finding, too: the others are still run. Where the program cannot be planned, nothing can be
     compared with it, and the rest is left out. So it is while a reset or a rescale is unfinished: topics and markers are as it has
-    left them, and what mends them otherwise (an adoption, deleting its copies) would lose state.
+    left them, and the usual fixes (an adoption, deleting its copies) would lose state.
     """
     yield _result(inspection, BROKERS)
     planned = _result(inspection, PLAN)

@@ -1,4 +1,4 @@
-"""Findings of the doctor: a sentence, the place that it is about, and the command that mends it."""
+"""What the doctor looks at, each thing read once, and its findings: a sentence, a place, and the command that fixes it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Finding:
     """One finding.
 
     Attributes:
-        command: The command that mends it, or shows more; None: the sentences say what to do, or there is nothing to do.
+        command: The command that fixes it, or shows more; None: `says` tells what to do, or there is nothing to do.
     """
 
     severity: Severity
@@ -114,7 +114,7 @@ class SubLook:
         markers: Task -> its last marker.
         checkpoint: Its checkpoint; empty if that is lost or cannot be read.
         wrong: Why the two do not belong together; None if they do.
-        adoptable: Whether a new checkpoint would mend that.
+        adoptable: Whether a new checkpoint would fix that.
     """
 
     prepared: PreparedSub

@@ -97,7 +97,7 @@ def refused(inspection: Inspection, error: StreamsError) -> Finding:
 
 
 def _rescaled_to(inspection: Inspection) -> str:
-    """The number of tasks to which an unfinished rescale leads; `N` if its notes do not say."""
+    """The number of tasks to which an unfinished rescale leads; `N` if its notes are missing."""
     for sub in inspection.application.plan.sub_topologies:
         topic = rescale_topic(inspection.app, sub.name)
         notes = RescaleNotes(inspection.kafka, inspection.admin, topic, topic).read()
@@ -115,7 +115,7 @@ def _rescaled_to(inspection: Inspection) -> str:
 SAMPLE = 500
 """How many of the newest records of a topic are looked at, over all partitions."""
 FEWEST = 20
-"""With fewer objects than this nothing is said: a field may be rare."""
+"""With fewer objects than this nothing is reported: a field may be rare."""
 
 
 def fields(inspection: Inspection) -> Iterator[Finding]:
@@ -230,7 +230,7 @@ def _lost(inspection: Inspection, look: SubLook, place: TopicPartition, at: int,
     return Finding(
         Severity.ERROR if policy == "fail" else Severity.WARNING,
         f"{error}. With on_lost_offsets={policy}, "
-        + ("a start fails" if policy == "fail" else f"reading goes on at the {policy} offset"),
+        + ("a start fails" if policy == "fail" else f"reading continues at the {policy} offset"),
         inspection.command("run", "--set on_lost_offsets=earliest"),
         Place(look.name, None, *place, at),
     )
@@ -309,7 +309,7 @@ def group(inspection: Inspection) -> Iterator[Finding]:
             if place not in committed:
                 yield Finding.note(
                     f"the consumer group has no offset, though the task has read up to {end}: Kafka has forgotten it "
-                    "(offsets.retention.minutes), or it was deleted. The application goes on from its checkpoint; should the "
+                    "(offsets.retention.minutes), or it was deleted. The application continues from its checkpoint; should the "
                     "checkpoint be lost, an adoption asks for the position",
                     inspection.command("adopt", f"--position {place[0]}:{place[1]}={end} --dry-run"),
                     where,
@@ -317,7 +317,7 @@ def group(inspection: Inspection) -> Iterator[Finding]:
             elif committed[place] < end or (committed[place] > end and not inspection.has_moved(look, task)):
                 yield Finding.warning(
                     f"the consumer group's offset is {committed[place]}, and the task has committed {end} together with its "
-                    "marker: something else has changed the group. The application goes on from its checkpoint, but lag and "
+                    "marker: something else has changed the group. The application continues from its checkpoint, but lag and "
                     "adoptions go by the group. Set it back",
                     f"kafka-consumer-groups.sh --bootstrap-server HOST:PORT --group {inspection.app} --topic {place[0]}:{place[1]} "
                     f"--reset-offsets --to-offset {end} --execute",

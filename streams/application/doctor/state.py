@@ -1,4 +1,4 @@
-"""Checkpoint, commit markers and changelogs: whether they tell the same story."""
+"""Whether checkpoint, commit markers, changelogs, local state and snapshots belong together."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _changelog(
         at = Place(look.name, marker.task, *place, begin)
         yield Finding.error(
             f"records of store {spec.name!r} before offset {begin} are gone, and the task still needs them: they were deleted by "
-            "retention, by DeleteRecords or by hand. A host with the local state goes on; a restore would lack rows. Check the "
+            "retention, by DeleteRecords or by hand. A host with the local state continues; a restore would lack rows. Check the "
             "topic's retention and its rights, keep the state_dir of every host, and restore the topic from a backup",
             f"kafka-configs.sh --bootstrap-server HOST:PORT --describe --entity-type topics --entity-name {place[0]}",
             at,
@@ -224,7 +224,7 @@ def _task_store(inspection: Inspection, look: SubLook, directory: TaskDirectory,
         why = distrust(spec, origins.get(spec.name), offsets[spec.name], target, log, inspection.now_ms())
         if why is not None and not inspection.has_moved(look, directory.task):
             yield Finding.note(
-                f"store {spec.name!r} cannot go on with its local state: {why}. It is deleted and restored from its changelog "
+                f"store {spec.name!r} cannot continue with its local state: {why}. It is deleted and restored from its changelog "
                 "when the task starts here; nothing is lost, but the first step takes longer",
                 None,
                 Place(look.name, directory.task, *place, offsets[spec.name]),

@@ -60,7 +60,7 @@ class UsersChoices:
 
 
 def sources_of(task: int, old: int, new: int) -> range:
-    """The old tasks of which a new task takes over keys: those whose keys may have the same remainder."""
+    """The old tasks whose keys a new task takes over: their keys may have the same remainder."""
     step = gcd(old, new)
     return range(task % step, old, step)
 
@@ -71,7 +71,7 @@ def merged_state(
     """The operator state of a new task.
 
     Raises:
-        RescaleError: A processor keeps state of which nobody has said what becomes of it.
+        RescaleError: A processor keeps state, and the user has not chosen what happens to it.
     """
     merged: dict[str, Any] = {}
     for kind in ("nodes", "shared"):
@@ -159,7 +159,7 @@ def _task_state(parts: Sequence[State], task: int, tasks: int) -> dict[str, Any]
 
 
 def _punctuations(parts: Sequence[State]) -> dict[str, Any]:
-    """Schedules: the next call is the earliest of all tasks, and one that some task has not cancelled goes on."""
+    """Schedules: the next call is the earliest of all tasks, and one that some task has not cancelled continues."""
     merged: dict[str, Any] = {}
     for name in sorted({name for part in parts for name in part}):
         states = [part[name] for part in parts if name in part]
@@ -240,7 +240,7 @@ def first_batch(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> F
         RescaleError: The last micro-batch is not finished.
     """
     if checkpoint.query_id is None:
-        # Never begun: a checkpoint that is missing beside markers does not match them.
+        # Never begun: where there are markers, a missing checkpoint does not match them.
         return None
     if checkpoint.logged == checkpoint.committed and not checkpoint.repeats:
         at = checkpoint.start(checkpoint.logged + 1)
@@ -406,7 +406,7 @@ class Notes:
 
     Attributes:
         markers: The new markers; empty before they are known.
-        filled: New topic -> its id, for those that have all their records.
+        filled: New topic -> its id, for topics that have all their records.
     """
 
     plan: RescalePlan

@@ -367,7 +367,7 @@ class Rescaler:
         """Does it. Nothing is replaced before the copies of all sub-topologies are complete.
 
         Raises:
-            StreamsError: The rescale is refused, or a request to Kafka has failed; the next run goes on.
+            StreamsError: The rescale is refused, or a request to Kafka has failed; the next run continues.
         """
         for sub in self.subs:
             sub.settle()

@@ -276,7 +276,7 @@ def _routed_by(sub: SubTopology, owners: list[ProcessorNode]) -> set[str]:
 
 
 class Listener(Protocol):
-    """Is told of the progress of a copy."""
+    """Follows the progress of a copy."""
 
     def on_start(self, store: str, partition: int, offsets: int) -> None: ...
     def on_batch(self, store: str, partition: int, records: int, offset: int) -> None: ...
@@ -310,7 +310,7 @@ def stage_partition(
     place = (topic, task)
     end = copy.kafka.end_offsets([place])[place]
     if marker is not None:
-        # As for a restore, the state is what the last commit says, and nothing after it.
+        # As for a restore, the state is that of the last commit, and nothing after it.
         promised = marker.changelog_ends.get(spec.name, end)
         check_end(spec.name, end, marker.version, promised)
         end = promised
