@@ -61,7 +61,7 @@ def test_where_state_ends_is_where_the_next_start_begins_though_nothing_is_logge
         """Its sources would begin elsewhere, if they could choose."""
 
         def _planner(self, prepared: Any) -> Any:
-            return SimpleNamespace(initial=lambda: at(0), max_records=None, max_bytes=None)
+            return SimpleNamespace(initial=lambda: at(0), limit=None)
 
         def markers(self, prepared: Any) -> Any:
             return None
