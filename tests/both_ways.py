@@ -12,7 +12,7 @@ from state.columns import decode_headers
 from streams.errors import RecordFailedError
 from streams.model.record import Headers
 from streams.operators.columnar import BatchProcessor, ColumnarBatch
-from streams.runtime.counters import ONE_BY_ONE
+from streams.runtime.settings import ONE_BY_ONE
 from streams.testing import TopologyTestDriver
 from streams.topology.graph import Node, SourceNode
 from streams.topology.plan import SubTopology, build_plan

@@ -50,7 +50,7 @@ class KafkaAccess(Protocol):
 
 
 class Send(Protocol):
-    """Columns for one topic (`streams.runtime.task.collector.SendBatch`)."""
+    """Columns for one topic (`streams.runtime.outputs.SendBatch`)."""
 
     @property
     def topic(self) -> str: ...

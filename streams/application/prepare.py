@@ -20,7 +20,7 @@ from streams.config import StreamsConfig
 from streams.metrics.restores import ReportAddress
 from streams.microbatch.job import ProcessMemory, QueryJob
 from streams.model.row_layout import ColumnRule
-from streams.runtime.globals.global_tables import global_table_settings
+from streams.runtime.global_tables import global_table_settings
 from streams.runtime.settings import TaskSettings
 from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.source.partition_times import asks_for_partition_time
@@ -29,7 +29,7 @@ from streams.topology.graph import Failed, ProcessorNode, SourceNode
 from streams.topology.plan import Plan, SubTopology, build_plan, check_explicit_names, internal_topics
 from streams.topology.planning.sub_topologies import check_one_name, possible_names, sub_topologies, sub_topology_name
 from streams.topology.rewrite import has_patterns, with_matching_topics
-from streams.topology.specs.lake import ToRowsSpec
+from streams.topology.specs.streams import ToRowsSpec
 from streams.topology.topology import Topology
 
 

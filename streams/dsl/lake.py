@@ -30,7 +30,7 @@ from streams.serdes.primitives import StringSerde
 from streams.serdes.type_names import type_name
 from streams.topology.graph import DeltaTable, InternalTopic, LakeSink, SinkNode
 from streams.topology.naming import check_name
-from streams.topology.specs.lake import ToRowsSpec
+from streams.topology.specs.streams import ToRowsSpec
 
 Schema: TypeAlias = Mapping[str, Type] | Type
 """The fields of values with their types, a class with annotations, or the type of values without fields."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from streams.runtime.counters import ONE_BY_ONE
+from streams.runtime.settings import ONE_BY_ONE
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the buckets in seconds: a part of a step takes about a millisecond, a large restore minutes."""
@@ -136,7 +136,7 @@ class StepFigures:
         records_out: Records written to output topics.
         changelog_records: Records written to changelogs.
         event_time_ms: The task's stream time, ms since 1970; None: no record yet.
-        counters: Counts by flat names (`streams.runtime.counters`); those of readers are with the task that reports the partition.
+        counters: Counts by flat names (`streams.runtime.settings`); those of readers are with the task that reports the partition.
         seconds: The duration of each of `PARTS` that the step had.
         total_s: The duration of the step as a whole, with decoding its rows.
         cpu_s: The CPU time of it.
@@ -404,7 +404,7 @@ class SubTopologyMetrics:
         starts: Starts of its query.
         committed_ms: When its last micro-batch was finished, ms since 1970; None: none since the start.
         running_since_ms: When the micro-batch that runs now has begun, ms since 1970; None: none runs.
-        counters: Counts by flat names (`streams.runtime.counters`).
+        counters: Counts by flat names (`streams.runtime.settings`).
         tasks: Its tasks that have had a step since the start.
         partitions: (topic, partition) -> position and lag.
         restores: (task, store) -> its last restore, also while it runs; known where metrics are served.

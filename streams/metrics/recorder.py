@@ -23,7 +23,7 @@ from streams.metrics.application import (
     TaskMetrics,
 )
 from streams.metrics.memory import MemoryMeter
-from streams.runtime.counters import Counters
+from streams.runtime.settings import Counters
 
 log = logging.getLogger(__name__)
 

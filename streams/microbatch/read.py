@@ -18,9 +18,9 @@ import orjson
 from state.columns import RecordColumns
 from state.commit.marker import NO_KEYS
 from streams.microbatch.job import QueryJob
-from streams.runtime.counters import Counters
 from streams.runtime.reader.pipeline import ReaderPipeline
 from streams.runtime.rows import RowBatch, decode, encode
+from streams.runtime.settings import Counters
 from streams.source.offsets import OffsetRange, SourceOffsets, batch_digest, topics_to_json
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from streams.operators.operator import Mode
 
@@ -33,7 +33,7 @@ class TaskSettings:
         emit_interval_ms: In `compat` mode, the least wall-clock time between two checks for closed windows or
             unjoined records (Kafka Streams: 1000 in production, 0 in its test driver). `strict` mode never waits.
         idle_timeout_ms: Wall-clock time without records after which a task's event time follows the wall clock,
-            ms; None = never. See `streams.runtime.task.idle`.
+            ms; None = never. See `streams.runtime.task.task`.
     """
 
     application_id: str
@@ -63,3 +63,23 @@ class TaskSettings:
     def keeps_source_bytes(self) -> bool:
         """Whether the task may have to send original bytes to the dead-letter topic."""
         return "dlq" in (self.processing, self.production, self.future)
+
+
+# --- Counters of one step, with flat names, so that they can be added up over tasks and printed.
+#
+# Names: `in:<node>`, `out:<node>`, `dropped:<node>:<reason>`, `skipped:<stage>`, `dead_letters:<stage>`;
+# `one_by_one:<node>:<reason>`: records of steps that a node should have processed together, but could not; of `enrich`:
+# `calls:<node>`, `retries:<node>` (repeated calls), `failures:<node>` (failed calls), `call_ms:<node>` (their total duration).
+# `restored_from_copy`: 1 if the step had to restore its stores and began with a snapshot or a replica's copy.
+# `early:<source>`: rows from outside Kafka with a time before 1970.
+# `moved`, which the driver counts: steps on another host than the step of the task before.
+
+ONE_BY_ONE: Final = "one_by_one:"
+
+
+class Counters(dict[str, int]):
+    """Name -> count; a name without counts is absent."""
+
+    def add(self, name: str, count: int = 1) -> None:
+        if count:
+            self[name] = self.get(name, 0) + count

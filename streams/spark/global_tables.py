@@ -30,8 +30,8 @@ from state.stores.task_store import TaskStore, open_task_store
 from state.tables.rocks_common import RocksSettings
 from state.tables.table import MemoryTable
 from streams.microbatch.job import QueryJob
-from streams.runtime.counters import Counters
-from streams.runtime.globals.global_tables import GlobalTables, global_store_specs
+from streams.runtime.global_tables import GlobalTables, global_store_specs
+from streams.runtime.settings import Counters
 from streams.source.log import now_ms as wall_clock_ms
 from streams.source.offsets import TopicOffsets
 

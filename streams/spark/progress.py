@@ -25,7 +25,7 @@ from streams.config.settings import age_in_words
 from streams.metrics.application import PARTS, StepFigures, SubTopologyMetrics
 from streams.metrics.recorder import MetricsRecorder
 from streams.microbatch.step import MOVED, Placement
-from streams.runtime.counters import ONE_BY_ONE
+from streams.runtime.settings import ONE_BY_ONE
 from streams.source.offsets import SourceOffsets
 
 log = logging.getLogger("streams.progress")

@@ -27,8 +27,7 @@ from streams.model.conversions import TimestampLike, to_timestamp_ms
 from streams.model.typing import K, V
 from streams.model.windows import Duration, to_ms
 from streams.operators.operator import Mode
-from streams.runtime.counters import Counters
-from streams.runtime.settings import Policy, TaskSettings
+from streams.runtime.settings import Counters, Policy, TaskSettings
 from streams.serdes.base import Serde
 from streams.suggest import did_you_mean
 from streams.testing.memory import FolderDisks, MemoryDisks, MemoryGlobalTables, MemoryTopics

@@ -18,7 +18,7 @@ from state.stores.spec import StoreSpec
 from state.stores.task_store import TaskStore
 from state.tables.table import MemoryTable
 from streams.lake.writer import DELETED, arrow_schema, row_batch
-from streams.runtime.globals.global_tables import GlobalTables, global_store_specs
+from streams.runtime.global_tables import GlobalTables, global_store_specs
 from streams.runtime.settings import TaskSettings
 from streams.testing.simulation import SimulatedKafka, SimulatedStores, SimulatedTable
 from streams.topology.graph import DeltaTable, Graph, LakeSink

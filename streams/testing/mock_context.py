@@ -12,7 +12,7 @@ from streams.model.windows import Duration
 from streams.operators.process.user_processor import checked_record
 from streams.operators.process.user_stores import InProcess, user_store
 from streams.operators.processor import PunctuationType, punctuation_type
-from streams.runtime.task.punctuation import Punctuation, Punctuations
+from streams.runtime.node import Punctuation, Punctuations
 from streams.runtime.typed_stores import typed_store
 from streams.topology.graph import StoreNode
 

@@ -17,9 +17,8 @@ from state.errors import CheckpointMismatchError
 from streams.application.ingests import keys_digest, last_markers, logged_batch, remake_checkpoint
 from streams.checkpoint.files import LocalFiles
 from streams.errors import RecordFailedError, RegistryError
-from streams.runtime.outputs import Outputs, UnlimitedTopics
+from streams.runtime.outputs import Outputs, SendBatch, UnlimitedTopics
 from streams.runtime.settings import Policy, TaskSettings
-from streams.runtime.task.collector import SendBatch
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import StringSerde
 from streams.spark.ingest.writer import RowRecords

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from streams.operators.operator import Mode
-from streams.runtime.task.merge import merge_order_plain
+from streams.runtime.task.input import merge_order_plain
 from streams.topology.plan import Plan
 from tests.conformance.case import Case, CaseError
 

@@ -28,8 +28,7 @@ from streams.application.dead_letters import (
     replays_topic,
 )
 from streams.errors import ConfigError
-from streams.runtime.dead_letters import error_headers
-from streams.runtime.handlers import OUTSIDE
+from streams.runtime.handlers import OUTSIDE, error_headers
 from streams.testing import TopologyTestDriver
 from streams.testing.simulation import Crash, Fate, SimulatedKafka
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.runtime.task.merge import merge_order, merge_order_plain
+from streams.runtime.task.input import merge_order, merge_order_plain
 
 rows = st.lists(
     st.tuples(st.integers(0, 6), st.integers(0, 9), st.integers(0, 2), st.integers(0, 12)),

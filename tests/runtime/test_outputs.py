@@ -7,7 +7,7 @@ from state.kafka.topics import BATCH_OVERHEAD, RECORD_OVERHEAD, limits_of, wire_
 from streams import Processor, Record, StreamsBuilder
 from streams.errors import RecordFailedError
 from streams.model.error_headers import CUT, ERROR_HEADERS
-from streams.runtime.dead_letters import DeadLetter, error_headers, fitted
+from streams.runtime.handlers import DeadLetter, error_headers, fitted
 from streams.runtime.outputs import Outputs, UnlimitedTopics
 from streams.runtime.settings import TaskSettings
 from streams.testing import TopologyTestDriver

@@ -4,7 +4,7 @@ import pytest
 
 from streams import Materialized, Processor, SessionWindows, StreamsBuilder, TimeWindows
 from streams.errors import OperatorStateError, RecordFailedError
-from streams.runtime.operator_state import check_operator_state
+from streams.runtime.step_context import check_operator_state
 from streams.testing import TopologyTestDriver
 
 LIMIT = 2_000

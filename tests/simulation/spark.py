@@ -39,7 +39,7 @@ from streams.microbatch.read import (
     read_range,
 )
 from streams.microbatch.step import BatchContext, run_step
-from streams.runtime.globals.global_tables import global_store_specs
+from streams.runtime.global_tables import global_store_specs
 from streams.source.offsets import SourceOffsets, topics_from_json
 from streams.source.pauses import PauseWatch
 from streams.source.planner import BatchPlanner

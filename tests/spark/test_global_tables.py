@@ -16,7 +16,7 @@ from state.errors import KafkaClientError
 from streams import Consumed, Joined, Materialized, StreamsBuilder, StringSerde
 from streams.errors import ConfigError, StreamsError
 from streams.microbatch.job import QueryJob
-from streams.runtime.globals.global_tables import GlobalTables
+from streams.runtime.global_tables import GlobalTables
 from streams.runtime.settings import TaskSettings
 from streams.source.offsets import TopicOffsets
 from streams.source.planner import SourceSpec

@@ -19,7 +19,7 @@ from streams import (
 from streams.model.record import RecordMetadata
 from streams.operators.operator import OperatorContext
 from streams.operators.process.user_processor import UserContext
-from streams.runtime.node_context import NodeContext
+from streams.runtime.node import NodeContext
 from streams.serdes import Int64Serde
 from streams.testing import Forwarded, MockProcessorContext
 

@@ -21,7 +21,7 @@ from streams.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
 from streams.topology.naming import check_name, stateful_name
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import NodeSpec, Parameters
-from streams.topology.specs.stream_joins import (
+from streams.topology.specs.joins import (
     AsOfJoinSpec,
     GlobalTableJoinSpec,
     GraceTableJoinSpec,

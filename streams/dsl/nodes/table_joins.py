@@ -19,8 +19,7 @@ from streams.topology.graph import Graph
 from streams.topology.naming import stateful_name
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import Parameters
-from streams.topology.specs.streams import MergeSpec
-from streams.topology.specs.table_joins import (
+from streams.topology.specs.joins import (
     ForeignKeyOutputSpec,
     ForeignKeyResultSpec,
     ForeignKeySubscribeSpec,
@@ -29,6 +28,7 @@ from streams.topology.specs.table_joins import (
     TableJoinMergeSpec,
     TableJoinSpec,
 )
+from streams.topology.specs.streams import MergeSpec
 
 Table = tuple[Port, TableNode]
 

@@ -16,11 +16,10 @@ from state.columns import RecordColumns
 from streams.model.expressions.fields import ValueFields
 from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, FieldColumn
 from streams.operators.expressions.evaluate import Bools, Frame, computed, true_rows
-from streams.runtime.counters import Counters
 from streams.runtime.handlers import Stage
-from streams.runtime.reader.new_keys import written_keys
-from streams.runtime.reader.route import tasks_of
+from streams.runtime.reader.task_inputs import tasks_of, written_keys
 from streams.runtime.rows import NULL, SCALAR
+from streams.runtime.settings import Counters
 from streams.runtime.step_context import SourceRows, StepContext
 from streams.topology.plan import SubTopology
 from streams.topology.planning.column_head import ColumnStep

@@ -12,11 +12,10 @@ import pyarrow as pa
 
 from state.columns import RecordColumns
 from streams.model.record import Record
-from streams.runtime.nodes import NodeRunner
+from streams.runtime.node import NodeRunner
 from streams.runtime.reader.column_reader import ColumnReader, Columns, EntryColumns, field_rows
 from streams.runtime.reader.json_fields import JsonFields, read_fields
-from streams.runtime.reader.route import tasks_of
-from streams.runtime.reader.task_inputs import BRANCH_BITS, RowNumbering
+from streams.runtime.reader.task_inputs import BRANCH_BITS, RowNumbering, tasks_of
 from streams.runtime.reader.timestamps import DROPPED, TimestampReader
 from streams.runtime.step_context import SourceRows, StepContext
 from streams.topology.graph import SourceNode

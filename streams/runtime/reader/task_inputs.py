@@ -1,29 +1,113 @@
-"""Edges out of the head: records made by head operators, converted to rows for the tasks."""
+"""The routing of rows to tasks by Kafka's own partitioner, so that with tasks = partitions the layout is that of a JVM app."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from state.columns import encode_headers
 from state.errors import StepTooLargeError
+from state.kafka.partitioner import partition_for_keys
 from streams.errors import RecordError, ValueNotPicklableError
 from streams.model.record import Headers, Record
-from streams.runtime.dead_letters import DeadLetter
+from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell
+from streams.operators.expressions.evaluate import Bools
 from streams.runtime.event_time import checked
-from streams.runtime.handlers import Origin
+from streams.runtime.handlers import DeadLetter, Origin
 from streams.runtime.step_context import StepContext
 from streams.runtime.values import dump_value
+from streams.serdes.base import Serde
 from streams.topology.planning.task_input import TaskInput
+
+
+def tasks_of(keys: pa.BinaryArray, partition: int, tasks: int) -> npt.NDArray[np.int32]:
+    """The task of each row: murmur2(key) mod tasks; for a null key, its source partition mod tasks."""
+    if tasks == 1:
+        return np.zeros(len(keys), np.int32)
+    found: npt.NDArray[np.int32] = partition_for_keys(keys, tasks)
+    return np.where(found < 0, np.int32(partition % tasks), found)
+
+
+def split_by_task(rows: pa.RecordBatch, tasks_of_rows: npt.NDArray[np.int32]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Split rows into one batch per task, preserving their order."""
+    if not len(tasks_of_rows):
+        return
+    if (tasks_of_rows == tasks_of_rows[0]).all():
+        yield int(tasks_of_rows[0]), rows
+        return
+    # 16-bit keys make numpy use a radix sort.
+    narrow = tasks_of_rows.astype(np.int16) if tasks_of_rows.max() < 2**15 else tasks_of_rows
+    order = np.argsort(narrow, kind="stable")
+    ordered = tasks_of_rows[order]
+    starts = np.concatenate(([0], np.flatnonzero(np.diff(ordered)) + 1))
+    ends = np.append(starts[1:], len(ordered))
+    taken = rows.take(pa.array(order))
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        yield int(ordered[start]), taken.slice(start, end - start)
+
+
+# --- New keys on columns: the results of an expression as keys' bytes, each distinct key written once.
+
+_KINDS = (INT, FLOAT, TEXT)
+
+
+def written_keys(
+    keys: FieldColumn, rows: Bools, serde: Serde, topic: str, failed: dict[int, Exception]
+) -> pa.DictionaryArray:
+    """The keys as bytes."""
+    codes = np.full(len(rows), -1, np.int32)
+    written: list[bytes] = []
+    for kind in _KINDS:
+        at = np.flatnonzero(rows & (keys.kinds == kind))
+        if not len(at):
+            continue
+        firsts, of_rows = _distinct(keys, kind, at)
+        new = np.full(len(firsts), -1, np.int32)
+        for number, row in enumerate(at[firsts].tolist()):
+            try:
+                key = serde.serialize(topic, cell(keys, row), ())
+            except Exception as error:
+                failed.update(dict.fromkeys(at[of_rows == number].tolist(), error))
+                continue
+            if key is not None:
+                new[number] = len(written)
+                written.append(key)
+        codes[at] = new[of_rows]
+    indices = pa.array(codes, mask=codes < 0)
+    # Keys of several kinds may have the same bytes.
+    return pa.DictionaryArray.from_arrays(indices, pa.array(written, pa.binary())).cast(pa.binary()).dictionary_encode()
+
+
+def _distinct(
+    keys: FieldColumn, kind: int, at: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """For the distinct cells, the first position of each; and the number of each row's cell."""
+    assert kind != ABSENT, "a null key is not written"
+    if kind == TEXT:
+        assert keys.texts is not None, "there are texts"
+        encoded = keys.texts.take(pa.array(at)).dictionary_encode()
+        numbers = encoded.indices.to_numpy().astype(np.int64)
+        firsts = np.full(len(encoded.dictionary), len(at), np.int64)
+        np.minimum.at(firsts, numbers, np.arange(len(at)))
+        return firsts, numbers
+    # By their bits: zeros of both signs are different texts.
+    bits = keys.ints[at] if kind == INT else keys.floats[at].view(np.int64)
+    _, firsts, numbers = np.unique(bits, return_index=True, return_inverse=True)
+    return firsts.astype(np.int64), numbers.astype(np.int64)
+
+
+# --- Edges out of the head: records made by head operators, converted to rows for the tasks.
 
 BRANCH_BITS = 20
 """`seq` = branch of the source's child, then this many bits of a running number: depth-first order."""
 
 Place: TypeAlias = "int | tuple[int, ...]"
-"""A row's `seq`; for results of a held-back record (`streams.runtime.reader.head_run`), the numbers on the path to it."""
+"""A row's `seq`; for results of a held-back record (`streams.runtime.reader.pipeline`), the numbers on the path to it."""
 
 
 @dataclass(slots=True)

@@ -1,10 +1,13 @@
-"""A task: one step of one sub-topology and partition, from rows to the records and state to commit.
+"""When a task is idle, and how far that advances event time.
 
-Order: columns entries first (one call per operator), then all other rows, unit by unit (`streams.topology.planning.units`), with
-stream-time punctuations between them; if the task is idle, stream time advances; wall-clock punctuations; flush in topological
-order. Invariants:
-state and stores are only written to through the task's buffer, so a failed step leaves no trace; only the arguments
-determine the result.
+A task is idle once it has had no record for `idle_timeout_ms` of the wall clock, according to the times of its own steps, which
+Spark has logged. Two situations do not count as idle, because they would make later records late through no fault of their own:
+
+* a backlog: a step without records, while the source holds records back for a later micro-batch;
+* time in which the application did not run: each start counts from its first step. Whatever stopped the application
+  (a broker, a network, a deployment) may have stopped its producers too, and they need time to catch up.
+
+Invariant: the same steps at the same times give the same result; a step repeated at the same time adds nothing.
 """
 
 from __future__ import annotations
@@ -18,19 +21,38 @@ from state.columns import decode_headers
 from streams.model.times import NO_TIME
 from streams.operators.processor import PunctuationType
 from streams.operators.stream_time import STREAM_TIME, idle_from
-from streams.runtime.dead_letters import DeadLetter
-from streams.runtime.handlers import NOWHERE
-from streams.runtime.operator_state import check_operator_state
-from streams.runtime.outputs import OutputTopics, UnlimitedTopics
+from streams.runtime.handlers import NOWHERE, DeadLetter
+from streams.runtime.outputs import OutputTopics, SendBatch, UnlimitedTopics
 from streams.runtime.rows import DEAD_LETTER_ENTRY, RowBatch
 from streams.runtime.settings import TaskSettings
-from streams.runtime.step_context import ChangedInPlace, StepContext
-from streams.runtime.task.collector import SendBatch
-from streams.runtime.task.idle import idle_ms
-from streams.runtime.task.merge import admit
+from streams.runtime.step_context import ChangedInPlace, StepContext, check_operator_state
+from streams.runtime.task.input import admit
 from streams.runtime.task.task_graph import TaskGraph
 from streams.runtime.typed_stores import StoreProvider, typed_stores
 from streams.topology.plan import SubTopology
+
+
+def idle_ms(state: dict[str, Any], timeout_ms: int, now_ms: int, start: str, busy: bool) -> int:
+    """How far event time advances in this step, ms: the idle time that no earlier step has counted."""
+    if busy or state.get("start") != start:
+        state.update(start=start, since=now_ms, idle=False)
+        return 0
+    elapsed: int = now_ms - state["since"]
+    if elapsed <= 0 or (elapsed < timeout_ms and not state["idle"]):
+        return 0
+    state.update(since=now_ms, idle=True)
+    return elapsed
+
+
+# --- A task: one step of one sub-topology and partition, from rows to the records and state to commit.
+#
+# Order: columns entries first (one call per operator), then all other rows, unit by unit (`streams.topology.planning.units`),
+# with
+# stream-time punctuations between them; if the task is idle, stream time advances; wall-clock punctuations; flush in
+# topological
+# order. Invariants:
+# state and stores are only written to through the task's buffer, so a failed step leaves no trace; only the arguments
+# determine the result.
 
 _FAILING = "failing"
 _STEPS_WITH_PRIVATE_ROWS = 50
@@ -44,7 +66,7 @@ class StepOutput:
     Attributes:
         sends: Records to produce, one batch per topic.
         operator_state: JSON-able; the input of the next step's task.
-        counters: See `streams.runtime.counters`.
+        counters: See `streams.runtime.settings`.
         stream_time: Largest timestamp that the task ever read, or later if idle time advanced it; -1 before the first.
         records_in: Input rows, without the dead letters of the readers.
     """

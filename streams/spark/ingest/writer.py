@@ -18,13 +18,10 @@ from state.commit.decide import TaskIdentity
 from state.commit.ingest import IngestBatch, Rows, write_batch
 from state.commit.live import LiveKafka
 from streams.config import StreamsConfig
-from streams.runtime.counters import Counters
-from streams.runtime.current_record import may_be_the_records_fault
-from streams.runtime.dead_letters import DeadLetter, fitted
-from streams.runtime.handlers import OUTSIDE, ErrorHandlers, Origin
-from streams.runtime.outputs import Outputs, Target
-from streams.runtime.settings import TaskSettings
-from streams.runtime.task.collector import SendBatch
+from streams.runtime.handlers import OUTSIDE, DeadLetter, ErrorHandlers, Origin, fitted
+from streams.runtime.node import may_be_the_records_fault
+from streams.runtime.outputs import Outputs, SendBatch, Target
+from streams.runtime.settings import Counters, TaskSettings
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import StringSerde
 from streams.topology.ingest import Ingest

@@ -11,6 +11,7 @@ from typing import Any
 
 from streams.model.expressions.expression import Expression
 from streams.model.expressions.fields import ValueFields
+from streams.model.row_layout import RowLayout
 from streams.operators.aggregate.deduplicate import Deduplicate
 from streams.operators.columnar import BatchProcessor
 from streams.operators.enrich.enrich import CallRules, Enrich, OnError, UserClient
@@ -18,7 +19,7 @@ from streams.operators.operator import OperatorBatches
 from streams.operators.process.user_processor import UserProcessor
 from streams.operators.processor import AnyProcessor
 from streams.operators.retry.retry import Attempts, Retrying
-from streams.operators.stateless import Filter, MapValues, PassThrough, SelectKey
+from streams.operators.stateless import Filter, MapValues, PassThrough, SelectKey, ToRows
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import ColumnFunction, Keeps, Keys, NodeSpec, Parameters
 
@@ -227,3 +228,25 @@ class DeduplicateSpec(NodeSpec):
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         (passed,) = stores
         return Deduplicate(passed, self.within_ms, self.grace_ms, self.by)
+
+
+# --- The spec of the node in front of a lake sink.
+
+
+@dataclass(frozen=True, slots=True)
+class ToRowsSpec(NodeSpec):
+    """Makes rows of records.
+
+    Attributes:
+        layout: The columns.
+    """
+
+    kind = NodeKind.KSTREAM_TOROWS
+    layout: RowLayout
+
+    def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
+        return ToRows(self.layout)
+
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        return OperatorBatches

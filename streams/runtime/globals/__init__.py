@@ -1,1 +1,0 @@
-"""Global tables, which each process reads as a whole."""
