@@ -147,7 +147,7 @@ _GROUPED = {
     "suppress": "aggregate first, as in count().suppress(Suppressed.until_window_closes())",
     **_all("grace with_watermark", _GRACE),
     "final": "here it is emit_strategy(EmitStrategy.on_window_close()), before the aggregation",
-    "current": "that is the default; emit_strategy(EmitStrategy.on_window_update()) says it",
+    "current": "that is the default; explicitly: emit_strategy(EmitStrategy.on_window_update())",
 }
 
 _BRANCHED_STREAM = {
@@ -244,9 +244,9 @@ CALLS = {
 # --- Arguments of operators: options, windows, stores and `Suppressed`, by class. Names such as `with_key_serde` need no entry.
 
 _LOGGING = {
-    "with_caching_enabled": "caching is on unless {0}(caching=False) says otherwise",
+    "with_caching_enabled": "caching is on unless {0}(caching=False) turns it off",
     "with_caching_disabled": "here it is {0}(caching=False)",
-    "with_logging_enabled": "logging is on unless {0}(logging=False) says otherwise; topic settings: changelog_config={{...}}",
+    "with_logging_enabled": "logging is on unless {0}(logging=False) turns it off; topic settings: changelog_config={{...}}",
     "with_logging_disabled": "here it is {0}(logging=False)",
     "with_store_type": "here it is {0}(persistent=True) for RocksDB, or persistent=False for memory",
 }
@@ -457,7 +457,7 @@ def answer_to(error: BaseException) -> str | None:
     This is for objects that are used for every record, and therefore have no `__getattr__`.
     """
     if isinstance(error, TypeError):
-        return next((instead for said, instead in CALLS.items() if str(error).endswith(said)), None)
+        return next((hint for end, hint in CALLS.items() if str(error).endswith(end)), None)
     if not isinstance(error, AttributeError) or isinstance(error, UnknownNameError) or error.name is None:
         return None
     kind = type(error.obj)

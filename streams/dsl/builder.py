@@ -41,7 +41,7 @@ from streams.topology.plan import check_explicit_names, check_sources
 from streams.topology.topology import Topology
 
 PARTITIONS = 4
-"""Partitions of the internal topic of a source outside Kafka, unless the program says otherwise."""
+"""Partitions of the internal topic of a source outside Kafka, by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class StreamsBuilder(AnswersUnknownNames):
         """Reads one topic or several as a stream. Reading the same topics again in the same way returns the same source.
 
         A pattern, `re.compile("orders-.*")`, stands for all topics whose full names match. The pattern is resolved at each
-        start; a topic that is created later is read from the next start on, beginning where `offset_reset` says.
+        start; a topic that is created later is read from the next start on, beginning at its `offset_reset`.
         A topic that is already read in another way raises a `TopologyError`.
 
         `consumed` has serdes, timestamps and where to begin; its fields may be keywords: `stream("in", value_serde=JsonSerde())`.
@@ -186,7 +186,7 @@ class StreamsBuilder(AnswersUnknownNames):
         materialized: Materialized[Any, Any] | Consumed[Any, Any] | NameLike = None,
         **option: Any,
     ) -> GlobalKTable[Any, Any]:
-        """Reads a topic as a table, the last value of each key, of which every task has a full copy.
+        """Reads a topic as a table, the last value of each key, with a full copy for every task.
 
         A null value deletes the row; a record with a null key is dropped. A stream can look up any key, so stream and table need
         not be keyed or partitioned alike; in return, each process stores the whole table. The arguments are those of `table`;
@@ -220,7 +220,7 @@ class StreamsBuilder(AnswersUnknownNames):
         Args:
             frame: `frame(spark)` makes the DataFrame, streaming (`spark.readStream...`) or static, at each start. A batch that
                 runs again must give the same rows, as it does from files, tables and Kafka.
-            named: The source's name, which its internal topic, its commits and its checkpoint are called after.
+            named: The source's name, which its internal topic, its commits and its checkpoint are named after.
             key: The column, or columns, of the key: one column as text, several as a JSON object. Default: records without a key.
             timestamp: The column of the timestamp, a TIMESTAMP or ms since 1970. Default: the time of the batch.
             key_serde: How keys are written, if not like that.
@@ -302,7 +302,7 @@ class StreamsBuilder(AnswersUnknownNames):
         named: NameLike | Consumed[Any, Any] = None,
         **option: Unpack[ConsumedKeywords[Any, Any]],
     ) -> StreamsBuilder:
-        """Adds a store that your own processor fills from a topic, and of which every task has a full copy.
+        """Adds a store that your own processor fills from a topic, with a full copy for every task.
 
         The processor receives each record of the topic, including those with a null key, and writes to the store. The processor
         runs once for each copy of the store, and can neither forward records nor schedule calls. `process(..., stores=[name])`

@@ -156,7 +156,7 @@ class AbstractStream(Facade):
         """Raises `TopologyError` unless the other is a stream or table of the same builder."""
         if not isinstance(other, AbstractStream) or other._graph is not self._graph:
             known = isinstance(other, AbstractStream)
-            what = "comes from another StreamsBuilder" if known else "is no stream or table"
+            what = "comes from another StreamsBuilder" if known else "is not a stream or table"
             raise TopologyError(
                 f"{type(other).__name__} {what}: join and merge take streams and tables of one builder."
             )

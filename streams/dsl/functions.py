@@ -152,7 +152,7 @@ _VALUES = {"event", "item", "new", "record", "v", "val", "value", "x"}
 
 
 def _check_order(fn: Function, arity: int, what: str, *, aggregate_last: bool) -> None:
-    """Raises `TopologyError` where the names of the last two parameters say that they are swapped.
+    """Raises `TopologyError` if the last two parameters are swapped, judging by their names.
 
     Python's `functools.reduce` has the aggregate first, Kafka Streams' aggregators have it last. If both have the same type, only
     wrong results would reveal the mistake.

@@ -41,7 +41,7 @@ _RESERVED = ("_partition", "_offset", "_deleted")
 
 @dataclass(frozen=True, slots=True)
 class ColumnNames:
-    """The names of the columns that are no fields of the value; None: the column is left out."""
+    """The names of the columns that are not fields of the value; None: the column is left out."""
 
     key: str | None = "key"
     value: str = "value"
@@ -116,7 +116,7 @@ def _key_columns(
     of = None if kind is None else column_type(kind)
     if of is None:
         raise TopologyError(
-            f"{method}: the type of the column {name!r} is unknown, since {type(serde).__name__} does not tell the keys' type. "
+            f"{method}: the type of the column {name!r} is unknown, since {type(serde).__name__} does not define it. "
             f"Declare it with schema={{{name!r}: str, ...}}, or leave the key out with key=None."
         )
     return (TableColumn(name, of, Origin.KEY), *window)
@@ -166,7 +166,7 @@ def _check_target(target: DeltaTable, layout: RowLayout) -> None:
 
 
 def last_part(table: str) -> str:
-    """What a sink is called after: the last part of a path or name, as topics' names take it."""
+    """The last part of a path or name, as far as topics' names allow it."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", re.split(r"[/\\]", table.rstrip("/\\"))[-1]).strip("-.") or "table"
 
 
@@ -223,7 +223,7 @@ class LakeMixin(AbstractStream):
             records_per_file: How many records of one commit share a file, about.
             optimize_every: After how many commits Delta's OPTIMIZE compacts small files; default: never.
             properties: Properties of a new table, such as `{"delta.enableChangeDataFeed": "true"}`.
-            named: The sink's name, which its internal topic and its commits are called after; default: `delta-` and the last part
+            named: The sink's name, which its internal topic and its commits are named after; default: `delta-` and the last part
                 of the table's path or name.
         """
         mode = mode or self._mode
@@ -271,7 +271,7 @@ class LakeMixin(AbstractStream):
         Args:
             function: `function(frame, batch_id)`; `frame` is a `pyspark.sql.DataFrame` with the columns as for `to_delta`, and
                 `_partition` and `_offset` in the internal topic, which give the rows of a key their order.
-            named: The sink's name, which its internal topic and its checkpoint are called after.
+            named: The sink's name, which its internal topic and its checkpoint are named after.
             schema: As for `to_delta`.
             key: As for `to_delta`.
             value: As for `to_delta`.
@@ -281,7 +281,7 @@ class LakeMixin(AbstractStream):
             raise TopologyError(f"foreach_batch() takes a function(frame, batch_id), not {function!r}.")
         name = operator_name("foreach_batch", named)
         if name is None:
-            raise TopologyError("foreach_batch() needs a name: its checkpoint is called after it.")
+            raise TopologyError("foreach_batch() needs a name: its checkpoint is named after it.")
         port = self._rows_port(name)
         layout = layout_of(self._graph, port, "foreach_batch", schema, ColumnNames(key, value, timestamp), None)
         add_lake_sink(self._graph, port, name, layout, function)

@@ -35,7 +35,7 @@ OFFSET_RESETS = ("earliest", "latest", "none")
 
 
 def _is_serde(value: object) -> bool:
-    # A class, or an object with only some of the methods, was meant as a serde; the check of serdes says what is wrong.
+    # A class, or an object with only some of the methods, was meant as a serde; the check of serdes reports what is wrong.
     return hasattr(value, "serialize") or hasattr(value, "deserialize")
 
 
@@ -232,22 +232,22 @@ class GroupedKeywords(TypedDict, Generic[K, V], total=False):
     name: str | None
 
 
-class RepartitionedKeywords(TypedDict, Generic[K, V], total=False):
+class RepartitionedKeywords(GroupedKeywords[K, V], total=False):
     """The fields of `Repartitioned`."""
 
-    key_serde: Serde[K] | None
-    value_serde: Serde[V] | None
     partitions: int | None
     partitioner: Partitioner | None
-    name: str | None
 
 
-class MaterializedKeywords(TypedDict, Generic[K, V], total=False):
+class JoinedKeywords(GroupedKeywords[K, V], total=False):
+    """The fields of `Joined`."""
+
+    grace: Duration | None
+
+
+class MaterializedKeywords(GroupedKeywords[K, V], total=False):
     """The fields of `Materialized`."""
 
-    name: str | None
-    key_serde: Serde[K] | None
-    value_serde: Serde[V] | None
     retention: Duration | None
     caching: bool
     logging: bool
@@ -255,15 +255,6 @@ class MaterializedKeywords(TypedDict, Generic[K, V], total=False):
     persistent: bool | None
     history_retention: Duration | None
     ttl: Duration | None
-
-
-class JoinedKeywords(TypedDict, Generic[K, V], total=False):
-    """The fields of `Joined`."""
-
-    key_serde: Serde[K] | None
-    value_serde: Serde[V] | None
-    name: str | None
-    grace: Duration | None
 
 
 class StreamJoinedKeywords(TypedDict, total=False):
@@ -315,18 +306,7 @@ class Consumed(Option, Generic[K, V]):
     @overload
     def __init__(
         self,
-        name: str,
-        key_serde: Serde[K] | None = None,
-        value_serde: Serde[V] | None = None,
-        /,
-        *more: Extractor | Duration | str | None,
-        **settings: Unpack[ConsumedKeywords[K, V]],
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self,
-        first: Extractor | timedelta,
+        first: str | Extractor | timedelta,
         key_serde: Serde[K] | None = None,
         value_serde: Serde[V] | None = None,
         /,
@@ -483,7 +463,7 @@ class Materialized(Option, Generic[K, V]):
         caching: True: only the last value of a key in each step goes downstream; False: every update does.
         logging: Whether the store has a changelog, without which its state cannot be restored.
         changelog_config: Topic settings of the changelog, which override the engine's.
-        persistent: True: RocksDB; False: in memory; None: as the `StreamsBuilder` says.
+        persistent: True: RocksDB; False: in memory; None: the setting of the `StreamsBuilder`.
         history_retention: How far back a versioned store can look (KIP-889), so that joins read the table as of a record's
             timestamp; a versioned table has no cache.
         ttl: A row is deleted, downstream too, when stream time is this far past its last update. Only for tables that are

@@ -211,7 +211,7 @@ def _by_name(method: str, shape: _Shape, arguments: tuple[Any, ...], named: Mapp
             check_serde(argument, f"{method}:")
             places = ["key_serde", "value_serde"]
         else:
-            to_ms(argument, f"An argument of {method} that is no serde")
+            to_ms(argument, f"An argument of {method} that is not a serde")
             places = list(shape.durations)
         place = next((one for one in places if one not in given), None)
         if place is None:

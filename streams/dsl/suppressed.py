@@ -25,7 +25,7 @@ class BufferConfig(AnswersUnknownNames):
 
     Attributes:
         max_records: The most keys in the buffer; None: no bound.
-        max_bytes: The most bytes in the buffer, counted as `of_max_bytes` says; None: no bound.
+        max_bytes: The most bytes in the buffer, counted as by `of_max_bytes`; None: no bound.
         emit_early: When the buffer is full: True: the oldest update is emitted early; False: the application fails, so that
             nothing is ever emitted too early; None: False for `until_window_closes`, True for `until_time_limit`.
     """
@@ -167,7 +167,7 @@ def _rules(topology: Graph, port: Port, how: Suppressed) -> SuppressRules:
         found = [spec.windows for spec in above if spec.windows is not None]
         if not found:
             raise TopologyError(
-                f"'{port.node}' has no windows, so none of them closes: suppress it with Suppressed.until_time_limit(...), "
+                f"'{port.node}' has no windows that could close: suppress it with Suppressed.until_time_limit(...), "
                 f"or aggregate in windows first."
             )
         if any(not windows.closes for windows in found):

@@ -147,7 +147,7 @@ class TopologyBuilder(AnswersUnknownNames):
         node = nodes.get(processor)
         if not isinstance(node, ProcessorNode):
             raise TopologyError(
-                f"'{processor}' is no processor of this topology, so no store can be connected with it."
+                f"'{processor}' is not a processor of this topology, so no store can be connected with it."
             )
         own, global_names = split_stores(self._graph, names(stores))
         if missing := [name for name in own if name not in self._graph.topology.stores]:

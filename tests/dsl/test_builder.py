@@ -544,7 +544,7 @@ MISTAKES = {
         "'nothing', which does not exist",
     ),
     "a sink with the name of another node": (lambda b: b.add_sink("p", "out", ["in"]), "Two nodes are called 'p'"),
-    "a source with a store": (lambda b: b.connect_processor_and_state_stores("in", ["x"]), "'in' is no processor"),
+    "a source with a store": (lambda b: b.connect_processor_and_state_stores("in", ["x"]), "'in' is not a processor"),
     "an unknown store": (lambda b: b.connect_processor_and_state_stores("p", ["x"]), "'x' does not exist"),
 }
 

@@ -116,11 +116,7 @@ CASES = {
         [None, None, None],
     ),
     "stream join": (lambda x, y: x.join(y, pair, NEAR), [("l", 1, 100), ("r", 2, 101), ("l", 3, 102)], [1, 2]),
-    "unmatched": (
-        lambda x, y: x.left_join(y, pair, NEAR, StreamJoined(name="j")),
-        [("l", 1, 100), ("r", 2, 200)],
-        [0],
-    ),
+    "unmatched": (lambda x, y: x.left_join(y, pair, NEAR, StreamJoined(name="j")), [("l", 1, 100), ("r", 2, 200)], [0]),
     "join of several": (
         lambda x, y: x.join_all({"y": y, "x": x}, pair_of, NEAR),
         [("l", 1, 100), ("r", 2, 101), ("l", 3, 102)],

@@ -78,7 +78,7 @@ def test_join_misuse():
         stream.join(table, lambda a, b: a, joined=StreamJoined())
     with pytest.raises(TopologyError, match="another StreamsBuilder"):
         stream.join(StreamsBuilder().stream("r"), lambda a, b: a, TEN)
-    with pytest.raises(TopologyError, match="is no stream or table"):
+    with pytest.raises(TopologyError, match="is not a stream or table"):
         stream.merge("r")
     windowed = stream.group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(10)).count()
     with pytest.raises(TopologyError, match="cannot look up the windowed table"):

@@ -235,12 +235,7 @@ def columns(first: str) -> Topology:
 
 
 @pytest.mark.parametrize(
-    "program",
-    [
-        joined,
-        two_tables,
-        lambda swapped: merged(["b", "a", "c"] if swapped else ["c", "b", "a"]),
-    ],
+    "program", [joined, two_tables, lambda swapped: merged(["b", "a", "c"] if swapped else ["c", "b", "a"])]
 )
 def test_swapped_declarations_change_nothing(program: Callable[[bool], Topology]) -> None:
     assert shape(only(program(True))) == shape(only(program(False)))
@@ -398,10 +393,7 @@ def build(program, **settings):
 @pytest.mark.parametrize("what", UNNAMED)
 def test_generated_names_are_refused(what):
     topology = build(UNNAMED[what])
-    for attempt in (
-        lambda: build(UNNAMED[what], ensure_explicit_naming=True),
-        lambda: check_explicit_names(topology),
-    ):
+    for attempt in (lambda: build(UNNAMED[what], ensure_explicit_naming=True), lambda: check_explicit_names(topology)):
         with pytest.raises(TopologyError, match=r"ensure_explicit_naming is on, but names were generated\. .*name="):
             attempt()
 

@@ -54,17 +54,9 @@ GOLDEN = [
     (Int64Serde(), 1 << 40, b"\x00\x00\x01\x00\x00\x00\x00\x00"),
     (Float32Serde(), 1.5, b"\x3f\xc0\x00\x00"),
     (Float64Serde(), -2.5, b"\xc0\x04\x00\x00\x00\x00\x00\x00"),
-    (
-        UuidSerde(),
-        uuid.UUID("0f8fad5b-d9cb-469f-a165-70867728950e"),
-        b"0f8fad5b-d9cb-469f-a165-70867728950e",
-    ),
+    (UuidSerde(), uuid.UUID("0f8fad5b-d9cb-469f-a165-70867728950e"), b"0f8fad5b-d9cb-469f-a165-70867728950e"),
     (JsonSerde(), {"b": 1, "a": [None, 2.5, "é"]}, '{"b":1,"a":[null,2.5,"é"]}'.encode()),
-    (
-        TimeWindowedSerde(StringSerde(), 10),
-        Windowed("k", Window(20, 30)),
-        b"k" + (20).to_bytes(8, "big"),
-    ),
+    (TimeWindowedSerde(StringSerde(), 10), Windowed("k", Window(20, 30)), b"k" + (20).to_bytes(8, "big")),
     (
         SessionWindowedSerde(Int32Serde()),
         Windowed(7, Window(20, 35)),

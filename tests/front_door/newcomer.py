@@ -11,15 +11,7 @@ from typing import Any
 import pytest
 
 import streams
-from streams import (
-    Int64Serde,
-    Materialized,
-    SessionWindows,
-    StreamsBuilder,
-    StringSerde,
-    TimeWindows,
-    Topology,
-)
+from streams import Int64Serde, Materialized, SessionWindows, StreamsBuilder, StringSerde, TimeWindows, Topology
 from streams.testing import TestRecord, TopologyTestDriver
 
 ORDER = {"id": 7, "n": 5, "at": "2026-01-01T00:00:00Z", "customer": "ann"}

@@ -48,7 +48,7 @@ _TYPES: dict[type, Type] = {
 _CASTS: dict[str, Type] = {"to_int": int, "to_float": float, "to_text": str}
 _NOTHING_HAPPENS = ("RESUME", "NOP", "CACHE", "PRECALL", "COPY_FREE_VARS", "NOT_TAKEN")
 _METHOD_FLAG = (3, 12)
-"""From here on LOAD_ATTR also loads methods, which its lowest bit says."""
+"""From this version on, LOAD_ATTR also loads methods; then its lowest bit is set."""
 
 
 def result_type(fn: Callable[..., Any], *serdes: Serde[Any] | None) -> Type:
@@ -131,7 +131,7 @@ def check_path(reader: str, path: str, node: str, serde: Serde[Any] | None) -> N
     for name in path.split("."):
         names = _field_names(kind)
         if names is None or path == ALL or (name not in names and hasattr(kind, name)):
-            return  # of a property, nobody knows more
+            return  # the type of a property is unknown
         if name not in names:
             raise TopologyError(
                 f"{reader} reads the field {name!r}, which the values of '{node}' do not have: they are of the type "

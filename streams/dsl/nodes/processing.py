@@ -151,8 +151,8 @@ class Retries:
         """
         if name is None:
             raise TopologyError(
-                f"{method}(on_error=Retry(...)) needs a name, such as named='ship': the retry topics are called after it, and hold "
-                f"records that must be found again by the next version of the program."
+                f"{method}(on_error=Retry(...)) needs a name, such as named='ship': the retry topics are named after it, and "
+                f"the next version of the program must find their records again."
             )
         key_serde, value_serde = graph.key_serde(port.key_serde), graph.value_serde(port.value_serde)
         if hasattr(key_serde, "serialize_base_key"):
@@ -206,7 +206,7 @@ EnrichOnError: TypeAlias = "Literal['fail', 'drop'] | Retry | functions.Function
 
 CONCURRENCY = 16
 TIMEOUT_MS = 30_000
-"""What holds for an async function, unless something else is asked for."""
+"""The defaults of async functions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,8 +388,8 @@ def _dropping(graph: GraphBuilder, port: Port) -> list[ProcessorNode]:
     nodes = [node for node in found if isinstance(node, ProcessorNode) and (node.spec.drops or not node.stateless)]
     if not nodes:
         raise TopologyError(
-            f"'{port.node}' drops nothing: ask what a join, an aggregation, a table, deduplicate() or enrich(on_error='drop') "
-            f"gave, right behind it."
+            f"'{port.node}' drops nothing: call dropped() directly on the result of a join, an aggregation, a table, "
+            f"deduplicate() or enrich(on_error='drop')."
         )
     return nodes
 
