@@ -43,9 +43,7 @@ from streams.errors import (
     ValueNotPicklableError,
 )
 from streams.model.aggregates import Aggregate, AggregateFunctions, NumericAggregate, agg
-from streams.model.custom_windows import CalendarWindows, UnlimitedWindows
-from streams.model.expressions.expression import Expression, col, lit
-from streams.model.expressions.fields import fields
+from streams.model.expressions import Expression, col, fields, lit
 from streams.model.record import Change, Record, RecordContext, RecordMetadata, ValueAndTimestamp, Window, Windowed
 from streams.model.timestamps import (
     ConsumedRecord,
@@ -56,7 +54,16 @@ from streams.model.timestamps import (
     WallclockTimestampExtractor,
     timestamp_field,
 )
-from streams.model.windows import EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, TimeWindows, Windows
+from streams.model.windows import (
+    CalendarWindows,
+    EmitStrategy,
+    JoinWindows,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    UnlimitedWindows,
+    Windows,
+)
 from streams.operators.process.user_stores import (
     KeyValueStore,
     ReadOnlyKeyValueStore,

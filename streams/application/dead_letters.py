@@ -18,8 +18,7 @@ from state.errors import OffsetsLostError, TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicInfo, TopicPartition
 from streams.errors import ConfigError
-from streams.model.error_headers import CUT, ERROR_HEADERS, ORIGIN, plain_headers
-from streams.model.record import Headers
+from streams.model.record import CUT, ERROR_HEADERS, ORIGIN, Headers, plain_headers
 from streams.model.timestamps import RETRIED_TIME
 from streams.operators.retry.retry import ATTEMPT, TOPIC
 from streams.runtime.handlers import OUTSIDE

@@ -19,7 +19,7 @@ from streams.application.owned_topics import own_manifest, owned_topics
 from streams.config import StreamsConfig
 from streams.metrics.restores import ReportAddress
 from streams.microbatch.job import ProcessMemory, QueryJob
-from streams.model.row_layout import ColumnRule
+from streams.model.table_columns import ColumnRule
 from streams.runtime.global_tables import global_table_settings
 from streams.runtime.settings import TaskSettings
 from streams.source.offsets import FirstBatch, SourceOffsets

@@ -13,9 +13,7 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 from streams.errors import TopologyError
-from streams.model.expressions.compiled import compiled_joiner
-from streams.model.expressions.expression import Expression
-from streams.model.expressions.fields import JoinedFields, ValueFields
+from streams.model.expressions import Expression, JoinedFields, ValueFields, compiled_joiner
 from streams.wording import described
 
 Function: TypeAlias = Callable[..., Any]

@@ -49,7 +49,7 @@ from streams.model.typing import (
 )
 from streams.model.windows import EmitStrategy, GroupingWindows, SessionWindows, SlidingWindows, Windows
 from streams.serdes.base import Serde
-from streams.serdes.change import ChangeSerde
+from streams.serdes.internal import ChangeSerde
 from streams.serdes.json import JsonSerde, is_plain_json
 from streams.serdes.primitives import BytesSerde, Int64Serde
 from streams.topology.node_kind import NodeKind

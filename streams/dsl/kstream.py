@@ -52,8 +52,7 @@ from streams.dsl.options import (
     Stored,
 )
 from streams.errors import TopologyError
-from streams.model.expressions.expression import Expression
-from streams.model.expressions.fields import ValueFields
+from streams.model.expressions import Expression, ValueFields
 from streams.model.record import RecordContext, TopicExtractor
 from streams.model.typing import (
     K2,

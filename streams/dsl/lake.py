@@ -21,13 +21,19 @@ from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.dsl.nodes.inferred_types import Type, serde_type
 from streams.dsl.options import NameLike
 from streams.errors import TopologyError
-from streams.model.column_types import column_type, fields_of, without_none
-from streams.model.row_layout import Origin, RowLayout, TableColumn
-from streams.model.table_columns import ColumnType, ScalarType
-from streams.serdes.base import Serde
+from streams.model.table_columns import (
+    ColumnType,
+    Origin,
+    RowLayout,
+    ScalarType,
+    TableColumn,
+    column_type,
+    fields_of,
+    without_none,
+)
+from streams.serdes.base import Serde, type_name
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import StringSerde
-from streams.serdes.type_names import type_name
 from streams.topology.graph import DeltaTable, InternalTopic, LakeSink, SinkNode
 from streams.topology.naming import check_name
 from streams.topology.specs.streams import ToRowsSpec

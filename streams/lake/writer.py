@@ -15,9 +15,7 @@ import pyarrow as pa
 from state.columns import RecordColumns
 from streams.errors import LakeConflictError
 from streams.lake.commit import SinkCommit, SinkId
-from streams.model.row_layout import RowLayout
-from streams.model.scalar_cells import Cell
-from streams.model.table_columns import ColumnType, ListType, MapType, StructType, quoted
+from streams.model.table_columns import Cell, ColumnType, ListType, MapType, RowLayout, StructType, quoted
 from streams.source.offsets import TopicOffsets
 
 PARTITION, OFFSET, DELETED = "_partition", "_offset", "_deleted"

@@ -1,1 +1,1 @@
-"""The values that all other packages share. This package imports nothing of the project but the errors."""
+"""The values that all other packages share. This package imports only errors, wording and byte formats of the project."""

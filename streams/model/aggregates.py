@@ -14,8 +14,8 @@ from typing import Any, Final, TypeAlias
 
 from streams.errors import TopologyError
 from streams.migration_hints import AnswersUnknownNames
-from streams.model.expressions.expression import Col, Expression
-from streams.model.fields import pick
+from streams.model.expressions import Col, Expression
+from streams.model.record import pick
 
 Field: TypeAlias = str | Expression
 """What an aggregate reads of each value: a dotted path, or an expression."""

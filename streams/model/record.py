@@ -1,4 +1,4 @@
-"""The values that operators exchange.
+"""The values that operators exchange: records, windows, changes, and the messages and stored records of joins.
 
 Invariants: a record never changes after it was forwarded (operators make new ones); timestamps are event time in
 milliseconds since the epoch.
@@ -6,14 +6,84 @@ milliseconds since the epoch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeAlias
+from datetime import datetime, timedelta, timezone
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias
 
 from typing_extensions import NamedTuple
 
-from streams.model.conversions import Headers, HeadersLike, TimestampLike, to_headers, to_timestamp_ms
+from state.stores import codec
+from streams.errors import NoFieldsError
 from streams.model.typing import K2, V2, K, V
+
+MAX_TIME: Final = codec.MAX_TIME
+NO_TIME: Final = -1
+"""Before the first record there is no stream time."""
+
+Headers: TypeAlias = "tuple[tuple[str, bytes | None], ...]"
+"""Headers as a record has them."""
+TimestampLike: TypeAlias = "int | datetime | timedelta"
+"""Milliseconds since the epoch, a moment (no zone: UTC), or the time since the epoch."""
+HeaderValue: TypeAlias = "bytes | str | None"
+HeadersLike: TypeAlias = "Mapping[str, HeaderValue] | Iterable[tuple[str, HeaderValue]]"
+"""Pairs of name and value, or a dictionary; text is written as UTF-8."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def to_timestamp_ms(timestamp: TimestampLike, what: str = "a timestamp") -> int:
+    """Converts a timestamp to milliseconds since the epoch.
+
+    Args:
+        timestamp: Milliseconds, a `datetime` (without a zone: UTC) or a `timedelta` since the epoch.
+        what: The argument's name, for the error message.
+
+    Raises:
+        TypeError: The timestamp has another type.
+    """
+    if isinstance(timestamp, datetime):
+        moment = timestamp if timestamp.tzinfo is not None else timestamp.replace(tzinfo=timezone.utc)
+        return (moment - _EPOCH) // _MILLISECOND
+    if isinstance(timestamp, timedelta):
+        return timestamp // _MILLISECOND
+    if not isinstance(timestamp, bool):
+        try:
+            return operator.index(timestamp)
+        except TypeError:
+            pass
+    raise TypeError(
+        f"{what} is whole milliseconds since the epoch (int), a datetime, or a timedelta since the epoch, not {timestamp!r}"
+    )
+
+
+def to_headers(headers: HeadersLike | None) -> Headers:
+    """Converts headers to pairs of name and bytes, in order.
+
+    Args:
+        headers: Pairs, in which names may repeat, or a dictionary; None: no headers.
+
+    Raises:
+        TypeError: A name is not text, or a value is neither bytes nor text nor None.
+    """
+    if not headers:
+        return ()
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return tuple(_header(pair) for pair in pairs)
+
+
+def _header(pair: object) -> tuple[str, bytes | None]:
+    if isinstance(pair, tuple | list) and len(pair) == 2:
+        name, value = pair
+        if isinstance(name, str) and isinstance(value, bytes | str | None):
+            return name, value.encode() if isinstance(value, str) else value
+    raise TypeError(
+        f"headers are a dictionary or pairs of a name and bytes, text or None, such as {{'source': b'web'}} or "
+        f"[('source', 'web')]; {pair!r} is no such pair"
+    )
 
 
 @dataclass(slots=True, eq=True)
@@ -156,3 +226,160 @@ class RecordContext(NamedTuple):
 
 TopicExtractor: TypeAlias = Callable[[K, V, RecordContext], str] | Callable[[K, V], str] | Callable[[V], str]
 """`topic(key, value, record_context)`, `topic(key, value)` or `topic(value)`."""
+
+_ALL = "__streams."
+ERROR_HEADERS = "__streams.errors."
+"""What the names of these headers begin with."""
+STAGE = ERROR_HEADERS + "stage"
+CUT = ERROR_HEADERS + "cut"
+"""What was cut from a dead letter that Kafka would have refused."""
+ORIGIN = tuple(ERROR_HEADERS + name for name in ("topic", "partition", "offset", "timestamp"))
+"""Where the record came from first."""
+RETRY = "__streams.retry."
+"""What the names of the headers of records in retry topics begin with."""
+OWN = "__streams.own."
+"""What these names begin with where they are the record's own: an application may read the dead letters of another."""
+
+
+def set_apart(headers: Headers) -> Headers:
+    """A record's own headers, renamed where their names are those that the engine is about to add."""
+    if not any(name.startswith((ERROR_HEADERS, RETRY, OWN)) for name, _ in headers):
+        return headers
+    return tuple(
+        (OWN + name.removeprefix(_ALL) if name.startswith((ERROR_HEADERS, RETRY, OWN)) else name, value)
+        for name, value in headers
+    )
+
+
+def plain_headers(headers: Headers) -> Headers:
+    """The headers that are the record's own, as they were."""
+    return tuple(
+        (_ALL + name.removeprefix(OWN) if name.startswith(OWN) else name, value)
+        for name, value in headers
+        if not name.startswith((ERROR_HEADERS, RETRY))
+    )
+
+
+def pick(value: Any, field: str | None) -> Any:
+    """One field of a value, None if the field is missing.
+
+    A dotted path goes through nested objects, and arrays by index (`v.0`). Fields of mappings are read by name, those of
+    other objects (dataclasses, named tuples) as attributes.
+
+    Raises:
+        NoFieldsError: The value is text, a number or the like. If a nested part is, the field counts as missing.
+    """
+    if field is None or value is None:
+        return None
+    if not has_fields(value):
+        raise NoFieldsError(field)
+    for name in field.split("."):
+        if isinstance(value, dict):
+            value = value.get(name)
+        elif isinstance(value, list):
+            if not name.isdecimal():
+                return None
+            value = value[int(name)] if int(name) < len(value) else None
+        elif isinstance(value, Mapping):
+            value = value.get(name)
+        else:
+            value = getattr(value, name, None) if has_fields(value) else None
+    return value
+
+
+def has_fields(value: Any) -> bool:
+    """Whether a value has fields: a mapping, a list, or an object with attributes."""
+    return isinstance(value, dict | list | Mapping) or hasattr(value, "__dict__") or hasattr(type(value), "__slots__")
+
+
+# --- The messages between the parts of a foreign-key join (Kafka Streams' `kstream.internals.foreignkeyjoin`).
+#
+# The left row and the right row belong to different tasks. So a left row *subscribes* to the right key that it refers to. The right
+# table's task stores the subscriptions and *responds*, at once and at each update of the right row. The left table's task joins
+# the response with its row if the row has not changed since (by the hash of its value).
+
+
+class Instruction(IntEnum):
+    """What a subscription asks for (`SubscriptionWrapper.Instruction`)."""
+
+    DELETE = 0
+    """Forget it; no response."""
+    DELETE_AND_RESPOND = 1
+    """Forget it, and respond with nothing, so that the result is deleted."""
+    ALWAYS_RESPOND = 2
+    """Keep it, and respond even if there is no right row."""
+    RESPOND_IF_FOUND = 3
+    """Keep it, and respond if there is a right row."""
+
+
+class Subscription(NamedTuple):
+    """A left row's interest in a right key.
+
+    Attributes:
+        hash: The hash of the left value, 16 bytes; None: the row was deleted.
+        instruction: An `Instruction`.
+        primary_key: The key of the left row.
+    """
+
+    hash: bytes | None
+    instruction: int
+    primary_key: Any
+
+
+class Response(NamedTuple):
+    """The right row, in answer to a subscription.
+
+    Attributes:
+        hash: The hash of the subscription.
+        value: The right value; None if there is none.
+    """
+
+    hash: bytes | None
+    value: Any
+
+
+class CombinedKey(NamedTuple):
+    """The key of a stored subscription."""
+
+    foreign: Any
+    primary: Any
+
+
+RIGHT: Final = 0
+LEFT: Final = 1
+"""Sides of a join. At one time the right records lie ahead of the left ones."""
+
+LAST: Final = 255
+"""Behind both sides."""
+
+
+class WaitingKey(NamedTuple):
+    """The key of a waiting record in its store.
+
+    Attributes:
+        time: The time until which it waits, ms.
+        side: `RIGHT` or `LEFT`; `RIGHT` comes first.
+        key: The record key's bytes.
+        number: Counts the records in order of arrival.
+    """
+
+    time: int
+    side: int
+    key: bytes
+    number: int
+
+
+class WaitingRecord(NamedTuple):
+    """The rest of a waiting record.
+
+    Attributes:
+        side: `RIGHT` or `LEFT`.
+        value: The value.
+        headers: The headers.
+        data: The value as it was in the store.
+    """
+
+    side: int
+    value: Any
+    headers: Headers
+    data: bytes = b""

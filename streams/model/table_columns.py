@@ -1,21 +1,122 @@
-"""Columns of tables outside Kafka: their types, and the cells of a row as JSON.
+"""Tables outside Kafka: types of columns, cells of a row as JSON, and `RowLayout`, how a record becomes a row.
 
-A row travels through an internal topic as a JSON object with a cell for each column. Each type says what it is called in Spark
-SQL, makes a cell of a value (`cell`, which refuses what does not fit), and reads the cell back (`read`).
-
-Invariants: `read(cell(value))` is the same for equal values in every process; types are frozen and picklable.
+A row travels through an internal topic as a JSON object with a cell for each column. Each type knows its name in Spark SQL, makes
+a cell of a value (`cell`, which refuses what does not fit), and reads the cell back (`read`). Equal values have the same cell,
+because the cells of a key choose its partition. Invariants: `read(cell(value))` is the same for equal values in every process;
+types are frozen and picklable.
 """
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import math
+import typing
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from decimal import InvalidOperation
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone
+from decimal import Context, Decimal, InvalidOperation
+from enum import Enum
+from typing import Any, TypeAlias
+from uuid import UUID
 
 from streams.errors import RowError
-from streams.model.scalar_cells import SCALARS, Cell
+from streams.model.record import Record, Windowed
+
+_INT64 = 2**63
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MICROSECOND = timedelta(microseconds=1)
+_EXACT = Context(prec=60, traps=[InvalidOperation])
+_LAST_DIGIT = Decimal("1e-18")
+
+Cell: TypeAlias = Any
+"""A value that JSON has: text, number, boolean, None, or a list of these."""
+
+
+def _text(value: Any) -> Cell:
+    if type(value) is str and value.isascii():
+        return value
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, UUID):
+        value = str(value)
+    if not isinstance(value, str):
+        raise TypeError
+    value.encode()  # a lone surrogate is no text in any file
+    return value
+
+
+def _whole(value: Any) -> Cell:
+    number = value.item() if type(value) is not int and hasattr(value, "item") else value
+    if type(number) is not int or not -_INT64 <= number < _INT64:
+        raise TypeError
+    return number
+
+
+def _number(value: Any) -> Cell:
+    number = value.item() if type(value) is not float and hasattr(value, "item") else value
+    if type(number) not in (int, float):
+        raise TypeError
+    return float(number) + 0.0 if math.isfinite(number) else str(float(number))  # -0.0 + 0.0 is 0.0
+
+
+def _boolean(value: Any) -> Cell:
+    found = value.item() if hasattr(value, "item") else value
+    if type(found) is not bool:
+        raise TypeError
+    return found
+
+
+def _bytes(value: Any) -> Cell:
+    return base64.b64encode(memoryview(value)).decode()
+
+
+def _moment(value: Any) -> Cell:
+    """Microseconds since 1970 of a `datetime` (UTC if it names no zone), of ISO 8601 text, or of milliseconds since 1970."""
+    if type(value) is int:
+        return _whole(value * 1000)
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value.replace("Z", "+00:00"))
+    if not isinstance(value, datetime):
+        raise TypeError
+    moment = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def _day(value: Any) -> Cell:
+    """The days since 1970 of a `date`, or of ISO 8601 text."""
+    if isinstance(value, str):
+        value = date.fromisoformat(value)
+    if not isinstance(value, date) or isinstance(value, datetime):
+        raise TypeError
+    return value.toordinal() - _EPOCH.toordinal()
+
+
+def _decimal(value: Any) -> Cell:
+    if type(value) is bool or not isinstance(value, Decimal | int | str):
+        raise TypeError
+    number = Decimal(value)
+    if not number.is_finite() or number.copy_abs() >= 10**20 or number != number.quantize(_LAST_DIGIT, context=_EXACT):
+        raise TypeError
+    return f"{_EXACT.add(number, Decimal()).normalize(_EXACT):f}"  # without trailing zeros, and without the sign of -0
+
+
+def _same(cell: Cell) -> Any:
+    return cell
+
+
+SCALARS: Mapping[str, tuple[Callable[[Any], Cell], Callable[[Cell], Any]]] = {
+    "STRING": (_text, _same),
+    "BIGINT": (_whole, _same),
+    "DOUBLE": (_number, float),
+    "BOOLEAN": (_boolean, _same),
+    "BINARY": (_bytes, base64.b64decode),
+    "TIMESTAMP": (_moment, _same),
+    "DATE": (_day, _same),
+    "DECIMAL(38,18)": (_decimal, Decimal),
+}
+"""Name -> what makes a cell of a value, and what reads it."""
 
 
 class ColumnType(ABC):
@@ -191,3 +292,236 @@ def part_of(value: Any, name: str) -> Any:
     if type(value) is dict or isinstance(value, Mapping):
         return value.get(name)
     return getattr(value, name, None)
+
+
+_BY_TYPE: Mapping[Any, str] = {
+    str: "STRING",
+    UUID: "STRING",
+    int: "BIGINT",
+    float: "DOUBLE",
+    bool: "BOOLEAN",
+    bytes: "BINARY",
+    datetime: "TIMESTAMP",
+    date: "DATE",
+    Decimal: "DECIMAL(38,18)",
+}
+
+
+def column_type(kind: Any) -> ColumnType | None:
+    """The type of columns for a Python type; None: there is none."""
+    bare, _ = without_none(kind)
+    if isinstance(bare, type) and issubclass(bare, Enum):
+        return ScalarType("STRING")
+    name = _BY_TYPE.get(bare) if isinstance(bare, typing.Hashable) else None
+    if name is not None:
+        return ScalarType(name)
+    origin, arguments = typing.get_origin(bare), typing.get_args(bare)
+    if origin in (list, set, frozenset, Sequence) or (origin is tuple and len(arguments) == 2 and arguments[1] is ...):
+        item = column_type(arguments[0])
+        return None if item is None else ListType(item)
+    if origin in (dict, Mapping) and without_none(arguments[0])[0] is str:
+        item = column_type(arguments[1])
+        return None if item is None else MapType(item)
+    fields = fields_of(bare)
+    return None if fields is None else StructType(fields)
+
+
+def fields_of(kind: Any) -> tuple[Field, ...] | None:
+    """The fields of a dataclass, TypedDict, NamedTuple or model; None: it has none, or one has no type of columns."""
+    bare, _ = without_none(kind)
+    if not isinstance(bare, type) or bare.__module__ == "builtins" or not getattr(bare, "__annotations__", None):
+        return None
+    try:
+        hints = typing.get_type_hints(bare)
+    except Exception:  # an annotation may be anything
+        return None
+    found = []
+    for name, hint in hints.items():
+        if typing.get_origin(hint) is typing.ClassVar or name.startswith("__"):
+            continue
+        of = column_type(hint)
+        if of is None:
+            return None
+        found.append(Field(name, of, without_none(hint)[1]))
+    return tuple(found) or None
+
+
+def without_none(kind: Any) -> tuple[Any, bool]:
+    """A type without `None`, `Annotated`, `Required` and `NewType`; and whether None was part of it."""
+    supertype = getattr(kind, "__supertype__", None)
+    if supertype is not None:
+        return without_none(supertype)
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated or str(origin).endswith((".Required", ".NotRequired")):
+        bare, optional = without_none(arguments[0])
+        return bare, optional or str(origin).endswith(".NotRequired")
+    if origin is typing.Literal and all(isinstance(one, str) for one in arguments):
+        return str, False
+    if type(None) in arguments and len(arguments) == 2:
+        (other,) = (one for one in arguments if one is not type(None))
+        return without_none(other)[0], True
+    return kind, False
+
+
+class Origin(Enum):
+    """The part of a record that a column is taken from."""
+
+    KEY = "key"
+    WINDOW_START = "window start"
+    WINDOW_END = "window end"
+    TIMESTAMP = "timestamp"
+    FIELD = "field of the value"
+    VALUE = "value"
+
+
+_END_OF_9999 = 253_402_300_799_999
+"""The end of windows that have none, milliseconds since 1970: what tables and SQL can still show."""
+_OF_THE_KEY = (Origin.KEY, Origin.WINDOW_START, Origin.WINDOW_END)
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column.
+
+    Attributes:
+        name: The column's name, for a field of the value also the field's.
+        type: The type.
+        origin: What the column is taken from.
+        nullable: Whether a value may lack it.
+    """
+
+    name: str
+    type: ColumnType
+    origin: Origin
+    nullable: bool = True
+
+    @property
+    def of_the_key(self) -> bool:
+        """Whether a record's key decides the column."""
+        return self.origin in _OF_THE_KEY
+
+    def cell(self, record: Record[Any, Any]) -> Cell:
+        """The cell of a column that is no field. Raises `RowError` if the record's part does not fit."""
+        part = _part(self.origin, record)
+        if part is None:
+            return None
+        try:
+            return self.type.cell(part)
+        except RowError as error:
+            raise RowError(f"the record's {self.origin.value}: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRule:
+    """What a table asks of a column besides its type.
+
+    Attributes:
+        name: The column's name.
+        required: Whether the table refuses nulls.
+        longest: The most characters of a text; None: any number.
+    """
+
+    name: str
+    required: bool = False
+    longest: int | None = None
+
+    def check(self, cell: Cell) -> None:
+        """Raises `RowError` if the table would refuse the cell."""
+        if cell is None:
+            if self.required:
+                raise RowError(f"the column {self.name!r} of the table is NOT NULL, and the record has no value for it")
+        elif self.longest is not None and len(cell) > self.longest:
+            raise RowError(
+                f"the column {self.name!r} of the table takes {self.longest} characters, and the text has {len(cell)}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayout:
+    """The columns of a sink.
+
+    Attributes:
+        columns: The columns, in the order of the table.
+        keys: The names of the columns that make a row unique; empty: each record is a row of its own.
+        rules: What the table asks of the columns; known once an application has looked at it.
+    """
+
+    columns: tuple[TableColumn, ...]
+    keys: tuple[str, ...] = ()
+    rules: tuple[ColumnRule, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(column.name for column in self.columns)
+
+
+class RowMaker:
+    """Makes rows of records, as a step does for each record: what depends on the columns alone is computed once.
+
+    Args:
+        layout: The columns.
+    """
+
+    def __init__(self, layout: RowLayout) -> None:
+        self._keys, self._rules = layout.keys, layout.rules
+        self._columns = {column.name: column for column in layout.columns}
+        self._cell_of = [(column.name, _cell_function(column)) for column in layout.columns]
+        self._has_fields = any(column.origin is Origin.FIELD for column in layout.columns)
+        self._key = next((column.name for column in layout.columns if column.origin is Origin.KEY), None)
+
+    def row(self, record: Record[Any, Any]) -> tuple[list[Cell] | None, dict[str, Cell] | None]:
+        """The record's key and row in the internal topic; a row None deletes.
+
+        A row names its columns, so that the next version of a program, with more or fewer of them, can read it.
+
+        Raises:
+            RowError: A part of the record does not fit its column, or a column of the key is null.
+        """
+        if self._keys and record.value is None:
+            return self._checked([self._deleted(self._columns[name], record) for name in self._keys]), None
+        if self._has_fields and record.value is not None:
+            check_has_parts(record.value)
+        row = {name: cell_of(record) for name, cell_of in self._cell_of}
+        for rule in self._rules:
+            rule.check(row[rule.name])
+        if self._keys:
+            return self._checked([row[name] for name in self._keys]), row
+        key = None if self._key is None else row[self._key]
+        return None if key is None else [key], row
+
+    @staticmethod
+    def _deleted(column: TableColumn, record: Record[Any, Any]) -> Cell:
+        if not column.of_the_key:
+            raise RowError(
+                f"a record without a value deletes the row of its key, but the rows of this table are found by the column "
+                f"{column.name!r}, which is part of the value: filter such records out before, or let the record's key be the key"
+            )
+        return column.cell(record)
+
+    def _checked(self, key: list[Cell]) -> list[Cell]:
+        if None in key:
+            name = self._keys[key.index(None)]
+            raise RowError(f"the column {name!r} is a key of the table's rows, and the record has none")
+        return key
+
+
+def _cell_function(column: TableColumn) -> Callable[[Record[Any, Any]], Cell]:
+    """What makes a column's cell of a record."""
+    if column.origin is not Origin.FIELD:
+        return column.cell
+    cell = Field(column.name, column.type, column.nullable).cell
+    return lambda record: None if record.value is None else cell(record.value)
+
+
+def _part(origin: Origin, record: Record[Any, Any]) -> Any:
+    if origin is Origin.TIMESTAMP:
+        return record.timestamp if record.timestamp >= 0 else None
+    if origin is Origin.VALUE:
+        return record.value
+    if origin is Origin.KEY:
+        return record.key.key if isinstance(record.key, Windowed) else record.key
+    if not isinstance(record.key, Windowed):
+        return None
+    window = record.key.window
+    return window.start if origin is Origin.WINDOW_START else min(window.end, _END_OF_9999)

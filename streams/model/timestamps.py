@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from typing import Any, Protocol, overload
 
 from streams.errors import RecordError, TimestampError, TopologyError
-from streams.model.expressions.expression import Col, Expression
+from streams.model.expressions import Col, Expression
 
 DROP = -1
 RETRIED_TIME = "__streams.retry.timestamp"

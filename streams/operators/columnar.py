@@ -23,7 +23,7 @@ from streams.serdes.base import Headers as HeadersToRead
 from streams.serdes.base import Serde
 from streams.serdes.columns import is_exact, read_all, reads_alone, write_all
 from streams.serdes.json import is_plain_json
-from streams.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
+from streams.serdes.wrappers import SessionWindowedSerde, TimeWindowedSerde
 
 _ENCODED: Any = object()
 _PART = 512

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from streams.model.record import Record
-from streams.model.row_layout import RowLayout, RowMaker
+from streams.model.table_columns import RowLayout, RowMaker
 from streams.operators.columnar import ColumnarBatch, KeyColumn
 from streams.operators.operator import Operator, call_each
 from streams.serdes.base import shown

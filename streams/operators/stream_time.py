@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from streams.model.times import MAX_TIME, NO_TIME
+from streams.model.record import MAX_TIME, NO_TIME
 
 NO_LIMIT: Final = MAX_TIME
 """The limit of `Processor.advance` where nothing is held back."""

@@ -17,8 +17,7 @@ from typing import Literal, NamedTuple
 from state.kafka.topics import wire_size
 from streams.errors import RecordError, RecordFailedError, RegistryError
 from streams.migration_hints import answer_to
-from streams.model.error_headers import CUT, ERROR_HEADERS, set_apart
-from streams.model.record import Headers
+from streams.model.record import CUT, ERROR_HEADERS, Headers, set_apart
 from streams.runtime.settings import Counters, Policy, TaskSettings
 from streams.users_code import users_line
 

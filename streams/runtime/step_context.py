@@ -15,8 +15,7 @@ import orjson
 
 from state.columns import decode_headers
 from streams.errors import OperatorStateError
-from streams.model.record import Headers, HeldRecord, Record, RecordMetadata
-from streams.model.times import NO_TIME
+from streams.model.record import NO_TIME, Headers, HeldRecord, Record, RecordMetadata
 from streams.runtime.handlers import NOWHERE, DeadLetter, ErrorHandlers, Origin, fitted
 from streams.runtime.outputs import Collector, Outputs, OutputTopics, UnlimitedTopics
 from streams.runtime.settings import Counters, TaskSettings

@@ -1,11 +1,8 @@
 """Serdes: convert keys and values to Kafka's bytes and back. Your own serde only needs two methods (`Serde`)."""
 
-from streams.serdes.avro import AvroSerde
 from streams.serdes.base import Headers, Serde
 from streams.serdes.by_type import serde_for
 from streams.serdes.json import JsonSerde
-from streams.serdes.json_schema import JsonSchemaSerde
-from streams.serdes.lists import ListSerde
 from streams.serdes.primitives import (
     BooleanSerde,
     BytesSerde,
@@ -14,16 +11,15 @@ from streams.serdes.primitives import (
     Int16Serde,
     Int32Serde,
     Int64Serde,
+    ListSerde,
     Serdes,
     StringSerde,
+    TupleSerde,
     UuidSerde,
     VoidSerde,
 )
-from streams.serdes.protobuf import ProtobufSerde
-from streams.serdes.registry import SchemaRegistry
-from streams.serdes.tuples import TupleSerde
-from streams.serdes.versioned import VersionedSerde
-from streams.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
+from streams.serdes.registry import AvroSerde, JsonSchemaSerde, ProtobufSerde, SchemaRegistry
+from streams.serdes.wrappers import SessionWindowedSerde, TimeWindowedSerde, VersionedSerde
 
 __all__ = [
     "AvroSerde",

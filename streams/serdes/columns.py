@@ -12,7 +12,7 @@ import orjson
 from state.columns import BinaryColumn
 from streams.serdes.base import Headers, Serde
 from streams.serdes.json import JSON_OPTIONS, JsonSerde, is_plain_json
-from streams.serdes.json_normal import is_utf8, normal_json
+from streams.serdes.json_scan import is_utf8, normal_json
 from streams.serdes.primitives import BytesSerde, Int16Serde, Int32Serde, Int64Serde, StringSerde
 
 _EXACT = (StringSerde, BytesSerde, Int16Serde, Int32Serde, Int64Serde)

@@ -26,7 +26,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import SchemaValidator, ValidationError, to_jsonable_python
 
 from streams.errors import TopologyError
-from streams.serdes.type_names import UNIONS, type_name
+from streams.serdes.base import UNIONS, type_name
 
 _SHOWN_ERRORS = 3
 _PACKAGE = __name__.partition(".")[0]

@@ -1,4 +1,4 @@
-"""Serdes of plain values in the exact format of Kafka's Java clients: big-endian numbers, UTF-8 text.
+"""Serdes of plain values, and of lists and tuples of them, in the exact format of Kafka's Java clients.
 
 As in Java, the bytes of negative numbers sort above those of positive ones; ranges over such keys are ranges of bytes.
 """
@@ -7,10 +7,19 @@ from __future__ import annotations
 
 import struct
 import uuid
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
-from streams.serdes.base import Headers, Serde, cannot_deserialize, cannot_serialize
+from streams.serdes.base import (
+    Headers,
+    Serde,
+    T,
+    cannot_deserialize,
+    cannot_serialize,
+    check_serde,
+    serde_identity,
+)
 
 N = TypeVar("N", int, float)
 
@@ -194,3 +203,167 @@ class Serdes:
     UUID = uuid = UuidSerde
     Boolean = boolean = BooleanSerde
     Void = void = VoidSerde
+
+
+# --- Entries one behind the other, each behind its length: the form that `ListSerde` and `TupleSerde` share.
+#
+# Bytes: `length(4) ∥ entry` for each entry, big endian; a length of -1 is None (Kafka's `ListSerializer` for variable sizes).
+
+_LENGTH = struct.Struct(">i")
+_NULL = -1
+
+
+def framed(entries: Iterable[bytes | None]) -> bytes:
+    """The entries, each behind its length."""
+    out: list[bytes] = []
+    for entry in entries:
+        out += [_LENGTH.pack(_NULL)] if entry is None else [_LENGTH.pack(len(entry)), entry]
+    return b"".join(out)
+
+
+def unframed(data: bytes, at: int, count: int) -> Iterator[bytes | None]:
+    """The `count` entries from offset `at` to the end. Raises `ValueError` or `struct.error` if the bytes do not fit."""
+    for _ in range(count):
+        (size,) = _LENGTH.unpack_from(data, at)
+        at += _LENGTH.size
+        if size == _NULL:
+            yield None
+            continue
+        if size < 0 or len(data) < at + size:
+            raise ValueError("cut off")
+        yield data[at : at + size]
+        at += size
+    if at != len(data):
+        raise ValueError("more bytes than entries")
+
+
+# --- Lists in the exact format of Kafka's `ListSerializer` (KIP-466).
+#
+# The first byte distinguishes two forms. Entries of a fixed length follow one another, after the positions of the nulls; all other
+# entries follow their lengths, -1 for a null. The serde of the entries alone decides the form, so equal lists have equal bytes.
+
+_INT = struct.Struct(">i")
+_CONSTANT_SIZE, _VARIABLE_SIZE = 0, 1
+# ListSerializer.FIXED_LENGTH_SERIALIZERS, which does not contain the one for Boolean.
+_SIZES: dict[type, int] = {
+    Int16Serde: 2,
+    Int32Serde: 4,
+    Int64Serde: 8,
+    Float32Serde: 4,
+    Float64Serde: 8,
+    UuidSerde: 36,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ListSerde(Serde[list[T]]):
+    """A `list` of values of one serde; entries may be None.
+
+    Attributes:
+        inner: The serde of the entries.
+    """
+
+    inner: Serde[T]
+
+    def __post_init__(self) -> None:
+        check_serde(self.inner, "ListSerde(inner)")
+
+    def serialize(self, topic: str, value: list[T] | None, headers: Headers = None) -> bytes | None:
+        """The list's bytes. Raises `SerdeError` for anything but a list or a tuple of what `inner` takes."""
+        if value is None:
+            return None
+        if not isinstance(value, list | tuple):
+            raise cannot_serialize(self, topic, value)
+        entries = [self.inner.serialize(topic, entry, headers) for entry in value]
+        if type(self.inner) in _SIZES:
+            nulls = [at for at, entry in enumerate(entries) if entry is None]
+            head = [bytes((_CONSTANT_SIZE,)), _INT.pack(len(nulls)), *map(_INT.pack, nulls)]
+            return b"".join([*head, _INT.pack(len(entries)), *(entry for entry in entries if entry is not None)])
+        return bytes((_VARIABLE_SIZE,)) + _INT.pack(len(entries)) + framed(entries)
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> list[T] | None:
+        """The list. Raises `SerdeError` for invalid bytes."""
+        if data is None:
+            return None
+        constant = type(self.inner) in _SIZES
+        if not data or data[0] != (_CONSTANT_SIZE if constant else _VARIABLE_SIZE):
+            raise cannot_deserialize(self, topic, data, "another form than that of its entries' serde")
+        try:
+            entries = list(self._constant(data) if constant else self._variable(data))
+        except (struct.error, ValueError) as error:
+            raise cannot_deserialize(self, topic, data, error) from error
+        # Entries may be None, but the types do not say so: otherwise every use of a list of texts would have to handle None.
+        values: list[Any] = [self.inner.deserialize(topic, entry, headers) for entry in entries]
+        return values
+
+    def _constant(self, data: bytes) -> Iterator[bytes | None]:
+        count, at = _INT.unpack_from(data, 1)[0], 1 + _INT.size
+        nulls = set(struct.unpack_from(f">{max(count, 0)}i", data, at))
+        at += count * _INT.size
+        (length,) = _INT.unpack_from(data, at)
+        at += _INT.size
+        size = _SIZES[type(self.inner)]
+        if len(data) != at + size * (length - len(nulls)):
+            raise ValueError("its length does not fit the number of entries")
+        for entry in range(length):
+            if entry in nulls:
+                yield None
+            else:
+                yield data[at : at + size]
+                at += size
+
+    def _variable(self, data: bytes) -> Iterator[bytes | None]:
+        (length,) = _INT.unpack_from(data, 1)
+        return unframed(data, 1 + _INT.size, length)
+
+
+class TupleSerde(Serde[tuple[Any, ...]]):
+    """A `tuple` with one entry for each serde; entries may be None. Bytes: `length(4) ∥ entry` for each, -1 for None.
+
+    Example::
+
+        TupleSerde(StringSerde(), Int64Serde()).serialize("t", ("eu", 7))
+
+    Raises:
+        TopologyError: There is no serde, or an argument is no serde.
+    """
+
+    __slots__ = ("entries",)
+
+    def __init__(self, *entries: Serde[Any]) -> None:
+        for number, entry in enumerate(entries, 1):
+            check_serde(entry, f"Entry {number} of TupleSerde")
+        self.entries = entries
+
+    def serialize(self, topic: str, value: tuple[Any, ...] | None, headers: Headers = None) -> bytes | None:
+        """The tuple's bytes. Raises `SerdeError` for anything but a tuple of this length."""
+        if value is None:
+            return None
+        if not isinstance(value, tuple):
+            raise cannot_serialize(self, topic, value)
+        if len(value) != len(self.entries):
+            raise cannot_serialize(self, topic, value, f"expected {len(self.entries)} entries, not {len(value)}")
+        return framed(serde.serialize(topic, entry, headers) for serde, entry in zip(self.entries, value, strict=True))
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> tuple[Any, ...] | None:
+        """The tuple. Raises `SerdeError` if the bytes have another number of entries."""
+        if data is None:
+            return None
+        try:
+            parts = list(unframed(data, 0, len(self.entries)))
+        except (struct.error, ValueError) as error:
+            raise cannot_deserialize(self, topic, data, error) from error
+        return tuple(serde.deserialize(topic, part, headers) for serde, part in zip(self.entries, parts, strict=True))
+
+    def identity(self) -> str:
+        """The entries' formats, in order."""
+        return f"TupleSerde({', '.join(map(serde_identity, self.entries))})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TupleSerde) and self.entries == other.entries
+
+    def __hash__(self) -> int:
+        return hash(self.entries)
+
+    def __repr__(self) -> str:
+        return f"TupleSerde({', '.join(map(repr, self.entries))})"

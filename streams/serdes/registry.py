@@ -208,3 +208,151 @@ def _writer(serde: RegistrySerde) -> Callable[[Any, Any], bytes | None]:
 @cache
 def _reader(serde: RegistrySerde) -> Callable[[bytes, Any], Any]:
     return serde._make_reader()
+
+
+@dataclass(frozen=True)
+class AvroSerde(RegistrySerde):
+    """Values of an Avro schema, as Confluent's serialisers write them.
+
+    Example::
+
+        AvroSerde(registry, '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}')
+
+        AvroSerde(registry, Path("order.avsc"), to_dict=dataclasses.asdict, from_dict=lambda found: Order(**found))
+
+    Attributes:
+        schema: The schema for writing, as JSON text or a `pathlib.Path` to it; None: the newest schema of the subject.
+        reader_schema: The schema for reading (Avro's schema resolution: defaults fill fields that an old record lacks);
+            None: `schema`, or the schema with which each record was written if there is none.
+        to_dict: Converts your value to Avro's dict; None: values are dicts already.
+        from_dict: Converts Avro's dict to your value; None: values are dicts.
+    """
+
+    schema: str | Path | None = None
+    reader_schema: str | Path | None = None
+    to_dict: Callable[[Any], dict[str, Any]] | None = None
+    from_dict: Callable[[dict[str, Any]], Any] | None = None
+
+    def _client_module(self) -> Any:
+        return load("confluent_kafka.schema_registry.avro")
+
+    def _make_writer(self) -> Callable[[Any, Any], bytes | None]:
+        convert = self.to_dict
+        latest = self.schema is None
+        settings = self._settings(
+            **{"auto.register.schemas": self.auto_register and not latest, "use.latest.version": latest}
+        )
+        writer: Callable[[Any, Any], bytes | None] = self._client_module().AvroSerializer(
+            client_of(self.registry),
+            self.schema,
+            None if convert is None else lambda value, _: convert(value),
+            settings,
+        )
+        return writer
+
+    def _make_reader(self) -> Callable[[bytes, Any], Any]:
+        convert = self.from_dict
+        reader: Callable[[bytes, Any], Any] = self._client_module().AvroDeserializer(
+            client_of(self.registry),
+            self.reader_schema or self.schema,
+            None if convert is None else lambda found, _: convert(found),
+            conf=self._settings(),
+        )
+        return reader
+
+
+@dataclass(frozen=True)
+class ProtobufSerde(RegistrySerde[T]):
+    """Messages of one class, in the format of Confluent's serialisers: schema id, index of the message in its file, message.
+
+    Attributes:
+        message: The class that `protoc` generated; workers must be able to import it. Records of older or newer schemas
+            are read as this class, by Protobuf's own rules.
+    """
+
+    message: type[T]
+
+    def _client_module(self) -> Any:
+        return load("confluent_kafka.schema_registry.protobuf")
+
+    def _make_writer(self) -> Callable[[Any, Any], bytes | None]:
+        writer: Callable[[Any, Any], bytes | None] = self._client_module().ProtobufSerializer(
+            self.message,
+            client_of(self.registry),
+            self._settings(**{"auto.register.schemas": self.auto_register, "use.deprecated.format": False}),
+        )
+        return writer
+
+    def _make_reader(self) -> Callable[[bytes, Any], Any]:
+        reader: Callable[[bytes, Any], Any] = self._client_module().ProtobufDeserializer(
+            self.message, self._settings(**{"use.deprecated.format": False}), client_of(self.registry)
+        )
+        return reader
+
+    def identity(self) -> str:
+        """Format, use, and the message's full name."""
+        descriptor: Any = self.message.DESCRIPTOR  # type: ignore[attr-defined]
+        return f"ProtobufSerde(is_key={self.is_key}, message={descriptor.full_name})"
+
+
+# --- JSON with a schema in a registry: like `JsonSerde`, but values that violate the schema are neither written nor read.
+#
+# Invariant: a schema refers only to itself, to its registered references, or to the drafts of JSON Schema. Confluent's client would
+# fetch any other `$ref` over HTTP, so anyone who may register a schema could make the workers call arbitrary addresses.
+
+
+@dataclass(frozen=True)
+class JsonSchemaSerde(RegistrySerde):
+    """JSON values that are checked against a JSON Schema and prefixed with its id, in the format of Confluent's serialisers.
+
+    Attributes:
+        schema: The schema to check values with when they are written, as JSON text with a `title` (the record's name), or a
+            `pathlib.Path` to it.
+        reader_schema: The schema to check values with when they are read; None: the schema with which each was written.
+    """
+
+    schema: str | Path
+    reader_schema: str | Path | None = None
+
+    def _client_module(self) -> Any:
+        return load("confluent_kafka.schema_registry.json_schema")
+
+    def _make_writer(self) -> Callable[[Any, Any], bytes | None]:
+        writer: Callable[[Any, Any], bytes | None] = _closed(self._client_module().JSONSerializer)(
+            self.schema,
+            client_of(self.registry),
+            conf=self._settings(**{"auto.register.schemas": self.auto_register}),
+        )
+        return writer
+
+    def _make_reader(self) -> Callable[[bytes, Any], Any]:
+        reader: Callable[[bytes, Any], Any] = _closed(self._client_module().JSONDeserializer)(
+            self.reader_schema, schema_registry_client=client_of(self.registry), conf=self._settings()
+        )
+        return reader
+
+
+def _closed(kind: type[Any]) -> type[Any]:
+    """The client's serialiser or deserialiser, which fetches no references over HTTP."""
+    referencing, drafts = load("referencing"), load("jsonschema_specifications").REGISTRY
+
+    class Closed(kind):  # type: ignore[misc]
+        def __call__(self, *given: Any) -> Any:
+            try:
+                return super().__call__(*given)
+            except referencing.exceptions.Unresolvable as error:
+                raise LookupError(
+                    f"its schema refers to {error.ref}, which is not fetched: register that, and name it among the "
+                    f"references of the schema"
+                ) from error
+
+        def _get_parsed_schema(self, schema: Any) -> tuple[Any, Any]:
+            known: dict[Any, tuple[Any, Any]] = self.__dict__.setdefault("_closed", {})
+            if schema not in known:
+                parsed, registered = super()._get_parsed_schema(schema)
+                if registered is not None:
+                    registered = referencing.Registry().with_resources({**drafts, **registered}.items())
+                known[schema] = parsed, registered
+            return known[schema]
+
+    return Closed

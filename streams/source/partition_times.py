@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from state.commit.marker import CommitMarker
 from state.kafka.topics import TopicPartition
-from streams.model.times import NO_TIME
+from streams.model.record import NO_TIME
 from streams.model.timestamps import (
     FailOnInvalidTimestamp,
     FieldTimestampExtractor,

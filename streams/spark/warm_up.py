@@ -18,7 +18,7 @@ from streams.microbatch.job import QueryJob
 from streams.microbatch.read import PlannedRange, StepRows, TaskRow, read_range
 from streams.runtime.settings import TaskSettings
 from streams.runtime.task.task import StreamTask
-from streams.serdes.json_normal import normal_json
+from streams.serdes.json_scan import normal_json
 from streams.source.offsets import OffsetRange
 from streams.source.planner import SourceSpec
 from streams.topology.plan import SubTopology, build_plan

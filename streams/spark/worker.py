@@ -49,7 +49,7 @@ from streams.microbatch.read import (
     read_range,
 )
 from streams.microbatch.step import BatchContext, log_failed_attempt, restored, run_step, step_events
-from streams.model.row_layout import RowLayout
+from streams.model.table_columns import RowLayout
 from streams.runtime import values
 from streams.source.offsets import topics_from_json
 from streams.source.range_records import range_records

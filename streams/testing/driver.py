@@ -23,7 +23,7 @@ from streams.config import StreamsConfig
 from streams.errors import ConfigError
 from streams.metrics.application import NodeMetrics, node_metrics
 from streams.migration_hints import OF_THE_APPLICATION
-from streams.model.conversions import TimestampLike, to_timestamp_ms
+from streams.model.record import TimestampLike, to_timestamp_ms
 from streams.model.typing import K, V
 from streams.model.windows import Duration, to_ms
 from streams.operators.operator import Mode

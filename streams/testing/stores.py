@@ -13,8 +13,7 @@ from typing import Any, Generic, NamedTuple, overload
 from state.stores.codec import MAX_TIME
 from state.stores.spec import StoreKind
 from streams.migration_hints import AnswersUnknownNames
-from streams.model.conversions import TimestampLike, to_timestamp_ms
-from streams.model.record import ValueAndTimestamp, Window, Windowed
+from streams.model.record import TimestampLike, ValueAndTimestamp, Window, Windowed, to_timestamp_ms
 from streams.model.typing import K, V
 from streams.operators.stores.codec import Codec
 from streams.testing.topics import listed

@@ -8,8 +8,7 @@ from typing import Any, Final, Generic, NamedTuple, overload
 
 from state.columns import decode_headers
 from streams.migration_hints import AnswersUnknownNames
-from streams.model.conversions import HeadersLike, TimestampLike, to_headers, to_timestamp_ms
-from streams.model.record import Headers
+from streams.model.record import Headers, HeadersLike, TimestampLike, to_headers, to_timestamp_ms
 from streams.model.typing import K, V
 from streams.model.windows import Duration, to_ms
 from streams.serdes.base import Serde

@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Any
 
 from streams.errors import TopologyError
-from streams.serdes.json_fields import unreadable
+from streams.serdes.json import unreadable
 from streams.topology.graph import Graph
 from streams.topology.manifest import FORMAT, Manifest, plan_manifest
 from streams.topology.plan import Plan, plan_alone

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from streams.serdes.derived import DefaultKeySerde
+from streams.serdes.by_type import DefaultKeySerde
 from streams.serdes.json import is_plain_json
 from streams.topology.graph import Graph, InternalTopic, Node, ProcessorNode, SinkNode, SourceNode
 from streams.topology.naming import is_generated

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import orjson
 
 from streams.serdes.base import serde_identity
-from streams.serdes.json_fields import fields_of
+from streams.serdes.json import fields_of
 from streams.topology.graph import Graph, InternalTopic, ProcessorNode, SinkNode, SourceNode, StoreNode
 from streams.topology.plan import Plan, SubTopology, nearest_lasting, plan_alone, topology_hash
 from streams.topology.planning.sub_topologies import sub_topology_name

@@ -32,7 +32,7 @@ from streams import (
     agg,
 )
 from streams.model.aggregates import Sum, results
-from streams.model.fields import pick
+from streams.model.record import pick
 from streams.runtime.handlers import RecordFailedError
 from streams.testing import TopologyTestDriver
 

@@ -20,7 +20,7 @@ from streams import (
     TopologyError,
     agg,
 )
-from streams.model.waiting import LEFT, RIGHT
+from streams.model.record import LEFT, RIGHT
 from streams.operators.join.join_all import StreamJoinAll
 from streams.operators.join.stream_join import JoinSide
 from streams.topology.diff import Severity, compare, worst

@@ -36,12 +36,16 @@ from streams import (
     Window,
     Windowed,
 )
-from streams.model.foreign_key import CombinedKey, Response, Subscription
-from streams.model.waiting import WaitingKey, WaitingRecord
+from streams.model.record import CombinedKey, Response, Subscription, WaitingKey, WaitingRecord
 from streams.serdes.base import serde_identity
-from streams.serdes.change import ChangeSerde
-from streams.serdes.foreign_key import CombinedKeySerde, ResponseSerde, SubscriptionSerde
-from streams.serdes.waiting import WaitingKeySerde, WaitingSerde
+from streams.serdes.internal import (
+    ChangeSerde,
+    CombinedKeySerde,
+    ResponseSerde,
+    SubscriptionSerde,
+    WaitingKeySerde,
+    WaitingSerde,
+)
 from streams.topology.manifest import manifest_json
 
 GOLDEN = [

@@ -16,8 +16,7 @@ from streams import JsonSerde, KStream, StreamsBuilder, TimeWindows, Topology, T
 from streams.errors import RecordFailedError, RowError
 from streams.lake.writer import PARTITION, arrow_schema, row_batch
 from streams.model.record import Record
-from streams.model.row_layout import ColumnRule, Origin, RowLayout, RowMaker, TableColumn
-from streams.model.table_columns import ScalarType
+from streams.model.table_columns import ColumnRule, Origin, RowLayout, RowMaker, ScalarType, TableColumn
 from streams.testing import TopologyTestDriver
 from streams.topology.diff import compare
 from streams.topology.manifest import manifest

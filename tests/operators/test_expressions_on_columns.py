@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.errors import StreamsError
-from streams.model.expressions.expression import Expression, col, lit
+from streams.model.expressions import Expression, col, lit
 from streams.operators.aggregate.columns.column_rows import cell
 from streams.operators.expressions.evaluate import Frame, computed, true_rows
 from streams.runtime.reader.json_fields import read_fields

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from streams import JoinWindows, Materialized, StreamsBuilder, col, fields, lit
 from streams.errors import NoFieldsError
-from streams.model.expressions.fields import JoinedFields
+from streams.model.expressions import JoinedFields
 from streams.operators.join.columns.joined_objects import JoinedObjects
 from streams.operators.join.columns.stream_join import PairStep, StreamJoinTogether, StreamSelfJoinTogether
 from streams.operators.join.stream_table_join import StreamTableJoin

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streams.model.times import NO_TIME
+from streams.model.record import NO_TIME
 from streams.operators.stream_time import SharedStreamTime, StreamTime
 
 

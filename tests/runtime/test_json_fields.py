@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.model.fields import pick
+from streams.model.record import pick
 from streams.operators.aggregate.columns.column_rows import cell
 from streams.runtime.reader.json_fields import read_fields
 

@@ -6,7 +6,7 @@ from state.errors import TopicNotFoundError
 from state.kafka.topics import BATCH_OVERHEAD, RECORD_OVERHEAD, limits_of, wire_size
 from streams import Processor, Record, StreamsBuilder
 from streams.errors import RecordFailedError
-from streams.model.error_headers import CUT, ERROR_HEADERS
+from streams.model.record import CUT, ERROR_HEADERS
 from streams.runtime.handlers import DeadLetter, error_headers, fitted
 from streams.runtime.outputs import Outputs, UnlimitedTopics
 from streams.runtime.settings import TaskSettings

@@ -64,6 +64,6 @@ def test_the_warm_up_runs_every_kernel_of_a_step_and_no_test_driver() -> None:
         "streams.operators.join.columns.joined_objects",
         "streams.runtime.reader.json_fields",
         "streams.runtime.task.input",
-        "streams.serdes.json_normal",
+        "streams.serdes.json_scan",
     } <= set(modules.split())
     assert testing == "[]"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streams.serdes.json_normal import normal_json
+from streams.serdes.json_scan import normal_json
 
 PIECES = [
     *("{", "}", "[", "]", ",", ":", '"', '"a"', '"b":', '"a":', '""', " ", "\\n", "\\u00e9", "\u00e9", "\x7f", "\x01", "e", "E+"),

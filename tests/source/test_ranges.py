@@ -22,9 +22,8 @@ from streams.broker import EmbeddedBroker
 from streams.errors import RangeTooLargeError
 from streams.microbatch.job import DEFAULT_MEMORY
 from streams.microbatch.read import PlannedRange
-from streams.model.row_layout import Origin, RowLayout, TableColumn
-from streams.model.table_columns import ScalarType
-from streams.model.times import NO_TIME
+from streams.model.record import NO_TIME
+from streams.model.table_columns import Origin, RowLayout, ScalarType, TableColumn
 from streams.source import range_records
 from streams.source.log import LiveLog
 from streams.source.offsets import OffsetRange

@@ -24,8 +24,7 @@ from streams.cli.main import app
 from streams.errors import ApplicationFailedError, LakePositionError, LakeSchemaError
 from streams.lake.commit import SinkCommit, SinkId, write_checkpoint
 from streams.lake.writer import WriteConflictError
-from streams.model.row_layout import Origin, RowLayout, TableColumn
-from streams.model.table_columns import ScalarType
+from streams.model.table_columns import Origin, RowLayout, ScalarType, TableColumn
 from streams.source.offsets import TopicOffsets
 from streams.spark.lake.delta_table import SparkDeltaTable
 from streams.topology.graph import DeltaTable

@@ -46,7 +46,7 @@ from streams import (
     VersionedSerde,
 )
 from streams.drills.topics import Read
-from streams.model.times import NO_TIME
+from streams.model.record import NO_TIME
 from streams.source.log import LiveLog
 from streams.source.offsets import OffsetRange
 from streams.source.partition_times import PartitionTimes

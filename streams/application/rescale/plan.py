@@ -22,7 +22,7 @@ from streams.application.rescale.rows import records_of
 from streams.checkpoint.compare import NEVER, Markers, SubIdentity
 from streams.checkpoint.files import Checkpoint
 from streams.errors import RescaleError, RescaleUnfinishedError
-from streams.model.times import NO_TIME
+from streams.model.record import NO_TIME
 from streams.operators.stream_time import IDLE_FROM, STREAM_TIME, idle_from
 from streams.source.offsets import FirstBatch
 

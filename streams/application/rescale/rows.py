@@ -25,10 +25,9 @@ from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
 from state.stores.spec import StoreKind, StoreSpec
 from streams.errors import RescaleError
 from streams.serdes.base import Serde, serde_identity
-from streams.serdes.foreign_key import CombinedKeySerde
+from streams.serdes.internal import NUMBER_BYTES, CombinedKeySerde, WaitingKeySerde
 from streams.serdes.primitives import BytesSerde
-from streams.serdes.waiting import NUMBER_BYTES, WaitingKeySerde
-from streams.serdes.windowed import CustomWindowedSerde, SessionWindowedSerde, TimeWindowedSerde
+from streams.serdes.wrappers import CustomWindowedSerde, SessionWindowedSerde, TimeWindowedSerde
 from streams.topology.graph import ProcessorNode, StoreNode
 from streams.topology.node_kind import NodeKind
 from streams.topology.plan import SubTopology

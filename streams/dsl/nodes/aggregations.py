@@ -55,7 +55,7 @@ from streams.serdes.primitives import (
     UuidSerde,
     VoidSerde,
 )
-from streams.serdes.windowed import CustomWindowedSerde, SessionWindowedSerde, TimeWindowedSerde
+from streams.serdes.wrappers import CustomWindowedSerde, SessionWindowedSerde, TimeWindowedSerde
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.aggregations import FUNCTIONS
 from streams.topology.specs.base import Parameters

@@ -24,15 +24,12 @@ from uuid import UUID
 import typing_extensions
 
 from streams.errors import TopologyError
-from streams.model.expressions.expression import Col, Expression, Operation
-from streams.model.expressions.fields import ALL, JoinedFields, ValueFields
+from streams.model.expressions import ALL, Col, Expression, JoinedFields, Operation, ValueFields
 from streams.operators.processor import Processor
-from streams.serdes.base import Serde
-from streams.serdes.by_type import UNIONS, plain_type, serde_for
-from streams.serdes.derived import DefaultKeySerde, DerivedSerde
+from streams.serdes.base import Serde, type_name
+from streams.serdes.by_type import UNIONS, DefaultKeySerde, DerivedSerde, plain_type, serde_for
 from streams.serdes.json import JsonSerde, is_plain_json
 from streams.serdes.primitives import BooleanSerde, BytesSerde, Float64Serde, Int64Serde, StringSerde
-from streams.serdes.type_names import type_name
 from streams.suggest import did_you_mean
 
 Type: typing.TypeAlias = Any

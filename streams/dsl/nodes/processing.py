@@ -22,7 +22,7 @@ from streams.operators.processor import Processor
 from streams.operators.retry.retry import Attempts, RetryRoute
 from streams.operators.stateless import PassThrough
 from streams.serdes.base import Serde
-from streams.serdes.foreign_key import CombinedKeySerde
+from streams.serdes.internal import CombinedKeySerde
 from streams.serdes.json import JsonSerde
 from streams.topology.graph import Failed, InternalTopic, ProcessorNode, SinkNode, SourceNode, Topic
 from streams.topology.naming import stateful_name, stateless_name

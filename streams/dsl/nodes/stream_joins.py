@@ -16,8 +16,8 @@ from streams.model.windows import Duration, JoinWindows, to_ms
 from streams.operators.join.stream_join import AsOf, JoinAll, StreamJoin
 from streams.operators.table.value_getter import JoinKind, StoreValueGetter
 from streams.serdes.base import Serde, serde_identity
-from streams.serdes.waiting import WaitingKeySerde, WaitingSerde
-from streams.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
+from streams.serdes.internal import WaitingKeySerde, WaitingSerde
+from streams.serdes.wrappers import SessionWindowedSerde, TimeWindowedSerde
 from streams.topology.naming import check_name, stateful_name
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import NodeSpec, Parameters

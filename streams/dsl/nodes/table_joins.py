@@ -14,7 +14,7 @@ from streams.dsl.nodes.stream_joins import common_key_serde, sides
 from streams.dsl.nodes.tables import TableNode, add_stored
 from streams.dsl.options import Materialized
 from streams.operators.table.value_getter import JoinKind, JoinValueGetter, ValueGetter
-from streams.serdes.foreign_key import CombinedKeySerde, ResponseSerde, SubscriptionSerde
+from streams.serdes.internal import CombinedKeySerde, ResponseSerde, SubscriptionSerde
 from streams.topology.graph import Graph
 from streams.topology.naming import stateful_name
 from streams.topology.node_kind import NodeKind

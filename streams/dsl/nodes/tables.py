@@ -34,8 +34,8 @@ from streams.model.windows import to_ms
 from streams.operators.table.table_steps import ValueTransformer
 from streams.operators.table.value_getter import FilterValueGetter, MapValueGetter, StoreValueGetter, ValueGetter
 from streams.serdes.base import Serde
+from streams.serdes.internal import WaitingKeySerde, WaitingSerde
 from streams.serdes.primitives import BytesSerde
-from streams.serdes.waiting import WaitingKeySerde, WaitingSerde
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import CachingTableSpec, Parameters, TableSpec
 from streams.topology.specs.tables import (

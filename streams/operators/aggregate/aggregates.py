@@ -11,8 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 
 from streams.model.aggregates import Aggregate, results
-from streams.model.record import Change, Headers, Record, Window, Windowed
-from streams.model.times import NO_TIME
+from streams.model.record import NO_TIME, Change, Headers, Record, Window, Windowed
 from streams.model.windows import GroupingWindows, TimeWindows, Windows
 from streams.operators.aggregate.columns.column_rows import Assigned, assign
 from streams.operators.columnar import (

@@ -9,9 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streams.model.foreign_key import CombinedKey
-from streams.model.record import Record
-from streams.model.times import MAX_TIME
+from streams.model.record import MAX_TIME, CombinedKey, Record
 from streams.operators.aggregate.columns.first_of_kind import first_of_kind
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, values_at
 from streams.operators.join.columns.pairs import StoreKeys, store_keys

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from streams.model.times import NO_TIME
+from streams.model.record import NO_TIME
 from streams.operators.aggregate.aggregates import StreamAggregate, WindowAggregate, WindowPairs
 from streams.operators.aggregate.columns.column_rows import Groups, group
 from streams.operators.columnar import ColumnarBatch, Int64s, each_value

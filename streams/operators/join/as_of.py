@@ -17,8 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streams.model.record import Record
-from streams.model.waiting import LEFT, RIGHT, WaitingRecord
+from streams.model.record import LEFT, RIGHT, Record, WaitingRecord
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, OneByOne, values_at
 from streams.operators.join.columns.kernels import grouped, newest_at
 from streams.operators.join.columns.pairs import (
@@ -36,7 +35,7 @@ from streams.operators.operator import Operator, OperatorContext
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stores.window import TypedTimestampedWindowStore
 from streams.operators.stream_time import SharedStreamTime
-from streams.serdes.waiting_columns import waiting_keys
+from streams.serdes.internal import waiting_keys
 
 
 class AsOfJoin(Operator):

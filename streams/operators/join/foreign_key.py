@@ -13,8 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from state.columns import BinaryColumn, binary_column
-from streams.model.foreign_key import CombinedKey, Instruction, Response, Subscription
-from streams.model.record import Change, Record
+from streams.model.record import Change, CombinedKey, Instruction, Record, Response, Subscription
 from streams.operators.columnar import (
     NULL_KEY,
     Changes,
@@ -30,7 +29,7 @@ from streams.operators.stores.key_value import TypedKeyValueStore
 from streams.operators.table.table_materializer import TableUpdates, look_ups
 from streams.operators.table.value_getter import ValueGetter
 from streams.serdes.base import Serde
-from streams.serdes.foreign_key import (
+from streams.serdes.internal import (
     CombinedKeySerde,
     ResponseSerde,
     response_cells,

@@ -21,8 +21,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from streams.model.record import Record
-from streams.model.times import MAX_TIME, NO_TIME
+from streams.model.record import MAX_TIME, NO_TIME, Record
 from streams.operators.columnar import ColumnarBatch, Int64s
 from streams.operators.join.columns.pairs import (
     Bools,

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-from streams.model.expressions.fields import JoinedFields
-from streams.model.record import Headers, HeldRecord, Record
-from streams.model.times import MAX_TIME, NO_TIME
-from streams.model.waiting import LEFT, RIGHT
+from streams.model.expressions import JoinedFields
+from streams.model.record import LEFT, MAX_TIME, NO_TIME, RIGHT, Headers, HeldRecord, Record
 from streams.model.windows import JoinWindows
 from streams.operators.columnar import Int64s
 from streams.operators.operator import Operator, OperatorContext

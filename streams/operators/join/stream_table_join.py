@@ -10,8 +10,7 @@ import numpy as np
 
 from state.columns import one_column
 from streams.errors import RecordError
-from streams.model.record import Record
-from streams.model.waiting import LEFT
+from streams.model.record import LEFT, Record
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, null_values, unread_json
 from streams.operators.join.columns.joined_objects import JoinedObjects
 from streams.operators.join.stream_join import joined_fields

@@ -10,8 +10,7 @@ from typing import Any, cast
 from weakref import WeakSet
 
 from streams.errors import TopologyError
-from streams.model.conversions import Headers, to_headers, to_timestamp_ms
-from streams.model.record import Record, RecordMetadata
+from streams.model.record import Headers, Record, RecordMetadata, to_headers, to_timestamp_ms
 from streams.model.windows import Duration
 from streams.operators.operator import OperatorContext
 from streams.operators.process.user_stores import InProcess, SessionStore, WindowStore, user_store

@@ -8,8 +8,7 @@ from typing import Any, Generic, Protocol, overload
 
 from state.stores.codec import MAX_TIME
 from streams.errors import TopologyError
-from streams.model.conversions import Headers, TimestampLike, to_timestamp_ms
-from streams.model.record import Record, ValueAndTimestamp, Window, Windowed
+from streams.model.record import Headers, Record, TimestampLike, ValueAndTimestamp, Window, Windowed, to_timestamp_ms
 from streams.model.typing import K, V
 from streams.operators.stores.key_value import TypedKeyValueStore, TypedTimestampedKeyValueStore, TypedVersionedStore
 from streams.operators.stores.window import TypedSessionStore, TypedTimestampedWindowStore, TypedWindowStore

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from streams.model.error_headers import ERROR_HEADERS, ORIGIN, RETRY, plain_headers, set_apart
-from streams.model.record import Headers, Record, RecordMetadata
+from streams.model.record import ERROR_HEADERS, ORIGIN, RETRY, Headers, Record, RecordMetadata, plain_headers, set_apart
 from streams.model.timestamps import RETRIED_TIME
 from streams.operators.operator import Operator, OperatorContext
 from streams.operators.process.user_processor import UserProcessor

@@ -16,8 +16,7 @@ from state.kafka.topics import NO_LIMIT
 from state.stores.byte_stores import SessionRows, WindowRows
 from state.tables.table import RangeRows
 from streams.errors import OversizedRowError
-from streams.model.record import ValueAndTimestamp
-from streams.model.times import NO_TIME
+from streams.model.record import NO_TIME, ValueAndTimestamp
 from streams.operators.columnar import EncodedValues, KeyColumn, value_column
 from streams.serdes.base import Serde
 from streams.serdes.columns import read_all, write_all

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from streams.model.times import NO_TIME
+from streams.model.record import NO_TIME
 from streams.operators.columnar import EncodedValues, Int64s, KeyColumn
 
 

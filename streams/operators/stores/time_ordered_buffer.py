@@ -15,9 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from state.columns import BinaryColumn, binary_column
-from streams.model.record import Headers, HeldRecord
-from streams.model.times import MAX_TIME, NO_TIME
-from streams.model.waiting import LAST, WaitingKey, WaitingRecord
+from streams.model.record import LAST, MAX_TIME, NO_TIME, Headers, HeldRecord, WaitingKey, WaitingRecord
 from streams.operators.columnar import Int64s
 from streams.operators.stores.key_value import TypedKeyValueStore
 from streams.serdes.base import Serde

@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from state.stores.byte_stores import SessionRows, WindowRows
-from streams.model.record import Headers, ValueAndTimestamp, Window, Windowed
-from streams.model.times import MAX_TIME
+from streams.model.record import MAX_TIME, Headers, ValueAndTimestamp, Window, Windowed
 from streams.operators.columnar import Int64s
 from streams.operators.stores.codec import Codec, SessionBytes, WindowBytes
 from streams.operators.stores.found_rows import ReadAhead

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from streams.model.record import Record
-from streams.model.waiting import RIGHT
+from streams.model.record import RIGHT, Record
 from streams.operators.operator import OperatorContext
 from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer

@@ -12,8 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from state.columns import BinaryColumn, binary_column
-from streams.model.record import Change, Headers, HeldRecord, Record
-from streams.model.times import NO_TIME
+from streams.model.record import NO_TIME, Change, Headers, HeldRecord, Record
 from streams.operators.columnar import (
     Changes,
     ColumnarBatch,

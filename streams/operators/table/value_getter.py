@@ -13,8 +13,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from streams.model.record import ValueAndTimestamp
-from streams.model.times import NO_TIME
+from streams.model.record import NO_TIME, ValueAndTimestamp
 from streams.operators.columnar import Int64s, KeyColumn
 from streams.operators.operator import OperatorContext
 from streams.operators.stores.found_rows import FoundRows, TableLookup

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.columns import RecordColumns
-from streams.model.expressions.fields import ValueFields
+from streams.model.expressions import ValueFields
 from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, FieldColumn
 from streams.operators.expressions.evaluate import Bools, Frame, computed, true_rows
 from streams.runtime.handlers import Stage

@@ -12,18 +12,18 @@ import orjson
 import pyarrow as pa
 
 from state.numba_kernels import kernel
-from streams.model.fields import has_fields, pick
+from streams.model.record import has_fields, pick
 from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, encoded
 from streams.runtime.rows import NULL, SCALAR
-from streams.serdes.json_normal import is_utf8
+from streams.serdes.json_scan import UNSURE_AT, Bytes, is_utf8, literal_end, plain_text_end, skip_space, text_end
 
 # --- Finds declared fields in flat JSON objects, for a whole column of values at once (numba).
 #
 # Reading 160-byte objects into Python objects with a JSON library costs more than all the rest of the reader's work. The
 # scanner accepts a row only if it is certain that the row is valid JSON that it understood: objects whose values are numbers,
 # strings, true, false and null, and flat arrays of these. Everything else (deeper nesting, unicode escapes, very long
-# numbers, anything malformed) gets the status `UNSURE`, and orjson decides (`streams.runtime.reader.json_fields`; together with
-# `pick` it is the reference). Numbers with a fraction are read exactly: a mantissa up to 2^53 times or over a power of ten
+# numbers, anything malformed) gets the status `UNSURE`, and orjson decides (together with `pick` it is the
+# reference). Numbers with a fraction are read exactly: a mantissa up to 2^53 times or over a power of ten
 # up to 22 is rounded once (Clinger's fast path). Positions are unsigned: for signed ones numba would check for negative
 # indices at every byte, which made the scanner 2.5 times slower.
 
@@ -33,65 +33,11 @@ UNSURE: Final = 1
 _STOP: Final = 255
 _MAX_DIGITS: Final = 18
 _POW10 = 10.0 ** np.arange(23)
-_0, _1, _3, _4 = np.uint64(0), np.uint64(1), np.uint64(3), np.uint64(4)
-_UNSURE_AT = np.uint64(0)
-"""No value ends at position 0, so it represents "unsure"."""
-
-_Bytes: TypeAlias = npt.NDArray[np.uint8]
+_0, _1, _3 = np.uint64(0), np.uint64(1), np.uint64(3)
 
 
 @kernel
-def _skip_space(data: _Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
-    while at < end and (data[at] == 32 or data[at] == 10 or data[at] == 13 or data[at] == 9):
-        at += _1
-    return at
-
-
-@kernel
-def _string_end(data: _Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
-    """Position behind the closing quote of a string whose content starts at `at`."""
-    while at < end:
-        byte = data[at]
-        if byte == 34:
-            return at + _1
-        if byte < 32:
-            return _UNSURE_AT
-        if byte == 92:
-            at += _1
-            if at >= end:
-                return _UNSURE_AT
-            # Only the one-letter escapes: " \ / b f n r t
-            e = data[at]
-            if not (e == 34 or e == 92 or e == 47 or e == 98 or e == 102 or e == 110 or e == 114 or e == 116):  # noqa: PLR1714
-                return _UNSURE_AT
-        at += _1
-    return _UNSURE_AT
-
-
-@kernel
-def _name_end(data: _Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
-    """Position of the closing quote of a name without escapes."""
-    while at < end and data[at] != 34 and data[at] >= 32 and data[at] != 92:
-        at += _1
-    return at if at < end and data[at] == 34 else _UNSURE_AT
-
-
-@kernel
-def _literal_end(data: _Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
-    """Position behind true, false or null."""
-    if end - at >= _4:
-        a, b, c, d = data[at], data[at + _1], data[at + _1 + _1], data[at + _3]
-        if a == 116 and b == 114 and c == 117 and d == 101:
-            return at + _4
-        if a == 110 and b == 117 and c == 108 and d == 108:
-            return at + _4
-        if a == 102 and b == 97 and c == 108 and d == 115 and end - at > _4 and data[at + _4] == 101:
-            return at + _4 + _1
-    return _UNSURE_AT
-
-
-@kernel
-def _digits(data: _Bytes, at: Any, end: Any, mantissa: int) -> tuple[int, Any]:  # pragma: no cover - compiled
+def _digits(data: Bytes, at: Any, end: Any, mantissa: int) -> tuple[int, Any]:  # pragma: no cover - compiled
     """The mantissa with up to `_MAX_DIGITS` more digits appended, and the position after them."""
     last = at + np.uint64(_MAX_DIGITS)
     while at < end and at < last and data[at] >= 48 and data[at] <= 57:
@@ -101,7 +47,7 @@ def _digits(data: _Bytes, at: Any, end: Any, mantissa: int) -> tuple[int, Any]: 
 
 
 @kernel
-def _exponent(data: _Bytes, at: Any, end: Any) -> tuple[int, Any]:  # pragma: no cover - compiled
+def _exponent(data: Bytes, at: Any, end: Any) -> tuple[int, Any]:  # pragma: no cover - compiled
     """The exponent after an e, and the position after it; exponents out of range are returned as 99."""
     minus = at < end and data[at] == 45
     if at < end and (data[at] == 45 or data[at] == 43):
@@ -113,7 +59,7 @@ def _exponent(data: _Bytes, at: Any, end: Any) -> tuple[int, Any]:  # pragma: no
 
 
 @kernel
-def _number(data: _Bytes, at: Any, end: Any) -> tuple[int, int, float, Any]:  # pragma: no cover - compiled
+def _number(data: Bytes, at: Any, end: Any) -> tuple[int, int, float, Any]:  # pragma: no cover - compiled
     """Kind (`INT`, `FLOAT` or `_STOP`), integer, number, position after it."""
     negative = data[at] == 45
     if negative:
@@ -146,19 +92,19 @@ def _number(data: _Bytes, at: Any, end: Any) -> tuple[int, int, float, Any]:  # 
 
 
 @kernel
-def _scalar(data: _Bytes, at: Any, end: Any) -> tuple[int, int, float, Any]:  # pragma: no cover - compiled
+def _scalar(data: Bytes, at: Any, end: Any) -> tuple[int, int, float, Any]:  # pragma: no cover - compiled
     """Kind, integer, number, position after a value that is neither an object nor an array."""
     first = data[at]
     if first == 45 or (first >= 48 and first <= 57):
         kind, whole, number, at = _number(data, at, end)
-        return kind, whole, number, _UNSURE_AT if kind == _STOP else at
+        return kind, whole, number, UNSURE_AT if kind == _STOP else at
     if first == 34:
-        return TEXT, np.int64(0), 0.0, _string_end(data, at + _1, end)
-    return ABSENT if first == 110 else TEXT, np.int64(0), 0.0, _literal_end(data, at, end)
+        return TEXT, np.int64(0), 0.0, text_end(data, at + _1, end)
+    return ABSENT if first == 110 else TEXT, np.int64(0), 0.0, literal_end(data, at, end)
 
 
 @kernel
-def _name(data: _Bytes, start: Any, end: Any, names: _Bytes, name_offsets: Any) -> int:  # pragma: no cover - compiled
+def _name(data: Bytes, start: Any, end: Any, names: Bytes, name_offsets: Any) -> int:  # pragma: no cover - compiled
     """The index of the declared name equal to data[start:end]; -1 = none."""
     length = end - start
     for name in range(len(name_offsets) - 1):
@@ -189,37 +135,37 @@ def _put(
 
 @kernel
 def _array(
-    data: _Bytes, at: Any, end: Any, name: int, name_of: Any, elements: Any, row: int, cells: Any
+    data: Bytes, at: Any, end: Any, name: int, name_of: Any, elements: Any, row: int, cells: Any
 ) -> Any:  # pragma: no cover - compiled
     """Position after an array of scalars whose content starts at `at`; fills the cells of its declared elements."""
-    at = _skip_space(data, at, end)
+    at = skip_space(data, at, end)
     if at < end and data[at] == 93:
         return at + _1
     index = 0
     while at < end:
         begin = at
         kind, whole, number, at = _scalar(data, at, end)
-        if at == _UNSURE_AT:
-            return _UNSURE_AT
+        if at == UNSURE_AT:
+            return UNSURE_AT
         if name >= 0:
             for field in range(len(elements)):
                 if name_of[field] == name and elements[field] == index:
                     _put(cells, field, row, kind, whole, number, begin, at)
-        at = _skip_space(data, at, end)
+        at = skip_space(data, at, end)
         if at >= end:
-            return _UNSURE_AT
+            return UNSURE_AT
         if data[at] == 93:
             return at + _1
         if data[at] != 44:
-            return _UNSURE_AT
-        at = _skip_space(data, at + _1, end)
+            return UNSURE_AT
+        at = skip_space(data, at + _1, end)
         index += 1
-    return _UNSURE_AT
+    return UNSURE_AT
 
 
 @kernel
 def scan(  # noqa: PLR0912 - one compiled loop; a call per value would cost more than the value
-    data: _Bytes, offsets: Any, valid: Any, paths: Any, cells: Any, status: Any
+    data: Bytes, offsets: Any, valid: Any, paths: Any, cells: Any, status: Any
 ) -> None:  # pragma: no cover - compiled
     """Fill the cells of all rows."""
     names, name_offsets, name_of, elements = paths
@@ -228,21 +174,21 @@ def scan(  # noqa: PLR0912 - one compiled loop; a call per value would cost more
         if not valid[row]:
             continue
         end = np.uint64(offsets[row + 1])
-        at = _skip_space(data, np.uint64(offsets[row]), end)
+        at = skip_space(data, np.uint64(offsets[row]), end)
         if at >= end or data[at] != 123:
             continue
         while True:
-            start = _skip_space(data, at + _1, end) + _1
+            start = skip_space(data, at + _1, end) + _1
             if start > end or data[start - _1] != 34:
                 break
-            at = _name_end(data, start, end)
-            if at == _UNSURE_AT:
+            at = plain_text_end(data, start, end)
+            if at == UNSURE_AT:
                 break
-            name = _name(data, start, at, names, name_offsets)
-            at = _skip_space(data, at + _1, end)
+            name = _name(data, start, at - _1, names, name_offsets)
+            at = skip_space(data, at, end)
             if at >= end or data[at] != 58:
                 break
-            begin = _skip_space(data, at + _1, end)
+            begin = skip_space(data, at + _1, end)
             if begin >= end:
                 break
             is_array = data[begin] == 91
@@ -256,23 +202,23 @@ def scan(  # noqa: PLR0912 - one compiled loop; a call per value would cost more
                 at = _array(data, begin + _1, end, name, name_of, elements, row, cells)
             else:
                 kind, whole, number, at = _scalar(data, begin, end)
-            if at == _UNSURE_AT:
+            if at == UNSURE_AT:
                 break
             if name >= 0:
                 for field in range(len(elements)):
                     if name_of[field] == name and elements[field] < 0:
                         _put(cells, field, row, kind, whole, number, begin, at)
-            at = _skip_space(data, at, end)
+            at = skip_space(data, at, end)
             if at >= end or (data[at] != 44 and data[at] != 125):
                 break
             if data[at] == 125:
-                if _skip_space(data, at + _1, end) == end:
+                if skip_space(data, at + _1, end) == end:
                     status[row] = SURE
                 break
 
 
 @kernel
-def gather(data: _Bytes, starts: Any, offsets: Any, out: _Bytes) -> None:  # pragma: no cover - compiled
+def gather(data: Bytes, starts: Any, offsets: Any, out: Bytes) -> None:  # pragma: no cover - compiled
     """Copy a piece of `data` for each row: from starts[i], to out[offsets[i]:offsets[i + 1]]."""
     for row in range(len(starts)):
         begin = offsets[row]

@@ -21,8 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from state.columns import RecordColumns
-from streams.model.error_headers import STAGE
-from streams.model.record import Record
+from streams.model.record import STAGE, Record
 from streams.runtime.event_time import UNKNOWN_NOW
 from streams.runtime.handlers import DeadLetter, Origin
 from streams.runtime.node import NodeContext, NodeRunner, Punctuations, Receiver

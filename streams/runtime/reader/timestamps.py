@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from streams.model.expressions.expression import Expression
-from streams.model.times import NO_TIME
+from streams.model.expressions import Expression
+from streams.model.record import NO_TIME
 from streams.model.timestamps import (
     ConsumedRecord,
     ExpressionTimestampExtractor,

@@ -18,7 +18,7 @@ from typing import Any
 
 from state.changelog import commits_topic
 from state.columns import decode_headers
-from streams.model.times import NO_TIME
+from streams.model.record import NO_TIME
 from streams.operators.processor import PunctuationType
 from streams.operators.stream_time import STREAM_TIME, idle_from
 from streams.runtime.handlers import NOWHERE, DeadLetter

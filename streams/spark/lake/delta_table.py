@@ -20,8 +20,7 @@ from pyspark.sql.types import StructType
 from streams.errors import LakePositionError, LakeSchemaError
 from streams.lake.commit import SinkCommit, SinkId, newest
 from streams.lake.writer import DELETED, OFFSET, PARTITION, WriteConflictError, sql_columns
-from streams.model.row_layout import ColumnRule, RowLayout
-from streams.model.table_columns import quoted
+from streams.model.table_columns import ColumnRule, RowLayout, quoted
 from streams.spark.checkpoint_files import qualified
 from streams.spark.delta import open_delta
 from streams.spark.session import settings_meanwhile

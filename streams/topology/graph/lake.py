@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from streams.model.row_layout import RowLayout
+from streams.model.table_columns import RowLayout
 from streams.topology.graph.nodes import InternalTopic
 
 

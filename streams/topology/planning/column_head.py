@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from streams.model.expressions.expression import Col
-from streams.model.expressions.fields import ValueFields
+from streams.model.expressions import Col, ValueFields
 from streams.serdes.base import Serde, serde_identity
 from streams.serdes.columns import reads_alone
 from streams.serdes.json import is_plain_json

@@ -15,8 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from streams.model.expressions.expression import Expression
-from streams.model.expressions.fields import ValueFields
+from streams.model.expressions import Expression, ValueFields
 from streams.operators.columnar import BatchProcessor
 from streams.operators.operator import BatchOperator, OperatorBatches
 from streams.operators.processor import AnyProcessor

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from streams.model.waiting import LEFT, RIGHT
+from streams.model.record import LEFT, RIGHT
 from streams.operators.columnar import BatchProcessor
 from streams.operators.join.as_of import AsOfJoin, AsOfJoinTogether
 from streams.operators.join.columns.joined_objects import JoinedObjects
@@ -35,7 +35,7 @@ from streams.operators.processor import AnyProcessor
 from streams.operators.table.table_steps import TableSource
 from streams.operators.table.value_getter import JoinKind, ValueGetter
 from streams.serdes.base import Serde
-from streams.serdes.foreign_key import CombinedKeySerde
+from streams.serdes.internal import CombinedKeySerde
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import CachingTableSpec, NodeSpec, Parameters, TableSpec
 from streams.topology.specs.tables import only

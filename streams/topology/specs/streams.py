@@ -9,9 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from streams.model.expressions.expression import Expression
-from streams.model.expressions.fields import ValueFields
-from streams.model.row_layout import RowLayout
+from streams.model.expressions import Expression, ValueFields
+from streams.model.table_columns import RowLayout
 from streams.operators.aggregate.deduplicate import Deduplicate
 from streams.operators.columnar import BatchProcessor
 from streams.operators.enrich.enrich import CallRules, Enrich, OnError, UserClient

@@ -14,7 +14,7 @@ import pyarrow as pa
 from state.columns import BinaryColumn
 from streams.errors import RecordError, StreamsError
 from streams.model.aggregates import BUILT_IN, Aggregate
-from streams.model.expressions.expression import Expression
+from streams.model.expressions import Expression
 from streams.model.record import Change, Headers, HeldRecord, Record, Window, Windowed
 from streams.model.windows import TimeWindows
 from streams.operators.aggregate.aggregates import AggregationFunctions, FieldAggregates, WindowedAggregation

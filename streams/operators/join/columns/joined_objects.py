@@ -13,18 +13,17 @@ import pyarrow as pa
 
 from state.columns import BinaryColumn, binary_column, data_and_bounds, replaced
 from state.numba_kernels import kernel
-from streams.model.expressions.expression import Col, Expression, Lit
-from streams.model.expressions.fields import ALL, JoinedFields
+from streams.model.expressions import ALL, Col, Expression, JoinedFields, Lit
 from streams.operators.columnar import EncodedValues, Int64s, OneByOne
 from streams.operators.join.columns.kernels import Bools
 from streams.serdes.columns import write_all
 from streams.serdes.json import JSON_OPTIONS, JsonSerde
-from streams.serdes.json_normal import normal_json
+from streams.serdes.json_scan import normal_json
 
 # --- New JSON objects made of parts of other ones, for a whole column at once (numba).
 #
 # The values are JSON text as orjson writes it: without spaces, each name of an object once. So a field's text can be taken over
-# as it stands, and names are compared as they are written. Positions are unsigned, as in `streams.serdes.json_normal`.
+# as it stands, and names are compared as they are written. Positions are unsigned, as in `streams.serdes.json_scan`.
 
 CONSTANT, FIELD, EVERYTHING = 0, 1, 2
 """What a part of the new object is: a constant, a field of a value or the whole value under a new name, all fields of a value."""

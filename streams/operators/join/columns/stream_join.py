@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streams.model.times import MAX_TIME
-from streams.model.waiting import LEFT, RIGHT
+from streams.model.record import LEFT, MAX_TIME, RIGHT
 from streams.operators.columnar import (
     NULL_KEY,
     ColumnarBatch,

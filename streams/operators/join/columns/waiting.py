@@ -14,9 +14,7 @@ import pyarrow.compute as pc
 from state.columns import BinaryColumn, decode_headers
 from state.numba_kernels import kernel
 from state.sorting import inverse, sorted_rows
-from streams.model.record import HeldRecord
-from streams.model.times import MAX_TIME, NO_TIME
-from streams.model.waiting import LEFT, WaitingRecord
+from streams.model.record import LEFT, MAX_TIME, NO_TIME, HeldRecord, WaitingRecord
 from streams.operators.columnar import ColumnarBatch, HeldRows, Int64s, KeyColumn, values_at
 from streams.operators.join.columns.joined_objects import JoinedObjects
 from streams.operators.join.columns.kernels import Bools
@@ -24,8 +22,9 @@ from streams.operators.join.columns.pairs import JoinRecords, Pairs
 from streams.operators.join.stream_join import CompatOuterJoinBuffer, OuterJoinBuffer, StreamJoin
 from streams.operators.stores.codec import Codec
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
-from streams.serdes.waiting import NUMBER_BYTES, TIME_SIDE_BYTES
-from streams.serdes.waiting_columns import (
+from streams.serdes.internal import (
+    NUMBER_BYTES,
+    TIME_SIDE_BYTES,
     keys_in,
     split_waiting_keys,
     split_waiting_records,

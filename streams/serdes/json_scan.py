@@ -1,13 +1,7 @@
-"""Finds JSON text that orjson would write as it stands, for a whole column of values at once (numba).
+"""JSON text by bytes, for whole columns (numba): the ends of texts, literals and values, and `normal_json`.
 
-A table reads values only to write them: bytes in, the same bytes out, unless there are spaces, escapes, repeated names or
-numbers in another notation. Reading them into Python objects and writing these anew is most of the work of filling a table.
-The scanner accepts a text only if it is certain that it is valid, and that `orjson.dumps(orjson.loads(text)) == text`;
-everything else is read and written by orjson, which is the reference.
-
-What it is certain of: names and text without escapes, integers of up to 18 digits, fractions of up to 15 digits that are not
-smaller than 0.0001 (the shortest text of a float has at most 17 digits, so texts of up to 15 digits belong to one float each, and
-are the shortest), at most 32 levels, and objects of different names, of which 64 may be open at once.
+Positions are unsigned: for signed ones numba would check for negative indices at every byte, which makes a scanner 2.5 times
+slower. No value ends at position 0 of a column, so `UNSURE_AT` stands for "not certain": orjson, the reference, then decides.
 """
 
 from __future__ import annotations
@@ -21,30 +15,50 @@ import pyarrow as pa
 from state.columns import BinaryColumn, data_and_bounds
 from state.numba_kernels import kernel
 
-_Bytes: TypeAlias = npt.NDArray[np.uint8]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
 
-_LEVELS: Final = 32
-_NAMES: Final = 64
-_0, _1, _3, _4, _5 = np.uint64(0), np.uint64(1), np.uint64(3), np.uint64(4), np.uint64(5)
-_MAX_INT: Final = np.uint64(18)
-_MAX_FRACTION: Final = np.uint64(15)
-_SMALL: Final = np.uint64(4)
-# No value ends at position 0 of the whole column, so it represents "unsure".
-_UNSURE = np.uint64(0)
-_VALUE, _NAME, _END = 0, 1, 2
-"""What comes next: a value, a name, or the end of a value."""
+UNSURE_AT: Final = np.uint64(0)
+_0, _1, _2, _3, _4, _5 = (np.uint64(number) for number in range(6))
 
 
 @kernel
-def _text_end(data: _Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
+def skip_space(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
+    """Position of the next byte that is no space."""
+    while at < end and (data[at] == 32 or data[at] == 10 or data[at] == 13 or data[at] == 9):
+        at += _1
+    return at
+
+
+@kernel
+def plain_text_end(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
     """Position behind the closing quote of a text without escapes whose content starts at `at`."""
     while at < end and data[at] != 34 and data[at] >= 32 and data[at] != 92:
         at += _1
-    return at + _1 if at < end and data[at] == 34 else _UNSURE
+    return at + _1 if at < end and data[at] == 34 else UNSURE_AT
 
 
 @kernel
-def _literal_end(data: _Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
+def text_end(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
+    r"""Position behind the closing quote of a text whose content starts at `at`; escapes have one letter: " \ / b f n r t."""
+    while at < end:
+        byte = data[at]
+        if byte == 34:
+            return at + _1
+        if byte < 32:
+            return UNSURE_AT
+        if byte == 92:
+            at += _1
+            if at >= end:
+                return UNSURE_AT
+            e = data[at]
+            if not (e == 34 or e == 92 or e == 47 or e == 98 or e == 102 or e == 110 or e == 114 or e == 116):  # noqa: PLR1714
+                return UNSURE_AT
+        at += _1
+    return UNSURE_AT
+
+
+@kernel
+def literal_end(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
     """Position behind true, false or null."""
     if end - at >= _4:
         a, b, c, d = data[at], data[at + _1], data[at + _1 + _1], data[at + _3]
@@ -52,18 +66,69 @@ def _literal_end(data: _Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - 
             return at + _4
         if a == 102 and b == 97 and c == 108 and d == 115 and end - at > _4 and data[at + _4] == 101:
             return at + _5
-    return _UNSURE
+    return UNSURE_AT
 
 
 @kernel
-def _digits_end(data: _Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
+def known_text_end(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
+    """As `text_end`, in text that is known to be JSON."""
+    while at < end and data[at] != 34:
+        at += _2 if data[at] == 92 else _1
+    return at + _1
+
+
+@kernel
+def known_value_end(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
+    """Position behind the value at `at`, in text that is known to be JSON."""
+    if data[at] == 34:
+        return known_text_end(data, at + _1, end)
+    level = 0
+    while at < end:
+        byte = data[at]
+        if byte == 34:
+            at = known_text_end(data, at + _1, end)
+            continue
+        if byte == 123 or byte == 91:  # noqa: PLR1714
+            level += 1
+        elif byte == 125 or byte == 93:  # noqa: PLR1714
+            if level == 0:
+                return at
+            level -= 1
+        elif byte == 44 and level == 0:
+            return at
+        at += _1
+    return at
+
+
+# --- `normal_json`: text that orjson would write as it stands.
+#
+# A table reads values only to write them: bytes in, the same bytes out, unless there are spaces, escapes, repeated names or
+# numbers in another notation. Reading them into Python objects and writing these again is most of the work of filling a table.
+# A text is accepted only if it is certainly valid, and `orjson.dumps(orjson.loads(text)) == text`; everything else is read and
+# written by orjson, which is the reference.
+#
+# Certain are: names and text without escapes, integers of up to 18 digits, fractions of up to 15 digits that are not smaller than
+# 0.0001 (the shortest text of a float has at most 17 digits, so texts of up to 15 digits belong to one float each, and are the
+# shortest), at most 32 levels, and objects of different names, of which 64 may be open at once.
+
+_LEVELS: Final = 32
+_NAMES: Final = 64
+_MAX_INT: Final = np.uint64(18)
+_MAX_FRACTION: Final = np.uint64(15)
+_SMALL: Final = np.uint64(4)
+_VALUE, _NAME, _END = 0, 1, 2
+"""What comes next: a value, a name, or the end of a value."""
+
+
+@kernel
+def _digits_end(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
     while at < end and data[at] >= 48 and data[at] <= 57:
         at += _1
     return at
 
 
 @kernel
-def _number_end(data: _Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
+def _number_end(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
     """Position behind a number in orjson's own notation."""
     negative = data[at] == 45
     start = at + _1 if negative else at
@@ -71,36 +136,36 @@ def _number_end(data: _Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - c
     digits = at - start
     zero = digits == _1 and data[start] == 48
     if digits == _0 or digits > _MAX_INT or (data[start] == 48 and not zero):
-        return _UNSURE
+        return UNSURE_AT
     if at < end and data[at] == 46:
         at = _fraction_end(data, at + _1, end, digits, zero, negative)
     elif zero and negative:
-        return _UNSURE
+        return UNSURE_AT
     # An exponent is left to orjson.
-    return _UNSURE if at < end and (data[at] == 101 or data[at] == 69) else at
+    return UNSURE_AT if at < end and (data[at] == 101 or data[at] == 69) else at
 
 
 @kernel
 def _fraction_end(
-    data: _Bytes, start: Any, end: Any, digits: Any, zero: bool, negative: bool
+    data: Bytes, start: Any, end: Any, digits: Any, zero: bool, negative: bool
 ) -> Any:  # pragma: no cover - compiled
     """Position behind the digits of a fraction, of a number with so many digits in front of the point, or a zero there."""
     at = _digits_end(data, start, end)
     if at == start or digits + (at - start) > _MAX_FRACTION:
-        return _UNSURE
+        return UNSURE_AT
     first = start
     while first < at and data[first] == 48:
         first += _1
     if first == at:
         # Nothing but zeros: written as .0; the sign of zero is left to orjson.
-        return _UNSURE if at - start > _1 or (zero and negative) else at
+        return UNSURE_AT if at - start > _1 or (zero and negative) else at
     small = zero and first - start >= _SMALL
-    return _UNSURE if small or data[at - _1] == 48 else at
+    return UNSURE_AT if small or data[at - _1] == 48 else at
 
 
 @kernel
 def _is_new(
-    data: _Bytes, starts: Any, ends: Any, base: int, count: int, start: Any, end: Any
+    data: Bytes, starts: Any, ends: Any, base: int, count: int, start: Any, end: Any
 ) -> bool:  # pragma: no cover - compiled
     """Whether data[start:end] is none of the names of an object so far."""
     for other in range(base, count):
@@ -117,7 +182,7 @@ def _is_new(
 
 @kernel
 def _scan(  # noqa: PLR0912, PLR0915 - one compiled loop; a call per value would cost more than the value
-    data: _Bytes, bounds: Any, valid: Any, normal: Any
+    data: Bytes, bounds: Any, valid: Any, normal: Any
 ) -> None:  # pragma: no cover - compiled
     """Fill `normal`."""
     objects = np.zeros(_LEVELS, np.bool_)
@@ -139,7 +204,7 @@ def _scan(  # noqa: PLR0912, PLR0915 - one compiled loop; a call per value would
             if state == _VALUE:
                 state = _END
                 if byte == 34:
-                    at = _text_end(data, at + _1, end)
+                    at = plain_text_end(data, at + _1, end)
                 elif byte == 123 or byte == 91:  # noqa: PLR1714
                     if level + 1 == _LEVELS:
                         break
@@ -154,13 +219,13 @@ def _scan(  # noqa: PLR0912, PLR0915 - one compiled loop; a call per value would
                 elif byte == 45 or (byte >= 48 and byte <= 57):
                     at = _number_end(data, at, end)
                 else:
-                    at = _literal_end(data, at, end)
+                    at = literal_end(data, at, end)
             elif state == _NAME:
                 if byte != 34 or names == _NAMES:
                     break
                 start = at + _1
-                at = _text_end(data, start, end)
-                if at == _UNSURE or at >= end or data[at] != 58:
+                at = plain_text_end(data, start, end)
+                if at == UNSURE_AT or at >= end or data[at] != 58:
                     break
                 if not _is_new(data, starts, ends, bases[level], names, start, at - _1):
                     break
@@ -179,7 +244,7 @@ def _scan(  # noqa: PLR0912, PLR0915 - one compiled loop; a call per value would
                 else:
                     break
                 at += _1
-            if at == _UNSURE:
+            if at == UNSURE_AT:
                 break
 
 

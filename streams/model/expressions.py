@@ -1,0 +1,678 @@
+"""Expressions of a value's fields: `col("temperature") * 1.8`, `fields("user", total=col("price") * col("count"))`.
+
+An expression is data: it says which fields it reads, so only these are decoded, and whole columns are computed at once
+(`streams.operators.expressions`, which leaves every case that is not simple to the functions here). It is also a function of the
+value, so it fits wherever a function of the value does. The names are those of PySpark and Polars where these agree (`col`, `lit`,
+the operators, `is_null`, `cast`), otherwise PySpark's or SQL's (`isin`, `between`, `least`, `greatest`); `otherwise` stands for
+SQL's COALESCE of two.
+
+Operands are what JSON gives (None, bool, int, float, str, list, dict). Null in, null out, but for `is_null`, `otherwise` and the
+logical operators, which follow SQL's logic of three values. Everything else is Python's: integers have any size, `/` gives a float,
+`//` and `%` round down, a division by zero is an error. Unlike in Python, truth values are no numbers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, TypeAlias, overload
+
+from streams.errors import NoFieldsError, RecordError, TopologyError
+from streams.model.record import has_fields, pick
+from streams.wording import described
+
+Compute: TypeAlias = Callable[..., Any]
+Operand: TypeAlias = Callable[[], Any]
+"""An operand whose value is computed when it is asked for."""
+
+_NO_NUMBERS = (bool, str, list, dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One operation.
+
+    Attributes:
+        text: How a program writes it, with `{}` for each operand.
+        compute: Computes the result: of values that are not null, or if `lazy`, of operands that may be.
+        lazy: Whether the operation deals with nulls itself, and computes only the operands that it needs.
+        infix: Whether the text needs parentheses within another operation.
+    """
+
+    text: str
+    compute: Compute
+    lazy: bool = False
+    infix: bool = True
+
+    def of(self, operands: Sequence[Operand]) -> Any:
+        """The result for the operands."""
+        return self.compute(*operands) if self.lazy else self.of_values(*(operand() for operand in operands))
+
+    def of_values(self, *values: Any) -> Any:
+        """The result for the operands' values, of an operation that is not lazy."""
+        if any(value is None for value in values):
+            return None
+        try:
+            return self.compute(*values)
+        except (ArithmeticError, TypeError, ValueError) as error:
+            text = self.text.format(*map(described, values))
+            raise RecordError(f"{text} cannot be computed: {error}") from error
+
+
+def _numbers(compute: Compute) -> Compute:
+    def checked(*values: Any) -> Any:
+        if any(isinstance(value, _NO_NUMBERS) for value in values):
+            raise TypeError("it takes numbers")
+        return compute(*values)
+
+    return checked
+
+
+def _add(left: Any, right: Any) -> Any:
+    """The sum of numbers, or one text behind the other."""
+    if isinstance(left, str) and isinstance(right, str):
+        return left + right
+    if isinstance(left, _NO_NUMBERS) or isinstance(right, _NO_NUMBERS):
+        raise TypeError("it takes two numbers or two texts")
+    return left + right
+
+
+def truth(value: Any) -> bool | None:
+    """A value that is true, false or null. Raises `RecordError` for any other."""
+    if value is None or value is True or value is False:
+        return value
+    raise RecordError(f"true or false is needed here, not {described(value)}: compare it, as in col('count') != 0")
+
+
+def _and(left: Operand, right: Operand) -> bool | None:
+    first = truth(left())
+    if first is False:
+        return False
+    second = truth(right())
+    return second if first or second is False else None
+
+
+def _or(left: Operand, right: Operand) -> bool | None:
+    first = truth(left())
+    if first is True:
+        return True
+    second = truth(right())
+    return second if first is False or second else None
+
+
+def _not(operand: Operand) -> bool | None:
+    value = truth(operand())
+    return None if value is None else not value
+
+
+def _otherwise(value: Operand, instead: Operand) -> Any:
+    found = value()
+    return instead() if found is None else found
+
+
+def _is_in(value: Any, *candidates: Any) -> bool:
+    return value in candidates
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, list | dict):
+        raise TypeError("it takes a number, a text or a truth value")
+    return int(value)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, list | dict):
+        raise TypeError("it takes a number, a text or a truth value")
+    return float(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool | list | dict):
+        raise TypeError("it takes a number or a text")
+    return str(value)
+
+
+OPERATIONS: dict[str, Definition] = {
+    "add": Definition("{} + {}", _add),
+    "subtract": Definition("{} - {}", _numbers(operator.sub)),
+    "multiply": Definition("{} * {}", _numbers(operator.mul)),
+    "divide": Definition("{} / {}", _numbers(operator.truediv)),
+    "floor_divide": Definition("{} // {}", _numbers(operator.floordiv)),
+    "remainder": Definition("{} % {}", _numbers(operator.mod)),
+    "negative": Definition("-{}", _numbers(operator.neg)),
+    "absolute": Definition("abs({})", _numbers(abs), infix=False),
+    "equal": Definition("{} == {}", operator.eq),
+    "not_equal": Definition("{} != {}", operator.ne),
+    "less": Definition("{} < {}", operator.lt),
+    "less_equal": Definition("{} <= {}", operator.le),
+    "greater": Definition("{} > {}", operator.gt),
+    "greater_equal": Definition("{} >= {}", operator.ge),
+    "and": Definition("{} & {}", _and, lazy=True),
+    "or": Definition("{} | {}", _or, lazy=True),
+    "not": Definition("~{}", _not, lazy=True),
+    "is_null": Definition("{}.is_null()", lambda value: value() is None, lazy=True, infix=False),
+    "is_not_null": Definition("{}.is_not_null()", lambda value: value() is not None, lazy=True, infix=False),
+    "otherwise": Definition("{}.otherwise({})", _otherwise, lazy=True, infix=False),
+    "is_in": Definition("{}.isin({})", _is_in, infix=False),
+    "least": Definition("{}.least({})", min, infix=False),
+    "greatest": Definition("{}.greatest({})", max, infix=False),
+    "to_int": Definition("{}.cast(int)", _whole, infix=False),
+    "to_float": Definition("{}.cast(float)", _number, infix=False),
+    "to_text": Definition("{}.cast(str)", _text, infix=False),
+}
+"""All operations, by their names in `Operation.name`."""
+
+
+ReadField: TypeAlias = Callable[[str], Any]
+"""Reads one field of a record's value by its dotted path."""
+
+_CASTS = {int: "to_int", float: "to_float", str: "to_text"}
+
+
+class Expression(ABC):
+    """A computation over fields, made by `col`, `lit` and operators; `expression(value)` computes it for one value.
+
+    Operators: `+ - * / // %`, `abs()`, comparisons, and `& | ~` for "and", "or", "not" (with parentheses around comparisons, since
+    `&` binds more tightly). Null in, null out: a missing field makes the result null, a predicate that is null is not true, and
+    `false & null` is false, as in SQL. All else is Python's: integers of any size, `/` gives a float, `//` and `%` round
+    down. Operands of a wrong type and divisions by zero are errors of the record, and meet the policy `processing`.
+
+    Example::
+
+        celsius = (col("fahrenheit") - 32) / 1.8
+        warm = (celsius > 20) & ~col("sensor.broken").otherwise(False)
+        builder.stream("weather").filter(warm).group_by_key().aggregate(mean=agg.mean(celsius))
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def evaluate(self, read: ReadField) -> Any:
+        """The result for one record, whose fields `read` gives."""
+
+    @property
+    @abstractmethod
+    def paths(self) -> tuple[str, ...]:
+        """The distinct dotted paths of the fields that the expression reads."""
+
+    def __call__(self, value: Any) -> Any:
+        """The result for one value. Raises `RecordError`, or `NoFieldsError` for a value without fields."""
+        return self.evaluate(partial(pick, value))
+
+    def is_true(self, value: Any) -> bool:
+        """Whether the result for a value is true; null is not. Raises `RecordError` if the result is no truth value."""
+        return truth(self(value)) is True
+
+    # Arithmetic -------------------------------------------------------------------------------------------------------
+
+    def __add__(self, other: object) -> Expression:
+        return _operation("add", self, other)
+
+    def __radd__(self, other: object) -> Expression:
+        return _operation("add", other, self)
+
+    def __sub__(self, other: object) -> Expression:
+        return _operation("subtract", self, other)
+
+    def __rsub__(self, other: object) -> Expression:
+        return _operation("subtract", other, self)
+
+    def __mul__(self, other: object) -> Expression:
+        return _operation("multiply", self, other)
+
+    def __rmul__(self, other: object) -> Expression:
+        return _operation("multiply", other, self)
+
+    def __truediv__(self, other: object) -> Expression:
+        return _operation("divide", self, other)
+
+    def __rtruediv__(self, other: object) -> Expression:
+        return _operation("divide", other, self)
+
+    def __floordiv__(self, other: object) -> Expression:
+        return _operation("floor_divide", self, other)
+
+    def __rfloordiv__(self, other: object) -> Expression:
+        return _operation("floor_divide", other, self)
+
+    def __mod__(self, other: object) -> Expression:
+        return _operation("remainder", self, other)
+
+    def __rmod__(self, other: object) -> Expression:
+        return _operation("remainder", other, self)
+
+    def __neg__(self) -> Expression:
+        return _operation("negative", self)
+
+    def __abs__(self) -> Expression:
+        return _operation("absolute", self)
+
+    def least(self, other: object) -> Expression:
+        """The smaller one of two, as Python's `min`; null if either is null."""
+        return _operation("least", self, other)
+
+    def greatest(self, other: object) -> Expression:
+        """The larger one of two, as Python's `max`; null if either is null."""
+        return _operation("greatest", self, other)
+
+    def cast(self, kind: type[int] | type[float] | type[str]) -> Expression:
+        """The value as an `int`, a `float` or a `str`, converted as by Python's classes of these names."""
+        if kind not in _CASTS:
+            raise TopologyError(f"cast() takes int, float or str, not {described(kind)}.")
+        return _operation(_CASTS[kind], self)
+
+    # Comparisons and logic --------------------------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> Expression:  # type: ignore[override]
+        return _operation("equal", self, _not_none(other, "is_null()"))
+
+    def __ne__(self, other: object) -> Expression:  # type: ignore[override]
+        return _operation("not_equal", self, _not_none(other, "is_not_null()"))
+
+    def __lt__(self, other: object) -> Expression:
+        return _operation("less", self, other)
+
+    def __le__(self, other: object) -> Expression:
+        return _operation("less_equal", self, other)
+
+    def __gt__(self, other: object) -> Expression:
+        return _operation("greater", self, other)
+
+    def __ge__(self, other: object) -> Expression:
+        return _operation("greater_equal", self, other)
+
+    def between(self, low: object, high: object) -> Expression:
+        """Whether the value lies between two others, both included."""
+        return (self >= low) & (self <= high)
+
+    def isin(self, values: Iterable[object]) -> Expression:
+        """Whether the value equals one of some constants."""
+        given = () if isinstance(values, str | Expression) else tuple(values)
+        if not given:
+            raise TopologyError(f"isin() takes a list of constants, such as ['a', 'b'], not {described(values)}.")
+        return _operation("is_in", self, *(lit(_not_none(value, "is_null()")) for value in given))
+
+    def is_null(self) -> Expression:
+        """Whether the value is null, or missing."""
+        return _operation("is_null", self)
+
+    def is_not_null(self) -> Expression:
+        """Whether the value is neither null nor missing."""
+        return _operation("is_not_null", self)
+
+    def otherwise(self, instead: object) -> Expression:
+        """The value, or something else where it is null (SQL's COALESCE)."""
+        return _operation("otherwise", self, instead)
+
+    def __and__(self, other: object) -> Expression:
+        return _operation("and", self, other)
+
+    def __rand__(self, other: object) -> Expression:
+        return _operation("and", other, self)
+
+    def __or__(self, other: object) -> Expression:
+        return _operation("or", self, other)
+
+    def __ror__(self, other: object) -> Expression:
+        return _operation("or", other, self)
+
+    def __invert__(self) -> Expression:
+        return _operation("not", self)
+
+    # What an expression is not ----------------------------------------------------------------------------------------
+
+    def __bool__(self) -> bool:
+        raise TopologyError(
+            f"{self!r} has no truth value while the program is built, only for each record: use & instead of 'and', | instead of "
+            f"'or', ~ instead of 'not', .isin([...]) instead of 'in', .between(low, high) instead of low <= x <= high, "
+            f".least(...) and .greatest(...) instead of min(...) and max(...)."
+        )
+
+    def __hash__(self) -> int:
+        return hash((type(self), repr(self)))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Col(Expression):
+    """A field of the value."""
+
+    path: str
+
+    def evaluate(self, read: ReadField) -> Any:
+        """The field's value."""
+        return read(self.path)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The field's own path."""
+        return (self.path,)
+
+    def __repr__(self) -> str:
+        return f"col({self.path!r})"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Lit(Expression):
+    """A constant."""
+
+    value: bool | int | float | str | None
+
+    def evaluate(self, read: ReadField) -> Any:
+        """The constant."""
+        return self.value
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    def __repr__(self) -> str:
+        return f"lit({self.value!r})"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Operation(Expression):
+    """An operation on other expressions.
+
+    Attributes:
+        name: The name in `OPERATIONS`.
+        operands: What it computes with.
+    """
+
+    name: str
+    operands: tuple[Expression, ...]
+
+    def evaluate(self, read: ReadField) -> Any:
+        """The operation's result."""
+        return OPERATIONS[self.name].of([partial(operand.evaluate, read) for operand in self.operands])
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Those of all operands."""
+        return tuple(dict.fromkeys(path for operand in self.operands for path in operand.paths))
+
+    def __repr__(self) -> str:
+        how = OPERATIONS[self.name]
+        if self.name == "is_in":
+            value, *candidates = self.operands
+            constants = [one.value for one in candidates if isinstance(one, Lit)]
+            return f"{_within(value, first=True)}.isin({constants!r})"
+        constant = all(isinstance(operand, Lit) for operand in self.operands)
+        first = not how.infix or constant
+        shown = [_within(operand, first=first and at == 0) for at, operand in enumerate(self.operands)]
+        return how.text.format(*shown)
+
+
+def _within(operand: Expression, *, first: bool) -> str:
+    """An operand as part of an operation; constants are as Python writes them, unless a method is called on them."""
+    if isinstance(operand, Lit) and not first:
+        return repr(operand.value)
+    infix = isinstance(operand, Operation) and OPERATIONS[operand.name].infix
+    return f"({operand!r})" if infix else repr(operand)
+
+
+def _operation(name: str, *operands: object) -> Expression:
+    return Operation(name, tuple(one if isinstance(one, Expression) else lit(one) for one in operands))
+
+
+def _not_none(other: object, instead: str) -> object:
+    if other is None:
+        raise TopologyError(f"A comparison with None is null for every record, as in SQL: use .{instead} instead.")
+    return other
+
+
+def col(path: str) -> Expression:
+    """A field of the value: `col("temperature")`, `col("customer.name")`; `col("v.0")` is the first element of an array.
+
+    The name is PySpark's and Polars'. A missing field is null. A value that has no fields (a text, a number) is an error of the
+    record; a null value has none either, so that its fields are null.
+
+    Raises:
+        TopologyError: The path is empty, or has an empty name in it.
+    """
+    if not isinstance(path, str) or not all(path.split(".")):
+        raise TopologyError(f"col({path!r}): a field is a name, or names joined by single dots.")
+    return Col(path)
+
+
+def lit(value: object) -> Expression:
+    """A constant; needed only where no operand is an expression yet, as in `fields("user", source=lit("web"))`.
+
+    Raises:
+        TopologyError: The value is no text, number, truth value or None.
+    """
+    if value is not None and type(value) not in (bool, int, float, str):
+        raise TopologyError(
+            f"An expression computes with texts, numbers, truth values and None, not with {described(value)}: use a function, "
+            f"such as lambda value: ..., for anything else."
+        )
+    return Lit(value)  # type: ignore[arg-type]
+
+
+# --- `fields(...)`: objects of fields and expressions, like `select` and `with_columns` of data frames, but as one function: it
+# maps a value, or with `left` and `right` joins two. `"*"` are all fields of a value, and what follows replaces fields of the same
+# name.
+
+ALL = "*"
+
+Selected: TypeAlias = Sequence[str]
+Computed: TypeAlias = "tuple[tuple[str, Expression], ...]"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ValueFields:
+    """An object for each value, made by `fields(...)`. A null value stays null.
+
+    With two values it is `JoinedFields`, if its expressions read `left.<field>` and `right.<field>`.
+
+    Attributes:
+        everything: Whether all fields of the value come first.
+        computed: The fields by name, with what computes each.
+    """
+
+    everything: bool
+    computed: Computed
+
+    @overload
+    def __call__(self, value: Any, /) -> dict[str, Any]: ...
+
+    @overload
+    def __call__(self, left: Any, right: Any, /) -> dict[str, Any]: ...
+
+    def __call__(self, value: Any, *right: Any) -> dict[str, Any]:
+        """The object. Raises `RecordError` as the expressions do, and `NoFieldsError` for a value without fields."""
+        if right:
+            joined = JoinedFields.of(self)
+            if joined is None:
+                raise TypeError(f"{self!r} is of one value: with two, expressions read left.<field> and right.<field>")
+            return joined(value, *right)
+        if value is None:
+            return value  # type: ignore[return-value]  # a deletion, which no type says of a stream's values
+        made = all_fields(value) if self.everything else {}
+        read = partial(pick, value)
+        for name, expression in self.computed:
+            made[name] = expression.evaluate(read)
+        return made
+
+    def __repr__(self) -> str:
+        return f"fields({', '.join([*([repr(ALL)] if self.everything else []), *_shown(self.computed)])})"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class JoinedFields:
+    """An object for each pair of values, made by `fields(left=..., right=...)`.
+
+    Attributes:
+        left: The left value's fields: `"*"`, or names.
+        right: Those of the right value, which win over the left value's.
+        computed: Further fields by name, of expressions over `left.<field>` and `right.<field>`.
+    """
+
+    left: Selected
+    right: Selected
+    computed: Computed = ()
+
+    def __call__(self, left: Any, right: Any) -> dict[str, Any]:
+        """The object; a missing side has no fields. Raises `RecordError` as the expressions do."""
+        made = {**_selected(left, self.left), **_selected(right, self.right)}
+        read = partial(pick, {"left": left, "right": right})
+        for name, expression in self.computed:
+            made[name] = expression.evaluate(read)
+        return made
+
+    @classmethod
+    def of(cls, given: ValueFields) -> JoinedFields | None:
+        """The same of `fields(due=col("left.total") - col("right.credit"))`, which reads both values; None if it reads others."""
+        paths = [path for _, expression in given.computed for path in expression.paths]
+        of_both = paths and all(path.partition(".")[0] in ("left", "right") for path in paths)
+        return cls((), (), given.computed) if of_both and not given.everything else None
+
+    def __repr__(self) -> str:
+        sides = [f"{name}={side!r}" for name, side in (("left", self.left), ("right", self.right)) if side]
+        return f"fields({', '.join([*sides, *_shown(self.computed)])})"
+
+
+@overload
+def fields(*names: str, **computed: Expression) -> ValueFields: ...
+
+
+@overload
+def fields(
+    *, left: Literal["*"] | Selected = (), right: Literal["*"] | Selected = (), **computed: Expression
+) -> JoinedFields: ...
+
+
+def fields(*names: str, **computed: Any) -> ValueFields | JoinedFields:
+    """Makes an object of fields and expressions, for `map_values`, or of two values, for a joiner.
+
+    Examples::
+
+        stream.map_values(fields("user", "city", total=col("price") * col("count")))
+        stream.map_values(fields("*", total=col("price") * col("count")))
+        orders.join(customers, fields(left="*", right=["name"], due=col("left.total") - col("right.credit")))
+        orders.join(customers, fields(user=col("left.user"), name=col("right.name")))
+
+    Args:
+        *names: Fields to take over; `"*"`: all. A null value stays null.
+        **computed: Further fields, as expressions. `left` and `right`, given a list of names or `"*"`, are the fields to take
+            over from the two values of a join; the right value's win. Expressions then read `left.<field>` and `right.<field>`.
+
+    Raises:
+        TopologyError: A name is not that of a field, or a further field is no expression.
+    """
+    sides = {side: computed.pop(side) for side in ("left", "right") if _is_selection(computed.get(side))}
+    expressions = tuple((name, _checked(name, given)) for name, given in computed.items())
+    if sides:
+        if names:
+            raise TopologyError("fields() takes names of one value, or left=[...] and right=[...] of two, not both.")
+        return JoinedFields(_names(sides.get("left", ())), _names(sides.get("right", ())), expressions)
+    if not names and not expressions:
+        raise TopologyError("fields() takes at least one field: fields('user', total=col('price') * col('count')).")
+    taken = _names(names)
+    made = {name: Col(name) for name in taken if name != ALL}
+    return ValueFields(ALL in taken, tuple({**made, **dict(expressions)}.items()))
+
+
+def all_fields(value: Any) -> dict[str, Any]:
+    """All fields of a value by name; an array's elements have no names. Raises `NoFieldsError` for texts, numbers and the like."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, list):
+        return {}
+    if not has_fields(value):
+        raise NoFieldsError(ALL)
+    if dataclasses.is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    named = getattr(value, "_fields", None) or getattr(value, "__struct_fields__", None)
+    return {name: getattr(value, name) for name in named} if named else dict(vars(value))
+
+
+def _selected(value: Any, names: Selected) -> dict[str, Any]:
+    if ALL in names:
+        return {} if value is None else all_fields(value)
+    return {name: pick(value, name) for name in names}
+
+
+def _is_selection(given: object) -> bool:
+    return isinstance(given, str | list | tuple)
+
+
+def _names(given: Selected) -> Selected:
+    """The names of a selection; `"*"` stands for itself. Raises `TopologyError`."""
+    names = (given,) if isinstance(given, str) else tuple(given)
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise TopologyError(f"fields() takes names of fields, not {described(name)}.")
+        if "." in name:
+            last = name.rpartition(".")[2] or "name"
+            raise TopologyError(f"fields({name!r}) needs a name for the nested field: fields({last}=col({name!r})).")
+    return names
+
+
+def _checked(name: str, given: object) -> Expression:
+    if isinstance(given, Expression):
+        return given
+    if isinstance(given, str):
+        raise TopologyError(
+            f"fields({name}={given!r}): write {name}=col({given!r}) for the field, or {name}=lit({given!r}) for the text."
+        )
+    raise TopologyError(f"fields({name}=...) takes an expression such as col('price') * 2, not {described(given)}.")
+
+
+def _shown(computed: Computed) -> list[str]:
+    """The fields as a program writes them; one that only keeps its name, by its name."""
+    return [repr(name) if isinstance(one, Col) and one.path == name else f"{name}={one!r}" for name, one in computed]
+
+
+# --- Python functions made of `fields(left=..., right=...)`, as fast as functions that a user writes for the same fields.
+#
+# The function's text is made once, when the program is built, as `dataclasses` makes methods: `fields(left=["n"],
+# due=col("left.a") + col("right.b"))` becomes `{"n": left.get("n"), "due": add(left.get("a"), right.get("b"))}`. It is for dicts
+# and missing sides, which JSON gives; `JoinedFields` itself, the definition, computes all else.
+
+_JOINED = """
+def joined(key, left, right):
+    if (left is None or type(left) is dict) and (right is None or type(right) is dict):
+        l, r = left or nothing, right or nothing
+        return {{{fields}}}
+    return defined(left, right)
+"""
+
+
+def compiled_joiner(given: JoinedFields) -> Callable[[Any, Any, Any], Any]:
+    """The function `(key, left value, right value) -> object`."""
+    names: dict[str, Any] = {"__name__": __name__, "nothing": {}, "defined": given, "pick": pick}
+    parts = [*_selection("l", given.left), *_selection("r", given.right)]
+    parts += [f"{name!r}: {_source(expression, names)}" for name, expression in given.computed]
+    exec(_JOINED.format(fields=", ".join(parts)), names)
+    made: Callable[[Any, Any, Any], Any] = names["joined"]
+    return made
+
+
+def _selection(side: str, selected: Selected) -> list[str]:
+    if ALL in selected:
+        return [f"**{side}"]
+    return [f"{name!r}: {side}.get({name!r})" for name in selected]
+
+
+def _source(expression: Expression, names: dict[str, Any]) -> str:
+    """The text that computes an expression; what it calls is added to the names."""
+    if isinstance(expression, Col):
+        side, _, path = expression.path.partition(".")
+        if not path or side not in ("left", "right"):
+            # A whole value, or a field of neither, which is missing.
+            return side if side in ("left", "right") else "None"
+        return f"pick({side}, {path!r})" if "." in path else f"{side[0]}.get({path!r})"
+    name = f"_{len(names)}"
+    if isinstance(expression, Lit):
+        names[name] = expression.value
+        return name
+    assert isinstance(expression, Operation), "there are no other expressions"
+    operation = OPERATIONS[expression.name]
+    names[name] = operation.compute if operation.lazy else operation.of_values
+    operands = [_source(operand, names) for operand in expression.operands]
+    return f"{name}({', '.join(f'lambda: {one}' if operation.lazy else one for one in operands)})"

@@ -1,0 +1,364 @@
+"""Serdes of the internal topics and stores of operators: table updates, foreign-key joins, and records that wait in a store."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from state.columns import constant, decode_headers, encode_headers, joined, numbers_at, packed, sliced
+from streams.model.record import LEFT, RIGHT, Change, CombinedKey, Response, Subscription, WaitingKey, WaitingRecord
+from streams.serdes.base import Headers, Serde, cannot_deserialize, cannot_serialize
+from streams.serdes.columns import write_all
+
+_OLD, _NEW, _BOTH = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSerde(Serde[Change]):
+    """`new ∥ 0x01`, `old ∥ 0x00`, or `varint(length of new) ∥ new ∥ old ∥ 0x02` (`ChangedSerializer`, KIP-904).
+
+    Attributes:
+        inner: Serde of the values.
+    """
+
+    inner: Serde
+
+    def serialize(self, topic: str, value: Change | None, headers: Headers = None) -> bytes | None:
+        """Bytes of a `Change`. Raises `SerdeError` for anything else, or if both values are None."""
+        if value is None:
+            return None
+        if not isinstance(value, Change):
+            raise cannot_serialize(self, topic, value)
+        new = self.inner.serialize(topic, value.new, headers)
+        old = self.inner.serialize(topic, value.old, headers)
+        if new is not None and old is not None:
+            return b"".join((_varint(len(new)), new, old, bytes((_BOTH,))))
+        if new is not None:
+            return new + bytes((_NEW,))
+        if old is None:
+            raise cannot_serialize(self, topic, value, "neither a new nor an old value")
+        return old + bytes((_OLD,))
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Change | None:
+        """The `Change`. Raises `SerdeError` for invalid bytes."""
+        if data is None:
+            return None
+        kind = data[-1] if data else -1
+        if kind == _BOTH:
+            length, at = _read_varint(data)
+            new, old = data[at : at + length], data[at + length : -1]
+            return Change(self._read(topic, new, headers), self._read(topic, old, headers))
+        if kind not in (_OLD, _NEW):
+            raise cannot_deserialize(self, topic, data, "the last byte must be 0, 1 or 2")
+        value = self._read(topic, data[:-1], headers)
+        return Change(value, None) if kind == _NEW else Change(None, value)
+
+    def _read(self, topic: str, data: bytes, headers: Headers) -> Any:
+        return self.inner.deserialize(topic, data, headers)
+
+
+def _varint(number: int) -> bytes:
+    """Kafka's `ByteUtils.writeVarint`: zigzag (twice the number, if it is not negative), 7 bits a byte, lowest first."""
+    out = bytearray()
+    number *= 2
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _read_varint(data: bytes) -> tuple[int, int]:
+    number = at = 0
+    while True:
+        number |= (data[at] & 0x7F) << (7 * at)
+        at += 1
+        if not data[at - 1] & 0x80:
+            return number // 2, at
+
+
+# --- Serdes of a foreign-key join: the messages between its tasks, and the keys of its subscription store.
+#
+# The formats follow Kafka Streams' `SubscriptionWrapperSerde`, `SubscriptionResponseWrapperSerde` and `CombinedKeySchema`, but only
+# this engine reads them. The hash of the left value identifies a response to an outdated subscription.
+
+_LENGTH = struct.Struct(">i")
+_NO_HASH, _NO_VALUE = 0x80, 0x40
+_HASH_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionSerde(Serde[Subscription]):
+    """`flags(1) ∥ instruction(1) ∥ hash(16) or nothing ∥ primary key`.
+
+    Attributes:
+        primary_key: Serde of the left table's keys.
+    """
+
+    primary_key: Serde
+
+    def serialize(self, topic: str, value: Subscription | None, headers: Headers = None) -> bytes | None:
+        """Bytes of a `Subscription`. Raises `SerdeError` for anything else."""
+        if value is None:
+            return None
+        if not isinstance(value, Subscription):
+            raise cannot_serialize(self, topic, value)
+        flags = _NO_HASH if value.hash is None else 0
+        key = self.primary_key.serialize(topic, value.primary_key, headers)
+        if key is None:
+            raise cannot_serialize(self, topic, value, "no primary key")
+        return bytes((flags, value.instruction)) + (value.hash or b"") + key
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Subscription | None:
+        """The `Subscription`. Raises `SerdeError` if the bytes are too few."""
+        if data is None:
+            return None
+        at = 2 if len(data) > 1 and data[0] & _NO_HASH else 2 + _HASH_BYTES
+        if len(data) < at:
+            raise cannot_deserialize(self, topic, data, "cut off")
+        return Subscription(data[2:at] or None, data[1], self.primary_key.deserialize(topic, data[at:], headers))
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseSerde(Serde[Response]):
+    """`flags(1) ∥ hash(16) or nothing ∥ right value or nothing`.
+
+    Attributes:
+        value: Serde of the right table's values.
+    """
+
+    value: Serde
+
+    def serialize(self, topic: str, value: Response | None, headers: Headers = None) -> bytes | None:
+        """Bytes of a `Response`. Raises `SerdeError` for anything else."""
+        if value is None:
+            return None
+        if not isinstance(value, Response):
+            raise cannot_serialize(self, topic, value)
+        data = self.value.serialize(topic, value.value, headers)
+        flags = (_NO_HASH if value.hash is None else 0) | (_NO_VALUE if data is None else 0)
+        return bytes((flags,)) + (value.hash or b"") + (data or b"")
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Response | None:
+        """The `Response`. Raises `SerdeError` if the bytes are too few."""
+        if data is None:
+            return None
+        at = 1 if data and data[0] & _NO_HASH else 1 + _HASH_BYTES
+        if len(data) < at:
+            raise cannot_deserialize(self, topic, data, "cut off")
+        value = None if data[0] & _NO_VALUE else self.value.deserialize(topic, data[at:], headers)
+        return Response(data[1:at] or None, value)
+
+
+def subscription_cells(asked: Iterable[Subscription], keys: Iterable[bytes]) -> list[bytes]:
+    """Many subscriptions as bytes, as from `SubscriptionSerde`.
+
+    Args:
+        asked: The subscriptions.
+        keys: The bytes of their primary keys.
+    """
+    return [
+        (bytes((_NO_HASH, one.instruction)) if one.hash is None else bytes((0, one.instruction)) + one.hash) + key
+        for one, key in zip(asked, keys, strict=True)
+    ]
+
+
+def subscription_hashes(cells: Iterable[bytes]) -> list[bytes | None]:
+    """The hashes in many subscriptions."""
+    return [None if cell[0] & _NO_HASH else cell[2 : 2 + _HASH_BYTES] for cell in cells]
+
+
+def response_cells(hashes: Iterable[bytes | None], values: Iterable[bytes | None]) -> list[bytes]:
+    """Many responses as bytes, as from `ResponseSerde`.
+
+    Args:
+        hashes: Their hashes.
+        values: The bytes of the right values.
+    """
+    return [
+        bytes(((_NO_HASH if one is None else 0) | (_NO_VALUE if value is None else 0),)) + (one or b"") + (value or b"")
+        for one, value in zip(hashes, values, strict=True)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class CombinedKeySerde(Serde[CombinedKey]):
+    """`length of foreign key(4) ∥ foreign key ∥ primary key`: all rows of a foreign key are adjacent.
+
+    Attributes:
+        foreign_key: Serde of the right table's keys.
+        primary_key: Serde of the left table's keys.
+    """
+
+    foreign_key: Serde
+    primary_key: Serde
+
+    def prefix(self, topic: str, key: Any) -> bytes:
+        """The common prefix of all rows of a foreign key."""
+        data = self.foreign_key.serialize(topic, key)
+        if data is None:
+            raise cannot_serialize(self, topic, key, "no foreign key")
+        return _LENGTH.pack(len(data)) + data
+
+    def prefixes(self, topic: str, keys: Sequence[Any]) -> list[bytes]:
+        """`prefix` for many keys."""
+        cells = write_all(self.foreign_key, topic, keys)
+        if None in cells:
+            raise cannot_serialize(self, topic, keys[cells.index(None)], "no foreign key")
+        return [_LENGTH.pack(len(cell)) + cell for cell in cast("list[bytes]", cells)]
+
+    def primary_keys(self, topic: str, keys: Sequence[Any]) -> list[bytes]:
+        """The bytes of many primary keys."""
+        cells = write_all(self.primary_key, topic, keys)
+        if None in cells:
+            raise cannot_serialize(self, topic, keys[cells.index(None)], "no primary key")
+        return cast("list[bytes]", cells)
+
+    def serialize(self, topic: str, value: CombinedKey | None, headers: Headers = None) -> bytes | None:
+        """Bytes of a `CombinedKey`. Raises `SerdeError` for anything else."""
+        if not isinstance(value, CombinedKey):
+            raise cannot_serialize(self, topic, value)
+        primary = self.primary_key.serialize(topic, value.primary, headers)
+        if primary is None:
+            raise cannot_serialize(self, topic, value, "no primary key")
+        return self.prefix(topic, value.foreign) + primary
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> CombinedKey | None:
+        """The `CombinedKey`. Raises `SerdeError` if the bytes are too few."""
+        if data is None:
+            return None
+        if len(data) < _LENGTH.size or len(data) < (end := _LENGTH.size + _LENGTH.unpack_from(data)[0]):
+            raise cannot_deserialize(self, topic, data, "cut off")
+        foreign = self.foreign_key.deserialize(topic, data[_LENGTH.size : end], headers)
+        return CombinedKey(foreign, self.primary_key.deserialize(topic, data[end:], headers))
+
+
+_TIME_SIDE = struct.Struct(">qB")
+_NUMBER = struct.Struct(">q")
+_HEADERS_LENGTH = struct.Struct(">I")
+
+TIME_SIDE_BYTES, NUMBER_BYTES = _TIME_SIDE.size, _NUMBER.size
+"""Of what is in front of and behind the record's key in the key of a waiting record."""
+
+HEAD_BYTES = 1 + _HEADERS_LENGTH.size
+"""Of what is in front of the headers in the value of a waiting record."""
+
+
+def waiting_head(side: int, headers: bytes) -> bytes:
+    """The bytes of a `WaitingRecord` with these encoded headers, up to its value."""
+    return b"".join((bytes((side,)), _HEADERS_LENGTH.pack(len(headers)), headers))
+
+
+def split_waiting_record(cell: bytes) -> tuple[bytes, bytes]:
+    """Encoded headers and value of a `WaitingRecord`."""
+    end = HEAD_BYTES + _HEADERS_LENGTH.unpack_from(cell, 1)[0]
+    return cell[HEAD_BYTES:end], cell[end:]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingKeySerde(Serde[WaitingKey]):
+    """`time(8) ∥ side(1) ∥ key ∥ number(8)`: in the order of these."""
+
+    def serialize(self, topic: str, value: WaitingKey | None, headers: Headers = None) -> bytes | None:
+        """Bytes of a `WaitingKey`. Raises `SerdeError` for anything else."""
+        if value is None:
+            return None
+        if not isinstance(value, WaitingKey):
+            raise cannot_serialize(self, topic, value)
+        return _TIME_SIDE.pack(value.time, value.side) + value.key + _NUMBER.pack(value.number)
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> WaitingKey | None:
+        """The `WaitingKey`. Raises `SerdeError` if the bytes are too few."""
+        if data is None:
+            return None
+        if len(data) < _TIME_SIDE.size + _NUMBER.size:
+            raise cannot_deserialize(self, topic, data, "cut off")
+        time, side = _TIME_SIDE.unpack_from(data)
+        (number,) = _NUMBER.unpack_from(data, len(data) - _NUMBER.size)
+        return WaitingKey(time, side, data[_TIME_SIDE.size : -_NUMBER.size], number)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingSerde(Serde[WaitingRecord]):
+    """`side(1) ∥ length of headers(4) ∥ headers ∥ value`; the value is never None.
+
+    Attributes:
+        right: Serde of values of side 0.
+        left: Serde of values of side 1.
+    """
+
+    right: Serde
+    left: Serde
+
+    def serialize(self, topic: str, value: WaitingRecord | None, headers: Headers = None) -> bytes | None:
+        """Bytes of a `WaitingRecord`. Raises `SerdeError` for anything else."""
+        if value is None:
+            return None
+        if not isinstance(value, WaitingRecord):
+            raise cannot_serialize(self, topic, value)
+        data = (self.left if value.side else self.right).serialize(topic, value.value, value.headers)
+        return waiting_head(value.side, encode_headers(value.headers)) + (data or b"")
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> WaitingRecord | None:
+        """The `WaitingRecord`. Raises `SerdeError` if the bytes are too few."""
+        if data is None:
+            return None
+        if len(data) < HEAD_BYTES:
+            raise cannot_deserialize(self, topic, data, "cut off")
+        header_cell, cell = split_waiting_record(data)
+        own = tuple(decode_headers(header_cell))
+        value = (self.left if data[0] else self.right).deserialize(topic, cell, own)
+        return WaitingRecord(data[0], value, own, cell)
+
+
+Int64s = npt.NDArray[np.int64]
+
+_NO_HEADERS = constant(bytes(HEAD_BYTES - 1))
+"""The length of no headers."""
+
+
+def waiting_prefixes(times: Int64s, sides: Int64s, keys: pa.BinaryArray) -> pa.BinaryArray:
+    """The first bytes of the keys of waiting records, without their numbers, which have `NUMBER_BYTES`."""
+    by_side = pa.array([bytes((side,)) for side in (RIGHT, LEFT)], pa.binary())
+    return joined(packed(times), by_side.take(pa.array(sides)), keys)
+
+
+def waiting_keys(times: Int64s, sides: Int64s, keys: pa.BinaryArray, numbers: Int64s) -> pa.BinaryArray:
+    """The bytes of each `WaitingKey`."""
+    return joined(waiting_prefixes(times, sides, keys), packed(numbers))
+
+
+def split_waiting_keys(cells: pa.BinaryArray) -> tuple[Int64s, Int64s]:
+    """Time and side of each `WaitingKey`."""
+    # The eight bytes behind the first one end with the side.
+    return numbers_at(cells, 0), numbers_at(cells, 1) & 0xFF
+
+
+def keys_in(cells: pa.BinaryArray) -> pa.BinaryArray:
+    """The records' keys in the bytes of each `WaitingKey`."""
+    return sliced(cells, TIME_SIDE_BYTES, NUMBER_BYTES)
+
+
+def waiting_records(sides: Int64s, headers: Sequence[bytes | None] | None, values: pa.BinaryArray) -> pa.BinaryArray:
+    """The bytes of each `WaitingRecord` with these encoded headers and values."""
+    if headers is None:
+        heads = pa.array([waiting_head(side, b"") for side in (RIGHT, LEFT)], pa.binary()).take(pa.array(sides))
+    else:
+        cells = zip(sides.tolist(), headers, strict=True)
+        heads = pa.array([waiting_head(side, cell or b"") for side, cell in cells], pa.binary())
+    return joined(heads, values)
+
+
+def split_waiting_records(cells: pa.BinaryArray) -> tuple[list[bytes | None] | None, pa.BinaryArray]:
+    """Encoded headers (None: no record has any) and value of each `WaitingRecord`."""
+    if pc.all(pc.equal(pc.binary_slice(cells, 1, HEAD_BYTES), _NO_HEADERS)).as_py() is not False:
+        return None, sliced(cells, HEAD_BYTES)
+    split = list(map(split_waiting_record, cells.to_pylist()))
+    return [headers or None for headers, _ in split], pa.array([data for _, data in split], pa.binary())
