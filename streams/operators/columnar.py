@@ -1,7 +1,7 @@
 """`EncodedValues`: the values of many records as they were read, decoded when somebody asks for them.
 
 A table that is filled, or a stream that goes straight to another topic, writes what it reads. Its values stay bytes where the
-serde would write the same bytes anew; everybody who looks at a value still sees an object.
+serde would write the same bytes again; whoever looks at a value still sees an object.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 class ValueColumn(Sequence[Any], ABC):
-    """A sequence of values some of which can be taken without looking at them."""
+    """A sequence of values that can be selected without looking at them."""
 
     @abstractmethod
     def take(self, rows: Int64s) -> Sequence[Any]: ...
@@ -111,7 +111,7 @@ class EncodedValues(WrittenValues, ValueColumn):
         return [objects[row] for row in rows]
 
     def each(self) -> Iterator[Any]:
-        """All values, one after the other. Those that nobody has asked for are read in small parts, and not kept.
+        """Iterates over all values. Values that are not decoded yet are decoded 512 at a time and not cached.
 
         Reading is several times as fast when few objects live at once: memory is used again, and there is less to collect.
         """
@@ -125,7 +125,7 @@ class EncodedValues(WrittenValues, ValueColumn):
         return values
 
     def take(self, rows: Int64s) -> EncodedValues:
-        """The values of some rows; those that were decoded are the same objects."""
+        """The values of some rows; decoded values stay the same objects."""
         cells = self._cells.take(pa.array(rows))
         taken = EncodedValues(cells, self.serde, self._topic, {}, self._normal[rows])
         taken._decoded = self._decoded[rows]
@@ -152,7 +152,7 @@ class EncodedValues(WrittenValues, ValueColumn):
 
     @property
     def is_untouched(self) -> bool:
-        """Whether nobody has got an object, so that the bytes say all of the values."""
+        """Whether no value was decoded yet, so the bytes cannot be out of date."""
         return all(self._objects[row] is None for row in np.flatnonzero(self._decoded).tolist())
 
     @property
@@ -163,20 +163,20 @@ class EncodedValues(WrittenValues, ValueColumn):
         return nulls
 
     def column(self, serde: Serde, topic: str) -> BinaryColumn:
-        """The bytes of all values, written anew if they are not normal, or if somebody has got the object, and may have changed it.
+        """The bytes of all values, written again if they are not normal, or if the object was handed out and may have changed.
 
         Raises:
             SerdeError: A value cannot be written.
         """
         if serde != self.serde:
             return binary_column(write_all(serde, topic, self.at(range(len(self)))))
-        anew = np.flatnonzero(self._decoded | ~self._normal)
-        if not len(anew):
+        changed = np.flatnonzero(self._decoded | ~self._normal)
+        if not len(changed):
             return self._cells
-        return replaced(self._cells, anew, binary_column(write_all(serde, topic, self._objects_at(anew))))
+        return replaced(self._cells, changed, binary_column(write_all(serde, topic, self._objects_at(changed))))
 
     def _objects_at(self, rows: Int64s) -> list[Any]:
-        """The values of some rows, of which those that nobody has asked for are read and not kept."""
+        """The values of some rows; values that are not decoded yet are decoded and not cached."""
         unread = rows[~self._decoded[rows]]
         read = iter(read_all(self.serde, self._topic, self._cells.take(pa.array(unread)).to_pylist(), None))
         return [next(read) if self._objects[row] is _ENCODED else self._objects[row] for row in rows.tolist()]
@@ -336,7 +336,7 @@ class HeldRows(Mapping[int, HeldRecord]):
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[Mapping[int, HeldRecord], int]]) -> Mapping[int, HeldRecord]:
-        """The held records of several batches one after the other, of which each part gives its own, and its length."""
+        """The held records of several batches one after the other; each part has its held records and its length."""
         if not any(held for held, _ in parts):
             return {}
         starts = np.cumsum([0, *(count for _, count in parts)])
@@ -586,7 +586,7 @@ class Changes(ValueColumn):
 
     Args:
         new: The new values.
-        old: The old ones; None if nobody needs them.
+        old: The old values; None if they are not needed.
     """
 
     def __init__(self, new: Sequence[Any], old: Sequence[Any] | None) -> None:

@@ -268,7 +268,7 @@ class ToRows(Operator):
         self._rows = RowMaker(layout)
 
     def process(self, record: Record) -> None:
-        """Forward the row, with the record's timestamp; headers are no part of a table."""
+        """Forward the row, with the record's timestamp; a table has no headers."""
         key, row = self._rows.row(record)
         self.ctx.forward(Record(key, row, record.timestamp))
 

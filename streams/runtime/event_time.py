@@ -34,7 +34,9 @@ def too_far(timestamp: int, settings: TaskSettings, now_ms: int) -> RecordError:
     """The error of a timestamp beyond `latest`."""
     bound = settings.max_future_ms
     if bound is None or now_ms == UNKNOWN_NOW:
-        return TimestampError(f"the timestamp {timestamp} ({in_words(timestamp)}) is no time: {LATEST} is the last one")
+        return TimestampError(
+            f"the timestamp {timestamp} ({in_words(timestamp)}) is not a valid time: {LATEST} is the last one"
+        )
     return FutureTimestampError(
         f"its timestamp {timestamp} ({in_words(timestamp)}) is {timestamp - now_ms} ms ahead of the batch's time {now_ms} "
         f"({in_words(now_ms)}), {bound} ms are allowed (max_future_ms)"
@@ -48,7 +50,7 @@ def checked(timestamp: object) -> int:
         TimestampError: The timestamp is not an integer, or does not fit 64 bits.
     """
     if isinstance(timestamp, bool) or not isinstance(timestamp, int):
-        raise TimestampError(f"the timestamp {timestamp!r:.60} is no whole number of milliseconds")
+        raise TimestampError(f"the timestamp {timestamp!r:.60} is not a whole number of milliseconds")
     if not -(2**63) <= timestamp < 2**63:
         raise TimestampError(f"the timestamp {timestamp:.6e} does not fit 64 bits")
     return timestamp

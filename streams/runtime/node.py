@@ -75,7 +75,7 @@ class Punctuations:
         self._closed = False
 
     def close(self) -> None:
-        """Accepts no more schedules, after all processors have been initialised."""
+        """Refuses schedules from now on, because all processors have been initialised."""
         self._closed = True
 
     def schedule(
@@ -201,7 +201,7 @@ def _check_callback(node: str, callback: object) -> None:
         pass  # a builtin without a signature
 
 
-# --- The current record while the records of a batch are processed one by one, and the policy for those that fail.
+# --- The current record while the records of a batch are processed one by one, and the policy for records that fail.
 #
 # Invariant: errors of stores, Kafka and the like are not caused by a record and are never skipped.
 
@@ -322,7 +322,7 @@ class Forwarded:
     with_headers: bool = False
 
     def add(self, record: Record, child: str | None) -> None:
-        """Appends a record for one child, or for all. The caller may go on to change its key and value.
+        """Appends a record for one child, or for all. The caller may still change its key and value.
 
         Raises:
             TimestampError: The time does not fit 64 bits.
@@ -505,7 +505,7 @@ class NodeContext:
         else:
             children = ", ".join(name for name in (*self._receivers, *self._inboxes) if name not in self._on_drop)
             raise TopologyError(
-                f"'{self.node}' forwards to '{child}', which is no child of it. It has: {children or 'none'}."
+                f"'{self.node}' forwards to '{child}', which is not a child of it. It has: {children or 'none'}."
             )
 
     @property
@@ -606,7 +606,7 @@ class NodeContext:
 
 # --- Processor nodes at run time: the guard around each call of an operator.
 #
-# Invariant: an exception is attributed to the node that raised it (KIP-1033), not to those that forwarded to it.
+# Invariant: an exception is attributed to the node that raised it (KIP-1033), not to the nodes that forwarded to it.
 
 
 class NodeRunner:

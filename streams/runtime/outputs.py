@@ -256,7 +256,7 @@ class Target:
             name, bound = "before", self._limits.before_max_ms
         elif timestamp > LATEST:
             raise RefusedRecordError(
-                f"a result for topic {self.topic!r} has the timestamp {timestamp}, which is no time"
+                f"a result for topic {self.topic!r} has the timestamp {timestamp}, which is not a valid time"
             )
         elif timestamp > self._latest:
             name, bound = "after", self._limits.after_max_ms
@@ -339,8 +339,8 @@ def _allowed(topic: object) -> str:
     """The name, if a record may choose it. Internal topics of any application and of Kafka are recognised by their names."""
     if not isinstance(topic, str) or not _LEGAL_NAME.match(topic) or topic in (".", ".."):
         raise ForbiddenTopicError(
-            f"the function of to(...) chose {topic!r:.80}, which is no name of a topic: letters, digits, '.', '_' and '-', 249 at "
-            f"most"
+            f"the function of to(...) chose {topic!r:.80}, which is not a valid topic name: use at most 249 letters, "
+            f"digits, '.', '_' and '-'"
         )
     if topic.startswith("__") or topic.endswith(INTERNAL_ENDINGS):
         raise ForbiddenTopicError(

@@ -147,7 +147,7 @@ class StepContext:
         """Called when a function has failed that gets values of a cache.
 
         Raises:
-            ChangedInPlace: The value may be half changed, and the step would go on with it.
+            ChangedInPlace: The value may be half changed, and the step would continue with it.
         """
         if not self.private_rows and self.settings.processing != "fail":
             self._changed_in_place = ChangedInPlace()

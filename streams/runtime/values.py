@@ -103,7 +103,7 @@ def snapshot(value: Any) -> Any:
 
 
 def dump_job(job: Any) -> bytes:
-    """A job with the functions of a program as bytes: those that cannot be imported are sent by value, their classes with an id.
+    """A job with the functions of a program as bytes. Functions that cannot be imported go by value, their classes with an id.
 
     Raises:
         TopologyError: The job contains an object that cannot be pickled.

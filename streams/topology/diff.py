@@ -1,12 +1,12 @@
 """Compares two versions of a program before the new one is started, and classifies each change by what it does to the state.
 
 Kafka Streams finds such changes at run time, or never: a renamed store silently begins empty. Here the manifest of the old
-program (`streams describe --format json`, or the one beside the application's checkpoint) is compared with the new program.
+program (`streams describe --format json`, or the one next to the application's checkpoint) is compared with the new program.
 Every change is *safe*, *needs migration* (the state stays, but the engine does not start on it unchanged) or *loses state*, and
 says whether the engine refuses to start. A start makes the same comparison as `streams diff`.
 
 Invariants: a change of a sub-topology's hash is refused, and so is one that moves a store or a source to where its commits are
-unknown. Functions cannot be compared, so a changed function is no change here.
+unknown. Functions cannot be compared, so a changed function is not a change here.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from streams.topology.manifest import FORMAT, Manifest, plan_manifest
 from streams.topology.plan import Plan, plan_alone
 
 REFUSED = (
-    "The engine refuses to start: the old program goes on with this state, and this one begins anew under an application id of "
-    "its own, or after a reset"
+    "The engine refuses to start: let the old program continue with this state, and start this one under an application id of its "
+    "own, or after a reset"
 )
 
 
@@ -293,7 +293,7 @@ def _repartition_topics(old: Mapping[str, Any], now: Manifest) -> Iterator[Topol
             yield TopologyChange(Severity.NEEDS_MIGRATION, "topics", what, said, refused=True, depends=True)
         elif after[name] != partitions:
             said = f"asks for {after[name] or 'as many as tasks'} partitions instead of {partitions or 'as many as tasks'}, "
-            said += "and the engine refuses to start if the topic that exists has another number: its keys would move. Name it anew"
+            said += "and the engine refuses to start if the topic that exists has another number: its keys would move. Rename it"
             yield TopologyChange(Severity.NEEDS_MIGRATION, "topics", what, said, refused=True, depends=True)
     for name, why in unreadable_topics(old, now).items():
         said = f"holds records that this program cannot read ({why}), and as long as any of them is unread, the engine refuses to "

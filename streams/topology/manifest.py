@@ -1,7 +1,7 @@
-"""The manifest of a topology: its persistent parts by name, as plain JSON, stored beside each checkpoint and compared by `diff`.
+"""The manifest of a topology: its persistent parts by name, as plain JSON, stored next to each checkpoint and compared by `diff`.
 
 Invariants: a manifest has no application id, so that a program can be described without being run; equal topologies have equal
-manifests; functions are left out (their text is no identity), and so are the addresses to which serdes connect.
+manifests; functions are left out (their text does not identify them), and so are the addresses to which serdes connect.
 """
 
 from __future__ import annotations

@@ -267,7 +267,7 @@ def topology_hash(nodes: dict[str, Node], stores: dict[str, StoreNode]) -> str:
 
     The hash covers everything that determines the meaning of state: source topics, stateful operators with their windows and
     built-in aggregates, their connections, and stores with their serdes. It leaves out what may change without affecting state:
-    functions (their text is no reliable identity), stateless operators, sinks, retry topics, and settings that do not change bytes.
+    functions (their text identifies nothing), stateless operators, sinks, retry topics, and settings that do not change bytes.
     """
     skeleton = {
         "sources": sorted(

@@ -233,7 +233,7 @@ PROCESSORS: list[Row] = [
     ),
     (processor("yield record"), "Mine.process returns a generator (it has a yield"),
     (processor("self.ctx.forward(key, record.value)"), "forward takes a Record, … forward(record.with_value(value))"),
-    (processor("self.ctx.forward(record, 'rejected')"), "forwards to 'rejected', which is no child of it. It has: "),
+    (processor("self.ctx.forward(record, 'rejected')"), "forwards to 'rejected', which is not a child of it. It has: "),
     (processor("self.ctx.forward(record.with_timestamp(datetime(2026, 1, 1)).with_headers({'a': 'b'}))"), UNCHANGED),
     # What is remembered.
     (

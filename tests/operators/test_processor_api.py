@@ -227,7 +227,7 @@ class Astray(Processor):
     ("value", "told"),
     [
         ("store", r"'astray' asks for the store 'nowhere', which its task does not have.* The task has: none"),
-        ("child", r"'astray' forwards to 'nobody', which is no child of it. It has: out"),
+        ("child", r"'astray' forwards to 'nobody', which is not a child of it. It has: out"),
     ],
 )
 def test_a_name_that_is_unknown_is_no_records_fault(value, told):

@@ -150,7 +150,7 @@ def forwarding(*arguments):
     [
         (forwarding("a", 1), r"'mine' calls forward\('a', 1\): forward takes a Record"),
         (forwarding("a"), r"'mine' calls forward\('a'\): forward takes a Record"),
-        (forwarding(Record("a", 1, 1), "nobody"), r"'mine' forwards to 'nobody', which is no child of it. It has: "),
+        (forwarding(Record("a", 1, 1), "nobody"), r"'mine' forwards to 'nobody', which is not a child of it. It has: "),
     ],
 )
 @pytest.mark.parametrize("method", ["process", "process_values"])

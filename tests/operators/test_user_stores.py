@@ -254,7 +254,7 @@ def test_a_store_says_what_it_is():
         (
             "windows",
             lambda s: s.put("a", 5, "value"),
-            r"'windows' takes put\(key, value, window_start\), and 'value' is no time",
+            r"'windows' takes put\(key, value, window_start\), and 'value' is not a time",
         ),
         ("windows", lambda s: s.put("a", 5, -1), r"'windows' takes no window that starts before 1970: -1 ms"),
         ("sessions", lambda s: s.put("a", 5), r"takes a session as Windowed\(key, Window\(start, end\)\), not 'a'"),

@@ -95,7 +95,7 @@ INTERNAL = ["app-in-commits", "app-s-changelog", "other-x-repartition", "__consu
 @pytest.mark.parametrize("name", [*INTERNAL, "", ".", "..", "a b", "x" * 250, "ünicode", None, 7, b"out", "nowhere"])
 def test_a_record_chooses_no_internal_topic_and_none_that_is_none(policy, name):
     topology = copy(lambda key, value, ctx: name if value["to"] == "bad" else "out")
-    said = "does not exist" if name == "nowhere" else "internal" if name in INTERNAL else "is no name of a topic"
+    said = "does not exist" if name == "nowhere" else "internal" if name in INTERNAL else "is not a valid topic name"
     found = run(topology, policy, ("k", {"to": "bad"}, NOW), said, {"out": {}}, application_id="app")
     assert len(found) == (policy == "dlq")
 

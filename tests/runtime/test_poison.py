@@ -93,7 +93,7 @@ def test_a_time_of_kafkas_own_that_windows_cannot_be_added_to(policy):
     builder.stream("in").to("out")
     with TopologyTestDriver(builder.build(), future=policy, dead_letter_topic="dead") as driver:
         pipe = driver.create_input_topic("in").pipe_input
-        obeys(driver, policy, "future", lambda: pipe("k", 1, 2**63 - 1), "in-0 offset 0.*is no time")
+        obeys(driver, policy, "future", lambda: pipe("k", 1, 2**63 - 1), "in-0 offset 0.*is not a valid time")
 
 
 def far_ahead(extractor=FAIL_ON_INVALID_TIMESTAMP):

@@ -523,7 +523,7 @@ class AggregationFunctions:
     """The functions of an aggregation.
 
     Attributes:
-        aggregator: `(key, value, aggregate) -> aggregate`; a result of None deletes, and the next record starts anew.
+        aggregator: `(key, value, aggregate) -> aggregate`; a result of None deletes, and the next record starts again.
         initializer: `() -> aggregate`; None for a reduce, which starts with the first value itself.
         merger: `(key, aggregate, aggregate) -> aggregate`, for sessions.
         view: Computes the table's value from the stored aggregate, where they differ.
@@ -590,7 +590,7 @@ class FieldAggregates:
         return self.add_picked(key, [one.value_in(value) for one in self.aggregates.values()], accumulator)
 
     def add_picked(self, key: Any, picked: Sequence[Any], accumulator: Any) -> Any:
-        """The accumulator after one more value, of which only the aggregates' fields are known, in their order."""
+        """The accumulator after one more value, given by the aggregates' fields in their order."""
         before = [accumulator] if self.bare else accumulator
         parts = zip(self.aggregates.values(), before, picked, strict=True)
         after = [one.updated(old, value) for one, old, value in parts]

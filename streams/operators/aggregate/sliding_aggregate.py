@@ -150,7 +150,7 @@ class SlidingAggregate(WindowedAggregation[SlidingWindows]):
         """Create the record's right window: the content of the newest window around the record (start, time), if it is later."""
         start = record.timestamp + 1
         if start not in starts and around is not None and around[1] > record.timestamp:
-            # Read anew: a function may have added the record to the object that was read before.
+            # Read again: a function may have added the record to the object that was read before.
             content = self.store.fetch(record.key, around[0])
             assert content is not None, "it was found"
             self._planned.append(_NewContent(start, content, None, True))

@@ -1,6 +1,6 @@
 """Several streams joined within a time window; one instance per stream. Kafka Streams joins two at a time only.
 
-A combination has one record of each stream, all with the same key, of which the newest is at most `difference` newer than the
+A combination has one record of each stream, all with the same key; the newest is at most `difference` newer than the
 oldest. A combination gives one result, when the last of its records arrives. Strict mode: T is the largest timestamp that reached
 the join from any stream, null keys and values included; a record at t is open while t + difference + grace >= T. A record that is
 not open on arrival is late and gives nothing; a combination is emitted if all its records are open when the last one

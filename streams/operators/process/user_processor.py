@@ -243,7 +243,7 @@ def check_processor(made: object) -> Processor:
     """Checks and returns the processor that a supplier made.
 
     Raises:
-        TopologyError: The object is no processor, or its methods cannot be called.
+        TopologyError: The object is not a processor, or its methods cannot be called.
     """
     if not isinstance(made, Processor):
         raise TopologyError(
@@ -292,7 +292,7 @@ def _missing_arguments(supplier: Callable[..., Any]) -> list[str]:
 
 # --- Detects attributes of a user's object that would be lost after the step, before results depend on the batches.
 #
-# A processor is created anew for every step. One that counts in `self.n` works in a test with one micro-batch and is wrong in
+# A new processor is created for every step. One that counts in `self.n` works in a test with one micro-batch and is wrong in
 # production, where micro-batches are cut differently each time.
 
 _PLAIN = (int, float, str, bytes, bool, tuple, frozenset, type(None))
@@ -303,7 +303,7 @@ class Attributes:
     """The attributes of an object as they were after `init`.
 
     An attribute has changed if it is new, has another value, or is a container of another length; a change inside an object is not
-    detected. A value equal to the earlier one, such as a buffer that is empty again, is no change.
+    detected. A value equal to the earlier one, such as a buffer that is empty again, is not a change.
 
     Args:
         owner: The object.

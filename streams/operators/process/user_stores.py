@@ -328,7 +328,7 @@ class WindowStore(Generic[K, V]):
             start = self._in_process.time_of_write(window_start)
         except TypeError:
             raise TopologyError(
-                f"The store '{self.name}' takes put(key, value, window_start), and {window_start!r} is no time."
+                f"The store '{self.name}' takes put(key, value, window_start), and {window_start!r} is not a time."
             ) from None
         if start < 0:
             raise TopologyError(f"The store '{self.name}' takes no window that starts before 1970: {start} ms.")

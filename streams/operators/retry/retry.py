@@ -1,7 +1,7 @@
 """The attempts that a record has: through its retry topics one after the other, and then to the dead letters.
 
 Everything about a record that waits is in its headers: how often it has failed, which topic is next, its event time, and where
-it came from first. A record that succeeds goes on without these headers.
+it came from first. A record that succeeds continues without these headers.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class RetryRoute(Operator):
 # the
 # line stood still (`Walk`). Once these are all topics, it has passed every place at which the record that is served could be,
 # and all
-# others before it have been seen on the way. What was not seen is gone, and the line goes on with the first that was.
+# others before it have been seen on the way. What was not seen is gone, and the line continues with the first record that was seen.
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ class WaitingLines:
         return line
 
     def skip(self, key: Any, line: Line, timestamp: int) -> Line:
-        """Go on with the first record that was seen, since those before it are gone; returns the line."""
+        """Continue with the first record that was seen, since the ones before it are gone; returns the line."""
         line = replace(line, serving=line.least, moves=0, least=0)
         self._put(key, line, timestamp)
         return line

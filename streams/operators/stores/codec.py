@@ -160,7 +160,7 @@ class Codec:
         return data
 
     def keys(self, keys: KeyColumn) -> list[bytes]:
-        """The bytes of a column's distinct keys, as from `key`; empty for a None among them, which is no row's key."""
+        """The bytes of a column's distinct keys, as from `key`; empty for None, which no row has as its key."""
         data = keys.encoded(self._key_serde, self.topic)
         if None in data:
             if any(one is None and key is not None for key, one in zip(keys.objects, data, strict=True)):

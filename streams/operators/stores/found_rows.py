@@ -76,7 +76,7 @@ class _Rows:
 
 
 class ReadAhead:
-    """Rows in memory beside the store, in which everything is written all the same.
+    """Rows in memory in front of the store, which gets every write as well.
 
     Args:
         keys: The bytes of the keys, each once.
@@ -90,7 +90,7 @@ class ReadAhead:
         return key in self._rows
 
     def append(self, key: bytes, place: Place, cell: bytes) -> None:
-        """Adds a row behind those that a key has."""
+        """Adds a row after the existing rows of a key."""
         rows = self._rows[key]
         rows.places.append(place)
         rows.cells.append(cell)

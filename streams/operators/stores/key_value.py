@@ -2,7 +2,7 @@
 
 Timestamped stores can have a step cache: decoded values shared by several records of a step, serialised once at the
 end (Kafka Streams' record cache, bounded here by the step). Reads always see the cache; a scan writes it through first.
-Invariant: without the cache every read decodes anew, so a value modified in place by user code is never shared. A step in which
+Invariant: without the cache every read decodes again, so a value modified in place by user code is never shared. A step in which
 a function has failed runs again with private rows, which keep that invariant with a cache, too (`StepContext.private_rows`).
 """
 
@@ -161,7 +161,7 @@ class TypedTimestampedKeyValueStore:
         self._row = PrivateRow if private else CachedRow
 
     def forget_cache(self) -> None:
-        """Read rows anew from now on, because all updates are written."""
+        """Read rows from the store again, because all updates are written."""
         self._cache = None if self._cache is None else {}
 
     def entry(self, key: Any) -> CachedRow:

@@ -74,7 +74,7 @@ class TypedTimestampedWindowStore:
         self._row = PrivateRow if private else CachedRow
 
     def forget_cache(self) -> None:
-        """Read rows anew from now on, because all updates are written."""
+        """Read rows from the store again, because all updates are written."""
         self._cache = None if self._cache is None else {}
 
     def entry(self, key: bytes, start: int) -> CachedRow:

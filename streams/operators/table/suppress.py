@@ -215,7 +215,7 @@ def _data(row: _Row) -> bytes:
     return row[0].to_bytes(_TIME, "big", signed=True) + row[1]
 
 
-# --- The updates of a step for `suppress` as columns: those to buffer, what the buffer then holds, and those that are due.
+# --- The updates of a step for `suppress` as columns: new ones, what the buffer then holds, and the ones that are due.
 
 
 class KeptUpdates(NamedTuple):
@@ -476,7 +476,7 @@ class Suppress(Operator):
             self._count_again(ctx.store(self.buffer_name))
 
     def process(self, record: Record) -> None:
-        """Buffer an update, then emit those that are due."""
+        """Buffer an update, then emit the due ones."""
         self._time.observe(record.timestamp)
         self._hold(record, record.value)
         # During a flush the table above sends the last value of each key, not in order of time: the update that advances
@@ -502,7 +502,7 @@ class Suppress(Operator):
         self._emits_together = True
 
     def _process_in_turn(self, batch: ColumnarBatch) -> None:
-        """`process` for all records of a batch, each of which may make others due."""
+        """`process` for all records of a batch; each may make others due."""
         if self._bounded or self._places is None:
             raise OneByOne
         times = np.maximum.accumulate(np.maximum(batch.timestamps, self._time.now))

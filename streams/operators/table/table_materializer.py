@@ -191,7 +191,7 @@ def numbered(data: Sequence[bytes], keys: KeyColumn) -> tuple[dict[bytes, int], 
 
 
 def look_up_stored(store: TypedTimestampedKeyValueStore, keys: KeyColumn, order: Int64s) -> FoundRows:
-    """A `TableLookup` in a table that has no update before any of the look-ups but those that are written."""
+    """A `TableLookup` in a table whose updates before the look-ups are all written."""
     return stored_rows(store, store.codec.keys(keys), keys.codes)
 
 
@@ -221,7 +221,7 @@ def look_ups(
 
 
 def _unread(values: EncodedValues, rows: Int64s) -> EncodedValues | None:
-    """Some values as bytes, if nobody has got an object of any."""
+    """Some values as bytes, if none was decoded."""
     return values.take(rows) if values.is_untouched else None
 
 
@@ -253,7 +253,7 @@ def stored_rows(
     codes: Int64s | npt.NDArray[np.int32],
     rows: Int64s | None = None,
 ) -> FoundRows:
-    """The stored rows for many look-ups, each value read anew, as users may change what they get."""
+    """The stored rows for many look-ups, each value decoded again, because users may change what they get."""
     needed, which = np.unique(codes if rows is None else codes[rows], return_inverse=True)
     found = store.stored_column([keys[code] for code in needed.tolist()])
     return rows_of(store, found.take(pa.array(which)))
@@ -359,7 +359,7 @@ class TableMaterializer:
         return partial(self._emit_together, self._store, updates.rows(every), batch, olds, every)
 
     def _held_together(self, updates: TableUpdates) -> Callable[[], None]:
-        """Leaves updates pending until the end of the step, behind those that are pending."""
+        """Leaves updates pending until the end of the step, after the earlier ones."""
         if self._pending:
             return partial(self._update_each, updates.batch)
         if self._pending_together is not None:

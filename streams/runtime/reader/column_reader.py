@@ -190,7 +190,7 @@ def _null_where(null: Bools, column: FieldColumn) -> FieldColumn:
 
 
 def without(rows: Bools, failed: Mapping[int, Exception]) -> Bools:
-    """The records but those that have failed."""
+    """The records that have not failed."""
     if not failed:
         return rows
     rows = rows.copy()

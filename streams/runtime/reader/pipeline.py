@@ -84,7 +84,7 @@ class ReaderContext(StepContext):
         self._letter_stages.append(dict(letter.headers)[STAGE] if self._resumed is None else None)
 
     def take_dead_letters(self) -> tuple[Rows, list[int], list[bytes | None], pa.RecordBatch]:
-        """Returns the dead letters so far, their order, the keys that route them, and rows for their routing digest; starts anew.
+        """Returns the dead letters so far, their order, the keys that route them, and rows for their routing digest; forgets them.
 
         The digest is of their offsets and stages. Letters of records that were held back have no stage: whether an answer comes
         may differ from attempt to attempt, but not the task.
@@ -117,7 +117,7 @@ class ReaderContext(StepContext):
         return key
 
     def take_held_keys(self) -> dict[int, Rows]:
-        """Entry -> the keys of held-back records, where head operators made them; starts anew."""
+        """Entry -> the keys of held-back records, where head operators made them; forgets them."""
         keys, self._held_keys = self._held_keys, {}
         return keys
 
@@ -313,7 +313,7 @@ class ReaderPipeline:
 def _head_nodes(
     sub: SubTopology, run: StepContext, entries: Mapping[tuple[str, str], TaskInputRunner]
 ) -> dict[str, NodeRunner]:
-    """Build and connect the head's processors, without those that work on columns."""
+    """Build and connect the head's processors that do not work on columns."""
     nodes: dict[str, NodeRunner] = {}
     on_columns = {step.node for step in sub.columns.steps}
     punctuations = Punctuations({}, run.now_ms)

@@ -92,7 +92,7 @@ class SourceReader:
         yield from self._direct_rows(columns, timestamps, self._columns.read(rows, read, rejected), tasks)
 
     def _note_time(self, columns: RecordColumns, timestamps: npt.NDArray[np.int64]) -> None:
-        """Keeps the largest event time, for figures."""
+        """Keeps the largest event time, for metrics."""
         largest = int(timestamps.max(initial=DROPPED))
         if largest != DROPPED:
             place = (columns.topic, columns.partition)

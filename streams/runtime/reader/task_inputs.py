@@ -253,6 +253,6 @@ class TaskInputRunner:
             return None
 
     def take(self) -> Rows:
-        """Returns the rows so far; starts anew."""
+        """Returns the rows so far and forgets them."""
         rows, self.rows = self.rows, Rows()
         return rows

@@ -236,7 +236,7 @@ class StepRows:
         self._unreadable: dict[int, tuple[TaskInput, ColumnarBatch, int, Exception]] = {}
 
     def of_node(self, node: str) -> ColumnarBatch:
-        """The records that enter at a node, decoded anew, without those that cannot be read (`refuse_unreadable`)."""
+        """The records that enter at a node, decoded again, without the unreadable ones (`refuse_unreadable`)."""
         parts = [self._of_entry(entry) for entry in self._sub.entries if entry.node == node]
         parts = [part for part in parts if len(part)] or parts[:1]
         if len(parts) == 1:

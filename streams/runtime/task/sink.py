@@ -193,7 +193,7 @@ class FailedSink(SinkRunner):
         try:
             target.check(key, value, now_ms, waiting)
         except OversizedRecordError as error:
-            # What cannot wait has no more attempts; those behind it go on without it (`streams.operators.retry.retry`).
+            # What cannot wait has no further attempts; the records after it continue without it (`streams.operators.retry.retry`).
             assert node.failed.dead_letters is not None, "sinks of retry topics have one"
             known, why = dict(headers), error_headers("production", self._run.origin()[:3], record.timestamp, error)
             headers = (*headers, *(one for one in why if one[0] not in known), (TOPIC, target.topic.encode()))

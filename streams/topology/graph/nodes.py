@@ -52,7 +52,7 @@ class SourceNode:
     """Reads topics. In a `Graph` a topic may be an `InternalTopic`; in a plan all are real names (`str`).
 
     `offset_reset` is `"earliest"`, `"latest"`, `"none"`, `"duration:<ms>"` or None for the application's setting.
-    With a `pattern`, all matching topics are read; `topics` are those that exist at the start, and empty before.
+    With a `pattern`, all matching topics are read; `topics` has the ones that exist at the start, and is empty before.
     `retries` marks the source of an operator's retry topics, which has no part in names and hashes: a program may begin and
     cease to retry without moving its state.
     """
@@ -189,7 +189,7 @@ class StoreNode(AnswersUnknownNames):
 
 @dataclass(frozen=True, slots=True)
 class GlobalTable:
-    """A table of which every task has a full copy; each process that runs tasks reads it once.
+    """A table that every task has a full copy of; each process that runs tasks reads it once.
 
     Attributes:
         name: The name of the node that fills the table.

@@ -197,7 +197,7 @@ class _Search:
         return None
 
     def _needs_of(self, node: Node) -> Paths:
-        """The fields of a value that a node reads, and those that nodes behind it do."""
+        """The fields of a value that a node, or a node after it, reads."""
         assert isinstance(node, ProcessorNode), "sinks take whole records"
         if node.name not in self._head:
             return dict.fromkeys(node.spec.projection or ())

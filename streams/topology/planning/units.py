@@ -73,7 +73,7 @@ class Passes:
         """Whether none of two nodes sees in one pass what the other one does to a store that both use."""
         looking, changing = (one, other) if store in one.spec.looks_up else (other, one)
         if store in changing.spec.looks_up:
-            return True  # nobody writes
+            return True  # both only read
         if store not in looking.spec.looks_up:
             return self.works_in(one).isdisjoint(self.works_in(other))
         # A look-up sees rows as they were forwarded last, which a cache changes at the end only.
@@ -280,7 +280,7 @@ class _Search:
 
 
 def _in_order(sets: _Sets, before: Edges) -> tuple[list[str], set[str]]:
-    """The sets of some nodes, each behind those that come before it; or sets that come before each other."""
+    """The sets of some nodes in order, each after the sets before it; or sets that come before each other."""
     waiting: dict[str, set[str]] = {}
     for name, names in before.items():
         own = sets.of(name)

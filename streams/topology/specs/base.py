@@ -92,7 +92,7 @@ class NodeSpec(ABC):
 
     @property
     def batches(self) -> type[BatchProcessor] | str:
-        """What processes a step's records together, for this node and those that it shares stores with; or why nothing does."""
+        """What processes a step's records together, for this node and the nodes that it shares stores with; or why nothing does."""
         return "it takes records one by one"
 
     @property

@@ -128,7 +128,7 @@ class MergeSpec(NodeSpec):
 
 @dataclass(frozen=True, slots=True)
 class UserProcessorSpec(NodeSpec):
-    """A user-defined processor. Its stores are those that the user has connected.
+    """A user-defined processor. Its stores are the ones that the user has connected.
 
     Attributes:
         kind: The method that added it.

@@ -244,7 +244,7 @@ class Accumulators(ABC):
         """Apply operations, in order."""
 
     def check(self) -> None:  # noqa: B027 - most accumulators have no such numbers
-        """Raises `OneByOne` if an accumulator is no number that JSON can hold."""
+        """Raises `OneByOne` if JSON cannot hold an accumulator."""
 
     @abstractmethod
     def take(self, slots: Int64s) -> list[Any]:
@@ -286,7 +286,7 @@ class FieldAccumulators:
             part.apply(rows, slots)
 
     def check(self) -> None:
-        """Raises `OneByOne` if an accumulator is no number that JSON can hold."""
+        """Raises `OneByOne` if JSON cannot hold an accumulator."""
         for part in self._parts:
             part.check()
 
@@ -460,7 +460,7 @@ def _slot_sums_fit(column: FieldColumn, before: list[Any]) -> bool:
 
 
 def _check_finite(numbers: Numbers) -> None:
-    """JSON holds infinite numbers as null, so that the next record would begin anew."""
+    """JSON holds infinite numbers as null, so the next record would start again from nothing."""
     if not np.isfinite(numbers.floats[numbers.kinds == FLOAT]).all():
         raise OneByOne
 

@@ -157,7 +157,7 @@ class Folding(NamedTuple):
         for code in np.unique(codes).tolist():
             objects[code] = self.codec.read_key(rows.keys[code])
             if objects[code] is None:
-                raise OneByOne  # JSON's null, which is no key
+                raise OneByOne  # JSON's null is not a key
         inner = KeyColumn(codes, objects)
         if self.size_ms is None:
             return inner
@@ -190,7 +190,7 @@ class RowKeys:
 
     def __init__(self, rows: ColumnRows, read_key: Callable[[bytes], Any]) -> None:
         self.objects: list[Any] = []
-        """The keys by their codes; None for null and for those that cannot be read."""
+        """The keys by their codes; None for null and for unreadable keys."""
         self._errors: dict[int, Exception] = {}
         for code, data in enumerate(rows.keys):
             try:

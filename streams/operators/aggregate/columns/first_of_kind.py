@@ -16,7 +16,7 @@ from streams.operators.join.columns.kernels import grouped
 
 
 def first_of_kind(groups: Int64s, timestamps: Int64s, within_ms: int, known: tuple[Int64s, Int64s]) -> Any:
-    """Which records are no repetitions: bool[n]."""
+    """Which records are the first of their kind: bool[n]."""
     rows, starts = grouped(groups, np.arange(len(groups)), len(known[1]) - 1)
     passed = np.zeros(len(groups), np.bool_)
     _pass(rows, starts, timestamps, within_ms, *known, passed)

@@ -223,7 +223,7 @@ def scans(
 
 # --- The records without a partner of a left or outer join, for a whole step: `OuterJoinBuffer` over columns.
 #
-# A record without a partner waits. Its partner may come, or it becomes due and gives its one result, or it goes on waiting. Which
+# A record without a partner waits. Its partner may come, or it becomes due and gives its one result, or it keeps waiting. Which
 # records find a partner is known from the pairs of the step; a subclass for each mode knows when those without become due.
 #
 # Invariant: the changelog has the writes of the one-by-one way, in the order of each row's first write; a record that was added and
@@ -467,9 +467,9 @@ class CompatWaitingStep(WaitingStep):
         return bool((triggers & (least + self.waits[self.records.nodes] < self.time)).any())
 
     def _rows_behind(self, first: int) -> WaitingRows:
-        """Rows of earlier steps that do not become due in this step: those that may decide about the least time of a scan.
+        """Rows of earlier steps that do not become due in this step, but may decide the least time of a scan.
 
-        A scan ends behind the first row of each side that it meets. If only one side waits, the scan goes on to the last row.
+        A scan ends behind the first row of each side that it meets. If only one side waits, the scan continues to the last row.
         """
         met, open_sides, found = set(self.met.keys.to_pylist()), set[int](), []
         one_sided = not self.outer.all()
