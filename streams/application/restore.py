@@ -1,4 +1,4 @@
-"""Rebuilds the stores of a whole application from its changelogs: all sub-topologies, all tasks."""
+"""Rebuilds the stores of a whole application from its changelogs, and `Replica`, which keeps warm copies of them."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from streams.errors import ConfigError, TopologyError
 from streams.topology.graph import StoreNode
 from streams.topology.plan import SubTopology, build_plan
 from streams.topology.topology import Topology
+
+# --- All tasks, once
 
 _Done = TypeVar("_Done")
 

@@ -1,9 +1,4 @@
-"""How far the lake sinks of an application have written: the lag of their queries behind their internal topics.
-
-A sink deletes from its internal topic what it has written, so the topic's beginning is a position that any host can ask for. A
-sink of `foreach_batch` deletes a batch only with the next one, but notes it in the consumer group. A broker may refuse to delete,
-and forgets a group's offsets after some quiet days, so the checkpoint is read as well, where it is on this host's disk.
-"""
+"""How far an application has come: its sub-topologies and its lake sinks, as any host can see it in Kafka."""
 
 from __future__ import annotations
 
@@ -24,6 +19,12 @@ from streams.lake.commit import TABLE_COMMIT, SinkCommit
 from streams.source.offsets import TopicOffsets
 from streams.source.pauses import NOTHING, Pauses
 from streams.topology.graph import DeltaTable, LakeSink
+
+# --- How far the lake sinks of an application have written: the lag of their queries behind their internal topics.
+#
+# A sink deletes from its internal topic what it has written, so the topic's beginning is a position that any host can ask for. A
+# sink of `foreach_batch` deletes a batch only with the next one, but notes it in the consumer group. A broker may refuse to delete,
+# and forgets a group's offsets after some quiet days, so the checkpoint is read as well, where it is on this host's disk.
 
 
 @dataclass(frozen=True, slots=True)

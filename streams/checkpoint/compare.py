@@ -1,9 +1,4 @@
-"""The comparison of a checkpoint with the commit markers of all tasks, before any task runs. Pure functions.
-
-`state.commit.decide` makes the same comparison for one task in each step and has the last word. But by then other tasks may
-have committed, and a wrong checkpoint would no longer be the only problem. So the driver compares all markers with the
-checkpoint before the first micro-batch of a run.
-"""
+"""Checkpoints and commit markers: whether they belong together, new ones from the markers, and batches that are too large."""
 
 from __future__ import annotations
 
@@ -17,6 +12,12 @@ from state.errors import CheckpointMismatchError
 from state.kafka.topics import TopicPartition
 from streams.checkpoint.files import FIRST_BATCH, Checkpoint
 from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets, batch_digest
+
+# --- The comparison of a checkpoint with the commit markers of all tasks, before any task runs. Pure functions.
+#
+# `state.commit.decide` makes the same comparison for one task in each step and has the last word. But by then other tasks may
+# have committed, and a wrong checkpoint would no longer be the only problem. So the driver compares all markers with the
+# checkpoint before the first micro-batch of a run.
 
 Markers = Mapping[int, CommitMarker | None]
 """Task -> its last marker; None for a task that has never committed."""

@@ -1,4 +1,4 @@
-"""Files below an application's checkpoint folder, on any storage; paths are relative to the folder."""
+"""The files of an application's checkpoint, on any storage, and Spark's logs in them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import orjson
 from state.tables.files import make_private, write_private
 from streams.errors import ConfigError, DamagedCheckpointError
 from streams.source.offsets import FirstBatch, OffsetRange, SourceOffsets, TopicOffsets, batch_digest
+
+# --- Paths are relative to the application's checkpoint folder
 
 
 class CheckpointFiles(Protocol):

@@ -1,4 +1,4 @@
-"""The sources of settings: defaults, a TOML file, the environment (`STREAMS_...`) and options; later ones take precedence."""
+"""Where settings come from, and their documentation."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from streams.config.settings import StreamsConfig, in_words, to_milliseconds
 from streams.errors import ConfigError
 from streams.migration_hints import OF_THE_APPLICATION
 from streams.suggest import did_you_mean
+
+# --- The sources of settings: defaults, a TOML file, the environment (`STREAMS_...`) and options; later ones take precedence.
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -1,4 +1,4 @@
-"""The address that metrics are served at, as a setting: `HOST:PORT`, `[::1]:PORT`, `:PORT` or `PORT`."""
+"""All settings of an application (`StreamsConfig`), and how addresses and durations are written."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from state.secrets import redact, remember
 from streams.errors import ConfigError
 from streams.logs.output import LogFormat, LogLevel, LogSettings
 from streams.topology.naming import wrong_application_id
+
+# --- Addresses: `HOST:PORT`, `[::1]:PORT`, `:PORT` or `PORT`
 
 LOOPBACK = "127.0.0.1"
 _FORM = re.compile(r"(?:(?P<host>\[[0-9a-fA-F:.]+\]|[^:\s\[\]]*):)?(?P<port>\d{1,5})")
@@ -35,11 +37,13 @@ class Address(NamedTuple):
         """The address from text. Without a host, only programs on this host can connect.
 
         Raises:
-            ValueError: The text is no address.
+            ValueError: The text is not an address.
         """
         found = _FORM.fullmatch(text.strip())
         if found is None or int(found["port"]) > 65535:
-            raise ValueError(f"{text!r} is no address: write HOST:PORT, or a port alone for programs on this host only")
+            raise ValueError(
+                f"{text!r} is not an address: write HOST:PORT, or a port alone for programs on this host only"
+            )
         return cls((found["host"] or LOOPBACK).strip("[]"), int(found["port"]))
 
 
@@ -184,7 +188,7 @@ class StreamsConfig(BaseSettings):
         pattern=r"^(earliest|latest|(timestamp|duration):\d+)$",
     )
     on_lost_offsets: str = setting(
-        "What to do when records were lost to retention before they were read: `fail`, or go on at the `earliest` or `latest` "
+        "What to do when records were lost to retention before they were read: `fail`, or continue at the `earliest` or `latest` "
         "offset.",
         "fail",
         pattern="^(fail|earliest|latest)$",
@@ -302,12 +306,12 @@ class StreamsConfig(BaseSettings):
     )
     bulk_io: bool = setting("Use librdkafka's C API. `false`: the ordinary Python client.", True)
     metrics: str = setting(
-        "Where figures are served for Prometheus (`/metrics`), and whether the application lives (`/health`) and works "
+        "Where metrics are served for Prometheus (`/metrics`), and whether the application lives (`/health`) and works "
         "(`/ready`): `HOST:PORT`, or a port alone for programs on this host only. Port 0: a free one. Empty: nowhere.",
         "",
     )
     otel: bool = setting(
-        "Send the figures by OpenTelemetry (`pip install 'streams-on-spark[otel]'`); its own variables say where to and how often, "
+        "Send metrics by OpenTelemetry (`pip install 'streams-on-spark[otel]'`); its own variables set where to and how often, "
         "such as `OTEL_EXPORTER_OTLP_ENDPOINT`.",
         False,
     )
@@ -326,7 +330,7 @@ class StreamsConfig(BaseSettings):
     @classmethod
     def _fit_for_topics(cls, value: str) -> str:
         if (wrong := wrong_application_id(value)) is not None:
-            raise ValueError(f"{value!r} is no application id: {wrong}")
+            raise ValueError(f"{value!r} is not an application id: {wrong}")
         return value
 
     @field_validator(
@@ -400,7 +404,7 @@ class StreamsConfig(BaseSettings):
         if self.idle_timeout_ms is not None and self.wall_clock_interval_ms is None:
             raise ValueError(
                 "idle_timeout_ms is set, but wall_clock_interval_ms is not: an idle task moves its time on in steps without "
-                "records, so say how often it is to have one (1000, for instance)"
+                "records, so set how often it is to have one (1000, for instance)"
             )
         if self.emit_interval_ms and self.mode is Mode.STRICT:
             raise ValueError(
@@ -422,7 +426,7 @@ class StreamsConfig(BaseSettings):
 
     @property
     def metrics_address(self) -> Address | None:
-        """Where figures are served; None: nowhere."""
+        """Where metrics are served; None: nowhere."""
         return Address.parse(self.metrics) if self.metrics else None
 
     @property

@@ -1,7 +1,4 @@
-"""`SinkCommit`: what a sink writes into each of its table's commits, and reads there at each start.
-
-The text is the `userMetadata` of a Delta commit, and so becomes visible with the rows or not at all.
-"""
+"""What a lake sink has written: commits in its table, where it continues, and the batches handed to a function."""
 
 from __future__ import annotations
 
@@ -17,6 +14,10 @@ from state.kafka.topics import TopicPartition
 from streams.checkpoint.files import Checkpoint, CheckpointFiles, write_query_id
 from streams.errors import LakePositionError
 from streams.source.offsets import SourceOffsets, TopicOffsets
+
+# --- `SinkCommit`: what a sink writes into each of its table's commits, and reads there at each start.
+#
+# The text is the `userMetadata` of a Delta commit, and so becomes visible with the rows or not at all.
 
 TABLE_COMMIT = "table-commit.json"
 """The copy of the last commit: a file in the sink's folder of the checkpoint."""

@@ -1,4 +1,4 @@
-"""Rows of a sink's internal topic as Arrow columns: the table's columns, and where each row stood in the topic."""
+"""Rows of a lake sink as Arrow columns, and `LakeWriter`, which writes them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from streams.errors import LakeConflictError
 from streams.lake.commit import SinkCommit, SinkId
 from streams.model.table_columns import Cell, ColumnType, ListType, MapType, RowLayout, StructType, quoted
 from streams.source.offsets import TopicOffsets
+
+# --- Rows of a sink's internal topic as Arrow columns: the table's columns, and where each row stood in the topic.
 
 PARTITION, OFFSET, DELETED = "_partition", "_offset", "_deleted"
 """The columns besides the table's: the place in the internal topic, and whether the row of the key is deleted."""

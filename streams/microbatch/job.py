@@ -1,4 +1,4 @@
-"""The shares of `memory_bytes` that each Python process of a host has for what it keeps between steps."""
+"""What all processes of one query need: their share of memory, and the job, which is sent to them once."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from streams.metrics.restores import ReportAddress
 from streams.runtime.settings import TaskSettings
 from streams.source.planner import SourceSpec
 from streams.topology.plan import SubTopology
+
+# --- The shares of `memory_bytes` that each Python process of a host has for what it keeps between steps
 
 PREFETCH = 4
 """A quarter of the memory is for prefetched records, over all processes."""

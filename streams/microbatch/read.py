@@ -1,8 +1,4 @@
-"""Splits a logged micro-batch into partitions for readers: one for each offset range, and one that calls every task.
-
-Every task must be called, with or without records, at a tick, and in a micro-batch that an earlier run may have logged: a task
-that committed it then and is not called again would find, in its next step, a marker unknown to Spark.
-"""
+"""From a logged micro-batch to rows: partitions for the readers, rows for the tasks, and the input of a task's step."""
 
 from __future__ import annotations
 
@@ -25,6 +21,11 @@ from streams.source.offsets import OffsetRange, SourceOffsets, batch_digest, top
 
 if TYPE_CHECKING:
     from streams.source.planner import BatchPlanner
+
+# --- Splits a logged micro-batch into partitions for readers: one for each offset range, and one that calls every task.
+#
+# Every task must be called, with or without records, at a tick, and in a micro-batch that an earlier run may have logged: a task
+# that committed it then and is not called again would find, in its next step, a marker unknown to Spark.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""One step of one task: from rows and Spark's copy of the marker to the new copy."""
+"""One step of one task, what it reports, and on which host it ran."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from streams.microbatch.read import Row, StepRows
 from streams.runtime.outputs import OutputTopics
 from streams.runtime.task.task import StepOutput, StreamTask
 from streams.source.partition_times import with_partition_times
+
+# --- The step: from rows and Spark's copy of the marker to the new copy
 
 GlobalStores = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Logged ends of the topics of global tables, as JSON -> typed stores by name."""

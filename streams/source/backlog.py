@@ -1,13 +1,4 @@
-"""The part of a backlog that a micro-batch takes: at most `limit` offsets, aligned in time.
-
-Taking the same number of records from every partition would let a small partition run days ahead of a large one, whose
-records would then be late. So the planner chooses a time, and every partition ends at its first record past that time: a
-replay sees the partitions in the order of their timestamps.
-
-The planner finds that record by reading a few of the partition's own records between its position and its end. Kafka's
-time index is of no use here: it includes control records, which carry the broker's clock, and it covers the whole log, so
-that one record dated far ahead, read long ago, would hold its partition back until all others are at their ends.
-"""
+"""The part of a backlog that a micro-batch takes: within the limits, aligned in time, and larger as long as it is fast."""
 
 from __future__ import annotations
 
@@ -25,6 +16,16 @@ from streams.source.sampling import (
     Samples,
     TopicPartition,
 )
+
+# --- The part of a backlog that a micro-batch takes: at most `limit` offsets, aligned in time.
+#
+# Taking the same number of records from every partition would let a small partition run days ahead of a large one, whose
+# records would then be late. So the planner chooses a time, and every partition ends at its first record past that time: a
+# replay sees the partitions in the order of their timestamps.
+#
+# The planner finds that record by reading a few of the partition's own records between its position and its end. Kafka's
+# time index is of no use here: it includes control records, which carry the broker's clock, and it covers the whole log, so
+# that one record dated far ahead, read long ago, would hold its partition back until all others are at their ends.
 
 ROUNDS = 6
 """Most rounds of sampling for one micro-batch. Three or four are usual; what earlier micro-batches have seen is reused."""

@@ -1,8 +1,4 @@
-"""The wall clock of micro-batches, which fault drills can step.
-
-`STREAMS_CLOCK_STEP=FILE` names a file with a number of milliseconds, which is added to the system's clock; the file may change at
-any time. Without the variable, the clock is the system's. As crash points, this is for drills: clocks of machines do step.
-"""
+"""What planning needs around it: the clock, requests to Kafka that are retried, and committed records."""
 
 from __future__ import annotations
 
@@ -17,6 +13,11 @@ from state.kafka.topics import TopicInfo, TopicPartition
 if TYPE_CHECKING:
     from state.columns import RecordColumns
     from state.kafka.admin import KafkaAdmin, Retry
+
+# --- The wall clock of micro-batches, which fault drills can step.
+#
+# `STREAMS_CLOCK_STEP=FILE` names a file with a number of milliseconds, which is added to the system's clock; the file may change at
+# any time. Without the variable, the clock is the system's. As crash points, this is for drills: clocks of machines do step.
 
 
 STEP = "STREAMS_CLOCK_STEP"

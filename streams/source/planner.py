@@ -1,8 +1,4 @@
-"""The part of retry topics that a micro-batch reads: the records that have waited for their topic's delay.
-
-Each topic has one delay, and its records carry the time at which they were written, so those that are due come first. What a
-micro-batch reads ends before the first record that is not: waiting costs no reads, and a logged range stays what it is.
-"""
+"""`BatchPlanner`: which records the next micro-batch reads, decided on the driver."""
 
 from __future__ import annotations
 
@@ -26,6 +22,11 @@ from streams.source.sampling import Positions, ReadRecords, Record, TopicPartiti
 
 if TYPE_CHECKING:
     from streams.source.partition_times import PartitionTimes
+
+# --- The part of retry topics that a micro-batch reads: the records that have waited for their topic's delay.
+#
+# Each topic has one delay, and its records carry the time at which they were written, so those that are due come first. What a
+# micro-batch reads ends before the first record that is not: waiting costs no reads, and a logged range stays what it is.
 
 
 RETRIED = 4

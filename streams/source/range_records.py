@@ -1,4 +1,4 @@
-"""The check of a range's real size while it is read: micro-batches are planned by the size of a few records only."""
+"""The records of a planned range, read from Kafka, as long as they are not far larger than planned."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from state.columns import RecordColumns
 from state.kafka.reader import shared_reader
 from streams.errors import RangeTooLargeError
 from streams.source.offsets import OffsetRange
+
+# --- The check of a range's real size, because micro-batches are planned by the size of a few records only
 
 FAR_ABOVE = 4
 """A range may have this many times the planned size of a whole micro-batch."""

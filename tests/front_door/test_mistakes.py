@@ -1,18 +1,21 @@
 """What a newcomer writes, and what follows: a result, or a sentence that says what to write instead.
 
 The newcomer knows Kafka Streams, Spark, Faust or Quix, and guesses before looking anything up. Each row is such a guess. A text
-beside it is what the error says (… stands for any text); a list is what the program writes to topic `out`. Programs run on one
-record for each topic, with the key `a` and an order as value (`newcomer.py`). Guesses in tests and on the command line are in
-`test_mistakes_in_tests.py` and `test_mistakes_on_the_command_line.py`.
+next to it is what the error says (… stands for any text); a list is what the program writes to topic `out`. Programs run on one
+record for each topic, with the key `a` and an order as value (`newcomer.py`). Guesses in tests and on the command line follow.
 """
 
 from __future__ import annotations
 
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.front_door.newcomer import ORDER, forwarding, name_of, processor, run_program, says
+from tests.front_door.newcomer import ORDER, forwarding, matches, name_of, processor, run_program, run_test, says
 
 Row = tuple[str, "str | list[Any]"]
 
@@ -324,3 +327,135 @@ def test_a_program_works_or_says_what_to_write(code: str, follows: str | list[An
         assert run_program(code) == follows
         return
     says(follows, lambda: run_program(code))
+
+
+# --- What a newcomer writes with `TopologyTestDriver`, and what follows.
+#
+# A text is what the error says (… stands for any text); a list has what the last line gives. `driver` runs a program that writes
+# topic `in` to topic `out` and counts it in each kind of store; `topic` and `out` are the ends of both (`newcomer.py`).
+
+TESTS: list[tuple[str, Any]] = [
+    # Topics.
+    ('driver.create_input_topic("inn")', "the topology does not read a topic 'inn': it has 'in', 'prices'. Did you mean 'in'?"),
+    ('driver.create_output_topic("outt")', "does not write a topic 'outt': it has 'out'. Did you mean 'out'?"),
+    ('topic.pipe_input(5)\nout.read_value()', [5]),
+    ('topic.pipe_input("a", 5)\nout.read_key_value()', [("a", 5)]),
+    ('topic.pipe_value_list([1, 2])\nout.read_values_to_list()', [[1, 2]]),
+    ('topic.pipe_input(TestRecord("a", 1, 1000))\nrepr(out.read_record())', ["TestRecord('a', 1, timestamp=1000)"]),
+    ('topic.pipe_input("a", 5)\nsorted(driver.produced_topic_names())[0]', ["out"]),
+    ('topic.pipe_input(timestamp=5)', "pipe_input needs a value: pipe_input(value) or pipe_input(key, value)"),
+    ('out.read_value()', "topic 'out' has no more records; is_empty and queue_size tell before"),
+    # Times and headers.
+    ('topic.pipe_input("a", 5, timedelta(seconds=1))\nout.read_record().timestamp', [1000]),
+    ('topic.pipe_input("a", 5, datetime(1970, 1, 1, 0, 0, 1))\nout.read_record().timestamp', [1000]),
+    ('topic.pipe_input("a", 5, "1s")', "a timestamp is whole milliseconds since the epoch (int), a datetime, or a timedelta"),
+    ('topic.pipe_input("a", 5, headers={"x": b"y"})\nout.read_record().headers', [(("x", b"y"),)]),
+    ('topic.pipe_input("a", 5, headers={"x": "y"})\nout.read_record().headers', [(("x", b"y"),)]),
+    (
+        'topic = driver.create_input_topic("in", auto_advance=timedelta(seconds=1))\n'
+        'topic.pipe_value_list([1, 2])\n[record.timestamp for record in out.read_records_to_list()]',
+        [[0, 1000]],
+    ),
+    ('driver.advance_wall_clock_time(timedelta(seconds=1))\ndriver.now_ms', [1000]),
+    # Stores.
+    ('topic.pipe_input("a", 5)\ndriver.get_key_value_store("counts").get("a")', [1]),
+    ('topic.pipe_input("a", 5)\ndriver.get_store("counts").get("a").value', [1]),
+    ('topic.pipe_input("a", 5)\nlist(driver.get_window_store("windowed").all())', [[("a", 0, 1)]]),
+    ('topic.pipe_input("a", 5)\nlen(list(driver.get_store("windowed").all()))', [1]),
+    ('topic.pipe_input("a", 5)\n[n for _, n in driver.get_session_store("sessions").fetch("a")]', [[1]]),
+    ('driver.get_versioned_key_value_store("prices").get("a")', [None]),
+    ('driver.get_key_value_store("windowed")', "use get_timestamped_window_store('windowed')"),
+    ('driver.get_key_value_store("count")', "the topology has no store 'count': … Did you mean 'counts'?"),
+    ('topic.pipe_input("a", 5)\ndriver.metrics()["KSTREAM-SOURCE-in"].records_in', [1]),
+    # Settings, records that cannot be read, and Java's names.
+    ('TopologyTestDriver(builder.build(), settings={"processing": "skip"}).close()', [None]),
+    ('TopologyTestDriver(builder.build(), {"processing": "skip"}).close()', [None]),
+    ('TopologyTestDriver(builder.build(), procesing="skip")', "no setting 'procesing' … Did you mean 'processing'"),
+    ('TopologyTestDriver(builder.build(), processing="skpi")', "is 'fail' (the step fails), 'skip' (… or 'dlq'"),
+    ('TopologyTestDriver(builder)', "takes a Topology, not a StreamsBuilder: write TopologyTestDriver(builder.build(), ...)"),
+    ('topic.pipe_bytes(b"a", b"{bad")', "JsonSerde cannot read 4 bytes … set the policy 'deserialization' to 'skip' or 'dlq'"),
+    ('topic.pipeInput("a", 5)', "TestInputTopic has no 'pipeInput': here it is pipe_input(...)."),
+    ('out.readValue()', "TestOutputTopic has no 'readValue': here it is read_value(...)."),
+    ('driver.getKeyValueStore("counts")', "here it is get_key_value_store(...)."),
+    ('driver.advanceWallClockTime(5)', "here it is advance_wall_clock_time(...)."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "follows"), TESTS, ids=map(name_of, TESTS))
+def test_a_test_works_or_says_what_to_write(code: str, follows: str | list[Any]) -> None:
+    if isinstance(follows, list):
+        assert [run_test(code)] == follows
+        return
+    says(follows, lambda: run_test(code))
+
+
+# --- What a newcomer types, and what the command line answers; nothing here needs a cluster.
+
+PROGRAM = """
+from streams import StreamsBuilder
+
+def build():
+    builder = StreamsBuilder()
+    builder.stream("in").group_by_key().count("counts").to_stream().to("out")
+    return builder.build()
+"""
+NOWHERE = "-b 127.0.0.1:1"
+
+COMMANDS: list[tuple[str, int, str]] = [
+    # The topology: a file, a module, or a name in one.
+    ("describe newcomer.py", 0, "topics: [in]"),
+    ("describe newcomer", 0, "topics: [in]"),
+    ("describe newcomer:build", 0, "topics: [in]"),
+    ("describe newcomers.py", 1, "there is no file newcomers.py. Did you mean 'newcomer.py'?"),
+    ("describe newcomer:biuld", 1, "has no 'biuld'. Did you mean 'build'?"),
+    # Names of commands, options and settings.
+    ("descirbe newcomer.py", 2, "Did you mean 'describe'?"),
+    ("start newcomer.py", 2, "No such command 'start'. Did you mean 'state' or 'status'?"),
+    ("topic crate", 2, "Did you mean 'create'?"),
+    ("run newcomer.py --task 3", 2, "No such option: --task (Possible options: --tasks)"),
+    ("run newcomer.py --set taks=3", 1, "there is no such setting. Did you mean 'tasks'?"),
+    ("run newcomer.py --set spark.spark.sql.x=3", 1, "Spark has no such setting; write spark.sql.x"),
+    # Values of settings, and where they come from.
+    ("run newcomer.py --trigger-interval-ms 5s --explain", 0, "trigger_interval_ms = 5000 # command line"),
+    ("run newcomer.py --trigger-interval-ms soon --explain", 1, "write 500ms, 5s, 10m, 1h30m or 7d"),
+    ("run newcomer.py --bad-records ignore", 2, "'ignore' is not one of 'fail', 'skip', 'dlq'"),
+    ("run newcomer.py --processing-policy dlq --explain", 1, "an error policy is 'dlq', but dead_letter_topic is not set"),
+    ("run newcomer.py --explain --json", 0, '"value": '),
+    ("config newcomer.py", 0, "# "),
+    # The application's id stands in the same place everywhere.
+    (f"reset -a orders --dry-run {NOWHERE}", 1, "Kafka at 127.0.0.1:1 did not answer"),
+    (f"reset orders --dry-run {NOWHERE}", 1, "Kafka at 127.0.0.1:1 did not answer"),
+    ("describe newcomer.py --json", 0, '"'),
+    ("diff newcomer.py newcomer.py", 1, "streams describe --format json"),
+    # What was missing.
+    ("check newcomer.py", 0, "nothing was found"),
+    ("topic send --help", 0, "--timestamp … --header … --key-serde"),
+    ("topic read --help", 0, "--follow … --limit … --offset … --partition … --timestamps … --headers … --json … --value-serde"),
+    ("topic create --help", 0, "--replication … --config"),
+    ("topic delete --help", 0, "Delete"),
+    ("status --help", 0, "how far an application is behind"),
+    ("init --help", 0, "project"),
+    ("run --help", 0, "--deserialization-policy … --processing-policy … --production-policy"),
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def program(streams: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A program in the working directory; nobody waits long for a cluster that does not answer."""
+    (tmp_path / "newcomer.py").write_text(PROGRAM)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr("streams.cluster.admin.CONNECT_S", 0.5)
+    yield
+    sys.modules.pop("newcomer", None)
+
+
+@pytest.mark.parametrize(("line", "code", "says"), COMMANDS, ids=[line for line, *_ in COMMANDS])
+def test_a_command_works_or_says_what_to_write(streams, line: str, code: int, says: str) -> None:
+    result = streams(*line.split())
+    output = re.sub(r"[\s│]+", " ", result.output)
+    assert (result.exit_code, matches(says, output)) == (code, True), result.output
+
+
+@pytest.mark.parametrize("command", ["run", "reset", "diff", "topic send", "describe"])
+def test_no_option_looks_like_a_choice_of_braces(streams, command: str) -> None:
+    assert not re.search(r"\{[A-Z]|<bool>", streams(*command.split(), "--help").output)

@@ -123,7 +123,7 @@ def test_an_address_is_a_host_and_a_port(text: str, address: tuple[str, int]) ->
 
 @pytest.mark.parametrize("text", ["here", "localhost:", "a b:1", "1:99999"])
 def test_what_is_no_address_is_refused_with_the_settings(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"metrics: .* is no address: write HOST:PORT"):
+    with pytest.raises(ConfigError, match=r"metrics: .* is not an address: write HOST:PORT"):
         config(metrics=text)
 
 
