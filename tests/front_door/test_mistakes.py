@@ -98,7 +98,7 @@ topology.add_sink("done", "out", parents="pass")""",
     ('stream.split().branch(lambda v: True)\nbuilder.build()', "end it with default_branch() or no_default_branch()"),
     (
         'stream.group_by_key().count().suppress(Suppressed.until_window_closes())',
-        "has no windows: suppress it with Suppressed.until_time_limit(...)",
+        "has no windows that could close: suppress it with Suppressed.until_time_limit(...)",
     ),
     (
         'stream.group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(9)).count(Materialized("c", retention=5))',
