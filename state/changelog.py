@@ -8,14 +8,14 @@ step impossible to commit. An existing topic is checked before use, because a wr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from state.errors import ChangelogMismatchError, RestoreError
 from state.kafka.topics import TopicPartition
 from state.stores.spec import StoreKind, StoreSpec
 
 if TYPE_CHECKING:
-    from state.kafka.topics import TopicInfo, TopicSpec
+    from state.kafka.topics import TopicAdmin
 
 
 INTERNAL_ENDINGS = ("-changelog", "-commits", "-repartition")
@@ -42,19 +42,6 @@ _CHECKED = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timest
 # Settings that may exceed the minimum. A step whose timestamps are refused can never be committed, a history touched by
 # compaction is incomplete, and a commit that only one broker holds may be lost with that broker.
 _AT_LEAST = ("message.timestamp.after.max.ms", "min.compaction.lag.ms", "min.insync.replicas")
-
-
-class TopicAdmin(Protocol):
-    """The part of `state.kafka.admin.KafkaAdmin` that this module needs."""
-
-    def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]:
-        """Existing topics of these names."""
-
-    def create_topics(self, topics: Sequence[TopicSpec]) -> object:
-        """Creates topics and waits until they can be used."""
-
-    def topic_config(self, name: str) -> Mapping[str, str]:
-        """All settings of a topic, defaults included."""
 
 
 def changelog_topic(application_id: str, store: str) -> str:
@@ -162,7 +149,7 @@ def ensure_repartition(admin: TopicAdmin, name: str, partitions: int, replicatio
 
 def _ensure(admin: TopicAdmin, wanted: Mapping[str, dict[str, str]], tasks: int, replication: int) -> list[str]:
     # A local import, so that computing a topic's name loads no Kafka client.
-    from state.kafka.admin import TopicSpec
+    from state.kafka.topics import TopicSpec
 
     if not wanted:
         return []
@@ -228,7 +215,7 @@ def _normal(key: str, value: str) -> str:
 
 NO_CHANGELOG = (
     "Restore the topic from a backup, with the offsets that it had, and take it over with `streams adopt`; keep the state_dir of "
-    "every host until then. If there is no backup, the state can only be made anew from the inputs (`streams reset`)."
+    "every host until then. If there is no backup, rebuild the state from the inputs (`streams reset`)."
 )
 
 

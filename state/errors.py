@@ -60,11 +60,7 @@ class ErrorKind(str, Enum):
 
 
 class StreamsError(Exception):
-    """Root of all errors of the engine.
-
-    Attributes:
-        kind: Who can resolve the error.
-    """
+    """Root of all errors of the engine."""
 
     kind: ErrorKind = ErrorKind.CONFIGURATION
 
@@ -213,8 +209,8 @@ class TopicRecreatedError(KafkaClientError):
     def __init__(self, topic: str, expected_id: str, found_id: str) -> None:
         super().__init__(
             f"topic {topic!r} was deleted and created again: its id was {expected_id}, now it is {found_id}, so saved "
-            f"offsets point at other records. Restore the old topic from a backup; if it is gone for good, and all that this "
-            f"application has made of it with it, `streams reset` starts anew"
+            f"offsets point at other records. Restore the old topic from a backup; if the topic is lost and you "
+            f"can discard what the application derived from it, run `streams reset`"
         )
         self.topic = topic
         self.expected_id = expected_id
@@ -494,12 +490,7 @@ class StateError(StreamsError):
 
 
 class ForeignFolderError(StateError):
-    """A folder that is to hold private data belongs to another user, who could read or replace what is written there.
-
-    Args:
-        path: The folder.
-        owner: The user id of its owner.
-    """
+    """A folder that is to hold private data belongs to another user, who could read or replace what is written there."""
 
     def __init__(self, path: str, owner: int) -> None:
         super().__init__(
@@ -512,13 +503,7 @@ class ForeignFolderError(StateError):
 
 
 class StateLockedError(StateError):
-    """Another process (or another handle in this one) has the store open.
-
-    Args:
-        path: Folder of the store.
-        seconds: How long the wait was.
-        detail: The database's message.
-    """
+    """Another process (or another handle in this one) has the store open."""
 
     kind = ErrorKind.TRANSIENT
 
@@ -532,45 +517,28 @@ class StateLockedError(StateError):
 
 
 class StateCorruptedError(StateError):
-    """The local store is damaged. No data is lost: delete the store, and it is restored from its changelog.
-
-    Args:
-        path: Folder of the store.
-        detail: The database's message.
-    """
+    """The local store is damaged. No data is lost: delete the store, and it is restored from its changelog."""
 
     kind = ErrorKind.DATA
 
     def __init__(self, path: str, detail: str) -> None:
         super().__init__(
-            f"the store in {path} cannot be used: {detail}. It is to be deleted and restored from its changelog (the engine "
-            f"does so by itself); if it comes again, check the disk"
+            f"the store in {path} cannot be used: {detail}. Delete it, and it is restored from its changelog (the engine "
+            f"does so by itself); if this happens again, check the disk"
         )
         self.path = path
         self.detail = detail
 
 
 class StateFormatError(StateCorruptedError):
-    """Another version of the engine wrote the local store. No data is lost: delete the store, and it is restored.
-
-    Args:
-        path: Folder of the store.
-        found: The store's format.
-        known: The format that this version writes.
-    """
+    """Another version of the engine wrote the local store. No data is lost: delete the store, and it is restored."""
 
     def __init__(self, path: str, found: object, known: int) -> None:
         super().__init__(path, f"it has format {found}, this version knows {known}")
 
 
 class ChangelogMismatchError(StateError):
-    """A changelog or commits topic exists, but with settings that cannot be used.
-
-    Args:
-        topic: The topic.
-        found: What is wrong with it.
-        remedy: What to do, with the command.
-    """
+    """A changelog or commits topic exists, but with settings that cannot be used."""
 
     def __init__(self, topic: str, found: str, remedy: str) -> None:
         super().__init__(f"topic {topic!r}: {found}; {remedy}")
@@ -580,16 +548,12 @@ class ChangelogMismatchError(StateError):
 
 
 class StepTooLargeError(StateError):
-    """A column of one step has 2 GiB or more, which no column of bytes can hold. Nothing of the step is committed.
-
-    Args:
-        what: The rows or records that are too large.
-    """
+    """A column of one step has 2 GiB or more, which no column of bytes can hold. Nothing of the step is committed."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
             f"{what} have 2 GiB or more in one step. Nothing of this attempt is committed. Start again with a smaller "
-            f"max_records_per_trigger: as long as no task has committed this micro-batch, it is planned anew in smaller pieces"
+            f"max_records_per_trigger: as long as no task has committed this micro-batch, it is planned again in smaller pieces"
         )
 
 

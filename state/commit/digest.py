@@ -28,11 +28,7 @@ class ChangelogColumns(Protocol):
 
 
 class StepDigest:
-    """The digest under construction. The records of each store are added in order, in parts of any size; stores in any order.
-
-    Attributes:
-        records: The number of records added.
-    """
+    """The digest under construction. The records of each store are added in order, in parts of any size; stores in any order."""
 
     def __init__(self) -> None:
         self.records = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -116,7 +116,7 @@ class LiveKafka:
         """Trims logs below the given offsets."""
         self.admin.delete_records(before)
 
-    def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]:
+    def describe_topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
         """The topics that exist, asked for at each call."""
         return self.admin.describe_topics(names)
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from confluent_kafka import OFFSET_INVALID, Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -36,7 +36,7 @@ from state.errors import (
 )
 from state.kafka.config import QUIET, ClientConfig, admin_config
 from state.kafka.error_mapping import NO_ANSWER, TOPIC_NOT_FOUND, TRANSIENT, failure_of, request_error, timed_out
-from state.kafka.topics import TopicInfo, TopicPartition, TopicSpec
+from state.kafka.topics import LogEnds, RecordDeleter, TopicInfo, TopicPartition, TopicSpec
 
 POLL_S = 0.05
 """The pause before a request is repeated, seconds."""
@@ -529,14 +529,6 @@ DECIDE_S = 30.0
 _POLL_S = 0.02
 
 
-class LogEnds(Protocol):
-    """The part of `state.kafka.admin.KafkaAdmin` that this module needs."""
-
-    def end_offsets(
-        self, partitions: Iterable[TopicPartition], committed: bool = True
-    ) -> dict[TopicPartition, int]: ...
-
-
 def wait_until_decided(
     admin: LogEnds, partitions: Iterable[TopicPartition], timeout_s: float
 ) -> dict[TopicPartition, int]:
@@ -566,21 +558,6 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
-
-
-class _Topic(Protocol):
-    @property
-    def topic_id(self) -> str: ...
-
-
-class RecordDeleter(Protocol):
-    """The part of `state.kafka.admin.KafkaAdmin` that this module needs."""
-
-    def delete_records(self, before: Mapping[TopicPartition, int]) -> object:
-        """Deletes the records below the given offsets."""
-
-    def describe_topics(self, names: Sequence[str]) -> Mapping[str, _Topic]:
-        """The topics that exist, as they are now."""
 
 
 class Retry:
@@ -642,8 +619,8 @@ def delete_if_possible(admin: RecordDeleter, before: Mapping[TopicPartition, int
             if (topic, error.code) not in _logged:
                 _logged.add((topic, error.code))
                 log.warning(
-                    "records of %s that are needed no more stay where they are, and take up space: %s. Brokers that are back, or "
-                    "the right to delete records of this topic (ACL: Delete), mend that; nothing else suffers",
+                    "could not delete consumed records of %s, so they keep using disk space: %s. This clears up once the brokers "
+                    "are back or the application is granted Delete on the topic; nothing else is affected",
                     topic,
                     error,
                 )

@@ -163,11 +163,6 @@ def _addresses(config: ClientConfig) -> list[tuple[str, int]]:
 
 # --- Rights: asking the brokers what is allowed without doing any of it, and granting ACLs.
 
-# --- `RightsProbe`: what the brokers allow these credentials to do, without doing any of it.
-#
-# Kafka names the allowed operations on what exists. Of what does not exist yet, only refusals tell: a creation that is only
-# validated, and an offset for a partition that no topic has. Both are refused for want of a right before anything else is checked,
-# and neither changes anything.
 
 _NO_PARTITION = 2**31 - 1
 _PROBE_TIMEOUT_MS = 10_000
@@ -178,7 +173,11 @@ _EVERYTHING = frozenset(AclOperation.__members__)
 
 
 class RightsProbe:
-    """Asks a cluster about the rights of these credentials.
+    """What the brokers allow these credentials to do, without doing any of it.
+
+    Kafka names the allowed operations on what exists. Of what does not exist yet, only refusals tell: a creation that is only
+    validated, and an offset for a partition that no topic has. Both are refused for want of a right before anything else is
+    checked, and neither changes anything.
 
     Args:
         config: The user's client properties.

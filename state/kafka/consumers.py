@@ -168,12 +168,9 @@ _REFUSED = (REFUSED | {KafkaError.GROUP_AUTHORIZATION_FAILED}) - {KafkaError.UNK
 
 
 class GroupMember:
-    """See the module. Partitions move one by one (cooperative), so the others stay where they are.
+    """A member of a consumer group that shares partitions with the others and reads none of them.
 
-    Args:
-        client: Librdkafka client properties.
-        group_id: The group.
-        topics: Topics whose partitions are shared.
+    Partitions move one by one (cooperative), so the others stay where they are.
     """
 
     def __init__(self, client: Mapping[str, str], group_id: str, topics: Sequence[str]) -> None:

@@ -131,9 +131,6 @@ _SIGNATURES: Signatures = {
 class Library(CLibrary):
     """librdkafka's functions, named without their `rd_kafka_` prefix.
 
-    Args:
-        path: The shared library.
-
     Raises:
         OSError: It cannot be loaded.
         AttributeError: The library lacks a function.

@@ -54,10 +54,37 @@ class TopicSpec:
     replication: int = -1
 
 
-# --- `TopicLimits`: which records a topic accepts, as far as that can be known before sending.
-#
-# Kafka refuses a record for its size, a missing key, or its timestamp, and with it the whole transaction. A check in advance
-# turns away only that record. Invariant: unknown limits refuse nothing.
+class RecordDeleter(Protocol):
+    """Deletes records: `state.kafka.admin.KafkaAdmin`, or Kafka as a task sees it."""
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> object: ...
+    def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]: ...
+
+
+class LogEnds(Protocol):
+    """Knows where logs end: `state.kafka.admin.KafkaAdmin`, or one that waits for brokers."""
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], committed: bool = True
+    ) -> dict[TopicPartition, int]: ...
+
+
+class TopicAdmin(RecordDeleter, LogEnds, Protocol):
+    """Requests about topics. `state.kafka.admin.KafkaAdmin` answers them, and so does a simulated Kafka."""
+
+    def topic_names(self) -> list[str]: ...
+    def topic_config(self, name: str) -> Mapping[str, str]: ...
+    def create_topics(self, topics: Iterable[TopicSpec]) -> object: ...
+    def delete_topics(self, names: Sequence[str]) -> object: ...
+    def begin_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]: ...
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], committed: bool = True
+    ) -> dict[TopicPartition, int]: ...
+    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]: ...
+    def group_offsets(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, int]: ...
+
 
 NO_LIMIT = 2**63 - 1
 RECORD_OVERHEAD = 36
@@ -71,7 +98,10 @@ _HEADER_OVERHEAD = 10
 
 @dataclass(frozen=True, slots=True)
 class TopicLimits:
-    """Limits of one topic.
+    """Which records a topic accepts, as far as that can be known before sending.
+
+    Kafka refuses a record for its size, a missing key, or its timestamp, and with it the whole transaction. A check in advance
+    turns away only that record. Invariant: unknown limits refuse nothing.
 
     Attributes:
         partitions: Number of partitions; 0 = unknown.
@@ -113,12 +143,6 @@ def wire_size(key: bytes | None, value: bytes | None, headers: Iterable[Header] 
     return size
 
 
-# --- `LiveTopics`: cached facts about the topics that are written to.
-#
-# The runtime turns away single records that Kafka would refuse together with their whole transaction, and asks for each topic in
-# each step; only the first request goes to a broker. Invariant: where Kafka does not answer (no permission to read a topic's
-# settings, no response), nothing is limited, because the broker has the last word anyway.
-
 MAX_AGE_S = 300.0
 """How long an answer is cached, as in Kafka clients (`metadata.max.age.ms`)."""
 MISSING_MAX_AGE_S = 5.0
@@ -126,23 +150,15 @@ MISSING_MAX_AGE_S = 5.0
 _COMPRESSION = ("compression.type", "compression.codec")
 
 
-class Admin(Protocol):
-    """The part of `state.kafka.admin.KafkaAdmin` that this module needs."""
-
-    def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]: ...
-    def topic_config(self, name: str) -> Mapping[str, str]: ...
-
-
 class LiveTopics:
-    """The topics of a cluster.
+    """Cached facts about the topics that are written to.
 
-    Args:
-        admin: The admin client.
-        client: The user's client properties.
-        seconds: A monotonic clock.
+    The runtime turns away single records that Kafka would refuse together with their whole transaction, and asks for each topic in
+    each step; only the first request goes to a broker. Invariant: where Kafka does not answer (no permission to read a topic's
+    settings, no response), nothing is limited, because the broker has the last word anyway.
     """
 
-    def __init__(self, admin: Admin, client: ClientConfig, seconds: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, admin: TopicAdmin, client: ClientConfig, seconds: Callable[[], float] = time.monotonic) -> None:
         self._admin = admin
         self._compressed = any(client.get(name, "none") != "none" for name in _COMPRESSION)
         self._seconds = seconds

@@ -166,14 +166,7 @@ def _of(specs: Sequence[StoreSpec], plans: Sequence[StorePlan]) -> list[StorePla
 
 @dataclass(frozen=True)
 class ReplicaCopy:
-    """The copy of a task that a replica keeps.
-
-    Attributes:
-        folder: The task's folder among the replicas.
-        settings: How the database is opened.
-        offsets: See `StateCopy`.
-        origins: See `StateCopy`.
-    """
+    """The copy of a task that a replica keeps."""
 
     folder: Path
     settings: RocksSettings

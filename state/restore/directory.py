@@ -20,14 +20,7 @@ _LEVELS = 3
 
 @dataclass(frozen=True, slots=True)
 class TaskDirectory:
-    """One task's folder.
-
-    Attributes:
-        application_id: First level.
-        sub_topology: Second level.
-        task: Third level.
-        path: The folder.
-    """
+    """One task's folder."""
 
     application_id: str
     sub_topology: str
@@ -64,11 +57,7 @@ class TaskDirectory:
 
 
 class StateDirectory:
-    """The folders below a state directory.
-
-    Args:
-        root: `state_dir` of the settings.
-    """
+    """The folders below a state directory."""
 
     def __init__(self, root: Path | str) -> None:
         self.root = Path(root)

@@ -97,15 +97,7 @@ class LogRange:
 
 @dataclass(frozen=True, slots=True)
 class StorePlan:
-    """The range to read for one store: [start, end) of its changelog partition.
-
-    Attributes:
-        store: Its name.
-        action: What to do.
-        start: First offset to read.
-        end: Where reading ends.
-        reason: Why, for the log.
-    """
+    """The range to read for one store: [start, end) of its changelog partition."""
 
     store: str
     action: Action
@@ -191,22 +183,16 @@ def _of_another_query(origin: StoreOrigin, target: RestoreTarget) -> str:
     return f"local state comes from query {origin.query_id}, not from {target.query_id}"
 
 
-# --- `StepProof`: verifies that a restore saw exactly the changelog records that the target's step wrote.
-#
-# The marker records where the step's records begin in each changelog, their number and their digest. The proof therefore works
-# for any restore that reads all of these records, wherever it starts. The proof is skipped where records may legitimately be
-# missing: compaction removes tombstones after a time, and versions that have left a history.
-
-
 class UnprovenError(Exception):
     """The records read are not those that the step wrote; the reason is not known yet."""
 
 
 class StepProof:
-    """Collects the digest of the changelog records of one step.
+    """Verifies that a restore saw exactly the changelog records that the target's step wrote.
 
-    Args:
-        target: The step.
+    The marker records where the step's records begin in each changelog, their number and their digest. The proof therefore works
+    for any restore that reads all of these records, wherever it starts. The proof is skipped where records may legitimately be
+    missing: compaction removes tombstones after a time, and versions that have left a history.
     """
 
     def __init__(self, target: RestoreTarget) -> None:

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from state.changelog import changelog_topic
 from state.columns import RecordColumns
+from state.commit.last_marker import MarkerLog
 from state.errors import RestoreError
-from state.kafka.topics import TopicPartition
 from state.restore.copies import Copies
 from state.restore.plan import (
     CHUNK_BYTES,
@@ -99,13 +99,6 @@ class RestoreReport:
         return sum(store.seconds for store in self.stores)
 
 
-# --- `Loading`: carries out the plans of one restore.
-#
-# There are two ways. A short tail, which is what a crash leaves, is collected, verified against the marker's digest and then
-# written with the step's number in one atomic write. Everything else is written in chunks of bounded size, each together with
-# the offset after it, so that a restore that is killed resumes where it was. Within a write the last value of a key wins, and
-# expired rows are left out.
-
 Reach = Callable[[str], None]
 """Called with the name of each crash point."""
 
@@ -148,24 +141,18 @@ class Chunk:
         )
 
 
-class PlanReader(Protocol):
-    """The part of `state.restore.restorer.Restorer` that this module needs."""
-
-    def read(self, plan: StorePlan) -> Iterator[RecordColumns]: ...
-
-    def started(self, plan: StorePlan) -> None:
-        """Notifies the listener of the start."""
-
-    def progressed(self, plan: StorePlan, chunk: Chunk, next_offset: int) -> None:
-        """Notifies the listener of the progress."""
-
-
 class Loading:
-    """One restore in progress: of these stores, to this step."""
+    """Carries out the plans of one restore.
+
+    There are two ways. A short tail, which is what a crash leaves, is collected, verified against the marker's digest and then
+    written with the step's number in one atomic write. Everything else is written in chunks of bounded size, each together with
+    the offset after it, so that a restore that is killed resumes where it was. Within a write the last value of a key wins, and
+    expired rows are left out.
+    """
 
     def __init__(
         self,
-        reader: PlanReader,
+        reader: Restorer,
         store: TaskStore,
         target: RestoreTarget,
         logs: Mapping[str, LogRange],
@@ -309,21 +296,14 @@ def _data_bytes(column: Any) -> int:
     return int(bounds[column.offset + len(column)] - bounds[column.offset])
 
 
-class ChangelogSource(Protocol):
+class ChangelogSource(MarkerLog, Protocol):
     """The source of changelogs; `state.commit.live.LiveKafka` is the real one."""
-
-    def begin_offset(self, partition: TopicPartition) -> int: ...
-
-    def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]: ...
 
     def topic_ids(self, topics: Sequence[str]) -> Mapping[str, str]:
         """Kafka's ids of topics, where known; an id changes when a topic is deleted and created again."""
 
     def delete_retention_ms(self, topic: str) -> int:
         """How long a topic keeps tombstones."""
-
-    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]:
-        """Committed records [start, end)."""
 
 
 class Restorer:

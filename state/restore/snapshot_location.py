@@ -16,11 +16,6 @@ class FsspecFolder:
     """A folder of a file system of fsspec. See `SnapshotLocation` for the methods.
 
     Whether a half-written file can be seen depends on the file system; checksums find such a file out.
-
-    Args:
-        system: An `fsspec.AbstractFileSystem`.
-        root: Path of the folder in it.
-        shown: The location for messages, without secrets.
     """
 
     def __init__(self, system: Any, root: str, shown: str) -> None:

@@ -28,7 +28,7 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSettings:
-    """See the module.
+    """Where snapshots are kept, how often they are taken, and how long they stay.
 
     Attributes:
         location: A folder, or a URL for fsspec; empty = no snapshots.
@@ -156,18 +156,16 @@ def _digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(orjson.dumps(content, option=_SORTED)).hexdigest()
 
 
-# --- `Ledger`: what this host knows of a task's snapshots: when the last one was taken, and the checksums of the database's files.
-#
-# Table files never change, so each is read for its checksum once. The ledger is beside the database and dies with it; without it
-# a snapshot is taken sooner and every file is read again, nothing else.
-
 NAME = "snapshots.json"
 _PART_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(slots=True)
 class Ledger:
-    """See the module.
+    """What this host knows of a task's snapshots: when the last one was taken, and the checksums of the database's files.
+
+    Table files never change, so each is read for its checksum once. The ledger is beside the database and dies with it; without it
+    a snapshot is taken sooner and every file is read again, nothing else.
 
     Attributes:
         version: Step of the last snapshot that was attempted, 0 = none.
@@ -230,14 +228,7 @@ _TRANSFERS = 4
 
 
 class TaskSnapshots:
-    """See the module.
-
-    Args:
-        location: Where the snapshots of all tasks are.
-        application_id: The application.
-        sub_topology: The sub-topology.
-        task: Number of the task.
-    """
+    """The snapshots of one task in a location."""
 
     def __init__(self, location: SnapshotLocation, application_id: str, sub_topology: str, task: int) -> None:
         self._location = location

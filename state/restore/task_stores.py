@@ -1,6 +1,6 @@
 """`TaskStateManager`: opens a task's local stores for a step and brings them to the last commit marker.
 
-A damaged store is deleted and opened anew: the marker then leads to a full restore. Damage that is noticed only while a
+A damaged store is deleted and opened again: the marker then leads to a full restore. Damage that is noticed only while a
 step runs fails that step and deletes the folder, so that the next attempt restores.
 """
 
@@ -20,8 +20,8 @@ from state.changelog import Noted, changelog_topic, due, trim_notes, trim_target
 from state.commit.decide import TaskIdentity
 from state.commit.marker import CommitMarker
 from state.errors import StateCorruptedError, StateError
-from state.kafka.admin import RecordDeleter, delete_if_possible
-from state.kafka.topics import TopicPartition
+from state.kafka.admin import delete_if_possible
+from state.kafka.topics import RecordDeleter, TopicPartition
 from state.restore.copies import Copies, CopySource, StateCopy, replica_copies, snapshot_copies
 from state.restore.directory import StateDirectory, TaskDirectory
 from state.restore.plan import Action, RestoreTarget
@@ -288,7 +288,7 @@ class TaskStateManager:
         except OSError as error:
             raise StateError(
                 f"the disk with the local state of {self._identity}, {self.directory.path}, refuses: {error.strerror or error}. "
-                "Mend the disk, or choose another folder (state_dir), and start again: what is missing is restored from the "
+                "Repair the disk or choose another folder (state_dir), then start again: what is missing is restored from the "
                 "changelogs"
             ) from error
 

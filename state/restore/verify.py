@@ -35,15 +35,7 @@ from state.tables.table import Row
 
 @dataclass(frozen=True, slots=True)
 class TaskPlace:
-    """A task of an application, as far as Kafka knows it.
-
-    Attributes:
-        application_id: The application.
-        sub_topology: Its sub-topology.
-        task: Number of the task.
-        tasks: How many there are.
-        topology_hash: Current structure of the sub-topology.
-    """
+    """A task of an application, as far as Kafka knows it."""
 
     application_id: str
     sub_topology: str

@@ -168,12 +168,6 @@ TOMBSTONE = b"\x00"
 VALUE = b"\x01"
 
 
-# --- Versioned key-value stores as bytes (KIP-889): every value of a key with the time from which it is valid.
-#
-# Local key: store(2) ∥ key ∥ timestamp(8); local value: 0x01 ∥ value, or 0x00 for a deletion at that time. One more
-# row, whose key is the bare store prefix, holds the store's stream time. Versions that ended before the history are
-# pruned at a put of their key; the pruning is local and never reaches the changelog.
-
 VALID_TO_UNDEFINED = -1
 """Returned by a put of the newest version: no later version ends it (Kafka Streams: PUT_RETURN_CODE_VALID_TO_UNDEFINED)."""
 NOT_PUT = -(2**63)
@@ -196,7 +190,11 @@ class VersionedRecord:
 
 
 class VersionedBytesStore:
-    """Versions by key and time.
+    """Versioned key-value stores as bytes (KIP-889): every value of a key with the time from which it is valid.
+
+    Local key: store(2) ∥ key ∥ timestamp(8); local value: 0x01 ∥ value, or 0x00 for a deletion at that time. One more
+    row, whose key is the bare store prefix, holds the store's stream time. Versions that ended before the history are
+    pruned at a put of their key; the pruning is local and never reaches the changelog.
 
     Args:
         spec: The store; `retention_ms` is the length of the history.
@@ -291,13 +289,7 @@ def _record(version: tuple[int, bytes], valid_to: int | None) -> VersionedRecord
 
 
 class WindowBytesStore:
-    """Rows by key and window start; a put into an expired segment is ignored, as in Kafka Streams.
-
-    Args:
-        spec: The store.
-        buffer: The task's writes over its table.
-        segments: Its segments.
-    """
+    """Rows by key and window start; a put into an expired segment is ignored, as in Kafka Streams."""
 
     def __init__(self, spec: StoreSpec, buffer: WriteBuffer, segments: Segments) -> None:
         self.spec = spec
@@ -496,13 +488,7 @@ class WindowBytesStore:
 
 
 class SessionBytesStore:
-    """Sessions by key. A put of a session whose end is in an expired segment is ignored.
-
-    Args:
-        spec: The store.
-        buffer: The task's writes over its table.
-        segments: Its segments.
-    """
+    """Sessions by key. A put of a session whose end is in an expired segment is ignored."""
 
     def __init__(self, spec: StoreSpec, buffer: WriteBuffer, segments: Segments) -> None:
         self.spec = spec

@@ -65,13 +65,7 @@ class RestoredPart:
 
 
 class TableStores:
-    """One table with its stores.
-
-    Args:
-        table: The database.
-        specs: The topology's stores in this table.
-        memory: Shared memory of the write buffers.
-    """
+    """One table with its stores."""
 
     def __init__(self, table: OrderedTable, specs: Sequence[StoreSpec], memory: BufferMemory) -> None:
         self.table = table
@@ -255,25 +249,18 @@ class TableStores:
         deleted_ranges = [_rows_of(self._entries[name].store_id) for name in self.specs]
         self.table.write([(META_KEY, self.meta.to_bytes())], deleted_ranges)
 
-    def rows(self, name: str) -> Iterator[Row]:
-        """Committed rows without store id and segment, dead segments left out."""
-        lower, upper = _rows_of(self._entries[name].store_id)
-        skip = len(lower)
-        segments = self.segments.get(name)
-        if segments is not None:
-            lower = segments.prefix(segments.bound)
-            skip = len(lower)
-        # A versioned store's own stream time is under the bare prefix; its versions have at least 8 bytes of time.
-        shortest = skip + 8 if self.specs[name].kind is StoreKind.VERSIONED else skip
-        return ((key[skip:], value) for key, value in self.table.scan(lower, upper) if len(key) >= shortest)
+    def rows(self, name: str, with_segments: bool = False) -> Iterator[Row]:
+        """Committed rows without store id, and without segment unless wanted; dead segments are left out.
 
-    def local_rows(self, name: str) -> Iterator[Row]:
-        """As `rows`, with the segment in front of each key: in the order of these keys, which is the same in every table."""
+        With segments, keys rise, and their order is the same in every table.
+        """
         lower, upper = _rows_of(self._entries[name].store_id)
         skip = len(lower)
         segments = self.segments.get(name)
         if segments is not None:
             lower = segments.prefix(segments.bound)
+            skip = skip if with_segments else len(lower)
+        # A versioned store's own stream time is under the bare prefix; its versions have at least 8 bytes of time.
         shortest = skip + 8 if self.specs[name].kind is StoreKind.VERSIONED else skip
         return ((key[skip:], value) for key, value in self.table.scan(lower, upper) if len(key) >= shortest)
 
@@ -470,7 +457,7 @@ class TaskStore:
 
     def local_rows(self, store: str) -> Iterator[Row]:
         """As `rows`, with the segment (8 bytes) in front of the keys of a segmented store, so that keys rise."""
-        return self._state_of[store].local_rows(store)
+        return self._state_of[store].rows(store, with_segments=True)
 
     def close(self, failed: bool = False) -> None:
         """Forgets writes that were not applied, and ends the use of the table."""

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -221,13 +221,6 @@ DEFAULT_SPILL_BYTES = 64 * 1024 * 1024
 _SPILL_PREFIX = "spill-"
 
 
-class Spilling(Protocol):
-    """A buffer that can move what it holds to the scratch database."""
-
-    def move_to(self, scratch: DiskTable) -> None:
-        """Moves the writes to the scratch database."""
-
-
 class BufferMemory:
     """The memory that the buffers of one task share, and the scratch database for their entries when the memory is full.
 
@@ -247,10 +240,10 @@ class BufferMemory:
         self.scratch: DiskTable | None = None
         self._directory = directory
         self._settings = settings
-        self._buffers: list[Spilling] = []
+        self._buffers: list[WriteBuffer] = []
         self._folder: Path | None = None
 
-    def register(self, buffer: Spilling) -> None:
+    def register(self, buffer: WriteBuffer) -> None:
         """Adds a buffer to those that share this memory."""
         self._buffers.append(buffer)
 
@@ -306,13 +299,7 @@ _PART_BYTES = 16 * 1024 * 1024
 
 
 class WriteBuffer:
-    """Uncommitted writes over a table. Keys are local keys, store prefix included.
-
-    Args:
-        table: The committed rows.
-        memory: Shared by all buffers of the task.
-        prefix: Common prefix of all keys of this buffer.
-    """
+    """Uncommitted writes over a table. Keys are local keys, store prefix included."""
 
     def __init__(self, table: OrderedTable, memory: BufferMemory, prefix: bytes) -> None:
         self._table = table

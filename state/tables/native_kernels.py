@@ -46,7 +46,7 @@ SLOTS = 2
 # The state of `scan_ranges` between calls: the next range; whether the cursor is in place; and of the ranges read so far, the
 # one whose rows reach farthest: its number and its rows in the buffers.
 RANGE, PLACED, FAR, FAR_FIRST, FAR_LAST, SCAN_STATE = range(6)
-# How often the cursor is moved on by one row before it is positioned anew.
+# How often the cursor is moved on by one row before it is positioned again.
 _STEPS = 3
 # First bytes of an entry in a write batch, and the bytes before the first entry: sequence number(8), number of entries(4).
 _DELETION, _PUT = 0, 1

@@ -115,9 +115,6 @@ class RocksError(Exception):
 class Library(CLibrary):
     """RocksDB's functions, named without their `rocksdb_` prefix.
 
-    Args:
-        path: The shared library.
-
     Raises:
         OSError: It cannot be loaded.
         AttributeError: The library lacks a function.

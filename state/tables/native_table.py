@@ -49,13 +49,7 @@ _RANGE_ROWS = 2
 
 
 class ColumnReader:
-    """Reads an open database by columns.
-
-    Args:
-        library: RocksDB's functions.
-        database: The database.
-        read_options: RocksDB's read options.
-    """
+    """Reads an open database by columns."""
 
     def __init__(self, library: Library, database: int, read_options: int) -> None:
         self._library = library
@@ -151,14 +145,7 @@ def kernel_functions(library: Library) -> npt.NDArray[np.int64]:
 
 
 class RowReader:
-    """Reads an open database row by row.
-
-    Args:
-        library: RocksDB's functions.
-        database: The database.
-        read_options: RocksDB's read options.
-        location: The folder, for messages.
-    """
+    """Reads an open database row by row."""
 
     def __init__(self, library: Library, database: int, read_options: int, location: str) -> None:
         self._library = library
@@ -274,13 +261,7 @@ _HEADER = struct.Struct("<QI")
 
 
 class Writer:
-    """Writes to an open database.
-
-    Args:
-        library: RocksDB's functions.
-        database: The database.
-        handles: RocksDB's options.
-    """
+    """Writes to an open database."""
 
     def __init__(self, library: Library, database: int, handles: Handles) -> None:
         self._library = library
@@ -347,15 +328,13 @@ def _sized(data: bytes) -> bytes:
     return bytes(size) + data
 
 
-# --- `NativeTable`: the ordered table of a task on disk, through RocksDB's C API.
-#
-# Files, invariants and errors are those of `RocksTable`, the reference: no write-ahead log; each write is one batch followed by a
-# flush, or one ingested file; iterators are tracked and ended before the database is closed; an iterator's status is checked at
-# every end. Compiled kernels carry whole columns of rows between Arrow buffers and RocksDB.
-
-
 class NativeTable:
-    """An ordered table in a folder; see `RocksTable`."""
+    """The ordered table of a task on disk, through RocksDB's C API.
+
+    Files, invariants and errors are those of `RocksTable`, the reference: no write-ahead log; each write is one batch followed by a
+    flush, or one ingested file; iterators are tracked and ended before the database is closed; an iterator's status is checked at
+    every end. Compiled kernels carry whole columns of rows between Arrow buffers and RocksDB.
+    """
 
     def __init__(self, path: Path | str, settings: RocksSettings = DEFAULT_SETTINGS, read_only: bool = False) -> None:
         self.path = Path(path)

@@ -108,13 +108,6 @@ def _link(source: Path, folder: Path, link: Callable[[Path, Path], None]) -> Non
         link(path, folder / path.name)
 
 
-# --- Databases that stay open between the steps of a process, until another process asks for them.
-#
-# Opening a database costs some milliseconds and begins with a cold cache, at every step of every task. Spark may run the next step
-# of a task in another worker process, and only one process can have a database open. So a process that keeps a database open
-# listens on a socket (`rocks_common.listening_socket`): a connection to it is a request to close the database, which happens at
-# once, or at the end of the running step. A process that ends releases its databases in any case.
-
 IDLE_S = 30.0
 """Seconds after which an unused database is closed: a process that shares the disk but no sockets gets it then."""
 
@@ -131,7 +124,12 @@ class _Kept:
 
 @dataclass(eq=False)
 class OpenTables:
-    """The databases that this process has open, by folder. Thread-safe.
+    """Databases that stay open between the steps of a process, until another process asks for them.
+
+    Opening a database costs some milliseconds and begins with a cold cache, at every step of every task. Spark may run the next
+    step of a task in another worker process, and only one process can have a database open. So a process that keeps a database
+    open listens on a socket (`listening_socket`): a connection to it asks to close the database, which happens at once, or at
+    the end of the running step. A process that ends releases its databases in any case.
 
     Attributes:
         open_table: Opens a database.
@@ -175,7 +173,7 @@ class OpenTables:
                 self._close(path)
 
     def close(self, path: Path, table: OrderedTable) -> None:
-        """Closes a database after a failure, so that the next user opens it anew."""
+        """Closes a database after a failure, so that the next user opens it again."""
         with self._lock:
             kept = self._kept.get(path)
             if kept is not None and kept.table is table:

@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from state.kafka.admin import LogEnds
-from state.kafka.topics import TopicPartition
+from state.kafka.topics import LogEnds, TopicPartition
 from streams.cluster.java_admin import CoordinatorView, OpenProducer
 
 _CLOSING = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")

@@ -468,10 +468,6 @@ class ValueFields:
     """An object for each value, made by `fields(...)`. A null value stays null.
 
     With two values it is `JoinedFields`, if its expressions read `left.<field>` and `right.<field>`.
-
-    Attributes:
-        everything: Whether all fields of the value come first.
-        computed: The fields by name, with what computes each.
     """
 
     everything: bool

@@ -370,14 +370,7 @@ class WaitingKey(NamedTuple):
 
 
 class WaitingRecord(NamedTuple):
-    """The rest of a waiting record.
-
-    Attributes:
-        side: `RIGHT` or `LEFT`.
-        value: The value.
-        headers: The headers.
-        data: The value as it was in the store.
-    """
+    """The rest of a waiting record."""
 
     side: int
     value: Any

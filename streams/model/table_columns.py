@@ -146,11 +146,7 @@ def misfit(value: object, sql: str) -> RowError:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ScalarType(ColumnType):
-    """A type without parts.
-
-    Attributes:
-        name: The type in Spark SQL, a key of `SCALARS`.
-    """
+    """A type without parts."""
 
     name: str
 
@@ -173,11 +169,7 @@ class ScalarType(ColumnType):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ListType(ColumnType):
-    """An array.
-
-    Attributes:
-        item: The type of its items.
-    """
+    """An array."""
 
     item: ColumnType
 
@@ -199,11 +191,7 @@ class ListType(ColumnType):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MapType(ColumnType):
-    """A map from text.
-
-    Attributes:
-        item: The type of its values.
-    """
+    """A map from text."""
 
     item: ColumnType
 
@@ -252,11 +240,7 @@ class Field:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StructType(ColumnType):
-    """A value with named parts.
-
-    Attributes:
-        fields: The parts.
-    """
+    """A value with named parts."""
 
     fields: tuple[Field, ...]
 
@@ -457,11 +441,7 @@ class RowLayout:
 
 
 class RowMaker:
-    """Makes rows of records, as a step does for each record: what depends on the columns alone is computed once.
-
-    Args:
-        layout: The columns.
-    """
+    """Makes rows of records, as a step does for each record: what depends on the columns alone is computed once."""
 
     def __init__(self, layout: RowLayout) -> None:
         self._keys, self._rules = layout.keys, layout.rules

@@ -19,7 +19,7 @@ _EXACT = (StringSerde, BytesSerde, Int16Serde, Int32Serde, Int64Serde)
 
 
 def is_exact(serde: Serde) -> bool:
-    """Whether each object has one form of bytes only, so that bytes once read need not be written anew.
+    """Whether each object has one form of bytes only, so that bytes once read need not be written again.
 
     JSON, for example, is not exact: the same object may be written with or without spaces.
     """
@@ -32,7 +32,7 @@ def reads_alone(serde: Serde) -> bool:
 
 
 def normal_cells(serde: Serde, cells: BinaryColumn) -> npt.NDArray[np.bool_] | None:
-    """Whether a serde reads each cell without an error, and would write the same bytes anew; False where that is uncertain.
+    """Whether a serde reads each cell without an error, and would write the same bytes again; False where that is uncertain.
 
     Null cells are. None: the serde has no way to find out that is faster than reading.
     """

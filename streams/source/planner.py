@@ -21,6 +21,7 @@ from streams.source.pauses import PauseWatch
 from streams.source.sampling import Positions, ReadRecords, Record, TopicPartition
 
 if TYPE_CHECKING:
+    from state.kafka.topics import TopicInfo
     from streams.source.partition_times import PartitionTimes
 
 # --- The part of retry topics that a micro-batch reads: the records that have waited for their topic's delay.

@@ -1,8 +1,15 @@
 """Snapshots are taken after steps, restored instead of the changelog's first part, and never trusted more than local state."""
 
+from __future__ import annotations
+
+import errno
 import logging
+import os
 import shutil
+import sys
+import types
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -10,13 +17,20 @@ import pytest
 
 from state.changelog import DELETE_RETENTION_MS, changelog_topic
 from state.errors import SnapshotError, StateCorruptedError
+from state.restore import snapshots as task_snapshots
 from state.restore import taking
+from state.restore.copies import DATABASE
 from state.restore.plan import Action
+from state.restore.snapshot_location import FsspecFolder, LocalFolder, open_location
 from state.restore.snapshots import Snapshot, SnapshotFile
 from state.restore.task_stores import WorkerMemory
+from state.restore.verify import TaskPlace, verify_task
+from state.stores.dump import read_task_store
 from state.stores.position import StoreOrigin, read_meta
+from state.stores.task_store import open_task_store
 from state.tables import open_tables as opening
 from state.tables.native_library import find_library
+from state.tables.open_tables import OpenTables
 from tests.restore.logs import APPLICATION, SPECS, commit, marker_of
 from tests.snapshots.life import Life
 
@@ -354,3 +368,224 @@ def test_a_task_that_had_to_read_its_whole_changelog_takes_a_snapshot_at_once(tm
     shutil.rmtree(tmp_path / "snapshots")
     assert life.step().version == 4
     assert life.step() is None, "the next one only after the interval"
+
+
+# --- A worker that keeps databases open takes copies over, notices deleted and damaged state, and is not disturbed by readers.
+
+PLACE = TaskPlace(APPLICATION, "orders", 0, 1, "hash")
+
+
+class Keeping(Life):
+    """A life on one worker, which keeps the database open between the steps."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.kept = OpenTables()
+
+    def stores(self, host=None, memory=None, **options):
+        if host is None or host == self.host:
+            options = {"open_store": partial(open_task_store, kept=self.kept), **options}
+        return super().stores(host, memory, **options)
+
+    @property
+    def path(self) -> Path:
+        return self.stores().directory.path
+
+    @property
+    def open_now(self):
+        """The database that is kept open."""
+        return self.kept._kept[self.path / DATABASE].table
+
+    def step(self, wait=True):
+        made = super().step(wait)
+        if wait:
+            self.logs.append_marker(f"{APPLICATION}-orders-commits", marker_of(self.target))
+        return made
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Keeping:
+    life = Keeping(tmp_path)
+    for _ in range(3):
+        life.step()
+    return life
+
+
+def test_a_copy_that_is_taken_over_is_what_stays_open(life: Keeping) -> None:
+    before = life.open_now
+    shutil.rmtree(life.path)
+    report = life.restored(life.host)
+    assert report.copy == f"the snapshot of step 3 in {life.place}"
+    assert life.open_now is not before
+    after = life.open_now
+    life.step()
+    assert life.open_now is after
+    assert life.restored("second").copy == f"the snapshot of step 4 in {life.place}"
+
+
+def test_damage_that_a_step_finds_closes_the_database_and_the_next_step_restores_it(life: Keeping) -> None:
+    before, stores = life.open_now, life.stores()
+    with pytest.raises(StateCorruptedError), stores.open():
+        raise StateCorruptedError(str(life.path), "a checksum is wrong")
+    assert life.kept._kept == {}
+    report = life.restored(life.host)
+    assert report.copy == "", "a copy may have the same damage"
+    assert report.records > 0
+    assert life.open_now is not before
+
+
+def test_readers_and_verifications_leave_it_open(life: Keeping, tmp_path: Path) -> None:
+    before = life.open_now
+    found = verify_task(life.logs, PLACE, SPECS, life.folder / life.host, tmp_path / "verified")
+    assert found.version == 3
+    assert found.stores
+    assert [(one.distrust, one.differences) for one in found.stores] == [("", 0)] * len(found.stores)
+    with read_task_store(life.path, SPECS) as store:
+        assert store.position is not None
+        assert store.position.version == 3
+    life.step()
+    assert life.open_now is before
+
+
+# --- Where snapshots can be kept: a folder, on this disk or another one, and any file system of fsspec.
+
+
+class ObjectStore:
+    """What snapshots use of `fsspec.AbstractFileSystem`, in a dictionary."""
+
+    def __init__(self):
+        self.objects = {}
+        self.uploads = 0
+
+    def invalidate_cache(self):
+        pass
+
+    def makedirs(self, path, exist_ok):
+        assert exist_ok
+
+    def ls(self, path, detail):
+        found = {
+            f"{path}/{name[len(path) + 1 :].split('/')[0]}" for name in self.objects if name.startswith(path + "/")
+        }
+        if not found:
+            raise FileNotFoundError(path)
+        return sorted(found)
+
+    def info(self, path):
+        return {"size": len(self.cat_file(path))}
+
+    def cat_file(self, path):
+        if path not in self.objects:
+            raise FileNotFoundError(path)
+        return self.objects[path]
+
+    def pipe_file(self, path, data):
+        self.objects[path] = data
+
+    def put_file(self, source, path):
+        self.uploads += 1
+        with open(source, "rb") as file:
+            self.objects[path] = file.read()
+
+    def get_file(self, path, target):
+        data = self.cat_file(path)
+        with open(target, "wb") as file:
+            file.write(data)
+
+    def rm_file(self, path):
+        self.cat_file(path)
+        del self.objects[path]
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    """An object store that fsspec opens for `bucket://` URLs."""
+    store = ObjectStore()
+    core = types.SimpleNamespace(url_to_fs=lambda url: (store, url.partition("://")[2]))
+    monkeypatch.setitem(sys.modules, "fsspec", types.ModuleType("fsspec"))
+    monkeypatch.setitem(sys.modules, "fsspec.core", core)
+    return store
+
+
+def test_an_object_store_serves_as_a_folder_does(tmp_path, bucket):
+    life = Life(tmp_path, location="bucket://snapshots/here", keep=2, grace_ms=3_000)
+    for _ in range(8):
+        life.step()
+    report = life.restored("second")
+    assert report.copy == "the snapshot of step 8 in bucket://snapshots/here/app/orders/0"
+    files = [path for path in bucket.objects if "/files/" in path]
+    named = {file.sha256 for snapshot in life.place.readable() for file in snapshot.files}
+    assert named <= {path.rsplit("/", 1)[1] for path in files}
+    assert bucket.uploads > len(files), "old files are gone"
+    assert len([path for path in bucket.objects if "/manifests/" in path]) == 2
+
+
+def test_a_half_uploaded_object_is_uploaded_again(tmp_path, bucket):
+    life = Life(tmp_path, location="bucket://snapshots")
+    first = life.step()
+    table = next(file for file in first.files if file.name.endswith(".sst"))
+    path = next(path for path in bucket.objects if path.endswith(table.sha256))
+    bucket.objects[path] = bucket.objects[path][:-1]
+    into = tmp_path / "into"
+    into.mkdir()
+    with pytest.raises(SnapshotError, match="is damaged"):
+        life.place.fetch(first, into)
+    assert table in life.step().files
+    assert len(bucket.objects[path]) == table.size
+
+
+def test_a_folder_on_another_disk_gets_copies(tmp_path, monkeypatch):
+    def other_disk(source, target):
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", other_disk)
+    life = Life(tmp_path)
+    for _ in range(3):
+        life.step()
+    assert life.restored("second").copy
+    assert not list((tmp_path / "snapshots").rglob("*.part"))
+
+
+def test_a_url_without_its_library_is_refused_with_the_way_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)
+    with pytest.raises(SnapshotError, match=r"s3://bucket/path.*streams-on-spark\[snapshots\]") as caught:
+        open_location("s3://user:secret@bucket/path?token=secret")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_url_of_an_unknown_kind_is_refused(monkeypatch, bucket):
+    def unknown(url):
+        raise ValueError("Protocol not known: nowhere")
+
+    monkeypatch.setattr(sys.modules["fsspec.core"], "url_to_fs", unknown)
+    with pytest.raises(SnapshotError, match="Protocol not known"):
+        open_location("nowhere://x")
+
+
+def test_folders_need_no_library(tmp_path):
+    for name in (str(tmp_path), f"file://{tmp_path}"):
+        location = open_location(name)
+        assert isinstance(location, LocalFolder)
+        assert str(location) == str(tmp_path)
+
+
+def test_a_folder_and_an_object_store_behave_alike(tmp_path):
+    source = tmp_path / "source"
+    source.write_bytes(b"content")
+    for location in (LocalFolder(tmp_path / "root"), FsspecFolder(ObjectStore(), "root/", "shown")):
+        assert location.names("a") == []
+        assert location.size("a/file") is None
+        location.remove("a/file")
+        location.put(source, "a/file")
+        location.put(source, "a/file")
+        location.write("a/other", b"text")
+        assert location.names("a") == ["file", "other"]
+        assert (location.size("a/file"), location.read("a/other")) == (7, b"text")
+        location.get("a/file", tmp_path / "target")
+        assert (tmp_path / "target").read_bytes() == b"content"
+        with pytest.raises(FileNotFoundError):
+            location.get("a/none", tmp_path / "none")
+        location.remove("a/file")
+        assert location.names("a") == ["other"]
+    assert task_snapshots.TaskSnapshots(LocalFolder(tmp_path / "root"), "a", "b", 0).names() == []

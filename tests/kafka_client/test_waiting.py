@@ -13,7 +13,16 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicCollection, TopicPartition
 
-from state.errors import ClientFailure, FencedError, KafkaClientError, ReadTimeoutError, TopicNotFoundError
+from state.errors import (
+    AuthorizationError,
+    ClientFailure,
+    FencedError,
+    KafkaClientError,
+    ReadTimeoutError,
+    TopicNotFoundError,
+)
+from state.kafka import connection as rights
+from state.kafka import consumers as group_member
 from state.kafka.admin import KafkaAdmin, Retry, delete_if_possible
 from state.kafka.config import admin_config
 from state.kafka.error_mapping import failure_of
@@ -122,7 +131,7 @@ def test_failed_housekeeping_is_harmless_and_logged_once(caplog: pytest.LogCaptu
         assert not delete_if_possible(deleter, {("housekeeping-of-test", 0): 5}, {})
     assert len(caplog.records) == 1
     assert "TOPIC_AUTHORIZATION_FAILED" in caplog.text
-    assert "ACL: Delete" in caplog.text
+    assert "granted Delete" in caplog.text
     deleter.name = "LEADER_NOT_AVAILABLE"
     assert not delete_if_possible(deleter, {("housekeeping-of-test", 0): 5}, {})
     assert len(caplog.records) == 2
@@ -228,3 +237,44 @@ def test_an_admin_client_looks_for_the_successor_of_a_dead_controller_within_sec
     assert int(admin_config(client)["topic.metadata.refresh.interval.ms"]) <= 5_000
     name = "topic.metadata.refresh.interval.ms"
     assert admin_config({**client, name: "60000"})[name] == "60000"
+
+
+# --- What is told of requests that brokers refuse for want of a right. (The client library is a fake.)
+
+REQUEST = "Request Request(processor=0, session=org.apache.kafka.network.Session@17, buffer=HeapByteBuffer[pos=290])"
+
+
+class Refused:
+    """A client whose every request is refused."""
+
+    def __init__(self, *_: object) -> None: ...
+
+    def subscribe(self, *_: object, **__: object) -> None: ...
+
+    def poll(self, timeout_s: float) -> Refused:
+        return self
+
+    def error(self) -> KafkaError:
+        return KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED, "FindCoordinator response error")
+
+    def create_acls(self, wanted: Sequence[object], **_: object) -> dict[object, Future[Any]]:
+        answer: Future[Any] = Future()
+        failure = KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, REQUEST)
+        answer.set_exception(KafkaException(failure))
+        return dict.fromkeys(wanted, answer)
+
+
+def test_a_group_that_may_not_be_joined_is_a_missing_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_member, "Consumer", Refused)
+    with pytest.raises(AuthorizationError, match=r"joining the consumer group 'shop-replicas' failed.*--operate"):
+        group_member.GroupMember({}, "shop-replicas", ["shop-orders-commits"]).poll(0)
+
+
+def test_who_may_not_grant_rights_is_told_so_without_the_brokers_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rights, "AdminClient", Refused)
+    with pytest.raises(AuthorizationError) as raised:
+        rights.grant_rights({"bootstrap.servers": "kafka:9093"}, "User:bob", [("topic", "orders", False, ["Read"])])
+    told = str(raised.value)
+    assert "granting rights to 'User:bob' failed: these credentials may not alter ACLs" in told
+    assert told.endswith("Cluster authorization failed]")
+    assert "HeapByteBuffer" not in told

@@ -1,11 +1,15 @@
 """The table on disk, by RocksDB's C API and by rocksdict: locks, damage, scans at close, kills, and what opening costs."""
 
+from __future__ import annotations
+
 import os
 import signal
+import stat
 import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +17,21 @@ import pyarrow as pa
 import pytest
 
 from state.errors import StateCorruptedError, StateError, StateLockedError
+from state.restore.directory import StateDirectory
+from state.stores.dump import read_task_store
+from state.stores.position import StorePosition
+from state.stores.spec import StoreKind, StoreSpec
+from state.stores.task_store import TaskStore, open_task_store
 from state.tables import native_library as library
+from state.tables.files import make_private
+from state.tables.native_library import native_available
 from state.tables.native_table import NativeTable
 from state.tables.rocks import RocksTable
 from state.tables.rocks_common import RocksSettings, database_options
+from state.tables.table import MemoryTable, OrderedTable
+from streams import StreamsBuilder
+from streams.application.owned_topics import write_manifest
+from streams.topology.plan import build_plan
 
 QUICK, PATIENT = RocksSettings(lock_timeout_s=0.2), RocksSettings(lock_timeout_s=120)
 ROWS = [(b"%05d" % i, os.urandom(100)) for i in range(20_000)]
@@ -181,7 +196,7 @@ def test_killed_after_each_write_nothing_of_it_is_lost(tmp_path, Table):
     process = child(f"""
         import os, signal
         from {Table.__module__} import {Table.__name__} as Table
-        from tests.stores.test_rocks import columns
+        from tests.stores.test_tables import columns
         table = Table({str(tmp_path / "db")!r})
         table.write((b"%05d" % i, b"v") for i in range(3000))
         table.write_sorted(columns([(b"x%05d" % i, b"v") for i in range(3000)]))
@@ -198,7 +213,7 @@ def test_killed_at_any_time_a_write_is_there_as_a_whole_or_not_at_all(tmp_path, 
     for attempt in range(3):
         process = child(f"""
             from {Table.__module__} import {Table.__name__} as Table
-            from tests.stores.test_rocks import columns
+            from tests.stores.test_tables import columns
             table = Table({str(path)!r})
             done = step = int(table.get(b"step") or b"0")
             while True:
@@ -298,3 +313,108 @@ def test_a_look_up_reads_little_however_many_rows_a_file_has(tmp_path, Table):
 def read_bytes() -> int:
     """The bytes that this process has read from files, from the page cache or from disk."""
     return int(dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())["rchar"])
+
+
+# --- Estimated sizes of stores: exact for few rows, of the right order for many, the same way in every kind of table.
+
+SIZED = {
+    "memory": lambda folder: MemoryTable(),
+    "rocksdict": RocksTable,
+    "native": NativeTable,
+}
+STORES = [StoreSpec(name, StoreKind.KEY_VALUE) for name in ("small", "large", "wide")]
+
+
+@pytest.fixture(params=SIZED)
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> OrderedTable:
+    if request.param == "native" and not native_available():
+        pytest.skip("RocksDB's library is not here")
+    make: Callable[[Path], OrderedTable] = SIZED[request.param]
+    return make(tmp_path / "db")
+
+
+def fill(store: TaskStore, rows: dict[str, tuple[int, int]]) -> None:
+    """Name -> number of rows and size of their values."""
+    for name, (count, size) in rows.items():
+        rng = np.random.default_rng(count)
+        for number in range(count):
+            store.store(name).put(b"%08d" % number, rng.bytes(size), 0)
+    store.apply(StorePosition("query", 1, {}, 0))
+
+
+def test_a_store_with_few_rows_is_counted(table: OrderedTable) -> None:
+    with TaskStore(table, STORES) as store:
+        fill(store, {"small": (30, 10)})
+        sizes = store.sizes()
+        per_row = sizes["small"].bytes / 30
+        # The key with the store's id, and the value with what a store adds to it.
+        assert 18 <= per_row < 40
+        assert sizes["small"].rows == 30
+        assert sizes["large"] == sizes["wide"] == (0, 0)
+
+
+def test_large_stores_share_the_rows_by_their_bytes(table: OrderedTable) -> None:
+    with TaskStore(table, STORES) as store:
+        fill(store, {"small": (30, 10), "large": (20_000, 20), "wide": (5_000, 400)})
+        sizes = store.sizes()
+        assert sizes["small"].rows == 30
+        assert sizes["large"].rows + sizes["wide"].rows == pytest.approx(25_000, rel=0.1)
+        if not isinstance(table, RocksTable):
+            assert sizes["large"].rows == pytest.approx(20_000, rel=0.25)
+            assert sizes["wide"].bytes == pytest.approx(5_000 * 420, rel=0.5)
+
+
+def test_pending_writes_are_not_counted(table: OrderedTable) -> None:
+    with TaskStore(table, STORES) as store:
+        store.store("small").put(b"k", b"v", 0)
+        assert store.sizes()["small"] == (0, 0)
+
+
+# --- Nobody but the owner may look into local state, a restore, or what is kept beside a checkpoint.
+
+
+@pytest.fixture(autouse=True)
+def open_handed() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_folder_and_the_missing_ones_above_it_are_private(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir(0o755)
+    folder = tmp_path / "there" / "a" / "b"
+    make_private(folder)
+    make_private(folder)
+    assert [mode(path) for path in (folder, folder.parent, folder.parent.parent)] == [0o700, 0o700, 0o755]
+
+
+def test_the_state_of_a_task_is_private(tmp_path: Path) -> None:
+    directory = StateDirectory(tmp_path / "state").task("app", "in", 0)
+    open_task_store(directory.path, [StoreSpec("table", StoreKind.TIMESTAMPED_KEY_VALUE)]).close()
+    folders = [path for path in (tmp_path / "state", *(tmp_path / "state").rglob("*")) if path.is_dir()]
+    assert directory.path / "db" in folders
+    assert {mode(path) for path in folders} == {0o700}
+
+
+def test_links_for_a_reader_are_private_from_the_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    specs = [StoreSpec("table", StoreKind.TIMESTAMPED_KEY_VALUE)]
+    directory = StateDirectory(tmp_path / "state").task("app", "in", 0)
+    open_task_store(directory.path, specs).close()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with read_task_store(directory.path, specs):
+        assert [mode(path) for path in tmp_path.glob("streams-state-*/db")] == [0o700]
+    assert not caplog.records, "nothing had to be mended, so there is nothing to say"
+
+
+def test_what_is_kept_beside_the_checkpoint_is_private(tmp_path: Path) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").to("out")
+    file = write_manifest(build_plan(builder.build(), "app"), str(tmp_path / "checkpoint" / "app"))
+    assert file is not None
+    assert (mode(file), mode(file.parent), mode(file.parent.parent)) == (0o600, 0o700, 0o700)

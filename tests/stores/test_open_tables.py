@@ -36,7 +36,7 @@ sys.stdin.readline()
 PLAYER = """
 import sys
 from pathlib import Path
-from tests.stores.test_kept_tables import Player
+from tests.stores.test_open_tables import Player
 
 player, end = Player(Path(sys.argv[1]), seed=2), Path(sys.argv[2])
 while not end.exists():
