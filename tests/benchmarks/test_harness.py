@@ -1,6 +1,10 @@
 """The harness with a small peer of the tests' own: what counts, and what is said about runs that do not."""
 
+from __future__ import annotations
+
+import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -8,6 +12,7 @@ import pytest
 
 from benchmarks.harness.cluster import Cluster
 from benchmarks.harness.peers import Peer
+from benchmarks.harness.probe import MachineProbe
 from benchmarks.harness.result import Run
 from benchmarks.harness.run import Loaded, Options, repeat
 from benchmarks.workloads.catalogue import WORKLOADS
@@ -111,3 +116,17 @@ def test_a_run_is_repeated_while_the_machine_stands_still(
     ((_, done),) = repeat(cast(Loaded, loaded), [cast(Peer, "peer")], 1)
     assert done is made[chosen]
     assert len(loaded.left) == left
+
+
+# The probe beside a run: it notices when the machine stands still.
+
+
+def test_a_machine_that_stands_still_is_noticed() -> None:
+    with MachineProbe() as probe:
+        time.sleep(0.5)  # the process that sleeps has begun
+        probe._sleeper.send_signal(signal.SIGSTOP)
+        time.sleep(1.2)
+        probe._sleeper.send_signal(signal.SIGCONT)
+        time.sleep(0.2)
+    assert probe.stood_still_s >= 0.8
+    assert probe.mean_us > 0

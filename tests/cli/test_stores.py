@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+import typer
 
+from state.errors import KafkaClientError, TopicNotFoundError
 from state.restore.directory import StateDirectory
+from state.restore.verify import TaskPlace
 from state.stores.codec import timestamped
 from state.stores.dump import read_task_store
 from state.stores.task_store import StorePosition, TaskStore, open_task_store
-from streams.application.restore import stateful_subs
+from streams.application.restore import ReplicaPosition, ReplicaTask, stateful_subs
+from streams.cli.replica import _follow, _line
+from streams.cli.restore import restore_folder
+from streams.errors import ConfigError
 from tests.cli.topology import build
 
 TARGET = "tests.cli.topology:build"
@@ -181,3 +187,109 @@ def test_a_table_in_a_narrow_terminal_breaks_its_texts_and_loses_none(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     assert "…" not in streams("state", TARGET, "profiles", "-a", APPLICATION).output
+
+
+# --- The folder that `streams restore` writes to: a new one, an empty one, or one that it has left in part.
+
+
+def interrupted(given, base):
+    folder = None
+    try:
+        with restore_folder(given, base, "app") as folder:
+            (folder / "part").touch()
+            raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        return folder
+
+
+def test_an_interrupted_restore_says_how_to_continue_and_continues(tmp_path, capsys):
+    folder = interrupted(None, tmp_path)
+    assert f"--into {folder} continues" in capsys.readouterr().err
+    with restore_folder(folder, tmp_path, "app") as again:
+        assert (again / "part").exists()
+    with pytest.raises(ConfigError, match="is not an empty folder"), restore_folder(folder, tmp_path, "app"):
+        pass
+
+
+def test_another_application_does_not_continue_there(tmp_path):
+    folder = interrupted(tmp_path / "here", tmp_path)
+    with pytest.raises(ConfigError, match="is not an empty folder"), restore_folder(folder, tmp_path, "other"):
+        pass
+
+
+def test_each_restore_without_a_folder_gets_one_of_its_own(tmp_path):
+    names = []
+    for _ in range(2):
+        with restore_folder(None, tmp_path, "app") as folder:
+            names.append(folder.name)
+    assert names == ["restored-app-1", "restored-app-2"]
+
+
+def test_a_folder_that_is_only_needed_meanwhile_goes(tmp_path):
+    with restore_folder(None, tmp_path, "app", "verify", keep=False) as folder:
+        pass
+    assert not folder.exists()
+    with restore_folder(tmp_path / "mine", tmp_path, "app", "verify", keep=False):
+        pass
+    assert (tmp_path / "mine").exists()
+
+
+# --- `streams replica` waits while topics are missing or brokers are away, and says so once.
+
+WARM = ReplicaPosition(ReplicaTask(TaskPlace("app", "in", 0, 1, "hash"), ()), version=3, behind=0)
+
+
+class Member:
+    """A group member with one task."""
+
+    def poll(self, timeout_s: float) -> Set[tuple[str, int]]:
+        return {("app-in-commits", 0)}
+
+    def commit(self, offsets: Any) -> None:
+        pass
+
+
+class Kept:
+    """A replica whose looks at Kafka fail, until one does not."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+
+    def follow(self, assigned: Any) -> list[ReplicaPosition]:
+        if self.errors:
+            raise self.errors.pop(0)
+        return [WARM]
+
+    def offsets(self) -> dict[tuple[str, int], int]:
+        return {}
+
+
+def report(positions: list[ReplicaPosition]) -> None:
+    for one in positions:
+        typer.echo(_line(one))
+
+
+def follow(*errors: Exception) -> None:
+    _follow(Kept(*errors), Member(), 0.0, True, report, lambda: False)  # type: ignore[arg-type]
+
+
+def test_a_replica_waits_while_a_rescale_makes_the_changelogs_anew(capsys: pytest.CaptureFixture[str]) -> None:
+    missing = TopicNotFoundError("app-counts-changelog")
+    follow(missing, missing)
+    said = capsys.readouterr()
+    assert said.out == "in task 0: step 3, up to date\n"
+    assert said.err.startswith(
+        "a topic of the application is missing, trying on: topic 'app-counts-changelog' does not"
+    )
+    assert said.err.count("\n") == 1
+
+
+def test_a_replica_that_kafka_refuses_ends() -> None:
+    with pytest.raises(KafkaClientError, match="refused"):
+        follow(KafkaClientError("refused"))
+
+
+def test_a_replica_ends_at_its_next_look_once_it_was_asked_to(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = iter([False, False, True])
+    _follow(Kept(), Member(), 0.0, False, report, lambda: next(asked))  # type: ignore[arg-type]
+    assert capsys.readouterr().out.count("up to date") == 2

@@ -1,8 +1,9 @@
-"""Hosts of drills: each sees only its own disk, they reach each other, faults hit one of them, and nothing is left behind."""
+"""The limit on workers' memory: where the kernel enforces it, a process that uses too much is killed, and counted."""
 
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -15,8 +16,83 @@ import pytest
 
 from streams.broker.processes import Guard
 from streams.drills import hosts as network
+from streams.drills.cases.machine import ControlGroup, Watcher, limit_of_workers
 from streams.drills.drill import DrillFailed, NotPossibleHere
 from streams.drills.hosts import LoopbackHost, NamespaceHost
+from streams.drills.processes import CommandProcess
+
+EATER = (
+    "import sys; kept = bytearray(b'x' * (64 << 20)); print('there', flush=True); sys.stdin.read(1); kept = kept + kept"
+)
+
+
+def test_a_process_that_needs_more_than_the_limit_is_killed_and_counted(tmp_path: Path) -> None:
+    children: list[psutil.Process] = []
+    with limit_of_workers(tmp_path, lambda: children) as limit:
+        eater = subprocess.Popen([limit.python, "-c", EATER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        children.append(psutil.Process(eater.pid))
+        assert eater.stdout is not None
+        assert eater.stdin is not None
+        assert eater.stdout.readline() == b"there\n"
+        assert limit.killed == 0
+        limit.lower()
+        eater.stdin.write(b"x")
+        eater.stdin.close()
+        assert eater.wait(60) == -signal.SIGKILL
+        assert limit.killed >= 1
+        limit.lift()
+
+
+def test_a_group_is_removed_with_processes_in_it_which_go_on(tmp_path: Path) -> None:
+    with limit_of_workers(tmp_path, list) as limit:
+        if not isinstance(limit, ControlGroup):
+            pytest.skip("no control group with a memory limit can be made here")
+        member = subprocess.Popen([limit.python, "-c", "input()"], stdin=subprocess.PIPE)
+    assert member.poll() is None
+    assert f"streams-drill-{os.getpid()}" not in Path(f"/proc/{member.pid}/cgroup").read_text()
+    member.communicate(b"\n")
+    assert member.returncode == 0
+    # The script is still the application's Python then.
+    assert subprocess.run([limit.python, "-c", "pass"], check=False).returncode == 0
+
+
+def test_a_watcher_ends_the_largest_worker() -> None:
+    small = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    large = subprocess.Popen([sys.executable, "-c", EATER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert large.stdout is not None
+    assert large.stdout.readline() == b"there\n"
+    watcher = Watcher(lambda: [psutil.Process(small.pid), psutil.Process(large.pid)])
+    watcher.lower()
+    assert (large.wait(10), watcher.killed) == (-signal.SIGKILL, 1)
+    assert small.poll() is None
+    small.communicate(b"\n")
+
+
+# --- Drills interrupt what they start, even where they were started so that they ignore Ctrl-C themselves.
+
+
+@pytest.fixture(params=["terminal", "background of a script"])
+def started_from(request: pytest.FixtureRequest):
+    before = signal.getsignal(signal.SIGINT)
+    if request.param != "terminal":
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("started_from")
+def test_a_command_can_be_interrupted(tmp_path: Path) -> None:
+    process = CommandProcess([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"], tmp_path)
+    try:
+        process.wait_until(lambda: "up" in process.log(), "it is up", 30)
+        process.interrupt()
+        assert process.ended(20) != 0
+        assert "KeyboardInterrupt" in process.log()
+    finally:
+        process.close()
+
+
+# --- Hosts of drills: each sees only its own disk, they reach each other, faults hit one of them, and nothing is left behind.
 
 needs_namespaces = pytest.mark.skipif(bool(network.why_not()), reason=network.why_not() or "namespaces work")
 REACHES = """

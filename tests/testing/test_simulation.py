@@ -1,5 +1,7 @@
 """The simulated Kafka does what Kafka does, as far as the commit protocol depends on it."""
 
+from __future__ import annotations
+
 import numpy as np
 import pyarrow as pa
 import pytest

@@ -1,0 +1,264 @@
+"""Every workload at a size that only shows that it still works, in one broker and one Spark session, output verified."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import orjson
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from benchmarks.failover import failovers
+from benchmarks.generators.events import Events
+from benchmarks.generators.paced import Paced
+from benchmarks.generators.records import Columns
+from benchmarks.growth import SERIES, points
+from benchmarks.harness import latency, peers, reader
+from benchmarks.harness.cluster import Cluster
+from benchmarks.harness.latency import PacedRun, sleep_until
+from benchmarks.harness.monitor import TooSlowError
+from benchmarks.harness.reader import ArrivalReader, latencies
+from benchmarks.harness.run import Loaded, Options
+from benchmarks.harness.system import SessionSystem
+from benchmarks.look_ups import main
+from benchmarks.workloads.base import PARTITIONS, closing_key, session_key, windowed_key
+from benchmarks.workloads.catalogue import WORKLOADS
+from state.kafka.admin import KafkaAdmin
+from state.kafka.partitioner import partition_for_key
+from state.kafka.topics import TopicSpec
+from streams.broker import EmbeddedBroker
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_the_engine_computes_what_the_verifier_expects(
+    name: str, cluster: Cluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    options = Options("smoke", make_system=lambda peer, config, folder: SessionSystem(config, spark))
+    loaded = Loaded(cluster, WORKLOADS[name], options, tmp_path)
+    loaded.load()
+    run = loaded.run(peers.find(peers.OURS))
+    assert run.outcome == "verified", run.why
+    assert run.records > 0
+    assert run.figures["internal_records"] > 0
+    assert "without_result" not in run.figures
+    loaded.delete()
+
+
+# The benchmark `failover` reads the whole changelog in the first way, and the tail alone in the others.
+
+
+def test_only_the_changelog_way_reads_the_whole_changelog():
+    found = {one.way: one.records for one in failovers(5_000, 100)}
+    assert (found["changelog"], found["snapshot"], found["replica"]) == (5_000, 100, 100)
+
+
+# The benchmark of look-ups, at a small size; it compares every value that it reads.
+
+
+def test_look_ups_are_measured(capsys):
+    main(rows=[2_000], steps=4, count=500)
+    figures = [line.split("│") for line in capsys.readouterr().out.splitlines() if "2,000" in line]
+    assert len(figures) == 1
+    assert all(float(figure) > 0 for figure in figures[0][2:4])
+
+
+# The parts of a small step, measured without Spark: in a process of its own, whose clients and databases end with it.
+
+
+@pytest.mark.kafka
+def test_each_part_of_a_step_is_measured() -> None:
+    command = [sys.executable, "-m", "benchmarks.small_steps", "--steps", "16", "--records", "200"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
+    parts = {line.split()[0]: [float(figure) for figure in line.split()[1:]] for line in done.stdout.splitlines()[1:]}
+    assert {"fence", "decide", "restore", "process", "commit", "apply", "step"} <= set(parts)
+    assert all(figure > 0 for figure in parts["step"])
+
+
+# The series of growth: each point is a workload that differs from its own in one thing.
+
+
+@pytest.mark.parametrize("name", SERIES)
+def test_a_point_changes_the_input_or_a_setting_but_not_the_workload(name: str) -> None:
+    found = list(points(name, None))
+    assert [point.value for point in found] == list(SERIES[name].values)
+    for point in found:
+        assert point.workload.name == SERIES[name].workload
+        assert point.workload is not WORKLOADS[point.workload.name] or point.settings
+
+
+def test_larger_values_can_be_left_out() -> None:
+    assert [point.value for point in points("keys", 10_000)] == [1_000, 10_000]
+
+
+def test_a_varied_workload_leaves_its_own_as_it_is() -> None:
+    few = WORKLOADS["counts"].varied(keys=10, sizes={"smoke": 500})
+    assert {len(batch) for batch in few.batches("smoke")} == {500}
+    assert WORKLOADS["counts"].keys == 100_000
+
+
+def test_a_skewed_key_is_more_frequent_than_the_others() -> None:
+    skewed = WORKLOADS["counts"].varied(keys=1_000, skew=1.5, sizes={"smoke": 10_000})
+    counts = skewed.events("smoke").columns()["key"]
+    most = max((counts == key).sum() for key in set(counts.tolist()))
+    assert most > 2_000
+
+
+# Latency: what an input record waits for until a result that contains it has arrived; and the load that is sent when it is due.
+
+
+def columns(**parts: list[float]) -> Columns:
+    return Columns({name: np.array(part) for name, part in parts.items()})
+
+
+def test_a_record_waits_for_the_first_result_that_contains_it() -> None:
+    inputs = columns(key=[1, 1, 1, 2], timestamp=[1_000, 1_500, 2_100, 1_000])
+    results = columns(
+        key=[1, 1, 1, 2],
+        start=[1_000, 1_000, 2_000, 1_000],
+        t=[1_000, 1_500, 2_100, 1_000],
+        at=[1_200.0, 1_800.0, 2_150.0, 1_900.0],
+    )
+    assert latencies(inputs, results, 1_000).tolist() == [200, 300, 50, 900]
+
+
+def test_a_result_with_later_records_contains_the_earlier_ones_of_its_window_only() -> None:
+    inputs = columns(key=[1, 1, 1], timestamp=[1_100, 1_200, 2_000])
+    results = columns(key=[1], start=[1_000], t=[1_900], at=[2_000.0])
+    found = latencies(inputs, results, 1_000)
+    assert found[:2].tolist() == [900, 800]
+    assert np.isnan(found[2])
+
+
+def test_a_paced_reading_says_when_it_was_due_and_has_160_bytes() -> None:
+    load = Paced(start_ms=1_800_000_000_000, rate=2_000)
+    batch = load.batch("events", 3_999, 4_002)
+    value = batch.values[1].as_py()
+    assert len(value) == 160
+    reading = orjson.loads(value)
+    assert reading["t"] == batch.timestamps[1] == 1_800_000_002_000
+    assert reading["d"].encode() == batch.keys[1].as_py()
+    assert round(reading["v"][0] * 1_000) == load.columns(4_000, 4_001)["milli"][0]
+
+
+def test_every_device_has_the_same_share_of_a_paced_load() -> None:
+    keys = Paced(start_ms=0, rate=2_000).columns(5_000, 7_000)["key"]
+    assert np.bincount(keys).tolist() == [2] * 1_000
+
+
+def paced(sent: list[int]) -> PacedRun:
+    """A run whose readings are all due, and whose generator has sent so many each time that it is asked."""
+    pacer = mock.Mock()
+    type(pacer).sent = mock.PropertyMock(side_effect=sent)
+    return mock.Mock(pacer=pacer, load=Paced(start_ms=0, rate=2_000))
+
+
+def test_readings_are_measured_once_they_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were due in the moment of the end, and not sent yet, once counted as readings without a result."""
+    monkeypatch.setattr(latency, "LATE_S", float("inf"))
+    run = paced([3_998, 3_998, 4_000, 4_002])
+    sleep_until(run, 4_000)
+    assert run.pacer.sent == 4_002
+
+
+def test_a_generator_that_is_too_late_is_an_error() -> None:
+    with pytest.raises(TooSlowError, match=r"the generator has sent 3,998 readings, and 4,000 were due 60\.0 s ago"):
+        sleep_until(paced([3_998, 3_998]), 4_000)
+
+
+def client(broker: EmbeddedBroker) -> dict[str, str]:
+    return {"bootstrap.servers": broker.bootstrap_servers}
+
+
+@pytest.fixture
+def results(broker: EmbeddedBroker, request: pytest.FixtureRequest) -> str:
+    """A topic with a thousand committed results in three partitions, and as many aborted ones behind them."""
+    topic = f"arrivals.{request.node.name}"
+    with KafkaAdmin(client(broker)) as admin:
+        admin.create_topics([TopicSpec(topic, 3, {}, 1)])
+    producer = Producer({**client(broker), "transactional.id": topic})
+    producer.init_transactions(60)
+    for end in (producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        for n in range(1_000):
+            producer.produce(topic, orjson.dumps({"t": n}), b"k-%07d|0" % n, partition=n % 3)
+        producer.flush(60)
+        end(60)
+    return topic
+
+
+@pytest.mark.kafka
+def test_all_that_is_committed_is_read(broker: EmbeddedBroker, results: str) -> None:
+    with ArrivalReader(client(broker), results, 3) as arrivals:
+        arrivals.read_to_end()
+        assert sorted(arrivals.arrivals()["key"]) == list(range(1_000))
+
+
+@pytest.mark.kafka
+def test_results_that_are_not_read_are_an_error(
+    broker: EmbeddedBroker, results: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "TO_END_S", 3.0)
+    monkeypatch.setattr(ArrivalReader, "_note", lambda *_: None)
+    expected = pytest.raises(TooSlowError, match="results of partition 0 were not read up to their end, ")
+    with ArrivalReader(client(broker), results, 3) as arrivals, expected:
+        arrivals.read_to_end()
+
+
+# The generators: the same bytes for the same seed, in the formats that `benchmarks/README.md` promises.
+
+JSON = [name for name in WORKLOADS if name != "shuffle"]
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_the_input_is_the_same_each_time(name: str) -> None:
+    first, again = (
+        [
+            (batch.role, batch.keys, batch.values, batch.timestamps.tolist())
+            for batch in WORKLOADS[name].batches("smoke")
+        ]
+        for _ in range(2)
+    )
+    assert first == again
+
+
+@pytest.mark.parametrize("name", JSON)
+def test_values_are_json_objects_and_keys_are_texts(name: str) -> None:
+    for batch in WORKLOADS[name].batches("smoke"):
+        assert set(batch.role.split()) <= set(WORKLOADS[name].inputs)
+        for row in (0, len(batch) - 1):
+            assert isinstance(orjson.loads(batch.values[row].as_py()), dict)
+            assert b"-" in batch.keys[row].as_py()
+
+
+def test_an_event_has_a_hundred_bytes_and_its_number() -> None:
+    batch = next(Events(10, keys=5, rate=1_000).batches("events"))
+    assert {len(value) for value in batch.values.to_pylist()} == {100}
+    assert sorted(orjson.loads(value)["n"] for value in batch.values.to_pylist()) == list(range(10_000_000, 10_000_010))
+
+
+def test_late_events_come_after_those_of_their_time_by_at_most_the_given_time() -> None:
+    times = Events(20_000, keys=5, rate=10_000, late_share=0.01, late_ms=50).columns()["timestamp"]
+    behind = np.maximum.accumulate(times) - times
+    assert 100 < (behind > 0).sum() < 300
+    assert behind.max() <= 50
+
+
+def test_there_is_a_closing_key_for_each_partition() -> None:
+    keys = [closing_key(partition, PARTITIONS) for partition in range(PARTITIONS)]
+    assert [partition_for_key(key, PARTITIONS) for key in keys] == list(range(PARTITIONS))
+
+
+def test_keys_of_windows_are_read_as_texts_and_as_kafka_streams_bytes() -> None:
+    start, end = (1_700_000_000_000).to_bytes(8, "big"), (1_700_000_000_124).to_bytes(8, "big")
+    assert windowed_key(b"k-0000017|1700000000000") == (17, 1_700_000_000_000)
+    assert windowed_key(b"k-0000017" + start) == (17, 1_700_000_000_000)
+    bar = int.from_bytes(start[:-2] + b"|5", "big")
+    assert windowed_key(b"k-0000017" + start[:-2] + b"|5") == (17, bar)
+    assert session_key(b"k-0000017|1700000000000|1700000000124") == (17, 1_700_000_000_000, 1_700_000_000_124)
+    assert session_key(b"k-0000017" + end + start) == (17, 1_700_000_000_000, 1_700_000_000_124)
