@@ -145,7 +145,7 @@ def owned_topics(application_id: str, kept: Mapping[str, Any] | None, admin: Kaf
     alike = {name for name in names if name.startswith(f"{application_id}-") and name.endswith(INTERNAL_ENDINGS)}
     pauses = {pauses_topic(application_id)} & names
     found = _Found({**dict.fromkeys(described, "topology.json"), **dict.fromkeys(pauses, "its pauses")})
-    commits = admin.describe_topics(name for name in alike - pauses if name.endswith(COMMITS))
+    commits = admin.describe_topics(sorted(name for name in alike - pauses if name.endswith(COMMITS)))
     for topic, info in commits.items():
         for marker in _readable_markers(log, topic, info.partitions):
             _take(found, application_id, topic, marker)

@@ -95,6 +95,7 @@ class Application:
         changed: Whether the program has changed since everything was processed.
         rows: The rows of the global table.
         replays: Replays of dead letters that are planned and not carried out.
+        lost: The ids of the queries whose checkpoints are lost.
     """
 
     def __init__(self, chaos: Chaos, setup: Setup) -> None:
@@ -110,6 +111,7 @@ class Application:
         self.whole = self.changed = False
         self.rows: dict[str, int | None] = {}
         self.replays: list[ReplayPlan] = []
+        self.lost: set[str | None] = set()
         for topic in (*self.program.inputs, "out", "dead", "table"):
             self.cluster.kafka.create_topic(topic, PARTITIONS)
 

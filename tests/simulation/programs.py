@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from state.changelog import changelog_topic, cleanup_policy
 from streams import (
@@ -86,7 +86,7 @@ class Program:
         inputs: The source topics.
         build: Builds the topology; the number is the variant, another version of the program with the same structure.
         expected: The model: the expected output for given inputs.
-        ordered: Whether the values of a key have only one correct order.
+        order: Which values of a key have only one correct order: all, those from the same source partition, or none.
         settings: Settings of the application, and their possible values. If time matters, a micro-batch takes all existing
             input, so that nothing is ever late.
         encode: Makes the value of a record.
@@ -99,7 +99,7 @@ class Program:
     inputs: tuple[str, ...]
     build: Callable[[StreamsBuilder, int], None]
     expected: Callable[[Sequence[Input]], Outputs]
-    ordered: bool = True
+    order: Literal["key", "partition", "none"] = "key"
     settings: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     encode: Callable[[Input], bytes] = _json
     fails: Callable[[Input], str | None] = never
@@ -322,16 +322,21 @@ def _expected_rows(inputs: Sequence[Input]) -> Outputs:
 SMALL = {"max_records_per_trigger": (3, 1000)}
 COUNT = Program("count", ("in",), _count, _expected_counts, settings=SMALL, repeatable=True)
 WINDOW = Program("window", ("in",), _window, _expected_windows)
-JOIN = Program("join", ("left", "right"), _join, _expected_pairs, ordered=False)
+JOIN = Program("join", ("left", "right"), _join, _expected_pairs, order="none")
 RETRY = Program(
-    "retry", ("in",), _retry, _expected_in_order, fails=lambda one: "retry" if one.number % 4 == 3 else None
+    "retry",
+    ("in",),
+    _retry,
+    _expected_in_order,
+    order="partition",
+    fails=lambda one: "retry" if one.number % 4 == 3 else None,
 )
 ERRORS = Program(
     "errors",
     ("in",),
     _errors,
     _expected_numbers,
-    ordered=False,
+    order="none",
     settings={
         **SMALL,
         **dict.fromkeys(("deserialization", "processing", "production"), ("skip", "dlq")),
@@ -343,7 +348,7 @@ ERRORS = Program(
     repeatable=True,
 )
 STAGES = Program("stages", ("in",), _stages, _expected_stages, settings=SMALL, repeatable=True)
-TICKS = Program("ticks", ("in",), _ticks, _expected_held, ordered=False, settings={"wall_clock_interval_ms": (SECOND,)})
+TICKS = Program("ticks", ("in",), _ticks, _expected_held, order="none", settings={"wall_clock_interval_ms": (SECOND,)})
 IDLE = Program(
     "idle",
     ("in",),
@@ -352,7 +357,7 @@ IDLE = Program(
     settings={"wall_clock_interval_ms": (SECOND,), "idle_timeout_ms": (SECOND,)},
     clock=True,
 )
-TABLE = Program("table", ("in",), _table, _expected_rows, ordered=False, settings=SMALL)
+TABLE = Program("table", ("in",), _table, _expected_rows, order="none", settings=SMALL)
 ENRICH = Program(
     "enrich", ("in",), _enrich, lambda inputs: _counted(one.key.encode() for one in inputs), settings=SMALL
 )

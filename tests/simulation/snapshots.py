@@ -34,6 +34,9 @@ class Location:
         self._cluster = cluster
         self.files: dict[str, bytes] = {}
 
+    def __str__(self) -> str:
+        return "memory"
+
     def names(self, folder: str) -> list[str]:
         """See `SnapshotLocation`."""
         return sorted(path[len(folder) + 1 :] for path in self.files if path.startswith(f"{folder}/"))
@@ -162,7 +165,10 @@ class Snapshots:
 @contextmanager
 def kept(cluster: Cluster) -> Iterator[None]:
     """The hosts of a cluster have folders, and a common location for snapshots."""
-    with TemporaryDirectory(prefix="simulated-") as root, pytest.MonkeyPatch.context() as patch:
+    # Each history makes and removes hundreds of small files: in memory, where the machine has such a folder.
+    memory = Path("/dev/shm")
+    folder = TemporaryDirectory(prefix="simulated-", dir=memory if memory.is_dir() else None)
+    with folder as root, pytest.MonkeyPatch.context() as patch:
         made = cluster.snapshots = Snapshots(cluster, Path(root))
         for where in (copies, replica_copies):
             patch.setattr(where, "open_table", made.open_table)

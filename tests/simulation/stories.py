@@ -25,7 +25,7 @@ from tests.simulation.application import Application, Refused, Setup
 from tests.simulation.chaos import Odds, Quiet
 from tests.simulation.cluster import Cluster, Host
 from tests.simulation.commands import lose_checkpoint, move, pause, replicate
-from tests.simulation.history import play, tables_are_read
+from tests.simulation.history import committed_under_lost, play, simulated_surroundings
 from tests.simulation.programs import (
     APPLICATION,
     COUNT,
@@ -316,6 +316,42 @@ def keys_change_before_an_adopted_checkpoint_is_used(whole: bool = True) -> Appl
     return application
 
 
+def an_old_attempt_commits_after_an_adoption() -> None:
+    """An attempt of task 1, which has no marker yet, stands still; the checkpoint is lost and adopted; the attempt commits."""
+    application = Application(Quiet(), Setup(COUNT, hosts=1))
+    for number in (0, 1, 2):
+        write(application, 0, number)
+    application.cluster.chaos = StandsStill()
+    assert application.run() is not None, "the story did not happen"
+    application.cluster.chaos = Quiet()
+    lose_checkpoint(application, Random(0))
+    application.rest()
+    if not application.refuses(CheckpointMismatchError):
+        raise Red("it has gone on although a task has committed under the lost checkpoint")
+    assert committed_under_lost(application)
+
+
+class StandsStill(Quiet):
+    """The first attempt of task 1 stands still before it fences older ones, and is given up; the others crash there."""
+
+    def __init__(self) -> None:
+        self._stood = False
+
+    def before(self, cluster: Cluster, event: Event) -> Fate:
+        """See `Chaos`."""
+        attempt = cluster.attempt
+        if attempt is not None and attempt.task == 1 and event.kind == "init":
+            if self._stood:
+                raise Crash(str(event))
+            self._stood = True
+            attempt.pause()
+        return Fate.NOW
+
+    def choose(self, count: int, what: str) -> int:
+        """See `Chaos`."""
+        return int(what.startswith(("steady", "wait")))
+
+
 def positions_are_moved_twice() -> None:
     """Without a start in between; a retry topic has records that were read and are not deleted yet."""
     application = started(RETRY)
@@ -329,7 +365,7 @@ def positions_are_moved_twice() -> None:
 def a_row_is_deleted_while_nobody_reads() -> None:
     """A row of a global table is deleted while the application is stopped, for so long that its tombstone is gone, too."""
     application = Application(Quiet(), Setup(TABLE, hosts=1))
-    with tables_are_read(application):
+    with simulated_surroundings(application):
         for row in (1, None):
             application.write_row("a", row)
             application.write_row("b", 2)
