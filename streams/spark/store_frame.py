@@ -23,7 +23,7 @@ from state.commit.live import LiveKafka
 from state.restore.task_stores import TaskStateManager
 from state.restore.verify import last_marker
 from streams.application.restore import StoredTask, stored_tasks
-from streams.application.store_rows import StoreReader, StoreRow, plain, window_size_ms
+from streams.application.store_rows import StoreReader, StoreRow, plain, view_of, window_size_ms
 from streams.config import StreamsConfig
 from streams.errors import ConfigError
 from streams.suggest import did_you_mean
@@ -58,6 +58,7 @@ class _Job:
 
     store: str
     window_ms: int | None
+    view: Callable[[Any], Any] | None
     tasks: list[StoredTask]
     client: dict[str, str] = field(repr=False)
     transaction_timeout_ms: int
@@ -88,6 +89,7 @@ def store_dataframe(
     job = _Job(
         store,
         window_size_ms(sub, store),
+        view_of(sub, store),
         tasks,
         dict(config.client),
         config.transaction_timeout_ms,
@@ -124,7 +126,7 @@ def _rows_of(job: _Job, task: StoredTask) -> Iterator[pa.RecordBatch]:
     if marker is None:
         return
     node = task.stores[job.store]
-    reader = StoreReader(node, task.place.application_id, job.window_ms)
+    reader = StoreReader(node, task.place.application_id, job.window_ms, job.view)
     with tempfile.TemporaryDirectory(prefix="streams-store-") as folder:
         stores = TaskStateManager(kafka, task.place.identity(marker), [node.spec], Path(folder))
         with stores.open() as opened:

@@ -99,9 +99,12 @@ def test_an_application_that_has_ended_leaves_no_client_and_no_thread(
 
 def topology(source: str) -> Topology:
     builder = StreamsBuilder()
-    flights = builder.stream(source, value_serde=JsonSerde()).group_by_key()
+    stream = builder.stream(source, value_serde=JsonSerde())
+    flights = stream.group_by_key()
     flights.aggregate(dict, lambda key, flight, total: {"sum": total.get("sum", 0) + flight}, Materialized(name="sums"))
     flights.windowed_by(TimeWindows.of_size_with_no_grace(3_600_000)).count(Materialized(name="hourly"))
+    minutes = stream.map_values(lambda flight: {"minutes": flight}).group_by_key()
+    minutes.mean("minutes", materialized=Materialized(name="means"))
     return builder.build()
 
 
@@ -130,6 +133,10 @@ def test_a_store_is_read_by_sql_as_of_the_last_commits(harness: Harness) -> None
     ]
     assert all(row.at > 0 for row in hourly)
 
+    # The store of the means has sums and counts.
+    means = streams.store_dataframe("means", harness.spark, value_schema="struct<mean:double>")
+    assert {row.key: row["mean"] for row in means.select("key", "value.mean").collect()} == {"UA": 3.5, "DL": 7.0}
+
     # The view follows the application: each query reads what is committed by then.
     harness.send(source, [Sent(b"DL", b"1", hour + 2)])
     harness.run(topology(source))
@@ -138,7 +145,7 @@ def test_a_store_is_read_by_sql_as_of_the_last_commits(harness: Harness) -> None
 
 def test_a_store_that_does_not_exist_is_named(harness: Harness) -> None:
     streams = KafkaStreams(topology("in"), harness.config())
-    with pytest.raises(ConfigError, match=r"no store 'hourley'; it has: hourly, sums.*hourly"):
+    with pytest.raises(ConfigError, match=r"no store 'hourley'; it has: hourly, means, sums.*hourly"):
         streams.store_dataframe("hourley", harness.spark)
 
 
