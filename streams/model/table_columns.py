@@ -179,10 +179,11 @@ class ListType(ColumnType):
         return f"ARRAY<{self.item.sql}>"
 
     def cell(self, value: Any) -> Cell:
-        """The cells of the items."""
+        """The cells of the items; those of a set are sorted, because its order differs between processes."""
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence | set | frozenset):
             raise misfit(value, self.sql)
-        return [None if one is None else self.item.cell(one) for one in value]
+        cells = [None if one is None else self.item.cell(one) for one in value]
+        return _sorted(cells) if isinstance(value, set | frozenset) else cells
 
     def read(self, cell: Cell) -> Any:
         """The items."""
@@ -505,3 +506,12 @@ def _part(origin: Origin, record: Record[Any, Any]) -> Any:
         return None
     window = record.key.window
     return window.start if origin is Origin.WINDOW_START else min(window.end, _END_OF_9999)
+
+
+def _sorted(cells: list[Cell]) -> list[Cell]:
+    """Cells of one type in a fixed order, None first."""
+    try:
+        return sorted(cells, key=lambda one: (one is not None, one))
+    except TypeError:
+        # Structs with parts that are None.
+        return sorted(cells, key=repr)

@@ -16,7 +16,7 @@ from streams import JsonSerde, KStream, StreamsBuilder, TimeWindows, Topology, T
 from streams.errors import RecordFailedError, RowError
 from streams.lake.writer import PARTITION, arrow_schema, row_batch
 from streams.model.record import Record
-from streams.model.table_columns import ColumnRule, Origin, RowLayout, RowMaker, ScalarType, TableColumn
+from streams.model.table_columns import ColumnRule, ListType, Origin, RowLayout, RowMaker, ScalarType, TableColumn
 from streams.testing import TopologyTestDriver
 from streams.topology.diff import compare
 from streams.topology.manifest import manifest
@@ -75,6 +75,14 @@ def test_columns_of_a_typed_stream_are_its_key_timestamp_and_fields() -> None:
         "legs": [{"origin": "JFK", "miles": 7}, {"origin": "LAX", "miles": None}],
         "tags": [("a", "b")],
     }
+
+
+def test_a_set_is_an_array_in_a_fixed_order() -> None:
+    words, numbers = ListType(ScalarType("STRING")), ListType(ListType(ScalarType("BIGINT")))
+    assert words.cell(set("hgfedcba")) == list("abcdefgh")
+    assert words.cell({"b", None, "a"}) == [None, "a", "b"]
+    assert numbers.cell({(2, None), (2, 1), (1, 5)}) == [[1, 5], [2, 1], [2, None]]
+    assert words.cell(["b", "a"]) == ["b", "a"]
 
 
 def test_the_manifest_names_columns_in_spark_sql() -> None:
