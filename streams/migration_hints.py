@@ -216,7 +216,7 @@ _WINDOW = {
     "window": "it is the window: a row of one key is (window, value)",
 }
 
-_ONLY_READ = "a test only reads stores: pipe records in that give the state to begin with"
+_ONLY_READ = "a test writes to key-value stores only: pipe records in that give the state to begin with"
 
 CONTEXTS: dict[str, dict[str, str]] = {
     **_all("UserContext MockProcessorContext", _CONTEXT),

@@ -7,7 +7,7 @@ and `crash_at()` ends a task's process at a given point of a commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from datetime import timedelta
@@ -339,7 +339,11 @@ class TopologyTestDriver(StoreAccess):
         def task_of(key: Any) -> int:
             return max(0, partition_for_key(node.key_serde.serialize(name, key), tasks))
 
-        return TaskStores(node.spec.kind, [partial(query.typed_store, name, task) for task in range(tasks)], task_of)
+        def write(key: Any, change: Callable[[Any], None]) -> None:
+            query.write_store(name, task_of(key), change, self.now_ms)
+
+        stores = [partial(query.typed_store, name, task) for task in range(tasks)]
+        return TaskStores(node.spec.kind, stores, task_of, write)
 
     def dropped(self, reason: str | None = None) -> int:
         """The number of records (or windows of records) that were dropped so far, for one reason or all."""

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from state.changelog import changelog_topic, commits_topic
-from state.commit.crash_points import POINTS
+from state.commit.crash_points import POINTS, CrashPoints
 from state.commit.decide import TaskIdentity
 from state.commit.last_marker import read_last_marker
 from state.commit.marker import CommitMarker, MarkerCopy
-from state.commit.step import CommitStep
+from state.commit.protocols import Send
+from state.commit.step import CommitStep, StepInput
 from state.restore.task_stores import TaskStateManager
 from state.stores.task_store import TaskStore
 from streams.application.rescale.plan import UsersChoices
@@ -88,6 +89,17 @@ class Faults:
 
 
 QUERY_ID = "test"
+
+
+@dataclass(frozen=True, slots=True)
+class _OnlyWrites:
+    """The effects of a step that only writes to a store: operators keep their state."""
+
+    operator_state: Mapping[str, Any]
+    stream_time: int
+    sends: tuple[Send, ...] = ()
+    counters: Mapping[str, int] = field(default_factory=dict)
+    records_in: int = 0
 
 
 class DriverQuery:
@@ -220,6 +232,25 @@ class DriverQuery:
         if task not in self._reading:
             self._reading[task] = self._open_for_reading.enter_context(self._stores(task, 0).open())
         return typed_stores(self.sub, self._reading[task], self._settings.application_id)[name]
+
+    def write_store(self, name: str, task: int, write: Callable[[Any], None], now_ms: int) -> None:
+        """Writes to a store of a task in a step of its own, so that the changelog has the write, too.
+
+        Raises:
+            RuntimeError: A failed micro-batch waits to be repeated.
+        """
+        if self._logged is not None:
+            raise RuntimeError(f"store {name!r} cannot be written while a failed micro-batch waits to be repeated")
+        self._stop_reading()
+
+        def process(store: TaskStore, last: CommitMarker | None) -> _OnlyWrites:
+            write(typed_stores(self.sub, store, self._settings.application_id)[name])
+            return _OnlyWrites(*((last.operator_state, last.stream_time) if last else ({}, -1)))
+
+        given = StepInput(self._batch_id, batch_digest(self._done, self._done), {}, {}, {}, now_ms)
+        step = CommitStep(self._identity(task), self._kafka, self._stores(task, now_ms), CrashPoints())
+        self._copies[task] = step.run(given, self._copies.get(task), process).copy
+        self._batch_id += 1
 
     def _stop_reading(self) -> None:
         self._open_for_reading.close()

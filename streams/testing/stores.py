@@ -1,14 +1,14 @@
-"""Read-only stores of a driver, each over the stores of all tasks.
+"""Stores of a driver, each over the stores of all tasks.
 
-A key is looked up in its task; scans go task by task, each in the order of its store. Tests cannot write to stores: all contents
-come from records, through commits.
+A key is looked up in its task; scans go task by task, each in the order of its store. What a test writes is committed like the
+results of records, so that a restart restores it; nothing is forwarded.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, overload
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeAlias, overload
 
 from state.stores.codec import MAX_TIME
 from state.stores.spec import StoreKind
@@ -17,6 +17,9 @@ from streams.model.record import TimestampLike, ValueAndTimestamp, Window, Windo
 from streams.model.typing import K, V
 from streams.operators.stores.codec import Codec
 from streams.testing.topics import listed
+
+Write: TypeAlias = Callable[[Any, Callable[[Any], None]], None]
+"""Takes a key, and what to do with the current store of the key's task."""
 
 
 class DriverStore(AnswersUnknownNames, Generic[K, V]):
@@ -27,6 +30,7 @@ class DriverStore(AnswersUnknownNames, Generic[K, V]):
         tasks: Functions that return the current store of each task.
         task_of: Returns the task of a key.
         value_of: Converts a stored value to the value to show.
+        write: Changes the current store of a key's task; None: the store can only be read.
     """
 
     def __init__(
@@ -35,11 +39,13 @@ class DriverStore(AnswersUnknownNames, Generic[K, V]):
         tasks: Sequence[Callable[[], Any]],
         task_of: Callable[[Any], int],
         value_of: Callable[[Any], Any] = lambda value: value,
+        write: Write | None = None,
     ) -> None:
         self.name = name
         self._tasks = tasks
         self._task_of = task_of
         self._value_of = value_of
+        self._write = write
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -56,8 +62,37 @@ class DriverStore(AnswersUnknownNames, Generic[K, V]):
         return ((*row[:-1], self._value_of(row[-1])) for row in rows)
 
 
+    def _change(self, key: Any, change: Callable[[Any], None]) -> None:
+        if self._write is None:
+            raise TypeError(f"{self!r} is that of a global table: pipe records into its topic")
+        self._write(key, change)
+
+
 class DriverKeyValueStore(DriverStore[K, V]):
     """A store of a value per key."""
+
+    def put(self, key: K, value: V | None, timestamp: TimestampLike = 0) -> None:
+        """Writes a row, None deletes it; in the store of a table it has the timestamp, or that of a `ValueAndTimestamp`."""
+        held = value if isinstance(value, ValueAndTimestamp) else ValueAndTimestamp(value, to_timestamp_ms(timestamp))
+        self._change(key, lambda store: store.put(key, held.value, held.timestamp))
+
+    def put_all(self, rows: Iterable[tuple[K, V | None]]) -> None:
+        """Writes many rows."""
+        for key, value in rows:
+            self.put(key, value)
+
+    def put_if_absent(self, key: K, value: V) -> V | None:
+        """Writes a row unless the key has one; returns that of the key before."""
+        before = self.get(key)
+        if before is None:
+            self.put(key, value)
+        return before
+
+    def delete(self, key: K) -> V | None:
+        """Deletes a row and returns its value."""
+        before = self.get(key)
+        self.put(key, None)
+        return before
 
     def get(self, key: K) -> V | None:
         """The value, or None."""
@@ -220,15 +255,17 @@ class TaskStores(NamedTuple):
         kind: The store's kind.
         tasks: Functions that return the current store of each task.
         task_of: Returns the task of a key.
+        write: Changes the current store of a key's task; None: the store can only be read.
     """
 
     kind: StoreKind
     tasks: Sequence[Callable[[], Any]]
     task_of: Callable[[Any], int]
+    write: Write | None = None
 
 
 class StoreAccess(AnswersUnknownNames, ABC):
-    """The stores of a driver by name, read-only. Timestamps have the same types as elsewhere in tests."""
+    """The stores of a driver by name. Timestamps have the same types as elsewhere in tests."""
 
     @abstractmethod
     def _store_names(self) -> Collection[str]: ...
@@ -294,8 +331,8 @@ class StoreAccess(AnswersUnknownNames, ABC):
     ) -> Any:
         if name not in self._store_names():
             raise KeyError(f"the topology has no store {name!r}: {listed(name, set(self._store_names()))}")
-        kind, tasks, task_of = self._task_stores(name)
+        kind, tasks, task_of, write = self._task_stores(name)
         if kind not in kinds:
             raise TypeError(f"{getter}({name!r}): the store is of another kind, use {_GETTERS[kind]}({name!r})")
         made: type[DriverStore[Any, Any]] = KINDS[kind]
-        return made(name, tasks, task_of, value_of)
+        return made(name, tasks, task_of, value_of, write)

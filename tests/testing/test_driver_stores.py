@@ -155,6 +155,38 @@ def test_windows_and_sessions_of_a_range_of_keys(driver: TopologyTestDriver) -> 
     assert {session.key for session, _ in sessions.fetch("e", "x")} == {"e", "f"}
 
 
-def test_a_store_that_a_test_writes_to_says_what_to_do(driver: TopologyTestDriver) -> None:
-    with pytest.raises(AttributeError, match="a test only reads stores: pipe records in"):
-        driver.get_key_value_store("counts").put("a", 1)  # type: ignore[attr-defined]
+def test_a_windowed_store_that_a_test_writes_to_says_what_to_do(driver: TopologyTestDriver) -> None:
+    with pytest.raises(AttributeError, match="pipe records in"):
+        driver.get_window_store("windows").put("a", 1, 0)  # type: ignore[attr-defined]
+
+
+def test_a_test_writes_to_the_store_that_a_processor_then_finds(driver: TopologyTestDriver) -> None:
+    store = driver.get_key_value_store("plain")
+    store.put_all([("a", "1"), ("new", "2"), ("gone", "3")])
+    assert store.delete("gone") == "3"
+    assert store.put_if_absent("new", "4") == "2"
+    assert store.put_if_absent("z", "5") is None
+    driver.restart()
+    assert {key: store.get(key) for key in ("a", "b", "new", "gone", "z")} == {
+        "a": "1",
+        "b": "b12",
+        "new": "2",
+        "gone": None,
+        "z": "5",
+    }
+    driver.create_input_topic("in").pipe_input("new", "6")
+    assert store.get("new") == "6"
+
+
+def test_an_aggregation_goes_on_from_the_row_of_a_test(driver: TopologyTestDriver) -> None:
+    counts = driver.get_key_value_store("counts")
+    counts.put("a", 40, timestamp=50)
+    counts.put("b", ValueAndTimestamp(7, 60))
+    assert driver.get_timestamped_key_value_store("counts").get("b") == ValueAndTimestamp(7, 60)
+    driver.create_input_topic("in").pipe_input("a", "x", 1)
+    assert driver.get_timestamped_key_value_store("counts").get("a") == ValueAndTimestamp(41, 50)
+
+
+def test_a_global_table_is_not_written(driver: TopologyTestDriver) -> None:
+    with pytest.raises(TypeError, match=r"'codes'.*pipe records"):
+        driver.get_key_value_store("codes").put("a", "1")
