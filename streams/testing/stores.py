@@ -61,7 +61,6 @@ class DriverStore(AnswersUnknownNames, Generic[K, V]):
     def _shown(self, rows: Iterator[Any]) -> Iterator[Any]:
         return ((*row[:-1], self._value_of(row[-1])) for row in rows)
 
-
     def _change(self, key: Any, change: Callable[[Any], None]) -> None:
         if self._write is None:
             raise TypeError(f"{self!r} is that of a global table: pipe records into its topic")

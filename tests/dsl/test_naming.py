@@ -18,6 +18,7 @@ from streams import (
     SessionWindows,
     StreamJoined,
     StreamsBuilder,
+    StringSerde,
     Suppressed,
     TimeWindows,
     TopologyError,
@@ -408,3 +409,24 @@ def test_all_are_named_at_once():
         build(lambda b, s: (UNNAMED["aggregate"](b, s), UNNAMED["repartition"](b, s)), ensure_explicit_naming=True)
     assert "stores: 'KSTREAM-AGGREGATE-STATE-STORE-in-" in str(error.value)
     assert "repartition topics: 'KSTREAM-REPARTITION-in-" in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["table", "global_table"])
+def test_equal_look_ups_are_numbered_and_names_below_do_not_depend_on_their_order(kind):
+    def stores(counted):
+        builder = StreamsBuilder(default_value_serde=StringSerde())
+        stream, table = builder.stream("in"), getattr(builder, kind)("table", materialized=Materialized("rows"))
+        key = [lambda key, value: key] if kind == "global_table" else []
+        joined = [
+            stream.join(table, *key, joiner) for joiner in (lambda v, row: f"{v}{row}a", lambda v, row: f"{v}{row}b")
+        ]
+        for name, one in zip("ab", joined, strict=True):
+            one.to(f"out-{name}")
+        joined[counted].group_by_key().count()
+        with TopologyTestDriver(builder.build()) as driver:
+            driver.create_input_topic("table").pipe_input("k", "1")
+            driver.create_input_topic("in").pipe_input("k", "x")
+            assert [driver.create_output_topic(f"out-{name}").read_value() for name in "ab"] == ["x1a", "x1b"]
+            return set(driver.get_all_state_stores())
+
+    assert stores(counted=0) == stores(counted=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from state.stores.spec import StoreKind
@@ -18,7 +19,7 @@ from streams.operators.table.value_getter import JoinKind, StoreValueGetter
 from streams.serdes.base import Serde, serde_identity
 from streams.serdes.internal import WaitingKeySerde, WaitingSerde
 from streams.serdes.wrappers import SessionWindowedSerde, TimeWindowedSerde
-from streams.topology.naming import check_name, stateful_name
+from streams.topology.naming import check_name, numbered, stateful_name
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import NodeSpec, Parameters
 from streams.topology.specs.joins import (
@@ -169,13 +170,15 @@ def join_table(
     key_serde = common_key_serde(graph, stream, table_port, key_serde)
     view = table.view()
     spec = StreamTableJoinSpec(view, functions.joiner(joiner), kind == "left")
-    name = how.name or stateful_name(spec.kind, stream.lineage, (("table", table.store or table_port.node),))
-    stores = view.stores
-    if grace_ms is not None:
-        spec = GraceTableJoinSpec(view, spec.joiner, spec.is_left_join, grace_ms, key_serde)
-        buffer = waiting_store(f"{name}-buffer", StreamJoined())
-        stores = (*stores, graph.store(buffer, WaitingKeySerde(), WaitingSerde(value_serde, value_serde)))
-    made = graph.stateful(spec, stream, name, stores=stores, key_serde=key_serde)
+    parameters: Parameters = (("table", table.store or table_port.node),)
+    if grace_ms is None:
+        made = _look_up(graph, spec, stream, how.name, parameters, key_serde, stores=view.stores)
+        return graph.typed(made, joiner, *types)
+    name = how.name or stateful_name(spec.kind, stream.lineage, parameters)
+    waits = GraceTableJoinSpec(view, spec.joiner, spec.is_left_join, grace_ms, key_serde)
+    buffer = waiting_store(f"{name}-buffer", StreamJoined())
+    stores = (*view.stores, graph.store(buffer, WaitingKeySerde(), WaitingSerde(value_serde, value_serde)))
+    made = graph.stateful(waits, stream, name, stores=stores, key_serde=key_serde)
     return graph.typed(made, joiner, *types)
 
 
@@ -192,9 +195,29 @@ def join_global(
     selector = functions.key_value(key_selector, "key selector")
     spec = GlobalTableJoinSpec(StoreValueGetter(store), functions.global_joiner(joiner), kind == "left", selector)
     key_serde = graph.key_serde(how.key_serde, stream.key_serde)
-    name = how.name or stateful_name(spec.kind, stream.lineage, (("global", store),))
-    made = graph.stateful(spec, stream, name, global_stores=(store,), key_serde=key_serde)
+    made = _look_up(graph, spec, stream, how.name, (("global", store),), key_serde, global_stores=(store,))
     return graph.typed(made, joiner, stream.key_serde, None, stream.value_serde, None)
+
+
+def _look_up(
+    graph: GraphBuilder,
+    spec: NodeSpec,
+    stream: Port,
+    name: str | None,
+    parameters: Parameters,
+    key_serde: Serde,
+    stores: tuple[str, ...] = (),
+    global_stores: tuple[str, ...] = (),
+) -> Port:
+    """Adds a join without state of its own.
+
+    So equal ones are numbered, like stateless nodes. Nodes below have the name without the number in their lineage, so that the
+    order of two equal joins decides no name of a store.
+    """
+    base = name or stateful_name(spec.kind, stream.lineage, parameters)
+    node = name or numbered(base, graph.topology.nodes)
+    port = graph.stateful(spec, stream, node, stores=stores, global_stores=global_stores, key_serde=key_serde)
+    return replace(port, lineage=stream.lineage.behind(base))
 
 
 def _grace(table: TableNode, port: Port, how: Joined) -> int | None:
