@@ -11,10 +11,10 @@ import pytest
 from state.commit.marker import MARKER_KEY
 from state.errors import ClientFailure, KafkaClientError
 from state.kafka.topics import TopicSpec
-from streams import JsonSerde, StreamsBuilder, agg, col, fields
+from streams import JoinWindows, JsonSerde, StreamsBuilder, agg, col, fields
 from streams.application.doctor.examine import CHECKS, examine
 from streams.application.doctor.inspection import Finding, Severity, worst
-from streams.application.doctor.program import FEWEST
+from streams.application.doctor.program import FEWEST, key_format
 from streams.application.reset import note_reset
 from streams.cluster.admin import Replicas
 from streams.config import StreamsConfig
@@ -466,3 +466,39 @@ def test_what_a_running_application_commits_meanwhile_is_no_finding(tmp_path: Pa
     world.restore()
     found = {result.check: result.findings[0].severity for result in examine(inspection)}
     assert {found["consumer group"], found["local state"]} == {Severity.OK}
+
+
+@pytest.mark.parametrize("keys", ["same", "quoted"])
+def test_an_inner_join_whose_sides_have_keys_of_different_formats(tmp_path: Path, keys: str) -> None:
+    builder = StreamsBuilder(default_value_serde=JsonSerde())
+    left, right, table = builder.stream("left"), builder.stream("right"), builder.table("table")
+    left.filter(lambda value: True).join(right, min, JoinWindows.of_time_difference_with_no_grace(10)).to("out")
+    left.join(table, min).to("out")
+    left.left_join(table, min, name="left-join").to("out")
+    world = World(tmp_path, builder.build())
+    for topic in ("left", "right", "table"):
+        world.kafka.create_topic(topic, 2)
+    for number in range(FEWEST):
+        for topic in ("left", "right", "table"):
+            key = b'"%d"' % number if topic == "left" and keys == "quoted" else b"%d" % number
+            world.kafka.append(topic, key, b"1", NOW_MS, partition=0)
+    found = world.findings().get("joins", [])
+    assert [one.severity for one in found] == [Severity.NOTE] * (2 if keys == "quoted" else 0)
+    for one, other in zip(sorted(found, key=lambda one: one.says), ("table", "right"), strict=False):
+        assert f"'left' and '{other}'" in one.says
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (b"42", b"7", True),
+        (b"42", b'"42"', False),
+        (b"UA", b"ua", False),
+        (b"a1-2b", b"77c-d", True),
+        (b"1-a", b"2-b3", True),
+        ((5).to_bytes(8, "big"), b"5", False),
+        ((5).to_bytes(8, "big"), (700).to_bytes(8, "big"), True),
+    ],
+)
+def test_formats_of_keys(one: bytes, other: bytes, same: bool) -> None:
+    assert (key_format(one) == key_format(other)) == same

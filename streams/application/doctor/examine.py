@@ -34,6 +34,7 @@ CHECKS = (
     Check("internal topics", "all have the right partitions and settings", cluster.internal_topics),
     Check("output topics", "all exist", cluster.outputs),
     Check("fields", "the fields that are read by name exist in the newest records", program.fields),
+    Check("joins", "the keys of both sides have the same format", program.joins),
     Check("left-over topics", "there are none", cluster.left_over),
     Check("replicas", "every topic can be written, and outlives a broker", cluster.replicas),
     Check("checkpoint", "it fits the commit markers of all tasks", state.checkpoint),

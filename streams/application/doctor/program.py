@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from state.changelog import pauses_topic, rescale_topic
+from state.columns import RecordColumns
 from state.errors import (
     ChangelogMismatchError,
     CheckpointMismatchError,
@@ -30,7 +32,9 @@ from streams.topology.graph import ProcessorNode, SourceNode
 from streams.topology.plan import SubTopology
 from streams.topology.specs.aggregations import AggregationSpec
 from streams.topology.specs.base import Keeps, Keys, NodeSpec
+from streams.topology.specs.joins import StreamJoinSpec, StreamTableJoinSpec
 from streams.topology.specs.streams import FilterSpec, MapValuesSpec, SelectKeySpec
+from streams.topology.specs.tables import TableSourceSpec
 from streams.wording import counted
 
 
@@ -171,20 +175,24 @@ def _unseen(
 
 
 def _newest(inspection: Inspection, topic: str, serde: JsonSerde[Any]) -> list[dict[str, Any]]:
+    """The objects among the newest records of a topic."""
+    found = []
+    for columns in _newest_records(inspection, topic):
+        for cell in columns.values.to_pylist():
+            try:
+                value = serde.deserialize(topic, cell, ())
+            except StreamsError:
+                continue
+            if isinstance(value, dict):
+                found.append(value)
+    return found
+
+
+def _newest_records(inspection: Inspection, topic: str) -> Iterator[RecordColumns]:
     places = inspection.partitions([topic])
     begins, ends = inspection.admin.begin_offsets(places), inspection.admin.end_offsets(places)
-    found = []
     for place in places:
-        begin = max(begins[place], ends[place] - SAMPLE // len(places))
-        for columns in inspection.kafka.read(*place, begin, ends[place]):
-            for cell in columns.values.to_pylist():
-                try:
-                    value = serde.deserialize(topic, cell, ())
-                except StreamsError:
-                    continue
-                if isinstance(value, dict):
-                    found.append(value)
-    return found
+        yield from inspection.kafka.read(*place, max(begins[place], ends[place] - SAMPLE // len(places)), ends[place])
 
 
 def _has(value: Any, path: str) -> bool:
@@ -193,6 +201,71 @@ def _has(value: Any, path: str) -> bool:
             return False
         value = value[name]
     return True
+
+
+# --- Inner joins whose sides have keys of different formats, so that no record can meet another.
+
+
+def joins(inspection: Inspection) -> Iterator[Finding]:
+    """Compares the keys of the newest records of both sides of each inner join."""
+    for prepared in inspection.application.subs:
+        sub = prepared.sub
+        for node in sub.nodes.values():
+            if isinstance(node, ProcessorNode) and not node.spec.takes_null_keys:
+                other = _joined_with(sub, node)
+                if other is not None:
+                    yield from _unlike(inspection, sub, node, other)
+
+
+def _joined_with(sub: SubTopology, node: ProcessorNode) -> ProcessorNode | None:
+    """The other side of a join of streams, given its left one, or the table that a stream looks up; else None."""
+    if isinstance(node.spec, StreamJoinSpec) and node.spec.is_left:
+        wanted: type[NodeSpec] = StreamJoinSpec
+    elif isinstance(node.spec, StreamTableJoinSpec) and node.stores:
+        wanted = TableSourceSpec
+    else:
+        return None
+    others = (one for one in sub.processors if isinstance(one.spec, wanted) and one is not node)
+    return next((one for one in others if one.stores and set(one.stores) <= set(node.stores)), None)
+
+
+def _unlike(inspection: Inspection, sub: SubTopology, node: ProcessorNode, other: ProcessorNode) -> Iterator[Finding]:
+    topics = [_topic_above(sub, one) for one in (node, other)]
+    if None in topics:
+        return
+    left, right = (_newest_keys(inspection, str(topic)) for topic in topics)
+    formats = [{key_format(key) for key in keys} for keys in (left, right)]
+    if min(len(left), len(right)) >= FEWEST and not formats[0] & formats[1]:
+        yield Finding.note(
+            f"'{node.name}' joins '{topics[0]}' and '{topics[1]}', whose newest keys have different formats, so it finds nothing: "
+            f"{left[-1]!r:.60} and {right[-1]!r:.60}. Write both with the same key serde, or change one with select_key",
+            place=Place(sub.name, topic=topics[0]),
+        )
+
+
+def _topic_above(sub: SubTopology, node: ProcessorNode) -> str | None:
+    """The topic whose records come to a node with their own keys; None: there are several, or keys change."""
+    above = sub.nodes[node.parents[0]] if len(node.parents) == 1 else None
+    if isinstance(above, ProcessorNode) and isinstance(above.spec, FilterSpec | MapValuesSpec):
+        return _topic_above(sub, above)
+    return str(next(iter(above.topics))) if isinstance(above, SourceNode) and len(above.topics) == 1 else None
+
+
+def _newest_keys(inspection: Inspection, topic: str) -> list[bytes]:
+    cells = (columns.keys for columns in _newest_records(inspection, topic))
+    return [key for column in cells for key in column.to_pylist() if key is not None]
+
+
+def key_format(key: bytes) -> str:
+    """What keys written by one serde have in common: the length of binary keys, the kinds of words and the signs of text."""
+    if not key.isascii() or not key.decode().isprintable():
+        return f"{len(key)} bytes"
+    return re.sub(r"[A-Za-z0-9]+", _kind_of_word, key.decode())
+
+
+def _kind_of_word(found: re.Match[str]) -> str:
+    word = found[0]
+    return "0" if word.isdigit() else "a" if word == word.lower() else "A"
 
 
 # --- Where the application reads on: positions in the logs, the consumer group, and records that are about to be
