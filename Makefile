@@ -48,11 +48,12 @@ jars: venv ## Fetch the jars of the embedded Kafka broker and of Delta Lake into
 	@$(BIN)/streams broker fetch --delta
 
 .PHONY: lint
-lint: venv ## Check style, formatting and types
+lint: venv ## Check style, formatting, types and words
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy docs/examples
+	$(BIN)/python scripts/check_words.py
 
 .PHONY: test
 test: jars lint ## Check style and types, then run all tests on a real Kafka broker

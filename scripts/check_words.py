@@ -11,14 +11,13 @@ from pathlib import Path
 
 WORDS = {
     r"\banew\b": "again, or: from the start",
-    r"\bof which\b": "start a new sentence",
+    r"(?<!none )(?<!half )(?<!some )(?<!one )(?<!each )\bof which\b": "start a new sentence",
     r"\bthose that\b": "name the things: the records that",
     r"(?<!there )\b(is|are) no (?!longer\b|more\b|other\b|one\b)": "is not a",
     r"\b(mends?|mended)\b": "fix",
     r"\btold\b": "reported, or: specified",
     r"\bgo(es)? on\b": "continue",
     r"\bbeside\b": "next to, together with",
-    r"\bnobody\b": "no application, no user, not used",
     r"\b(wish|wishes)\b": "want",
     r"\bneeded no more\b": "no longer needed",
 }

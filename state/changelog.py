@@ -263,7 +263,7 @@ def trim_notes(operator_state: Mapping[str, Any]) -> Noted:
 def note_needed(
     operator_state: dict[str, Any], before: Mapping[str, Any], needed: Mapping[str, int], now_ms: int, delay_ms: int
 ) -> None:
-    """Adds the offsets needed now to the state for the next commit marker, beside the notes of the last marker."""
+    """Adds the offsets needed now to the state for the next commit marker, next to the notes of the last marker."""
     if needed and delay_ms:
         operator_state.setdefault("task", {})[_NAME] = noted(trim_notes(before), needed, now_ms, delay_ms)
 

@@ -324,7 +324,7 @@ def numbers_at(column: pa.BinaryArray, place: int) -> Int64s:
 
 
 def sliced(column: pa.BinaryArray, front: int, back: int = 0) -> pa.BinaryArray:
-    """The cells without their first and last bytes, of which each must have that many; null where the column is null."""
+    """The cells without their first and last bytes (each cell must have that many); null where the column is null."""
     cells, buffers = BinaryCells(column), ColumnBuffers(len(column), _bytes(column))
     counters = np.zeros(COUNTERS, np.int64)
     table = np.array([(*cells.addresses, 0), buffers.addresses], np.int64)

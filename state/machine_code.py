@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 
 def cache_folder() -> Path:
-    """`__pycache__` beside the source; where that cannot be written (installed package, read-only image), a private folder.
+    """`__pycache__` next to the source; where that cannot be written (installed package, read-only image), a private folder.
 
     The folder holds executable code, so a folder that other users may write to is never used.
     """
@@ -31,7 +31,7 @@ def cache_folder() -> Path:
 
 def kernels_compiled() -> bool:
     """Whether numba's cache has kernels for this Python; if not, the first process that needs them compiles for half a minute."""
-    # Beside the source of the kernels, unless the cache is one folder for all modules.
+    # Next to the source of the kernels, unless the cache is one folder for all modules.
     folders = {
         Path(os.environ.get("NUMBA_CACHE_DIR") or cache_folder()),
         Path(__file__).parent / "__pycache__",

@@ -25,7 +25,7 @@ __all__ = ["as_pointer", "call", "carray", "compiled", "copy_bytes", "type_of"]
 
 
 def _use_writable_cache() -> None:
-    """Gives numba a cache folder where it cannot write beside the source, which is where it writes by itself."""
+    """Gives numba a cache folder where it cannot write next to the source, which is where it writes by itself."""
     folder = cache_folder()
     if not os.environ.get("NUMBA_CACHE_DIR") and folder.name != "__pycache__":
         numba.config.CACHE_DIR = str(folder)

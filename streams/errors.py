@@ -5,7 +5,7 @@
     StreamsError                     (state.errors: the one base of everything the project raises)
     ├── TopologyError                the topology is wrong: change the program
     │   └── UnknownNameError         no such method, option or name: what it is called here, or what is most like it
-    ├── TopologyMismatchError        the state was written by a program of another structure: run that one, or begin anew
+    ├── TopologyMismatchError        the state was written by a program of another structure: run that one, or start over
     ├── ResetUnfinishedError         a reset has deleted some of the application's things, and others are still there
     ├── AlreadyRunningError          another process runs the application: stop it first
     ├── RescaleError                 the number of tasks cannot be changed like this, or not now: nothing was replaced
@@ -17,7 +17,7 @@
     ├── RangeTooLargeError           a micro-batch holds far more bytes than it was planned for
     ├── ValueNotPicklableError       a value cannot be handed on to the tasks: the program's fault, no policy applies
     ├── OperatorStateError           `ctx.state` of the operators does not fit into the commit marker
-    ├── LakeError                    a lake sink cannot go on: its table, its internal topic or another writer is in the way
+    ├── LakeError                    a lake sink cannot continue: its table, its internal topic or another writer is in the way
     │   ├── LakePositionError        the table and the sink's internal topic no longer fit together
     │   ├── LakeSchemaError          the table's columns are not those of the sink
     │   └── LakeConflictError        another instance writes for the same sink, or other writers never let go of the table
@@ -192,7 +192,7 @@ class OperatorStateError(StreamsError):
 
 
 class LakeError(StreamsError):
-    """A lake sink cannot go on; its records wait in its internal topic."""
+    """A lake sink cannot continue; its records wait in its internal topic."""
 
 
 class LakePositionError(LakeError):

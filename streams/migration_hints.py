@@ -38,7 +38,7 @@ _TO = "here it is to('topic')"
 _PROCESS = "here it is process(...), with a Processor"
 _PROCESS_VALUES = "here it is process_values(...), with a Processor"
 _MAP_VALUES = "here it is map_values(...)"
-_FOREACH = "here it is foreach(...), or peek(...) to go on with the stream"
+_FOREACH = "here it is foreach(...), or peek(...) to continue with the stream"
 _GRACE = "the windows define how late records may be, as in TimeWindows.of_size_and_grace(size, grace)"
 
 _KSTREAM = {

@@ -1,6 +1,6 @@
 """A check that `state`, the engine's second package, is the engine's own.
 
-Why: Python looks beside the user's program first, and `state.py` is a name that programs have. Without the check, the first
+Why: Python looks next to the user's program first, and `state.py` is a name that programs have. Without the check, the first
 import would fail deep inside the engine with `'state' is not a package`.
 """
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from state.commit.marker import RESCALED, CommitMarker, Ranges
 from state.errors import CheckpointMismatchError
 
-RESET = "`streams reset {id}` deletes the application's state, changelogs and checkpoint, to start anew."
+RESET = "`streams reset {id}` deletes the application's state, changelogs and checkpoint, to start over."
 ADOPT = (
     "Put the right checkpoint back; if it is lost, `streams adopt MODULE:TOPOLOGY -a {id}` makes a new one from what the commits "
     "topic says, and nothing is lost."
@@ -71,7 +71,7 @@ def decide(
     A query that has taken over the state of another one (`streams adopt`) begins without copies, at the version that its
     marker records as `adopted`; that marker may already contain the first micro-batch of the new checkpoint.
 
-    A task that has committed a micro-batch is not always called again when readers run anew within that micro-batch (lost shuffle
+    A task that has committed a micro-batch is not always called again when readers run again within that micro-batch (lost shuffle
     files), because its records may have been compacted away since. Spark then completes the micro-batch without knowing of the
     commit. The commit remains valid.
 
@@ -155,7 +155,7 @@ def check_lineage(identity: TaskIdentity, found: CommitMarker) -> None:
         raise mismatch(
             identity,
             "a rescale has taken over its state, and has not come to its end",
-            "Stop the application, and run the same `streams rescale` again: it goes on where it stopped.",
+            "Stop the application, and run the same `streams rescale` again: it continues where it stopped.",
         )
     if found.query_id != identity.query_id:
         raise mismatch(

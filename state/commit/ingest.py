@@ -1,6 +1,6 @@
 """One batch of one task of an ingest: rows from outside Kafka, written to a topic in one transaction with a marker.
 
-An ingest has a commits topic like a sub-topology: task N writes its markers to partition N. A marker says which batch of which
+An ingest has a commits topic like a sub-topology: task N writes its markers to partition N. A marker says which batch of a
 query the task has written, which rows these were, and where that query was then (`OFFSETS`). A batch that runs again is therefore
 recognised by every task that has written its part of it. The order is that of a step (`state.commit.step`), without stores:
 fence, read the last marker, decide, send, commit. The first batch of a run is checked for all tasks together before any of them
@@ -66,7 +66,7 @@ class Rows:
         values: Their values.
         timestamps: Their timestamps, ms since 1970.
         hash: The sum of the hashes of the rows they were made of, which does not depend on the rows' order.
-        count: The number of these rows, with those that the policy left out; None: all are records.
+        count: The number of these rows, with the ones that the policy left out; None: all are records.
         letters: Dead letters of these rows.
     """
 
@@ -113,7 +113,7 @@ def check_batch(
 
 
 def check_rows(identity: TaskIdentity, batch: IngestBatch, found: CommitMarker, records: int, rows_hash: int) -> None:
-    """Checks that the rows of a task that has written its part of a batch are still those that it has written.
+    """Checks that the rows of a task that has written its part of a batch are still the ones that it has written.
 
     Raises:
         CheckpointMismatchError: They are others, so those of the other tasks may be, too.
@@ -187,7 +187,7 @@ def is_written(identity: TaskIdentity, batch: IngestBatch, found: CommitMarker |
         f"checkpoint of the query, or the commits topic, was lost, replaced or rolled back, and rows would be missing or doubled. "
         f"Nothing was written. Put back the checkpoint folder {identity.sub_topology}; or delete that folder, and the next start "
         f"makes it again from the commits topic where the source can be read again from logged offsets, as Delta tables can; or "
-        f"begin anew with `streams reset {identity.application_id}`."
+        f"start over with `streams reset {identity.application_id}`."
     )
 
 
@@ -195,7 +195,7 @@ def _other_rows(identity: TaskIdentity, batch: IngestBatch, why: str) -> Checkpo
     return CheckpointMismatchError(
         f"{identity} has written its part of batch {batch.batch_id}, and other tasks have not; but the rows of the tasks are now "
         f"divided or made otherwise ({why}), so the others would lose or repeat rows. Nothing was written. Run the program, and "
-        f"give the source the data, as they were until this batch is finished, then make the change; or begin anew with "
+        f"give the source the data, as they were until this batch is finished, then make the change; or start over with "
         f"`streams reset {identity.application_id}`."
     )
 
@@ -223,7 +223,7 @@ def _check_nothing_written(kafka: KafkaAccess, identity: TaskIdentity, places: S
                 f"no task of {identity.application_id}/{identity.sub_topology} has a marker of a batch, but the topic "
                 f"{place[0]}-{place[1]} {traces}: the commits topic "
                 f"{commits_topic(identity.application_id, identity.sub_topology)} was deleted or replaced, and all rows would be "
-                f"written again. Nothing was written. Restore that topic from a backup; or begin anew with `streams reset "
+                f"written again. Nothing was written. Restore that topic from a backup; or start over with `streams reset "
                 f"{identity.application_id}`."
             )
 

@@ -102,7 +102,7 @@ class CommitMarker:
         """Reads a marker back.
 
         Raises:
-            MarkerFormatError: The bytes are no marker, or have an unknown format.
+            MarkerFormatError: The bytes are not a marker, or have an unknown format.
         """
         try:
             found = orjson.loads(data)

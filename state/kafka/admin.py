@@ -1,7 +1,7 @@
 """`KafkaAdmin`: requests about topics, offsets and groups; and waiting for brokers that are away or still deciding.
 
 The wrapper sends one request for many partitions, returns plain values, leaves missing topics out of results, and raises the errors
-of `state.errors`. Invariants: offsets are those that a `read_committed` reader can reach unless requested otherwise; creating a
+of `state.errors`. Invariants: offsets are the ones that a `read_committed` reader can reach unless requested otherwise; creating a
 topic returns when every partition has a leader, so that the next request finds it.
 """
 
@@ -126,7 +126,7 @@ class AdminRequests:
         """The client, with the leaders of topics learned, for a request that it distributes among leaders.
 
         Where librdkafka 2.16 has to ask for leaders within such a request (`ListOffsets`, `DeleteRecords`), the caller's thread
-        goes on to use the request after it has subscribed it to new metadata. Metadata that arrives just then, as it does
+        continues to use the request after it has subscribed it to new metadata. Metadata that arrives just then, as it does
         right after a client was made, complete and free the request, and the process dies of SIGSEGV
         (`rd_kafka_topic_partition_list_query_leaders_async`). With leaders that are known nothing is asked.
         """

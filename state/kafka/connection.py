@@ -239,7 +239,7 @@ class RightsProbe:
                 return True, set()
             if _refused(error):
                 return False, {place.topic for place in places}
-            # Any other failure is no matter of rights: a group with members, for example, refuses offsets from outside.
+            # Any other failure is not a matter of rights: a group with members, for example, refuses offsets from outside.
             return False, set()
         refused = [place for place in answers if place.error is not None and place.error.code() in UNAUTHORIZED]
         if any(place.error.name() == "GROUP_AUTHORIZATION_FAILED" for place in refused):
@@ -310,7 +310,7 @@ _REQUEST_S = 30.0
 
 
 def grant_rights(config: ClientConfig, principal: str, rights: Iterable[tuple[str, str, bool, Sequence[str]]]) -> int:
-    """Creates ACLs; those that exist already stay as they are.
+    """Creates ACLs; the ones that exist already stay as they are.
 
     Raises:
         AuthorizationError: This client may not alter ACLs.

@@ -192,7 +192,7 @@ class Library(CLibrary):
 
 
 def _candidates() -> Iterator[Path]:
-    """Where wheels have librdkafka: beside the package on Linux (auditwheel), inside it on macOS (delocate)."""
+    """Where wheels have librdkafka: next to the package on Linux (auditwheel), inside it on macOS (delocate)."""
     package = Path(confluent_kafka.__file__).parent
     yield from sorted((package.parent / "confluent_kafka.libs").glob("librdkafka-*.so*"))
     yield from sorted((package / ".dylibs").glob("librdkafka*.dylib"))

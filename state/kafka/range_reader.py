@@ -163,7 +163,7 @@ class RangeReader(abc.ABC):
 
     @abc.abstractmethod
     def _take(self, end: int, max_records: int) -> RecordColumns | None:
-        """Take the records below `end` from the head of the queue; None if the head is no such record."""
+        """Take the records below `end` from the head of the queue; None if the head is not such a record."""
 
     @abc.abstractmethod
     def _head(self) -> Head | None:

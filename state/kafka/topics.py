@@ -1,4 +1,4 @@
-"""Topics: their names and partitions, what a record for them may be, and cached facts about those that are written to."""
+"""Topics: their names and partitions, what a record for them may be, and cached facts about the ones that are written to."""
 
 from __future__ import annotations
 

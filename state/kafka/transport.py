@@ -244,7 +244,7 @@ class OrdinaryTransport:
     def _serving(self, what: str, call: Callable[[float], object], timeout_s: float) -> Any:
         """What a call gives that serves callbacks; in these, confluent-kafka raises errors that end the client.
 
-        Sometimes what it raises is a `KafkaError`, which is no exception: only a bare `except` catches it, and nothing may be
+        Sometimes what it raises is a `KafkaError`, which is not an exception: only a bare `except` catches it, and nothing may be
         raised before it is left, because Python would use it as the context of what is raised, and crash.
         """
         try:

@@ -1,4 +1,4 @@
-"""The folders of local state: `<state_dir>/<application>/<sub-topology>/<task>/`, with the database in `db` beside scratch data.
+"""The folders of local state: `<state_dir>/<application>/<sub-topology>/<task>/`, with the database in `db` next to scratch data.
 
 Only the owner has access. All of local state can be deleted while nothing runs: it is restored from the changelogs.
 """

@@ -184,7 +184,7 @@ def _of_another_query(origin: StoreOrigin, target: RestoreTarget) -> str:
 
 
 class UnprovenError(Exception):
-    """The records read are not those that the step wrote; the reason is not known yet."""
+    """The records read are not the ones that the step wrote; the reason is not known yet."""
 
 
 class StepProof:
@@ -226,7 +226,7 @@ def check_step_digest(target: RestoreTarget, read: StepDigest) -> None:
     if promised is not None and read.records != promised:
         what = f"wrote {promised} changelog records, {read.records} were found"
     elif found != target.changelog_hash:
-        what = f"wrote changelog records with the digest {target.changelog_hash}, those that were found have {found}"
+        what = f"wrote changelog records with the digest {target.changelog_hash}, the ones that were found have {found}"
     else:
         return
     raise UnprovenError(f"step {target.version} {what}")

@@ -164,7 +164,7 @@ _PART_BYTES = 4 * 1024 * 1024
 class Ledger:
     """What this host knows of a task's snapshots: when the last one was taken, and the checksums of the database's files.
 
-    Table files never change, so each is read for its checksum once. The ledger is beside the database and dies with it; without it
+    Table files never change, so each is read for its checksum once. The ledger is next to the database and dies with it; without it
     a snapshot is taken sooner and every file is read again, nothing else.
 
     Attributes:

@@ -25,7 +25,7 @@ from state.stores.task_store import StorePosition, TaskStore
 
 _log = logging.getLogger(__name__)
 CHECKPOINT = "snapshot.part"
-"""Name of the folder beside the database, while a snapshot is being stored."""
+"""Name of the folder next to the database, while a snapshot is being stored."""
 _LOCK = "snapshot.lock"
 
 

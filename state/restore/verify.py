@@ -266,7 +266,7 @@ class _Log:
     end: int
 
     def last_offsets(self, keys: Sequence[bytes]) -> dict[bytes, int]:
-        """The offset of the last record of each key, up to the commit; and of those that have a later one, its offset."""
+        """The offset of the last record of each key, up to the commit; and of the ones that have a later one, its offset."""
         place = (self.topic, self.partition)
         wanted = pa.array(sorted(set(keys)), pa.binary())
         found: dict[bytes, int] = {}

@@ -130,7 +130,7 @@ def read_meta(table: OrderedTable) -> TableMetadata:
 
 
 def read_stores(table: OrderedTable) -> dict[str, StoreEntry]:
-    """The stores in a table, including those that the topology no longer has."""
+    """The stores in a table, including the ones that the topology no longer has."""
     data = table.get(STORES_KEY)
     return {} if data is None else {name: StoreEntry(*entry) for name, entry in orjson.loads(data).items()}
 

@@ -162,7 +162,7 @@ _AFTER = constant(b"\x00")
 
 
 def suffixes(*numbers: tuple[Int64s | int, str]) -> pa.BinaryArray:
-    """Columns of big-endian numbers beside each other."""
+    """Columns of big-endian numbers next to each other."""
     count = max(len(column) for column, _ in numbers if not isinstance(column, int))
     rows = np.empty(count, [(str(place), kind) for place, (_, kind) in enumerate(numbers)])
     for place, (column, _) in enumerate(numbers):

@@ -479,7 +479,7 @@ def open_task_store(
     volatile: MemoryTable | None = None,
     kept: OpenTables | None = None,
 ) -> TaskStore:
-    """Opens a task's stores on disk: the database in `<directory>/db`, scratch databases beside it.
+    """Opens a task's stores on disk: the database in `<directory>/db`, scratch databases next to it.
 
     Raises:
         StateLockedError: Another process has it open.

@@ -1,7 +1,7 @@
 """`WriteBuffer`: the uncommitted writes of one store, laid over the committed table.
 
 Nothing may reach the table before Kafka has committed the step, yet reads must see the step's writes. Single writes are in a
-dictionary, writes by columns in blocks, and beyond a memory bound all buffers of a task move to a scratch database beside the
+dictionary, writes by columns in blocks, and beyond a memory bound all buffers of a task move to a scratch database next to the
 store, never into the committed one. Invariant: the dictionary hides the blocks, a newer block hides an older one, blocks hide
 scratch, and scratch hides the table.
 """
@@ -244,7 +244,7 @@ class BufferMemory:
         self._folder: Path | None = None
 
     def register(self, buffer: WriteBuffer) -> None:
-        """Adds a buffer to those that share this memory."""
+        """Adds a buffer to the ones that share this memory."""
         self._buffers.append(buffer)
 
     def spill(self) -> None:
@@ -530,7 +530,7 @@ class WriteBuffer:
             self._blocks, self._sorted, self._unsorted = [], None, []
 
     def _add(self, block: Block) -> None:
-        """Adds the newest block. Where there are several, it is merged with those that are not much larger."""
+        """Adds the newest block. Where there are several, it is merged with the ones that are not much larger."""
         self._blocks.append(block)
         while len(self._blocks) > _FEW_BLOCKS and len(self._blocks[-2]) <= 2 * len(self._blocks[-1]):
             self._merge_last()

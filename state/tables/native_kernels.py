@@ -187,7 +187,7 @@ def read_range(
 def copy_read(
     functions: Any, low: Any, high: Any, columns: Any, counters: Any, slots: int, state: Any, scratch: Any
 ) -> int:
-    """Append the rows of [low, high) that are in the buffers: 1 = go on reading; 0 = the range is complete; -1 = no room."""
+    """Append the rows of [low, high) that are in the buffers: 1 = continue reading; 0 = the range is complete; -1 = no room."""
     row = state[FAR_LAST]
     while row > state[FAR_FIRST]:
         buffered(columns, KEYS, row - 1, scratch)

@@ -171,7 +171,7 @@ def unpack(jar: Path, name: str, folder: Path) -> Path:
         target = folder / f"{jar.stem}-{entry.CRC:08x}-{name}"
         if target.exists() and target.stat().st_size == entry.file_size:
             return target
-        # Written beside its place and renamed, because other processes may look for it at the same time.
+        # Written next to its place and renamed, because other processes may look for it at the same time.
         descriptor, part = tempfile.mkstemp(prefix=f"{name}.", dir=folder)
         try:
             with os.fdopen(descriptor, "wb") as file:

@@ -213,7 +213,7 @@ def _in_use(location: str, text: str) -> bool:
     """Whether another process has the database open, or has had it open during the attempt.
 
     RocksDB renames and deletes its log files (`LOG`, `LOG.old.…`) before it takes the lock, and when it closes. So one that opens
-    may look for a log file that one that closes has just deleted. This is no damage: the state is in other files.
+    may look for a log file that one that closes has just deleted. This is not damage: the state is in other files.
     """
     return any(words in text for words in _LOCKED) or ("No such file" in text and f"{location}/LOG" in text)
 

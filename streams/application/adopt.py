@@ -1,6 +1,6 @@
 """Creates new checkpoints from the commit markers: where checkpoints are lost or do not match, or to move reading positions.
 
-For each such sub-topology: the tasks are fenced, a plan is written into a folder beside the checkpoint, the markers are
+For each such sub-topology: the tasks are fenced, a plan is written into a folder next to the checkpoint, the markers are
 replaced task by task, the old checkpoint is moved aside, and the folder takes its place. After an interruption, the next
 call continues: the plan records the markers that it was made for.
 """
@@ -311,7 +311,7 @@ def described(adoption: Adoption, tasks: int) -> Mapping[str, str]:
     return {
         "have committed the last micro-batch": f"tasks {done}" if done else "all tasks that it had records for",
         "have not, and run it again": f"tasks {again}" if done and again else "none",
-        "reading then goes on at": str(end),
+        "reading then continues at": str(end),
     }
 
 

@@ -86,7 +86,7 @@ def write_manifest(plan: Plan, checkpoint_dir: str) -> Path | None:
 
 
 def described_topics(written: Mapping[str, Any], application_id: str) -> set[str]:
-    """The real names of all internal topics of a described program, also of those that exist only during a rescale."""
+    """The real names of all internal topics of a described program, also of the ones that exist only during a rescale."""
     subs = written["sub_topologies"]
     stores = {name: store for sub in subs.values() for name, store in sub["stores"].items()}
     return {

@@ -177,7 +177,7 @@ def parse_offsets(lines: Iterable[str]) -> dict[TopicPartition, int]:
 
 
 def start_positions(config: StreamsConfig, admin: KafkaAdmin, log: MarkerLog, wanted: Wanted) -> dict[str, FirstBatch]:
-    """Sub-topology -> where it is to begin; without those that only read repartition topics, which a reset deletes.
+    """Sub-topology -> where it is to begin; without the ones that only read repartition topics, which a reset deletes.
 
     Raises:
         ConfigError: The inputs are unknown, a position is missing, or it is not in the log.

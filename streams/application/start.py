@@ -202,7 +202,7 @@ def _has_committed(kept: Mapping[str, Any], application_id: str, admin: KafkaAdm
 
 # --- Checkpoints and commits topics must belong together
 #
-# The check changes only two things: it saves the first position of a new query beside its checkpoint, and takes back a logged
+# The check changes only two things: it saves the first position of a new query next to its checkpoint, and takes back a logged
 # micro-batch that is too large and that no task has committed.
 
 

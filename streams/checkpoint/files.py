@@ -103,7 +103,7 @@ def _checksum(file: Path) -> Path:
 # Spark writes `metadata` (id of the query), `offsets/N` (where micro-batch N ends, written before it runs) and
 # `commits/N` (written after it), and retains only the last of these. Until micro-batch 0 is done, Spark asks the
 # source at each start where it begins; a source that begins at the end of its topics, or at a time relative to now,
-# would answer differently each time. So the engine saves that position in a file of its own beside Spark's, before
+# would answer differently each time. So the engine saves that position in a file of its own next to Spark's, before
 # the query starts.
 
 FIRST_BATCH = "first-batch.json"

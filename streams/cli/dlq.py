@@ -154,7 +154,7 @@ def list_letters(
     for one in letters.topics:
         if one not in there:
             typer.echo(
-                f"There is no topic {one} (streams topic list shows those that exist): no letters in it.", err=True
+                f"There is no topic {one} (streams topic list shows the ones that exist): no letters in it.", err=True
             )
     rows = [row for one in letters.topics if one in there for row in _rows(log, one, choice.choice(), each)]
     if as_json:

@@ -1,4 +1,4 @@
-"""`streams doctor`: what is wrong with an application, and which command fixes it. `streams transactions`: those that are open."""
+"""`streams doctor`: what is wrong, and which command fixes it. `streams transactions`: the ones that are open."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def run(
 
 
 def _chosen(names: Sequence[str], own_program: bool) -> list[Drill]:
-    """The drills for numbers, `quick` and `all`; for a user's program, only those that can be held with any."""
+    """The drills for numbers, `quick` and `all`; for a user's program, only the ones that can be held with any."""
     by_id = {drill.id: drill for drill in DRILLS}
     chosen: list[Drill] = []
     for name in names:

@@ -56,7 +56,7 @@ def replay(
     called again. The setting metrics is the application's own, so a replay serves metrics only where --metrics says.
 
     A replay is an application of its own: its id, state, checkpoint and output topics, which are made like the originals. It
-    ends where it is told; run it again after an interruption, and it continues. Topics of tables are read from their start.
+    ends at --until; run it again after an interruption, and it continues. Topics of tables are read from their start.
     `streams reset ID` removes what it leaves behind, except for its output topics.
     """
     program = TopologyTarget.parse(target)

@@ -141,7 +141,7 @@ def _restore(topology: Topology, config: StreamsConfig, root: Path, store: str |
 
 
 def _opened(places: Iterable[Place], store: str | None = None) -> Iterator[tuple[Place, TaskStore]]:
-    """The places, each with its open stores; only those that have a certain store, if one is named."""
+    """The places, each with its open stores; only the ones that have a certain store, if one is named."""
     for place in places:
         with read_task_store(place.directory.path, [node.spec for node in place.sub.stores.values()]) as opened:
             if store is None or store in opened.specs:

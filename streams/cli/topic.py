@@ -38,7 +38,7 @@ Topics = Annotated[list[str], argument("The topics.", metavar="TOPIC")]
 
 @dataclass(frozen=True)
 class SerdeOptions(OptionGroup, panel="Keys and values"):
-    """Options for the serdes of keys and values: named ones, or those that a topology has for the topic."""
+    """Options for the serdes of keys and values: named ones, or the ones that a topology has for the topic."""
 
     key_serde: Annotated[str | None, option("Serde of keys: string, json, int64, ... or bytes.", metavar="SERDE")] = (
         None
@@ -270,7 +270,7 @@ def delete(
     typer.echo(f"{counted(len(found), 'topic')} deleted", err=True)
 
 
-# Serdes: by name, or those that a topology has for a topic. Without one, bytes are text.
+# Serdes: by name, or the ones that a topology has for a topic. Without one, bytes are text.
 
 SERDES: Mapping[str, type[Any]] = {
     "string": serdes.StringSerde,

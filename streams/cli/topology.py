@@ -136,7 +136,7 @@ def _engine(changes: Sequence[TopologyChange]) -> str:
     """The engine's decision about the new program, in words."""
     refused = [change for change in changes if change.refused]
     if not refused:
-        return "the engine starts, and goes on with the state"
+        return "the engine starts, and continues with the state"
     if all(change.depends for change in refused):
         return "whether the engine starts depends on the topics named above"
     return "the engine refuses to start"

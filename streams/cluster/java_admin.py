@@ -1,7 +1,7 @@
 """Requests that only Kafka's own admin client in Java can make: open transactions, and the end of hanging ones (KIP-664).
 
 librdkafka has none of them. The client comes from the embedded broker's jars and runs in a Java process of its own, which py4j
-starts and which ends with this one. The properties of librdkafka are translated; those that cannot be are refused by name,
+starts and which ends with this one. The properties of librdkafka are translated; the ones that cannot be are refused by name,
 because a client with other credentials than the user named would be worse than none.
 """
 

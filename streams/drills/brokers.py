@@ -63,7 +63,7 @@ class Rule:
         times: how often.
         hit: set once it has happened.
         taken: the requests that it happens to.
-        senders: the clients' ports, of those that it has happened to.
+        senders: the clients' ports, of the ones that it has happened to.
         replies: what the broker has answered to requests that were held.
     """
 
@@ -95,7 +95,7 @@ class Rule:
         self.hit.set()
 
     def release(self) -> None:
-        """Lets what is held go on its way."""
+        """Lets what is held continue its way."""
         self.released.set()
 
     def producer(self) -> bytes:
@@ -323,7 +323,7 @@ def proxied_broker(
     given = {**proxy.advertised, **(properties or {})}
     broker = EmbeddedBroker(folder, ports=ports, properties=given, die_with_parent=True, start_timeout_s=START_S)
     try:
-        # First, because the broker tells every client to come to the proxy, also those that wait until it is ready.
+        # First, because the broker tells every client to come to the proxy, also the ones that wait until it is ready.
         proxy.start(f"{HOST}:{ports[0]}")
         broker.start()
         yield broker, proxy

@@ -71,7 +71,7 @@ def _read(client: Mapping[str, str], topic: str, isolation: str, most: int | Non
     """All records of a topic, by partition and offset.
 
     Also those of transactions that are just being finished: a commit returns before its control records are written, and only
-    these show its records. So the read goes on to where the log ends at the beginning, control records and aborted ones
+    these show its records. So the read continues to where the log ends at the beginning, control records and aborted ones
     included.
     """
     with KafkaAdmin(dict(client)) as admin:
@@ -85,7 +85,7 @@ def _read(client: Mapping[str, str], topic: str, isolation: str, most: int | Non
             "enable.partition.eof": True,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
-            # The end of a partition is told with the next answer, for which the broker else waits half a second.
+            # The next answer reports the end of a partition; otherwise the broker would wait half a second for it.
             "fetch.wait.max.ms": 20,
             "log_level": "0",
         }
@@ -148,7 +148,7 @@ class Follower(threading.Thread):
             consumer.close()
 
     def _open(self) -> Consumer:
-        """A consumer that goes on behind the last record of each partition."""
+        """A consumer that continues behind the last record of each partition."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self._servers,

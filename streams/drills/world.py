@@ -197,7 +197,7 @@ class World:
         """Runs a second driver next to the running one until one of them has ended; then the second one is ended.
 
         Returns:
-            The last words of those that have ended by themselves; `first` was started again then.
+            The last words of the ones that have ended by themselves; `first` was started again then.
         """
         first, second = self.application.current, self.application.another(*options)
         deadline = time.monotonic() + timeout_s
@@ -229,7 +229,7 @@ class World:
     def grows(self) -> Callable[[], bool]:
         """A function that tells whether each task has written results since this call.
 
-        The topic with the most results counts, of which every partition that has records gets further ones.
+        The topic with the most results counts; each of its partitions that has records gets more.
         """
 
         def count(topic: str) -> dict[int, int]:

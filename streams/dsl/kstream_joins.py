@@ -465,7 +465,7 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         left: bool = False,
         **option: Any,
     ) -> KStream[Any, Any]:
-        """Joins each record with the newest record of the other stream that is no newer than the record itself.
+        """Joins each record with the newest record of the other stream that is not newer than the record itself.
 
         The latest quote for each trade: `trades.as_of_join(quotes, joiner, within=timedelta(seconds=10))`. A record waits
         until stream time has passed its timestamp by more than `grace`, so that late records of the other stream are found.

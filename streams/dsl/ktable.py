@@ -1,4 +1,4 @@
-"""`KTable`: the latest value of each key; each record updates one row. And `GlobalKTable`, of which every task has a full copy.
+"""`KTable`: the latest value of each key; each record updates one row. And `GlobalKTable`: every task has a full copy.
 
 Functions of values may also take the key first, as for streams; they are not called for deletions. Results have the timestamp and
 the headers of the update. Methods take `named`, the name of the operator, and `materialized`, name, serdes and settings of the

@@ -78,7 +78,7 @@ def layout_of(
     for name in found:
         if [other.lower() for other in found].count(name.lower()) > 1:  # SQL does not tell cases apart
             raise TopologyError(
-                f"{method}: two columns are called {name!r}. Rename the one that is no field of the value, with key=..., "
+                f"{method}: two columns are called {name!r}. Rename the one that is not a field of the value, with key=..., "
                 f"timestamp=... or value=..., or leave it out with None."
             )
         if name in _RESERVED:

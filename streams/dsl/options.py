@@ -611,7 +611,7 @@ class Retry:
     """Tries a record again after each of some delays, and sends it to a topic of dead letters after the last one.
 
     A record that fails is written to a retry topic of the application, in the transaction of the step in which it failed, and
-    read again once the topic's delay has passed; meanwhile the other records go on. There is one retry topic for each delay.
+    read again once the topic's delay has passed; meanwhile the other records continue. There is one retry topic for each delay.
 
     Example:
         >>> retry = Retry([1_000, 10_000, timedelta(minutes=1)], dead_letters="orders.dlq", keep_order=True)
@@ -620,7 +620,7 @@ class Retry:
     Args:
         delays: How long a record waits before each further attempt: each a `timedelta` or milliseconds.
         dead_letters: The topic for records that have failed in all attempts. It must exist.
-        keep_order: Whether later records of a key wait behind those that failed. Records without a key never wait.
+        keep_order: Whether later records of a key wait behind the ones that failed. Records without a key never wait.
 
     Raises:
         TopologyError: There is no delay, a delay is negative, or there is no topic.

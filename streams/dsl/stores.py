@@ -145,7 +145,7 @@ class Stores(AnswersUnknownNames):
 
 @dataclass(frozen=True)
 class _Shape:
-    """The arguments of a method of `Stores` besides serdes: names of durations, of which the first is required, and of a flag."""
+    """The arguments of a method of `Stores` besides serdes: names of durations, the first one required, and of a flag."""
 
     durations: tuple[str, ...] = ()
     flag: str | None = None

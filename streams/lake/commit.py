@@ -274,7 +274,7 @@ def check_handed_over(of: SinkId, checkpoint: Checkpoint, note: HandedOver | Non
     logged = checkpoint.offsets.get(note.batch)
     found = logged.topics.get(log.name) if logged else None
     if found is not None and found.topic_id == note.topic_id and list(found.offsets) != list(note.end):
-        raise refused(of, f"has other rows for batch {note.batch} than those that were handed over")
+        raise refused(of, f"has other rows for batch {note.batch} than the ones that were handed over")
 
 
 def write_checkpoint(files: CheckpointFiles, sink: str, note: HandedOver) -> None:

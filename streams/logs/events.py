@@ -100,7 +100,9 @@ QUERY_RESTARTED = EventKind(
     ("attempt", "reason"),
 )
 PAUSED = EventKind("paused", logging.INFO, "The application, or one sub-topology, is paused.", ("since_ms",), said=True)
-RESUMED = EventKind("resumed", logging.INFO, "The application, or one sub-topology, goes on after a pause.", said=True)
+RESUMED = EventKind(
+    "resumed", logging.INFO, "The application, or one sub-topology, continues after a pause.", said=True
+)
 STOPPING = EventKind("stopping", logging.INFO, "A stop was requested; running micro-batches finish.")
 STOPPED = EventKind(
     "stopped",

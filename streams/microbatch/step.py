@@ -160,7 +160,7 @@ def restored(report: RestoreReport | None) -> Mapping[str, Any] | None:
     if report is None or not (report.copy or report.stores):
         return None
     anew = any(store.action is Action.FROM_START for store in report.stores)
-    return {"copy": report.copy, "anew": anew, "records": report.records}
+    return {"copy": report.copy, "again": anew, "records": report.records}
 
 
 class Placement:
@@ -204,4 +204,4 @@ def _how(restore: Mapping[str, Any] | None) -> str:
     records = f"{restore['records']:,} changelog records"
     if restore["copy"]:
         return f"taken over from {restore['copy']}, then {records}"
-    return f"restored from {records}" if restore["anew"] else f"rolled forward by {records}"
+    return f"restored from {records}" if restore["again"] else f"rolled forward by {records}"

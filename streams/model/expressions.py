@@ -8,7 +8,7 @@ SQL's COALESCE of two.
 
 Operands are what JSON gives (None, bool, int, float, str, list, dict). Null in, null out, but for `is_null`, `otherwise` and the
 logical operators, which follow SQL's logic of three values. Everything else is Python's: integers have any size, `/` gives a float,
-`//` and `%` round down, a division by zero is an error. Unlike in Python, truth values are no numbers.
+`//` and `%` round down, a division by zero is an error. Unlike in Python, truth values are not numbers.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class Expression(ABC):
         return self.evaluate(partial(pick, value))
 
     def is_true(self, value: Any) -> bool:
-        """Whether the result for a value is true; null is not. Raises `RecordError` if the result is no truth value."""
+        """Whether the result for a value is true; null is not. Raises `RecordError` if the result is not a truth value."""
         return truth(self(value)) is True
 
     # Arithmetic -------------------------------------------------------------------------------------------------------
@@ -443,7 +443,7 @@ def lit(value: object) -> Expression:
     """A constant; needed only where no operand is an expression yet, as in `fields("user", source=lit("web"))`.
 
     Raises:
-        TopologyError: The value is no text, number, truth value or None.
+        TopologyError: The value is not text, number, truth value or None.
     """
     if value is not None and type(value) not in (bool, int, float, str):
         raise TopologyError(
@@ -558,7 +558,7 @@ def fields(*names: str, **computed: Any) -> ValueFields | JoinedFields:
             over from the two values of a join; the right value's win. Expressions then read `left.<field>` and `right.<field>`.
 
     Raises:
-        TopologyError: A name is not that of a field, or a further field is no expression.
+        TopologyError: A name is not that of a field, or a further field is not an expression.
     """
     sides = {side: computed.pop(side) for side in ("left", "right") if _is_selection(computed.get(side))}
     expressions = tuple((name, _checked(name, given)) for name, given in computed.items())

@@ -82,7 +82,7 @@ def _header(pair: object) -> tuple[str, bytes | None]:
             return name, value.encode() if isinstance(value, str) else value
     raise TypeError(
         f"headers are a dictionary or pairs of a name and bytes, text or None, such as {{'source': b'web'}} or "
-        f"[('source', 'web')]; {pair!r} is no such pair"
+        f"[('source', 'web')]; {pair!r} is not such a pair"
     )
 
 
@@ -242,7 +242,7 @@ OWN = "__streams.own."
 
 
 def set_apart(headers: Headers) -> Headers:
-    """A record's own headers, renamed where their names are those that the engine is about to add."""
+    """A record's own headers, renamed where their names are the ones that the engine is about to add."""
     if not any(name.startswith((ERROR_HEADERS, RETRY, OWN)) for name, _ in headers):
         return headers
     return tuple(

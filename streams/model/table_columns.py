@@ -43,7 +43,7 @@ def _text(value: Any) -> Cell:
         value = str(value)
     if not isinstance(value, str):
         raise TypeError
-    value.encode()  # a lone surrogate is no text in any file
+    value.encode()  # a lone surrogate is not text in any file
     return value
 
 
@@ -141,7 +141,7 @@ class ColumnType(ABC):
 def misfit(value: object, sql: str) -> RowError:
     """The error for a value that does not fit a type."""
     text = repr(value)
-    return RowError(f"{text if len(text) <= 60 else text[:60] + '...'} is no {sql}")
+    return RowError(f"{text if len(text) <= 60 else text[:60] + '...'} is not a valid {sql}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -386,7 +386,7 @@ class TableColumn:
         return self.origin in _OF_THE_KEY
 
     def cell(self, record: Record[Any, Any]) -> Cell:
-        """The cell of a column that is no field. Raises `RowError` if the record's part does not fit."""
+        """The cell of a column that is not a field. Raises `RowError` if the record's part does not fit."""
         part = _part(self.origin, record)
         if part is None:
             return None

@@ -315,7 +315,9 @@ class CalendarWindows(Windows):
         try:
             ZoneInfo(self.zone)
         except (ZoneInfoNotFoundError, ValueError) as error:
-            raise TopologyError(f"{self.zone!r} is no time zone: give a name such as Europe/Berlin or UTC.") from error
+            raise TopologyError(
+                f"{self.zone!r} is not a time zone: give a name such as Europe/Berlin or UTC."
+            ) from error
 
     @classmethod
     def of(cls, unit: CalendarUnit, zone: str, grace: Duration = 0) -> CalendarWindows:

@@ -54,8 +54,7 @@ class Cancellable(Protocol):
 # The engine's own operators have the same life cycle (`BaseProcessor`) and a wider context (`streams.operators.operator`).
 #
 # Invariant: a processor's attributes are lost after each step, because a task exists for one step only. What must survive a
-# step is
-# in stores or in `ProcessorContext.state`.
+# step is in stores or in `ProcessorContext.state`.
 
 
 class ProcessorContext(Protocol[KOut, VOut]):

@@ -408,7 +408,7 @@ class NodeContext:
         inboxes: Mapping[str, Inbox] = MappingProxyType({}),
         on_drop: Collection[str] = (),
     ) -> None:
-        """Set the children: those that receive each record at once, in their order, and those whose records wait for their unit.
+        """Set the children: the ones that receive each record at once, in their order, and those whose records wait for their unit.
 
         Some of them receive only the records that the node drops.
         """

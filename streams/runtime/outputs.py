@@ -156,8 +156,7 @@ def _concatenated(parts: list[SendBatch]) -> SendBatch:
 # --- Checks for results that Kafka would refuse, one by one before anything is sent, so that the production policy applies.
 #
 # If Kafka refuses one record of a transaction, the whole step is lost, repeated, and refused again, for ever. The limits of a
-# topic
-# come from outside (`OutputTopics`), once for each topic and step.
+# topic come from outside (`OutputTopics`), once for each topic and step.
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 

@@ -45,7 +45,7 @@ class JsonSerde(Serde[T]):
         builder.stream("orders", Consumed(value_serde=JsonSerde(Order)))
 
     With a type, reading or writing a value of another shape raises a `SerdeError` that names the field and the expected type:
-    the text `"12"` is no `int`. Missing fields get their defaults; unknown fields are ignored; pydantic models follow their own
+    the text `"12"` is not an `int`. Missing fields get their defaults; unknown fields are ignored; pydantic models follow their own
     configuration instead. The fields of an object are not checked again when the object is written.
 
     Attributes:

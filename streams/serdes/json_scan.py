@@ -23,7 +23,7 @@ _0, _1, _2, _3, _4, _5 = (np.uint64(number) for number in range(6))
 
 @kernel
 def skip_space(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
-    """Position of the next byte that is no space."""
+    """Position of the next byte that is not a space."""
     while at < end and (data[at] == 32 or data[at] == 10 or data[at] == 13 or data[at] == 9):
         at += _1
     return at
@@ -109,7 +109,7 @@ def known_value_end(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover 
 #
 # Certain are: names and text without escapes, integers of up to 18 digits, fractions of up to 15 digits that are not smaller than
 # 0.0001 (the shortest text of a float has at most 17 digits, so texts of up to 15 digits belong to one float each, and are the
-# shortest), at most 32 levels, and objects of different names, of which 64 may be open at once.
+# shortest), at most 32 levels, and objects of different names, at most 64 open at once.
 
 _LEVELS: Final = 32
 _NAMES: Final = 64

@@ -49,7 +49,7 @@ class TypedJson:
         """How values of this type are read and written.
 
         Raises:
-            TopologyError: `kind` is no type, or has a field that cannot be read from JSON.
+            TopologyError: `kind` is not a type, or has a field that cannot be read from JSON.
         """
         if _has_structs(kind):
             return cls(partial(_read_struct, kind), partial(_check_struct, kind))

@@ -325,7 +325,7 @@ class TupleSerde(Serde[tuple[Any, ...]]):
         TupleSerde(StringSerde(), Int64Serde()).serialize("t", ("eu", 7))
 
     Raises:
-        TopologyError: There is no serde, or an argument is no serde.
+        TopologyError: There is no serde, or an argument is not a serde.
     """
 
     __slots__ = ("entries",)

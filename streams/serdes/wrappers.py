@@ -67,7 +67,7 @@ class TimeWindowedSerde(_ByStart[T]):
             `timedelta` or ms.
 
     Raises:
-        TopologyError: `inner` is no serde, or the size is negative.
+        TopologyError: `inner` is not a serde, or the size is negative.
     """
 
     inner: Serde[T]

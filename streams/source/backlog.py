@@ -32,7 +32,7 @@ ROUNDS = 6
 NEAR = 256
 """A cut is certain once a record near it was sampled: no further away than this fraction of the partition's share."""
 BETWEEN = 32
-"""Or once it lies between two samples that are no further apart than this fraction, because in between time is almost linear."""
+"""Or once it lies between two samples that are not further apart than this fraction, because in between time is almost linear."""
 
 
 def admit(

@@ -63,7 +63,7 @@ def pauses_in(records: Iterable[RecordColumns]) -> dict[str, int]:
 
 
 def pause_record(name: str, since_ms: int | None) -> tuple[bytes, bytes | None]:
-    """The key and value that pause a sub-topology or `WHOLE`; without a time, those that resume it."""
+    """The key and value that pause a sub-topology or `WHOLE`; without a time, the ones that resume it."""
     return name.encode(), None if since_ms is None else orjson.dumps({"since_ms": since_ms})
 
 

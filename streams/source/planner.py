@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # --- The part of retry topics that a micro-batch reads: the records that have waited for their topic's delay.
 #
-# Each topic has one delay, and its records carry the time at which they were written, so those that are due come first. What a
+# Each topic has one delay, and its records carry the time at which they were written, so the ones that are due come first. What a
 # micro-batch reads ends before the first record that is not: waiting costs no reads, and a logged range stays what it is.
 
 
@@ -87,7 +87,7 @@ class SourceSpec:
         until: The ends of partitions for a run over the existing input (Trigger.AvailableNow).
         tick_ms: The longest time between two steps of a task, with or without records (wall-clock punctuators, idle time);
             None: steps only with records. A run over the existing input has no ticks.
-        first: Where the query's first micro-batch begins, as saved beside its checkpoint; None: not decided yet.
+        first: Where the query's first micro-batch begins, as saved next to its checkpoint; None: not decided yet.
         reads_together: One reader may read several ranges; not where the head waits for answers from elsewhere.
         readers: How many readers work at once; None: unknown, as on a cluster whose executors come and go.
         delays: Retry topic -> how long after a record was written it is read, ms.
@@ -175,7 +175,7 @@ class BatchPlanner:
             if policy == "none":
                 raise ConfigError(
                     f"topic {tp[0]!r} is read with offset_reset 'none', and the application's checkpoint has no position in it "
-                    f"to go on from: put the checkpoint back if it was lost, or say where to begin ('earliest' or 'latest'), "
+                    f"to continue from: put the checkpoint back if it was lost, or say where to begin ('earliest' or 'latest'), "
                     f"as for a topic that is new under a pattern"
                 )
             kind, _, ms = policy.partition(":")

@@ -268,7 +268,7 @@ class TopologyTestDriver(StoreAccess):
         states: Mapping[str, Handling] | None = None,
         drop: Iterable[str] = (),
     ) -> None:
-        """Goes on with another number of tasks, as after `streams rescale`: results and their order per key stay the same.
+        """Continues with another number of tasks, as after `streams rescale`: results and their order per key stay the same.
 
         Args:
             tasks: The new number of tasks of each sub-topology.

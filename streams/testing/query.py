@@ -74,7 +74,7 @@ class Faults:
             ValueError: The point is unknown.
         """
         if point not in POINTS:
-            raise ValueError(f"{point!r} is no crash point; there are {', '.join(POINTS)}")
+            raise ValueError(f"{point!r} is not a crash point; there are {', '.join(POINTS)}")
         self._waiting.append(_Armed(point, task, wipe_state))
 
     def armed(self, point: str, task: int, version: int) -> bool:
@@ -165,7 +165,7 @@ class DriverQuery:
         self._times = PartitionTimes(self._kafka, self.commits_topic, lambda partitions: None) if asked else None
 
     def pending(self, now_ms: int) -> bool:
-        """Whether there are records that no step has processed, other than those that wait to be retried."""
+        """Whether there are records that no step has processed, other than the ones that wait to be retried."""
         return any(self._end(place, now_ms) > self._done.of(*place) for place in self._places())
 
     def step(self, now_ms: int, every_task: bool = False) -> None:
@@ -207,7 +207,7 @@ class DriverQuery:
         return self._done if self._logged is None else None
 
     def rescaled(self, tasks: int) -> None:
-        """Goes on with another number of tasks, whose topics have replaced those of the tasks so far."""
+        """Continues with another number of tasks, whose topics have replaced those of the tasks so far."""
         self._lose_process(wipe_state=False)
         self.tasks = tasks
         self._copies = {}
@@ -360,7 +360,7 @@ def rescaler_of(
     """The rescale of some queries, or of what an interrupted one has left to do.
 
     Args:
-        queries: The queries, of which none is running.
+        queries: The queries; none is running.
         application_id: Their application.
         kafka: The topics.
         tasks: The new number of tasks.
@@ -387,7 +387,7 @@ def rescaler_of(
 def rescale(
     queries: Sequence[DriverQuery], application_id: str, kafka: SimulatedKafka, tasks: int, choices: UsersChoices
 ) -> None:
-    """Rescales some queries, which then go on with the new number of tasks; the arguments are those of `rescaler_of`.
+    """Rescales some queries, which then continue with the new number of tasks; the arguments are those of `rescaler_of`.
 
     Raises:
         RescaleError: The rescale is refused.

@@ -497,7 +497,7 @@ class TestOutputTopic(AnswersUnknownNames, Generic[K, V]):
         return range(self._kafka.partition_count(self.name) if self.name in self._kafka.topics else 0)
 
     def _unread(self, partition: int) -> list[Entry]:
-        """The records that the topology wrote, in transactions, without those that the test itself piped into the topic."""
+        """The records that the topology wrote, in transactions, without the ones that the test itself piped into the topic."""
         records = self._kafka.log(self.name, partition).readable(self._positions.get(partition, 0))
         return [record for record in records if record.span is not None]
 

@@ -261,7 +261,7 @@ def test_the_same_program_is_safe(old: Path) -> None:
     result = streams("diff", str(old), TARGET)
     assert (result.exit_code, result.output.strip()) == (
         0,
-        "no changes: safe; the engine starts, and goes on with the state",
+        "no changes: safe; the engine starts, and continues with the state",
     )
 
 

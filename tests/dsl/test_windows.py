@@ -230,7 +230,7 @@ def test_names_stay_and_are_described():
         (lambda: SlidingWindows.of_time_difference_and_grace(1, -1), "Grace must not be negative"),
         (lambda: SessionWindows.of_inactivity_gap_with_no_grace(timedelta(days=-1)), "must not be negative: -86400000"),
         (lambda: CalendarWindows.of("fortnight", "UTC"), "are day, week, month or year, not 'fortnight'"),
-        (lambda: CalendarWindows.of("day", "Mars/Olympus"), "'Mars/Olympus' is no time zone"),
+        (lambda: CalendarWindows.of("day", "Mars/Olympus"), "'Mars/Olympus' is not a time zone"),
         (lambda: UnlimitedWindows.start_on(-1), "before the epoch"),
         (lambda: UnlimitedWindows.start_on(datetime(2026, 1, 1)), "has no time zone"),  # noqa: DTZ001
         (lambda: Suppressed.until_time_limit(-1), "must not be negative"),

@@ -210,7 +210,7 @@ WRONG = ("a", {"item": 1, "amount": "many"}, 7)
 def test_a_record_that_does_not_fit_fails_with_its_place_and_its_field() -> None:
     builder = StreamsBuilder()
     builder.stream("orders", value_serde=JsonSerde()).to_delta("/lake/orders", schema={"item": str, "amount": int})
-    with pytest.raises(RecordFailedError, match=r"the field 'item': 1 is no STRING") as failed:
+    with pytest.raises(RecordFailedError, match=r"the field 'item': 1 is not a valid STRING") as failed:
         rows(builder.build(), [WRONG], "/lake/orders")
     assert (failed.value.topic, failed.value.partition, failed.value.offset) == ("orders", 0, 0)
     assert failed.value.key == b"a"
@@ -231,8 +231,8 @@ def test_a_record_that_does_not_fit_may_become_a_dead_letter() -> None:
     ("value", "said"),
     [
         ({"item": "x"}, "'amount' is missing or None"),
-        ({"item": "x", "amount": True}, "True is no BIGINT"),
-        ({"item": "x", "amount": 2**63}, "9223372036854775808 is no BIGINT"),
+        ({"item": "x", "amount": True}, "True is not a valid BIGINT"),
+        ({"item": "x", "amount": 2**63}, "9223372036854775808 is not a valid BIGINT"),
         ("text", "has no fields"),
     ],
 )

@@ -23,7 +23,8 @@ from tests.logs.a_process import CANARY
 
 
 @pytest.fixture(autouse=True)
-def own_secret() -> None:
+def own_secret_and_no_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams.logs.json_lines._context", {})
     secrets.remember({"sasl.password": "canary-value"})
 
 

@@ -126,7 +126,7 @@ def stream_table(builder: StreamsBuilder) -> Any:
 
 def stream_table_with_grace(builder: StreamsBuilder) -> Any:
     table = builder.table(RIGHT, materialized=Materialized(history_retention=100_000_000))
-    return builder.stream(LEFT).left_join(table, pair, Joined(grace=DISORDER))
+    return builder.stream(LEFT).left_join(table, pair, Joined(grace=DISORDER + 1))
 
 
 def table_join(builder: StreamsBuilder) -> Any:

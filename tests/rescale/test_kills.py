@@ -129,7 +129,7 @@ def test_a_task_that_commits_during_the_copy_is_found_out_and_nothing_is_replace
             sub.stage()
         driver.create_input_topic(LEFT).pipe_input("a", {"v": 1}, 100)
         before = contents(driver._kafka)
-        with pytest.raises(CheckpointMismatchError, match=r"the application runs\. Stop it"):
+        with pytest.raises(CheckpointMismatchError, match=r"Stop the application"):
             one.run()
         topics = [topic for topic in before if "-changelog-" in topic and "rescale" not in topic]
         assert {topic: contents(driver._kafka)[topic] for topic in topics} == {topic: before[topic] for topic in topics}

@@ -292,7 +292,7 @@ def test_no_start_without_a_policy(admin: FakeAdmin) -> None:
         planner(admin, starting={"a": "earliest", "b": "none"}).initial()
     start = planner(admin).latest(planner(admin).initial())
     admin.topics["c"] = Info("id-c", 1)
-    with pytest.raises(ConfigError, match=r"'c' .* has no position in it to go on from.* new under a pattern"):
+    with pytest.raises(ConfigError, match=r"'c' .* has no position in it to continue from.* new under a pattern"):
         planner(admin, starting={"a": "earliest", "b": "earliest", "c": "none"}).latest(start)
 
 

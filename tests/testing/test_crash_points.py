@@ -116,7 +116,7 @@ def test_again_and_again_anywhere(seed, persistent, rocksdb):
 
 
 def test_an_unknown_point_is_refused():
-    with TopologyTestDriver(program()) as driver, pytest.raises(ValueError, match="'nowhere' is no crash point"):
+    with TopologyTestDriver(program()) as driver, pytest.raises(ValueError, match="'nowhere' is not a crash point"):
         driver.crash_at("nowhere")
 
 

@@ -88,8 +88,8 @@ def test_a_record_goes_through_as_it_was_piped_in(pipe: Any, expected: TestRecor
         ),
         (lambda t: t.pipe_input("v", timestamp=1.5), "not 1.5"),
         (lambda t: t.pipe_input("v", timestamp=True), "not True"),
-        (lambda t: t.pipe_input("v", headers={"h": 1}), r"\('h', 1\) is no such pair"),
-        (lambda t: t.pipe_input("v", headers=["h"]), "'h' is no such pair"),
+        (lambda t: t.pipe_input("v", headers={"h": 1}), r"\('h', 1\) is not such a pair"),
+        (lambda t: t.pipe_input("v", headers=["h"]), "'h' is not such a pair"),
         (lambda t: TestRecord(), r"TestRecord\(value\) or TestRecord\(key, value\)"),
     ],
 )

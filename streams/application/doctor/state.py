@@ -270,7 +270,7 @@ def _task_snapshots(inspection: Inspection, look: SubLook, task: int, place: Tas
     fit = [one for one, reason in zip(whole, reasons, strict=True) if not reason]
     if not fit:
         if inspection.has_moved(look, task):
-            # Those that the running application has taken since are newer than the marker that was read.
+            # The ones that the running application has taken since are newer than the marker that was read.
             return
         why = (
             f"none of {counted(len(whole), 'snapshot')} fits; of the newest, {reasons[0]}" if whole else "there is none"

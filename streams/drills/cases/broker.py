@@ -33,7 +33,7 @@ EXPIRES = {
     "D10",
     "broker killed",
     injects="SIGKILL to the only broker, which is away for 5 s and for 20 s",
-    holds="the application waits and goes on by itself",
+    holds="the application waits and continues by itself",
     minutes=1.5,
     any_program=True,
 )
@@ -52,7 +52,7 @@ def broker_killed(world: World) -> None:
     "D07",
     "hanging transaction",
     injects="a foreign transaction that stays open on a topic of results",
-    holds="commits go on; readers see everything once it is aborted",
+    holds="commits continue; readers see everything once it is aborted",
 )
 def hanging_transaction(world: World) -> None:
     world.start()
@@ -65,7 +65,7 @@ def hanging_transaction(world: World) -> None:
         time.sleep(1)
         seen = sum(one.partition == 0 for one in list(world.readers[TOTALS].records))
         commits = world.commits()
-        world.wait_for(lambda: world.commits() > commits + 8, "commits beside the open transaction")
+        world.wait_for(lambda: world.commits() > commits + 8, "commits next to the open transaction")
         stable, end = (world.topics.end(TOTALS, committed=which) for which in (True, False))
         now = sum(one.partition == 0 for one in list(world.readers[TOTALS].records))
         world.require(end > stable, f"nothing waits behind the open transaction: {stable}, {end}")
@@ -135,7 +135,7 @@ def leader(world: World, topic: str, partition: int = 0) -> int:
 
 
 def controller(world: World) -> int:
-    """The active controller: the broker that was the last one to say so, for clients are told any broker."""
+    """The active controller: the broker that was the last one to say so, because clients may be sent to any broker."""
     said = {
         line.split(" INFO ")[0]: int(log.parent.name.removeprefix("node-"))
         for log in (world.folder / "broker").glob("node-*/server.log")
@@ -249,7 +249,7 @@ def unclean_election(world: World) -> None:
 @drill(
     "D13",
     "broker cut off",
-    injects="the leader of a changelog stands still until it is replaced, and then goes on",
+    injects="the leader of a changelog stands still until it is replaced, and then continues",
     holds="its late answers change nothing",
     minutes=1.5,
     conditions=Conditions(3),

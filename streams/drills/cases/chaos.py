@@ -58,7 +58,7 @@ def kill_python_driver(on: World) -> str:
     current.watch()
     current.process.send_signal(signal.SIGKILL)
     current.process.wait()
-    # Restarted at once, so that old workers may still run beside the new ones.
+    # Restarted at once, so that old workers may still run next to the new ones.
     on.application.start()
     on.application.may_end = True
     return f"killed the Python driver {current.process.pid} alone, started again at once"

@@ -44,7 +44,7 @@ MANY_ATTEMPTS = ("--set", "spark.master=local[2,40]")
 )
 def crash_points(world: World) -> None:
     points = [point for point in POINTS if point not in RESTORING]
-    # One in each step. Both sub-topologies have the versions, so whichever comes first dies, and goes on to the next one.
+    # One in each step. Both sub-topologies have the versions, so whichever comes first dies, and continues to the next one.
     world.start(faults=",".join(f"kill {point}@*:{version}" for version, point in enumerate(points, 2)))
     world.wait_for(lambda: len(world.application.happened()) == len(points), "a worker killed at every point", ALL_S)
     happened = [fault for _, fault in world.application.happened()]
@@ -125,7 +125,7 @@ KILLED_WITHIN_S = 1.5
     "D17",
     "wrong checkpoints",
     injects="a checkpoint that is rolled back, cut short or lost; then `streams adopt`, killed within",
-    holds="a `CheckpointMismatchError` before anything is written; the adopted one goes on",
+    holds="a `CheckpointMismatchError` before anything is written; the adopted one continues",
     minutes=2,
     any_program=True,
 )
@@ -308,7 +308,7 @@ def two_drivers(world: World) -> None:
 
 
 def beside(world: World, where: str, *options: str) -> None:
-    """Runs a second driver until one of both has ended; the other goes on, or is started again."""
+    """Runs a second driver until one of both has ended; the other continues, or is started again."""
     ended = world.race(SECOND_DRIVER_S, *options)
     world.require(bool(ended), f"two drivers on {where} ran for {SECOND_DRIVER_S:g} s, and neither ended")
     for name, words in ended.items():
@@ -362,7 +362,7 @@ def zombie(world: World) -> None:
     "D31",
     "changed program",
     injects="a program of another structure on the state of one that was killed within a step",
-    holds="a `TopologyMismatchError` before anything is written; the right program goes on",
+    holds="a `TopologyMismatchError` before anything is written; the right program continues",
 )
 def changed_program(world: World) -> None:
     world.start(faults="freeze marker_sent@0:4")
@@ -377,7 +377,7 @@ def changed_program(world: World) -> None:
     "D43",
     "end of a producer's epochs",
     injects="a task's transactional id is fenced until its epochs are used up",
-    holds="the broker gives the next producer another id, and steps go on",
+    holds="the broker gives the next producer another id, and steps continue",
     minutes=2,
 )
 def exhausted_epochs(world: World) -> None:

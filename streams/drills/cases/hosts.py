@@ -44,7 +44,7 @@ def kind(world: World) -> str:
 
 
 def names(host: LoopbackHost) -> str:
-    """The tasks of which a host has state."""
+    """The tasks that a host has state of."""
     return ", ".join(f"{task.sub_topology}/{task.task}" for task in host.tasks(APPLICATION_ID)) or "none"
 
 
@@ -57,7 +57,7 @@ def application(world: World) -> ClusterApplication:
     "D36",
     "executor killed",
     injects="SIGKILL to an executor with its workers, on one of two hosts",
-    holds="its tasks go on in another executor",
+    holds="its tasks continue in another executor",
     conditions=Conditions(hosts=True),
     quick=True,
 )
@@ -91,7 +91,7 @@ def host_lost(world: World) -> None:
 
 
 def lose(world: World, host: LoopbackHost, how: str) -> None:
-    """Loses a host, and waits until its tasks go on elsewhere, from what the text says."""
+    """Loses a host, and waits until its tasks continue elsewhere, from what the text says."""
     had = names(host)
     host.lose()
     lost = time.monotonic()
@@ -116,7 +116,7 @@ def moved(world: World, host: LoopbackHost, how: str = "") -> str:
     "D38",
     "slow host",
     injects="one of two hosts stands still for 1.5 s of every 2 s",
-    holds="every task goes on writing results",
+    holds="every task continues writing results",
     minutes=1.5,
     conditions=Conditions(hosts=True),
 )
@@ -159,7 +159,7 @@ def cut_off_from_broker(world: World) -> None:
     "D40",
     "driver of a cluster killed",
     injects="SIGKILL to driver and JVM, several times, while the hosts run",
-    holds="tasks go on wherever Spark starts them, over old copies of their state",
+    holds="tasks continue wherever Spark starts them, over old copies of their state",
     minutes=2,
     conditions=Conditions(hosts=True),
 )
@@ -219,7 +219,7 @@ class ReplicaHost:
         return found
 
     def warm(self) -> set[Task]:
-        """The tasks of which it has a warm copy."""
+        """The tasks that it has a warm copy of."""
         return {task for task, warm in self.tasks().items() if warm}
 
     def leave(self, world: World) -> None:

@@ -79,7 +79,7 @@ LARGE = 600_000
 @drill(
     "D23",
     "poison records",
-    injects="bad JSON, no JSON, deep nesting, a large value, a key that is no text",
+    injects="bad JSON, no JSON, deep nesting, a large value, a key that is not text",
     holds="each is one dead letter, and the others are not touched",
 )
 def poison(world: World) -> None:
@@ -91,7 +91,7 @@ def poison(world: World) -> None:
         "no JSON": (b"key-2", b"\xff\xfe\x00"),
         "deep nesting": (b"key-3", b'{"id":' * 3000 + b"1" + b"}" * 3000 + b"!"),
         "a large value": (b"key-4", b"x" * 900_000),
-        "a key that is no text": (b"\xff\xff", b'{"id":"poison"}'),
+        "a key that is not text": (b"\xff\xff", b'{"id":"poison"}'),
     }
     world.topics.write(ORDERS, *[(key, value, now) for key, value in records.values()])
     world.wait_for(lambda: len(read_committed(world.servers, DEAD)) >= len(records), "all dead letters")

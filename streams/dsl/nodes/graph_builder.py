@@ -210,7 +210,7 @@ class GraphBuilder:
     def operator(self, name: str) -> ProcessorNode:
         """The node of an operator, by its name."""
         node = self.topology.nodes[name]
-        assert isinstance(node, ProcessorNode), "sources and sinks are no operators"
+        assert isinstance(node, ProcessorNode), "sources and sinks are not operators"
         return node
 
     def change_spec(self, name: str, spec: NodeSpec) -> None:

@@ -110,7 +110,7 @@ class TableNode:
 
     @property
     def old_values_are_exact(self) -> bool:
-        """Whether old values, if sent, are exactly those that were forwarded before."""
+        """Whether old values, if sent, are exactly the ones that were forwarded before."""
         if self.store is not None:
             return True
         return not self.related and all(parent.old_values_are_exact for parent in self.parents)

@@ -228,10 +228,9 @@ def _assign_each(timestamps: Sequence[int], windows: Windows, stream_time: int) 
 # --- The index of open windows in order of their ends, which emit-on-close reads instead of the windows themselves.
 #
 # A window store is ordered by key, so finding closed windows there would mean reading the whole store for each record. This
-# index
-# is ordered by end, start and key bytes, the order in which Kafka Streams emits (`RocksDBTimeOrderedWindowStore`). Its first
-# end is cached, so that a record that closes nothing costs one comparison. Invariant: a window is in the index exactly
-# as long as it has not been emitted, also across restarts.
+# index is ordered by end, start and key bytes, the order in which Kafka Streams emits (`RocksDBTimeOrderedWindowStore`). Its
+# first end is cached, so that a record that closes nothing costs one comparison. Invariant: a window is in the index exactly as
+# long as it has not been emitted, also across restarts.
 
 _BOUNDS = struct.Struct(">qq")
 _PRESENT = b"1"  # not empty: some tools treat an empty value as missing

@@ -229,10 +229,8 @@ async def _side_by_side(work: Sequence[Coroutine[Any, Any, None]]) -> None:
 # --- A user's function that calls other systems: its resources in a process, and its event loop.
 #
 # A class in place of a function is instantiated once per process, at its first call, so that a client can be reused. All calls
-# of
-# an async function run in one event loop, which lives as long, because clients belong to the loop that they were created in.
-# There
-# are no threads, except where the calling thread already runs a loop of its own (a notebook).
+# of an async function run in one event loop, which lives as long, because clients belong to the loop that they were created in.
+# There are no threads, except where the calling thread already runs a loop of its own (a notebook).
 
 T = TypeVar("T")
 Work = Callable[[Callable[..., Any]], Coroutine[Any, Any, T]]

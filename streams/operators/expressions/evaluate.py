@@ -529,7 +529,7 @@ _VECTORISED: Final[dict[str, Callable[..., Vector]]] = {
     "is_not_null": is_not_null,
     "otherwise": otherwise,
 }
-"""Operations by their names; the definition computes those that are missing here."""
+"""Operations by their names; the definition computes the ones that are missing here."""
 
 
 def _unsure_where(vector: Vector, unsure: Bools) -> Vector:

@@ -118,8 +118,7 @@ class AsOfJoin(Operator):
 # --- An as-of join over the columns of a step: `AsOfJoin` for both sides at once.
 #
 # A left record is due when stream time has passed its time and the grace. From then on, a right record that it could meet would
-# be
-# late; so its match does not depend on which later record makes it due, and may be looked for among all right records of the
+# be late; so its match does not depend on which later record makes it due, and may be looked for among all right records of the
 # step.
 
 _REASONS = ("null_value", "null_key", "late")

@@ -124,18 +124,14 @@ class RetryRoute(Operator):
 # --- The records of a key that wait for their turn: a line in front of an operator that retries in order.
 #
 # The first record of the line is the one that has failed; it is tried again each time it is due. Later records of its key take
-# a
-# ticket and follow it from retry topic to retry topic, whose records of one key are in one partition and so in order. Whatever
-# the
-# topics' delays, a ticket is served only when all before it are done, by success or as dead letters.
+# a ticket and follow it from retry topic to retry topic, whose records of one key are in one partition and so in order.
+# Whatever the topics' delays, a ticket is served only when all before it are done, by success or as dead letters.
 #
 # A record may vanish from a retry topic: the next program cannot read it and skips it, or its offsets are lost. Its ticket
-# would
-# never be served, and its key would wait for ever. So each record that follows notes the topics that it has come through while
-# the
-# line stood still (`Walk`). Once these are all topics, it has passed every place at which the record that is served could be,
-# and all
-# others before it have been seen on the way. What was not seen is gone, and the line continues with the first record that was seen.
+# would never be served, and its key would wait for ever. So each record that follows notes the topics that it has come through
+# while the line stood still (`Walk`). Once these are all topics, it has passed every place at which the record that is served
+# could be, and all others before it have been seen on the way. What was not seen is gone, and the line continues with the first
+# record that was seen.
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,8 +239,7 @@ class WaitingLines:
 #
 # Only this processor sees a record again. What is above it has had its effects once, and what is below has seen nothing of a
 # record that failed here. (Kafka Streams has no equivalent; the topics are those of Uber's and Confluent's pattern, and the
-# order
-# of keys that of Confluent's "maintain order of redirected events".)
+# order of keys that of Confluent's "maintain order of redirected events".)
 
 
 class Retrying(OuterProcessor[object, object, OperatorContext]):

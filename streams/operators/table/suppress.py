@@ -92,8 +92,7 @@ class BufferedUpdate:
 # --- The updates of a step for `suppress` where each of them may make others due: what is buffered and emitted, record by record.
 #
 # The order of the events matters, so they are played one after the other, but in memory: the buffer is read once before and
-# written
-# once afterwards.
+# written once afterwards.
 
 _TIME = 8
 _Row: TypeAlias = tuple[int, bytes]
@@ -392,8 +391,7 @@ def _nothing() -> pa.Scalar:
 # --- `suppress`: delays the updates of a table (Kafka Streams: `KTableSuppressProcessorSupplier`).
 #
 # The buffer is a store, in order of time and key bytes. It therefore survives restarts, may be larger than memory, and yields
-# the
-# due updates without a scan of the rest. Invariant: a key is in the buffer at most once, at the place of its first update.
+# the due updates without a scan of the rest. Invariant: a key is in the buffer at most once, at the place of its first update.
 
 _PLACE = struct.Struct(">q")
 _RECORDS, _BYTES = "records", "buffered_bytes"  # "bytes" was a count by other rules

@@ -272,8 +272,7 @@ def rows_of(store: TypedTimestampedKeyValueStore, stored: BinaryColumn) -> Found
 # Rules (Kafka Streams: `TimestampedTupleForwarder`, `CachingKeyValueStore`): without caching every update is forwarded. With
 # caching the last update of a key in a step is forwarded, at the end of the step, unless the key had no row before and has none
 # now. Updates are forwarded in order of time, so that even a long step makes no update late for operators below. `Change.old`
-# is
-# filled only where needed.
+# is filled only where needed.
 
 
 class TableMaterializer:

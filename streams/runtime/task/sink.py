@@ -163,8 +163,7 @@ def _base_key(serde: Serde, topic: str, record: Record) -> bytes | None:
 # --- The sinks of records that an operator has failed on: retry topics, and the dead letters after the last retry.
 #
 # Such a record is written with the step's time, by which the planner knows when it is due (`streams.source.planner`); its event
-# time
-# is in a header. So every record of a retry topic has waited equally long once it is due, whatever its event time.
+# time is in a header. So every record of a retry topic has waited equally long once it is due, whatever its event time.
 
 NOT_BEFORE = RETRY + "not_before"
 LONGEST = 1_000

@@ -47,12 +47,9 @@ def idle_ms(state: dict[str, Any], timeout_ms: int, now_ms: int, start: str, bus
 # --- A task: one step of one sub-topology and partition, from rows to the records and state to commit.
 #
 # Order: columns entries first (one call per operator), then all other rows, unit by unit (`streams.topology.planning.units`),
-# with
-# stream-time punctuations between them; if the task is idle, stream time advances; wall-clock punctuations; flush in
-# topological
-# order. Invariants:
-# state and stores are only written to through the task's buffer, so a failed step leaves no trace; only the arguments
-# determine the result.
+# with stream-time punctuations between them; if the task is idle, stream time advances; wall-clock punctuations; flush in
+# topological order. Invariants: state and stores are only written to through the task's buffer, so a failed step leaves no
+# trace; only the arguments determine the result.
 
 _FAILING = "failing"
 _STEPS_WITH_PRIVATE_ROWS = 50

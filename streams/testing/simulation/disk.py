@@ -150,7 +150,7 @@ class SimulatedStores(TaskStateManager):
         memory: The state that the worker process has from step to step.
         now_ms: The current time.
         spill_bytes: Bound of a step's write buffer.
-        state_dir: A folder for what is beside the table, if there are snapshots; default: there are none.
+        state_dir: A folder for what is next to the table, if there are snapshots; default: there are none.
         options: Snapshots and replicas, see `TaskStateManager`.
     """
 

@@ -418,8 +418,8 @@ class StrictWaitingStep(WaitingStep):
 # --- The waiting records of a step in compat mode: `CompatOuterJoinBuffer` over columns.
 #
 # A record in order may trigger a scan, which makes all rows due whose windows have passed; what a scan leaves behind decides about
-# the next one. A compiled loop over the records plays the scans (`scans`), on the rows that any of them may see: those that may
-# become due by the end of the step, those that the step adds, and the first ones behind, at which a scan ends.
+# the next one. A compiled loop over the records plays the scans (`scans`), on the rows that any of them may see: the ones that may
+# become due by the end of the step, the ones that the step adds, and the first ones behind, at which a scan ends.
 
 
 class CompatWaitingStep(WaitingStep):
