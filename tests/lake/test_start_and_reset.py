@@ -127,7 +127,7 @@ def test_the_rows_of_a_sink_can_be_given_up_as_the_error_advises(
     assert before - set(kafka.topics) == {TOPIC}
     assert not copy.parent.exists()
     start(build(None), config, kafka)
-    assert "names no such sink, but none" in streams(*options, "--yes").output
+    assert "--drop-sink delta-orders: topology.json in" in streams(*options, "--yes").output
 
 
 def test_another_type_of_a_column_is_refused_and_another_column_is_not(config: StreamsConfig, kafka: Trimmed) -> None:
