@@ -76,14 +76,11 @@ class EmptyWorld(World):
         return list(self.wrong)
 
 
-@pytest.fixture(autouse=True)
-def _empty_world(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "World", EmptyWorld)
-
-
 def held(run: Callable[[World], None], tmp_path: Path, settles: bool = True) -> DrillResult:
     drill = Drill("D99", "a drill", "a fault", "all", run, settles=settles)
-    return run_drill(drill, OwnProgram(), lambda text: None, folder=tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "World", EmptyWorld)
+        return run_drill(drill, OwnProgram(), lambda text: None, folder=tmp_path)
 
 
 def seen(world: World) -> None:
