@@ -1,4 +1,4 @@
-"""The specs of joins whose left side is a stream: with streams, tables and global tables."""
+"""The specs of joins: of streams with streams, tables and global tables, and of tables by key and by a foreign key."""
 
 from __future__ import annotations
 
@@ -42,22 +42,14 @@ from streams.topology.specs.tables import only
 
 
 @dataclass(frozen=True, slots=True)
-class StreamJoinSpec(NodeSpec):
-    """One side of a join of two streams. Its stores: the left side's, the right side's, and the outer join buffer.
+class _StreamJoinSpec(NodeSpec):
+    """What a node of a join of two streams takes from the join.
 
     Attributes:
-        join: What both sides have in common.
-        is_left: Which side this is.
-        state_name: Name of the state that both sides share.
+        join: The join.
     """
 
     join: StreamJoin
-    is_left: bool
-    state_name: str
-
-    @property
-    def kind(self) -> NodeKind:
-        return NodeKind.KSTREAM_JOINTHIS if self.is_left else NodeKind.KSTREAM_JOINOTHER
 
     @property
     def parameters(self) -> Parameters:
@@ -66,16 +58,6 @@ class StreamJoinSpec(NodeSpec):
     @property
     def takes_null_keys(self) -> bool:
         return self.join.join_kind != "inner"
-
-    def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator over the stores of both sides; the third one is missing in an inner join."""
-        left, right, *buffer = stores
-        side, own, other = (LEFT, left, right) if self.is_left else (RIGHT, right, left)
-        return StreamStreamJoin(self.join, JoinSide(side, own, other, self.state_name), *buffer)
-
-    @property
-    def batches(self) -> type[BatchProcessor] | str:
-        return StreamJoinTogether
 
     @property
     def takes_encoded(self) -> bool:
@@ -89,37 +71,41 @@ class StreamJoinSpec(NodeSpec):
 
 
 @dataclass(frozen=True, slots=True)
-class StreamSelfJoinSpec(NodeSpec):
-    """Both sides of a stream that is joined with itself. Its stores: that of the records, and the outer join buffer.
+class StreamJoinSpec(_StreamJoinSpec):
+    """One side of a join of two streams. Its stores: the left side's, the right side's, and the outer join buffer.
 
     Attributes:
-        join: The join.
+        is_left: Which side this is.
+        state_name: Name of the state that both sides share.
     """
 
+    is_left: bool
+    state_name: str
+
+    @property
+    def kind(self) -> NodeKind:
+        return NodeKind.KSTREAM_JOINTHIS if self.is_left else NodeKind.KSTREAM_JOINOTHER
+
+    def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
+        """An operator over the stores of both sides; the third one is missing in an inner join."""
+        left, right, *buffer = stores
+        side, own, other = (LEFT, left, right) if self.is_left else (RIGHT, right, left)
+        return StreamStreamJoin(self.join, JoinSide(side, own, other, self.state_name), *buffer)
+
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        return StreamJoinTogether
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSelfJoinSpec(_StreamJoinSpec):
+    """Both sides of a stream that is joined with itself. Its stores: that of the records, and the outer join buffer."""
+
     kind = NodeKind.KSTREAM_JOINTHIS
-    join: StreamJoin
-
-    @property
-    def parameters(self) -> Parameters:
-        return self.join.parameters
-
-    @property
-    def takes_null_keys(self) -> bool:
-        return self.join.join_kind != "inner"
 
     @property
     def batches(self) -> type[BatchProcessor] | str:
         return StreamSelfJoinTogether
-
-    @property
-    def takes_encoded(self) -> bool:
-        """If results are made of the bytes of values."""
-        return JoinedObjects.of(self.join.fields) is not None
-
-    @property
-    def reads(self) -> str:
-        """Whether results are made of the bytes of values, and why not."""
-        return _reads(self.join.joiner)
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the store; the second one is missing in an inner join."""

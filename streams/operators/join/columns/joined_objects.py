@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
@@ -18,7 +17,7 @@ from streams.operators.columnar import EncodedValues, Int64s, OneByOne
 from streams.operators.join.columns.kernels import Bools
 from streams.serdes.columns import write_all
 from streams.serdes.json import JSON_OPTIONS, JsonSerde
-from streams.serdes.json_scan import normal_json
+from streams.serdes.json_scan import Bytes, known_text_end, known_value_end, normal_json
 
 # --- New JSON objects made of parts of other ones, for a whole column at once (numba).
 #
@@ -31,46 +30,13 @@ KIND, SIDE, NAME, FIRST, LAST, COLUMNS = range(6)
 """A part as a row of numbers: its kind; which of the two values it is of; and places in the table of texts: that of its name with a
 colon, and the first one and the one behind the last of the path to the field, or of the constant."""
 
-_Bytes: TypeAlias = npt.NDArray[np.uint8]
-
 _0, _1, _2 = np.uint64(0), np.uint64(1), np.uint64(2)
 _NULL: Final = np.uint64(4)
 """Bytes of `null`."""
 
 
 @kernel
-def _text_end(data: _Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
-    """Position behind the closing quote of a text whose content starts at `at`."""
-    while at < end and data[at] != 34:
-        at += _2 if data[at] == 92 else _1
-    return at + _1
-
-
-@kernel
-def _value_end(data: _Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
-    """Position behind the value at `at`."""
-    if data[at] == 34:
-        return _text_end(data, at + _1, end)
-    level = 0
-    while at < end:
-        byte = data[at]
-        if byte == 34:
-            at = _text_end(data, at + _1, end)
-            continue
-        if byte == 123 or byte == 91:  # noqa: PLR1714
-            level += 1
-        elif byte == 125 or byte == 93:  # noqa: PLR1714
-            if level == 0:
-                return at
-            level -= 1
-        elif byte == 44 and level == 0:
-            return at
-        at += _1
-    return at
-
-
-@kernel
-def _same(a: _Bytes, start: Any, end: Any, b: _Bytes, first: Any, last: Any) -> bool:  # pragma: no cover - compiled
+def _same(a: Bytes, start: Any, end: Any, b: Bytes, first: Any, last: Any) -> bool:  # pragma: no cover - compiled
     """Whether a[start:end] and b[first:last] are equal."""
     if end - start != last - first:
         return False
@@ -82,23 +48,23 @@ def _same(a: _Bytes, start: Any, end: Any, b: _Bytes, first: Any, last: Any) -> 
 
 @kernel
 def _field(
-    data: _Bytes, start: Any, end: Any, names: _Bytes, first: Any, last: Any
+    data: Bytes, start: Any, end: Any, names: Bytes, first: Any, last: Any
 ) -> tuple[Any, Any]:  # pragma: no cover - compiled
     """Start and end of a field of the object data[start:end], by its name names[first:last]; two zeros for none."""
     at = start + _1
     while at < end and data[at] == 34:
         name = at + _1
-        at = _text_end(data, name, end)
+        at = known_text_end(data, name, end)
         value = at + _1
         if _same(data, name, at - _1, names, first, last):
-            return value, _value_end(data, value, end)
-        at = _value_end(data, value, end) + _1
+            return value, known_value_end(data, value, end)
+        at = known_value_end(data, value, end) + _1
     return _0, _0
 
 
 @kernel
 def _path(
-    data: _Bytes, start: Any, end: Any, texts: _Bytes, bounds: Any, segments: Any
+    data: Bytes, start: Any, end: Any, texts: Bytes, bounds: Any, segments: Any
 ) -> tuple[Any, Any, bool]:  # pragma: no cover - compiled
     """Start and end of what a path leads to from the value data[start:end], zeros for nothing, and whether that is certain."""
     for segment in range(segments[0], segments[1]):
@@ -113,14 +79,14 @@ def _path(
 
 @kernel
 def _is_repeated(
-    data: _Bytes, cells: Any, side: int, texts: _Bytes, bounds: Any, parts: Any
+    data: Bytes, cells: Any, side: int, texts: Bytes, bounds: Any, parts: Any
 ) -> bool:  # pragma: no cover - compiled
     """Whether a field of a value that is taken over as a whole has the name of another part, or of a field of the other value."""
     start, end = cells[side, 0], cells[side, 1]
     at = start + _1
     while at < end and data[at] == 34:
         name = at + _1
-        at = _text_end(data, name, end)
+        at = known_text_end(data, name, end)
         for part in range(len(parts)):
             if parts[part, KIND] != EVERYTHING:
                 text = parts[part, NAME]
@@ -131,16 +97,16 @@ def _is_repeated(
                 found = _field(data, cells[1 - side, 0], cells[1 - side, 1], data, name, at - _1)
                 if found[1] != _0:
                     return True
-        at = _value_end(data, at + _1, end) + _1
+        at = known_value_end(data, at + _1, end) + _1
     return False
 
 
 @kernel
 def find(
-    data: _Bytes,
+    data: Bytes,
     bounds: Any,
     pairs: Any,
-    texts: _Bytes,
+    texts: Bytes,
     text_bounds: Any,
     parts: Any,
     places: Any,
@@ -188,7 +154,7 @@ def find(
 
 
 @kernel
-def _copy(source: _Bytes, start: Any, end: Any, target: _Bytes, at: Any) -> Any:  # pragma: no cover - compiled
+def _copy(source: Bytes, start: Any, end: Any, target: Bytes, at: Any) -> Any:  # pragma: no cover - compiled
     """Position behind the copy of source[start:end] at `at`."""
     for i in range(end - start):
         target[at + np.uint64(i)] = source[start + np.uint64(i)]
@@ -197,7 +163,7 @@ def _copy(source: _Bytes, start: Any, end: Any, target: _Bytes, at: Any) -> Any:
 
 @kernel
 def write(
-    data: _Bytes, texts: _Bytes, text_bounds: Any, parts: Any, places: Any, sure: Any, starts: Any, target: _Bytes
+    data: Bytes, texts: Bytes, text_bounds: Any, parts: Any, places: Any, sure: Any, starts: Any, target: Bytes
 ) -> None:  # pragma: no cover - compiled
     """Writes the new objects that are certain."""
     null = np.array([110, 117, 108, 108], np.uint8)
