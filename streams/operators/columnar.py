@@ -1,4 +1,6 @@
-"""`EncodedValues`: the values of many records as they were read, decoded when somebody asks for them.
+"""Many records per call: `ColumnarBatch` with its keys, values (perhaps still bytes: `EncodedValues`) and columns of results.
+
+`EncodedValues`: the values of many records as they were read, decoded when somebody asks for them.
 
 A table that is filled, or a stream that goes straight to another topic, writes what it reads. Its values stay bytes where the
 serde would write the same bytes again; whoever looks at a value still sees an object.

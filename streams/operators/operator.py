@@ -1,4 +1,6 @@
-"""`OperatorContext`: the runtime's interface for the engine's own operators, beyond `ProcessorContext`.
+"""The engine's own operators: their context, their base class, calls of users' functions for batches, and dropped records.
+
+`OperatorContext`: the runtime's interface for the engine's own operators, beyond `ProcessorContext`.
 
 Users do not see it: these calls hold records back, guard parts of the work and count, and are correct only in combination
 with an operator's stores and the commit.

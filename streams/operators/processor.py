@@ -1,4 +1,4 @@
-"""The arguments and result of `schedule`: the two clocks, and the handle of a schedule."""
+"""The Processor API: `Processor`, which users implement, `ProcessorContext`, which they receive, and the clocks of `schedule`."""
 
 from __future__ import annotations
 

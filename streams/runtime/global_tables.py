@@ -1,4 +1,6 @@
-"""The context of a global store's processor.
+"""Global tables: the context of a processor that maintains one, and the copies of a process.
+
+The context of a global store's processor.
 
 Such a processor only maintains its store (Kafka Streams: `GlobalProcessorContextImpl`). It runs in every process, once for each
 copy, so any other effect would happen several times.

@@ -1,4 +1,6 @@
-"""Dead letters (KIP-1034): the original record that failed, with headers that say why, cut to what Kafka accepts.
+"""What becomes of records that fail: the policies, and dead letters.
+
+Dead letters (KIP-1034): the original record that failed, with headers that say why, cut to what Kafka accepts.
 
 A dead letter refused by Kafka would stop the application over the very record that it is meant to set aside. A dead letter that
 is too large is therefore cut: its stack trace first, then its message, then value and headers (the larger first), at last the

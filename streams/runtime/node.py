@@ -1,4 +1,6 @@
-"""Scheduled calls (`Punctuator`), whose due times are in the task's state so that restarts change nothing.
+"""A node of a task or reader: its schedules, the current record, the batches that wait for it, its context and its runner.
+
+Scheduled calls (`Punctuator`), whose due times are in the task's state so that restarts change nothing.
 
 Rules (Kafka Streams' `PunctuationSchedule`): stream time is first due at 0, so the first record fires; the wall clock
 is first due at start + interval. However many intervals have passed, one call is made, with the current time, and the

@@ -1,4 +1,4 @@
-"""Collects the records to send in a step, topic by topic, as columns for one transaction."""
+"""The records that a step sends: collected as columns, and checked against what Kafka accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The format of rows between the reader and the task.
+"""The rows between the reader and the task: their format, and the digests that show whether they still have the same tasks.
+
+The format of rows between the reader and the task.
 
 A `RowBatch` is a run of rows of one topic-partition for one task and one entry of the sub-topology. It is sent as
 one Arrow IPC stream, with topic, partition and entry in the schema metadata, so that a blob is self-describing.

@@ -1,4 +1,4 @@
-"""The settings of the reader's head and of the task, apart from the topology."""
+"""The settings of the reader's head and of the task, apart from the topology, and the names of their counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shared base of windowed aggregations: stream time, open windows, and the emission of results."""
+"""Aggregations of grouped streams, over all time and in windows: functions, windows of records, open windows, results on close."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""How long sessions can matter, which decides when a session store may expire them.
+"""Aggregation in session windows (Kafka Streams: `KStreamSessionWindowAggregate`), and how long sessions can matter.
+
+How long sessions can matter, which decides when a session store may expire them.
 
 A record at t is on time if the resulting session ends at or after the close time c = stream time - grace - gap. If it touches
 no open session, t >= c, and it can meet sessions that end at or after c - gap. If it touches an open session with start s, it

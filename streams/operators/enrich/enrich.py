@@ -1,4 +1,6 @@
-"""Calls of a function for records: one by one or in batches, concurrently, with timeout and retries.
+"""`enrich`: values from calls to other systems, how these calls are made, and the client that a user supplies.
+
+Calls of a function for records: one by one or in batches, concurrently, with timeout and retries.
 
 Invariants: an outcome belongs to its record, whichever call ends first; no part of a call continues once `outcomes` has ended.
 Clocks decide when a call has failed and how long to wait before the next, never what a result is.

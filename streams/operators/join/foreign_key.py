@@ -1,4 +1,4 @@
-"""`Responses`: the answers of the right side of a foreign-key join, whose values are written once each."""
+"""The join of two tables by a foreign key (KIP-213): its messages, and the operators on the left and on the right side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shared parameters of the operators of one stream join."""
+"""Joins of streams: shared parameters, the outer join buffer, two streams, and a stream with itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`UserProcessor`: runs a user's processor as a node, and reports mistakes that would otherwise go unnoticed."""
+"""Users' processors in a task: the operator that runs one, its context, and checks of its methods, attributes and keys."""
 
 from __future__ import annotations
 

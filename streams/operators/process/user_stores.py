@@ -1,4 +1,4 @@
-"""The conversion of an operator's typed store to a user's store: the same rows, with the public methods only."""
+"""The stores that processors get: the rows of the typed stores, with the public methods only."""
 
 from __future__ import annotations
 

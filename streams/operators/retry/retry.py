@@ -1,4 +1,4 @@
-"""The attempts that a record has: through its retry topics one after the other, and then to the dead letters.
+"""Records that wait to be tried again: their attempts, the way through the topics, the lines of their keys, and the operator.
 
 Everything about a record that waits is in its headers: how often it has failed, which topic is next, its event time, and where
 it came from first. A record that succeeds continues without these headers.

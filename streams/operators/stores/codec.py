@@ -1,4 +1,4 @@
-"""The interfaces of `state.stores`' byte stores that the typed stores need."""
+"""Keys and values of typed stores as bytes, and the byte stores beneath them."""
 
 from __future__ import annotations
 

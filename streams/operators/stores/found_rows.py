@@ -1,4 +1,4 @@
-"""`FoundRows`: the rows that a table has for many keys."""
+"""Rows read for many keys at once: `FoundRows` of a table, and `ReadAhead` for a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Rows of a timestamped store under modification: the step cache, and its pending updates.
+"""The typed key-value stores of operators: plain, timestamped with a step cache, and versioned.
+
+Rows of a timestamped store under modification: the step cache, and its pending updates.
 
 Timestamped stores can have a step cache: decoded values shared by several records of a step, serialised once at the
 end (Kafka Streams' record cache, bounded here by the step). Reads always see the cache; a scan writes it through first.

@@ -1,4 +1,6 @@
-"""Rows of a key-value store in key order, taken from the front: the rows that are due first.
+"""Rows in order of time: the index of rows that are due first, and the buffer of records that wait.
+
+Rows of a key-value store in key order, taken from the front: the rows that are due first.
 
 A scan merges the step's writes with the committed rows, which costs as much as there are writes in its range. An operator that
 checks for due rows after each record cannot afford that. Here the committed rows are read on from where the last check ended,

@@ -1,4 +1,4 @@
-"""The typed window stores of operators, over the byte stores of `state.stores`: plain, or timestamped with a step cache."""
+"""The typed window and session stores of operators, over the byte stores of `state.stores`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An update in the buffer of `suppress`, as bytes."""
+"""`suppress`: the buffered updates as bytes, the batches of a step, and the operator (Kafka Streams: `KTableSuppressProcessor`)."""
 
 from __future__ import annotations
 

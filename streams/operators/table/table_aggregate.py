@@ -1,4 +1,4 @@
-"""`group_by` of a table (Kafka Streams: `KTableRepartitionMap`)."""
+"""Grouped tables: `group_by`, aggregation with adder and subtractor, and the best rows of each group."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from streams.operators.operator import Operator, OperatorContext, drop_rows
 from streams.operators.stores.key_value import TypedKeyValueStore, TypedTimestampedKeyValueStore
 from streams.operators.table.table_materializer import TableOperator, numbered
 from streams.serdes.base import Serde
+
+# --- `group_by` (Kafka Streams: `KTableRepartitionMap`).
 
 
 class TableGroupBy(Operator):

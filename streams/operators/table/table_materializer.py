@@ -1,4 +1,4 @@
-"""`TableUpdates`: all updates that a step has for a table with a store, and the table as of each of them."""
+"""Tables of operators: `TableUpdates` of a step, as of each of them, and `TableMaterializer`, which stores and forwards them."""
 
 from __future__ import annotations
 

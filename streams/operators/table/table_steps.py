@@ -1,4 +1,4 @@
-"""A topic or a stream as a table (Kafka Streams: `KTableSource`, also used by `toTable`)."""
+"""Operators of tables that take one update at a time: sources, `filter`, `map_values`, `transform_values` and `to_stream`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from streams.operators.process.user_processor import Attributes, UserContext, ch
 from streams.operators.process.user_stores import InProcess
 from streams.operators.processor import ProcessorContext
 from streams.operators.table.table_materializer import TableOperator, TableUpdates
+
+# --- A topic or a stream as a table (Kafka Streams: `KTableSource`, also used by `toTable`).
 
 
 class TableSource(TableOperator):

@@ -1,4 +1,4 @@
-"""One pass of a reader, in which operators may hold records back for a while, as `enrich` does to call for many at once.
+"""The head: a reader's processing of a topic-partition's records, and records that operators hold back for a while.
 
 The results of a held-back record come later than those of its successors, but leave in their original place, so the order of
 rows does not depend on how records were gathered: the record's place is reserved when it is held back, its results are

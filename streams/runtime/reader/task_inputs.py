@@ -1,4 +1,4 @@
-"""The routing of rows to tasks by Kafka's own partitioner, so that with tasks = partitions the layout is that of a JVM app."""
+"""Edges out of the head: the task of each row, new keys, and records that become rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of a step: rows of all partitions merged as in Kafka Streams, and rows with times too far ahead turned away."""
+"""A task's input: rows in the order of the step, and the batches and columns that are made of them."""
 
 from __future__ import annotations
 

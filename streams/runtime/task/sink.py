@@ -1,4 +1,4 @@
-"""A sink at run time: serialises results and passes them to the collector, under the production policy."""
+"""Sinks at run time: those of results, and those of records that an operator has failed on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a task is idle, and how far that advances event time.
+"""A task: one step of one sub-topology and partition, and how far idle time advances its stream time.
 
 A task is idle once it has had no record for `idle_timeout_ms` of the wall clock, according to the times of its own steps, which
 Spark has logged. Two situations do not count as idle, because they would make later records late through no fault of their own:

@@ -1,4 +1,4 @@
-"""`UnitRunner`: a unit of nodes at run time (`streams.topology.planning.units`)."""
+"""The nodes that run in a task: its units (`streams.topology.planning.units`), and the passes of a step over them."""
 
 from __future__ import annotations
 
