@@ -234,7 +234,10 @@ def has_gone(within_s: float = 0) -> bool:
 
 
 def _did_not_start(error: BaseException) -> bool:
-    return isinstance(error, PySparkRuntimeError) and error.getCondition() == "JAVA_GATEWAY_EXITED"
+    if isinstance(error, PySparkRuntimeError):
+        return str(error.getCondition()) == "JAVA_GATEWAY_EXITED"
+    # It may also end between its start and its first answers, before pyspark knows a gateway.
+    return SparkContext._gateway is None and _is_of_the_network(error)
 
 
 def _is_of_the_network(error: BaseException | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
@@ -178,7 +179,10 @@ class StreamsApplication:
                     self._run_queries()
             finally:
                 if session is None and not has_gone():
-                    spark.stop()
+                    with warnings.catch_warnings():
+                        # If Java ends just now, too, there is nothing left to do.
+                        warnings.filterwarnings("ignore", "Unable to cleanly shutdown", RuntimeWarning)
+                        spark.stop()
 
     def _started(self) -> None:
         names = list(self.progress.subs)

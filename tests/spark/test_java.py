@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -182,6 +183,13 @@ def test_all_errors_after_its_end_are_one_sentence(listening: socket.socket) -> 
 def test_a_stop_that_ends_it_is_no_error(listening: socket.socket) -> None:
     listening.close()
     fails(Py4JNetworkError("Answer from Java side is empty"), stopping=True)
+
+
+@pytest.mark.parametrize("stopping", [True, False])
+def test_it_may_end_before_its_first_answer(monkeypatch: pytest.MonkeyPatch, stopping: bool) -> None:
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    with nullcontext() if stopping else pytest.raises(ApplicationFailedError, match="Java process has ended"):
+        fails(Py4JNetworkError("Error while sending or receiving"), stopping=stopping)
 
 
 def test_before_it_has_started_it_has_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
