@@ -74,7 +74,7 @@ def check_both_ways(
         apart_ms: How much wall-clock time passes after each step.
         **settings: Those of `TopologyTestDriver`.
     """
-    assert any(map(_batches, build_plan(topology, "test").sub_topologies)), reasons(topology)
+    assert takes_batches(topology), reasons(topology)
     together = played(topology, steps, restarts, apart_ms, **settings)
     with one_by_one():
         expected = played(topology, steps, restarts, apart_ms, **settings)
@@ -89,9 +89,10 @@ def reasons(topology: Topology) -> list[str | None]:
     return [_reason(sub) for sub in build_plan(topology, "test").sub_topologies]
 
 
-def _batches(sub: SubTopology) -> bool:
+def takes_batches(topology: Topology) -> bool:
     """Whether a node processes batches, or records do not pass all nodes depth first."""
-    return len(sub.units) > 1 or any(unit.groups for unit in sub.units)
+    units = (sub.units for sub in build_plan(topology, "test").sub_topologies)
+    return any(len(those) > 1 or those[0].groups for those in units if those)
 
 
 def _reason(sub: SubTopology) -> str | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from streams.operators.columnar import ColumnarBatch
 from streams.operators.processor import BaseProcessor, ProcessorContext
 
 Mode = Literal["strict", "compat"]
+T = TypeVar("T")
 
 
 class OperatorContext(ProcessorContext[Any, Any], Protocol):
@@ -156,6 +157,38 @@ def call_each(
     if not failed:
         return batch, results
     return batch.take(np.setdiff1d(np.arange(len(batch)), failed)), results
+
+
+def compute_all(
+    ctx: OperatorContext, batch: ColumnarBatch, compute: Callable[[ColumnarBatch], T]
+) -> tuple[ColumnarBatch, T]:
+    """What a function without effects makes of a batch. Records that make it fail meet their policy and are left out.
+
+    Raises:
+        Exception: The function has failed for a reason that no record has caused.
+    """
+    try:
+        return batch, compute(batch)
+    except Exception as error:
+        ctx.fault(error)
+    failed = _failing(batch, compute)
+    for row, fault in failed.items():
+        ctx.refuse(batch, row, fault)
+    rest = batch.take(np.setdiff1d(np.arange(len(batch)), list(failed)))
+    return rest, compute(rest)
+
+
+def _failing(batch: ColumnarBatch, compute: Callable[[ColumnarBatch], Any], first: int = 0) -> dict[int, Exception]:
+    """The rows for which the function fails, numbered from `first` on."""
+    try:
+        compute(batch)
+    except Exception as error:
+        if len(batch) == 1:
+            return {first: error}
+        left, right = np.array_split(np.arange(len(batch)), 2)
+        found = _failing(batch.take(left), compute, first)
+        return found | _failing(batch.take(right), compute, first + len(left))
+    return {}
 
 
 # --- The side stream of records dropped by an operator, each with the reason. Kafka Streams only counts them.

@@ -301,7 +301,10 @@ class Inbox:
     def take(self) -> ColumnarBatch:
         """All records in the order of their positions, perhaps none."""
         batches, self._batches = self._batches, []
-        return in_step_order(batches) if batches else _EMPTY
+        if not batches:
+            self.read = None
+            return _EMPTY
+        return in_step_order(batches)
 
 
 @dataclass(slots=True)
@@ -384,8 +387,9 @@ class Receiver(Protocol):
 class NodeContext:
     """`OperatorContext` of one node in one run."""
 
-    def __init__(self, node: str, run: StepContext, punctuations: Punctuations) -> None:
+    def __init__(self, node: str, stores: Collection[str], run: StepContext, punctuations: Punctuations) -> None:
         self.node = node
+        self._stores = stores
         self.changes_in_place = False
         """See `Operator`."""
         self.forwarded = 0
@@ -478,13 +482,13 @@ class NodeContext:
         return self._run.state("shared", name)
 
     def store(self, name: str) -> Any:
-        stores = self._run.stores
-        if name not in stores:
+        if name not in self._stores:
+            # Other nodes of the task may have it, but what runs when depends on who uses which store.
             raise TopologyError(
-                f"'{self.node}' asks for the store '{name}', which its task does not have. Connect it: process(..., stores=[...]), "
-                f"or connect_processor_and_state_stores(...). The task has: {', '.join(sorted(stores)) or 'none'}."
+                f"'{self.node}' asks for the store '{name}', which is not connected to it. Connect it: process(..., stores=[...]), "
+                f"or connect_processor_and_state_stores(...). It has: {', '.join(sorted(self._stores)) or 'none'}."
             )
-        return stores[name]
+        return self._run.stores[name]
 
     def get_state_store(self, name: str) -> Any:
         return self.store(name)

@@ -9,7 +9,7 @@ import pytest
 
 from streams import Consumed, JsonSerde, Materialized, StreamsBuilder, StringSerde, Topology
 from streams.dsl.ktable import KTable
-from streams.operators.join.table_batches import TableBatches
+from streams.operators.operator import OperatorBatches
 from tests.both_ways import check_both_ways, counted
 from tests.operators.test_tables_together import failing, feed, seen
 
@@ -96,7 +96,7 @@ def program(shape: Program) -> Topology:
 def test_both_tables_change(shape: str, seed: int) -> None:
     topology = program(PROGRAMS[shape])
     parts = {topic: 2 for topic in ("left", "right", "third") if topic in topology.describe()}
-    with counted(TableBatches) as answers:
+    with counted(OperatorBatches) as answers:
         found = check_both_ways(
             topology,
             feed(seed, [*parts, "left", "right"]),

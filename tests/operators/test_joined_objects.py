@@ -20,7 +20,7 @@ from streams.model.expressions import JoinedFields
 from streams.operators.join.columns.joined_objects import JoinedObjects
 from streams.operators.join.columns.stream_join import PairStep, StreamJoinTogether, StreamSelfJoinTogether
 from streams.operators.join.stream_table_join import StreamTableJoin
-from streams.operators.join.table_batches import TableBatches
+from streams.operators.operator import OperatorBatches
 from streams.serdes.json import JsonSerde
 from tests.both_ways import Fed, check_both_ways, counted, played
 from tests.operators.join_inputs import KINDS, PARTITIONS, feed, windows
@@ -210,7 +210,7 @@ def test_joins_with_tables_by_bytes(kind: str, caching: bool, shape: str) -> Non
     """Rows of the store and updates of the step, with a cache and without, in several forms of JSON."""
     for seed, selected in enumerate(SELECTED):
         topology = table_program(kind, selected, caching=caching, shape=shape)
-        with counted(TableBatches) as answers:
+        with counted(OperatorBatches) as answers:
             mode = ("strict", "compat")[seed % 2]
             seen = check_both_ways(topology, for_tables(seed), (1,), partitions=TABLES, mode=mode)
         assert set(answers) == {"together"}
@@ -223,7 +223,7 @@ def test_no_object_is_made_for_a_table(kind: str, caching: bool, monkeypatch: py
     monkeypatch.setattr(StreamTableJoin, "_all_joined", _refuse)
     monkeypatch.setattr(JoinedObjects, "_defined", _refuse)
     monkeypatch.setattr("streams.operators.columnar.read_all", _refuse)
-    with counted(TableBatches) as answers:
+    with counted(OperatorBatches) as answers:
         steps = for_tables(12, (b'{"v":1,"n":"x"}', b'{"n":2.5}'))
         seen = played(table_program(kind, SELECTED[0], caching=caching, shape="plain"), steps, (1,), partitions=TABLES)
     assert set(answers) == {"together"}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import pytest
 
 from streams import (
@@ -23,11 +24,24 @@ from streams import (
     StringSerde,
 )
 from streams.dsl.kstream import KStream
+from streams.operators.columnar import ColumnarBatch, KeyColumn
+from streams.runtime.node import Inbox
 from streams.topology.plan import build_plan
 from tests.both_ways import check_both_ways
 from tests.runtime.test_records_together import feed
 
 Streams = tuple["KStream[Any, Any]", "KStream[Any, Any]"]
+
+
+def test_what_was_read_for_one_pass_is_not_read_again_for_the_next() -> None:
+    """Each node of a group gets its records back when the group fails, and one without records gets none."""
+    inbox = Inbox()
+    batch = ColumnarBatch(KeyColumn.of(["a"]), [1], np.array([1]), np.array([0]))
+    inbox.add(batch, lambda: batch)
+    assert len(inbox.take()) == 1
+    assert inbox.read is not None
+    assert len(inbox.take()) == 0
+    assert inbox.read is None
 
 
 class Growing(Processor[Any, Any, Any, Any]):
@@ -136,6 +150,24 @@ def beside_a_processor(left: KStream[Any, Any], right: KStream[Any, Any]) -> Non
     table.to_stream().group_by_key(Grouped("g")).count(Materialized("n")).to_stream().to("counts", NUMBERS)
 
 
+def results_at_the_end_and_a_table(left: KStream[Any, Any], right: KStream[Any, Any]) -> None:
+    """What a count emits at the end of the step finds all rows of the step, although they wait for the end, too."""
+    table = right.to_table(Materialized("rows"))
+    counts = left.group_by_key(Grouped("g")).count(Materialized("n"))
+    counts.to_stream().left_join(table, lambda count, row: [count, row]).to("out")
+
+
+def two_ways_to_one_store(left: KStream[Any, Any], right: KStream[Any, Any]) -> None:
+    """Each update looks up the row that comes of it on another path, which it takes later or earlier."""
+    table = left.to_table(Materialized("rows"))
+    early = table.to_stream()
+    early.join(table, lambda value, row: [value, row]).to("same")
+    mapped = table.map_values(lambda value: [value], Materialized("mapped"))
+    early.left_join(mapped, lambda value, row: [value, row]).to("out")
+    table.to_stream().left_join(mapped, lambda value, row: [row, value]).to("other")
+    kept(right).to("third")
+
+
 NUMBERS = Produced(StringSerde(), Int64Serde())
 SHAPES: dict[str, Callable[..., None]] = {
     one.__name__: one
@@ -149,6 +181,8 @@ SHAPES: dict[str, Callable[..., None]] = {
         one_topic,
         tables_in_a_row,
         beside_a_processor,
+        results_at_the_end_and_a_table,
+        two_ways_to_one_store,
     )
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import repeat
 from typing import Any, TypeAlias
@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from state.columns import BinaryColumn, binary_column
+from streams.errors import RecordError
 from streams.model.record import Change, CombinedKey, Instruction, Record, Response, Subscription
 from streams.operators.columnar import (
     NULL_KEY,
@@ -20,13 +21,12 @@ from streams.operators.columnar import (
     ColumnarBatch,
     Int64s,
     KeyColumn,
-    OneByOne,
     WrittenValues,
     value_column,
 )
 from streams.operators.operator import Operator, OperatorContext, call_each, drop_rows
 from streams.operators.stores.key_value import TypedKeyValueStore
-from streams.operators.table.table_materializer import TableUpdates, look_ups
+from streams.operators.table.table_materializer import look_ups
 from streams.operators.table.value_getter import ValueGetter
 from streams.serdes.base import Serde
 from streams.serdes.internal import (
@@ -162,6 +162,9 @@ class ForeignKeySubscribe(Operator):
         return None if value is None else self.extractor(key, value)
 
 
+_NO_KEY = "a response of a foreign-key join has no key, so nothing tells which row asked for it"
+
+
 class ForeignKeyResult(Operator):
     """Joins a response with the left row that requested it (`ResponseJoinProcessorSupplier`).
 
@@ -189,6 +192,8 @@ class ForeignKeyResult(Operator):
 
     def process(self, record: Record) -> None:
         """Forward the joined row, or a deletion."""
+        if record.key is None:
+            raise RecordError(_NO_KEY)
         response: Response = record.value
         found = self._lookup(record.key, None)
         value = None if found is None else found.value
@@ -197,29 +202,25 @@ class ForeignKeyResult(Operator):
             return
         self.ctx.forward(record.with_value(self._joined(record.key, value, response.value)))
 
-    def process_together(self, batch: ColumnarBatch, tables: Mapping[str, TableUpdates]) -> Callable[[], None]:
-        """`process` for all records of a step; returns its effects, which cannot fail.
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """`process` for many responses.
 
         Raises:
-            OneByOne: A record has no key, or rows cannot be looked up together.
+            Exception: A response has no key, or rows cannot be looked up together; there has been no effect.
         """
         if (batch.keys.codes == NULL_KEY).any():
-            raise OneByOne("a response without a key")
-        lookup = self.this.open_together(look_ups(self.ctx, self.this.stores, tables))
+            raise RecordError(_NO_KEY)
+        lookup = self.this.open_together(look_ups(self.ctx, self.this.stores))
         values = lookup(batch.keys, batch.order).values
         digests = _value_hashes(self.value_serde, self.ctx.node, values)
         awaited = np.array([one.hash == mine for one, mine in zip(batch.values, digests, strict=True)], np.bool_)
         rows = np.flatnonzero(awaited)
-        results = batch.take(rows)
-        lefts = (values[row] for row in rows.tolist())
-        rights = (response.value for response in results.values)
-        results = results.with_values(list(map(self._joined, results.keys, lefts, rights)))
-
-        def effects() -> None:
-            drop_rows(self.ctx, batch, {"stale_response": ~awaited})
-            self.ctx.forward_batch(results)
-
-        return effects
+        drop_rows(self.ctx, batch, {"stale_response": ~awaited})
+        found = batch.take(rows)
+        lefts = [values[row] for row in rows.tolist()]
+        rights = [response.value for response in found.values]
+        results, joined = call_each(self.ctx, found, self._joined, found.keys, lefts, rights)
+        self.ctx.forward_batch(results.with_values(joined))
 
     def _joined(self, key: Any, left: Any, right: Any) -> Any:
         return None if left is None or (right is None and not self.left) else self.joiner(key, left, right)
@@ -289,19 +290,18 @@ class ForeignKeySubscriptions(Operator):
         ):
             self._respond(record, asked, None if found is None else found.value, time)
 
-    def process_together(self, batch: ColumnarBatch, tables: Mapping[str, TableUpdates]) -> Callable[[], None]:
-        """`process` for all records of a step; returns its effects, which cannot fail.
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """`process` for many subscriptions.
 
         Raises:
-            OneByOne: Right rows cannot be looked up together.
-            Exception: A subscription cannot be written.
+            Exception: Right rows cannot be looked up together, or a subscription cannot be written; there has been no effect.
         """
         asked: list[Subscription] = list(batch.values)
         instructions = np.fromiter((one.instruction for one in asked), np.int64, len(asked))
         null_key = batch.keys.codes == NULL_KEY
         dropped = null_key & (instructions != Instruction.ALWAYS_RESPOND)
         known = np.flatnonzero(~null_key)
-        lookup = self.other.open_together(look_ups(self.ctx, self.other.stores, tables, forwarded=True))
+        lookup = self.other.open_together(look_ups(self.ctx, self.other.stores, forwarded=True))
         found = lookup(batch.keys.take(known), batch.order[known])
         there, times = np.zeros(len(batch), np.bool_), batch.timestamps.copy()
         there[known] = found.there
@@ -316,13 +316,9 @@ class ForeignKeySubscriptions(Operator):
         values = Responses(hashes, [*found.values, None], value_of[answered])
         results = replace(batch.take(answered), keys=keys, values=values, timestamps=times[answered])
         rows = self._rows(batch, known, instructions)
-
-        def effects() -> None:
-            drop_rows(self.ctx, batch, {"null_key": dropped})
-            self._store.put_column(*rows)
-            self.ctx.forward_batch(results)
-
-        return effects
+        drop_rows(self.ctx, batch, {"null_key": dropped})
+        self._store.put_column(*rows)
+        self.ctx.forward_batch(results)
 
     def _rows(
         self, batch: ColumnarBatch, known: Int64s, instructions: Int64s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,11 +14,11 @@ from streams.model.record import LEFT, Record
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, null_values, unread_json
 from streams.operators.join.columns.joined_objects import JoinedObjects
 from streams.operators.join.stream_join import joined_fields
-from streams.operators.operator import Operator, OperatorContext, drop_rows
-from streams.operators.stores.found_rows import FoundRows, TableLookup
+from streams.operators.operator import Operator, OperatorContext, call_each, drop_rows
+from streams.operators.stores.found_rows import FoundRows
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stream_time import StreamTime
-from streams.operators.table.table_materializer import TableUpdates, look_ups
+from streams.operators.table.table_materializer import look_ups
 from streams.operators.table.value_getter import ValueGetter
 from streams.serdes.base import Serde
 
@@ -49,13 +49,17 @@ class StreamTableJoin(Operator):
         if not self._dropped(record, record.key):
             self._join(record, record.key)
 
-    def process_together(self, batch: ColumnarBatch, tables: Mapping[str, TableUpdates]) -> Callable[[], None]:
-        """`process` for all records of a step; returns its effects, which cannot fail."""
-        lookup = self.table.open_together(look_ups(self.ctx, self.table.stores, tables))
-        return self._join_together(batch, batch.keys, lookup)
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """`process` for many records.
 
-    def _join_together(self, batch: ColumnarBatch, keys: KeyColumn, lookup: TableLookup) -> Callable[[], None]:
-        """The effects of `process`, with these keys looked up."""
+        Raises:
+            Exception: Rows cannot be looked up together; there has been no effect.
+        """
+        self._join_together(batch, batch.keys)
+
+    def _join_together(self, batch: ColumnarBatch, keys: KeyColumn) -> None:
+        """`process`, with these keys looked up."""
+        lookup = self.table.open_together(look_ups(self.ctx, self.table.stores))
         null_value = null_values(batch.values)
         null_key = ~null_value & (keys.codes == NULL_KEY)
         known = np.flatnonzero(~(null_value | null_key))
@@ -65,28 +69,25 @@ class StreamTableJoin(Operator):
         met[known[rows.there]] = np.flatnonzero(rows.there)
         joined = np.flatnonzero(~null_value if self.left else met >= 0)
         results = batch if len(joined) == len(batch) else batch.take(joined)
-        values = self._results(results, keys.take(joined), rows, met[joined])
-        drops = {"null_value": null_value} | ({} if self.left else {"null_key": null_key})
+        values = self._joined_bytes(results, rows, met[joined]) if len(results) else []
+        found = [] if values is not None else [*rows.values, None]
+        drop_rows(self.ctx, batch, {"null_value": null_value} | ({} if self.left else {"null_key": null_key}))
+        if values is None:
+            found = [found[row] for row in met[joined].tolist()]
+            results, values = self._all_joined(results, keys.take(joined), found)
+        self.ctx.forward_batch(results.with_values(values))
 
-        def effects() -> None:
-            drop_rows(self.ctx, batch, drops)
-            self.ctx.forward_batch(results.with_values(values))
-
-        return effects
-
-    def _results(self, batch: ColumnarBatch, keys: KeyColumn, rows: FoundRows, met: Int64s) -> Sequence[Any]:
+    def _joined_bytes(self, batch: ColumnarBatch, rows: FoundRows, met: Int64s) -> Sequence[Any] | None:
         """The results of records, made of the bytes of both values if these say all of them."""
-        if not len(batch):
-            return []
         objects, left = JoinedObjects.of(joined_fields(self.joiner)), unread_json(batch.values)
+        right = None
         if objects is not None and left is not None:
             right = unread_json(rows.encoded()) if (met >= 0).any() else left[:0]
-            if right is not None:
-                right_at = np.where(met >= 0, met + len(left), -1)
-                certain = np.arange(len(left) + len(right)) < len(left)
-                return objects.of_pairs(one_column([left, right]), np.arange(len(left)), right_at, certain)
-        found = [*rows.values, None]
-        return list(self._all_joined(batch, keys, [found[row] for row in met.tolist()]))
+        if objects is None or left is None or right is None:
+            return None
+        right_at = np.where(met >= 0, met + len(left), -1)
+        certain = np.arange(len(left) + len(right)) < len(left)
+        return objects.of_pairs(one_column([left, right]), np.arange(len(left)), right_at, certain)
 
     def _dropped(self, record: Record, key: Any) -> bool:
         """Whether the record is dropped, which is then counted."""
@@ -105,8 +106,8 @@ class StreamTableJoin(Operator):
     def _joined(self, record: Record, key: Any, value: Any) -> Any:
         return self.joiner(record.key, record.value, value)
 
-    def _all_joined(self, batch: ColumnarBatch, keys: KeyColumn, values: list[Any]) -> Iterable[Any]:
-        return map(self.joiner, batch.keys, batch.values, values)
+    def _all_joined(self, batch: ColumnarBatch, keys: KeyColumn, values: list[Any]) -> tuple[ColumnarBatch, list[Any]]:
+        return call_each(self.ctx, batch, self.joiner, batch.keys, batch.values, values)
 
 
 class StreamGlobalJoin(StreamTableJoin):
@@ -131,17 +132,16 @@ class StreamGlobalJoin(StreamTableJoin):
         if not self._dropped(record, key):
             self._join(record, key)
 
-    def process_together(self, batch: ColumnarBatch, tables: Mapping[str, TableUpdates]) -> Callable[[], None]:
-        """Compute the keys, look up and join, for all records of a step, in which a global table does not change."""
-        keys = KeyColumn.of(list(map(self.selector, batch.keys, batch.values)))
-        lookup = self.table.open_together(look_ups(self.ctx, self.table.stores))
-        return self._join_together(batch, keys, lookup)
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """Compute the keys, look up and join, for many records."""
+        selected, keys = call_each(self.ctx, batch, self.selector)
+        self._join_together(selected, KeyColumn.of(keys))
 
     def _joined(self, record: Record, key: Any, value: Any) -> Any:
         return self.joiner(record.key, key, record.value, value)
 
-    def _all_joined(self, batch: ColumnarBatch, keys: KeyColumn, values: list[Any]) -> Iterable[Any]:
-        return map(self.joiner, batch.keys, keys, batch.values, values)
+    def _all_joined(self, batch: ColumnarBatch, keys: KeyColumn, values: list[Any]) -> tuple[ColumnarBatch, list[Any]]:
+        return call_each(self.ctx, batch, self.joiner, batch.keys, keys, batch.values, values)
 
 
 class GraceTableJoin(StreamTableJoin):

@@ -13,7 +13,6 @@ from streams.model.record import Change, Record
 from streams.operators.columnar import NULL_KEY, Changes, ColumnarBatch, Int64s, null_values
 from streams.operators.operator import Operator, OperatorContext, call_each, drop_rows
 from streams.operators.stores.found_rows import FoundRows
-from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
 from streams.operators.table.table_materializer import TableMaterializer, TableOperator, look_ups
 from streams.operators.table.value_getter import ValueGetter
 
@@ -65,10 +64,6 @@ class TableTableJoin(Operator):
         super().init(ctx)
         # The rows as forwarded by the other table: a cached row may be deleted again before it is ever forwarded.
         self._lookup = self.other.open(ctx, forwarded=True)
-        for name in self.other.stores:
-            store = ctx.store(name)
-            if isinstance(store, TypedTimestampedKeyValueStore):
-                store.watched = True
         # In strict mode, the join of related sides is stored where old values are needed.
         self._joins_old = self.send_old and not (self.related and ctx.mode == "strict")
         # An inner join of related sides: the row of the other side may have been deleted by the same update as this one's. Then
@@ -97,19 +92,15 @@ class TableTableJoin(Operator):
         )
 
     def process_together(self, batch: ColumnarBatch) -> None:
-        """`process` for many updates. If rows cannot be looked up, only the updates at fault meet their policy.
+        """`process` for many updates.
 
         Raises:
-            OneByOne: The other table's rows cannot be looked up together.
+            Exception: Rows cannot be looked up together; there has been no effect.
         """
         null_key = batch.keys.codes == NULL_KEY
         updates = batch.take(np.flatnonzero(~null_key)) if null_key.any() else batch
-        lookup = self.other.open_together(look_ups(self.ctx, self.other.stores))
-        try:
-            found = lookup(updates.keys, updates.order)
-        except Exception as error:
-            self._join_each(batch, error)
-            return
+        lookup = self.other.open_together(look_ups(self.ctx, self.other.stores, forwarded=True))
+        found = lookup(updates.keys, updates.order)
         drop_rows(self.ctx, batch, {"null_key": null_key})
         joins = found.there
         if self.alone:
@@ -118,14 +109,6 @@ class TableTableJoin(Operator):
             if changes.old is not None:
                 joins |= ~null_values(changes.old)
         self._forward_joined(updates, found, np.flatnonzero(joins))
-
-    def _join_each(self, batch: ColumnarBatch, error: Exception) -> None:
-        """Join each update by itself, as of its place in the step; the error is that of a batch of one."""
-        if len(batch) == 1:
-            self.ctx.refuse(batch, 0, error)
-            return
-        for row in range(len(batch)):
-            self.process_together(batch.take(np.array([row])))
 
     def _forward_joined(self, updates: ColumnarBatch, found: FoundRows, rows: Int64s) -> None:
         """Join some of the updates with the other table's rows, and forward the results."""

@@ -10,7 +10,7 @@ a function has failed runs again with private rows, which keep that invariant wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -153,9 +153,13 @@ class TypedTimestampedKeyValueStore:
         self.pending: dict[bytes, tuple[Any, Headers, CachedRow]] = {}
         """Key, headers and row of the pending updates of an aggregation, shared by all streams of a cogroup."""
         self.watched = False
-        """Whether a join looks rows up at positions within the step."""
-        self.updates: TableLookup | None = None
-        """The look-up at positions within the step, for a table without a cache all of whose updates are written already."""
+        """Whether other operators of the unit look rows up as of each record."""
+        self.as_of: TableLookup | None = None
+        """The look-up at positions within the step while the unit processes records, once the table has got all of them."""
+        self.forwarded_as_of: TableLookup | None = None
+        """The same as last forwarded, for a table without a cache."""
+        self.unsettled: Callable[[], None] | None = None
+        """Puts updates that a table has got together into the cache, for those who read single rows."""
 
     def use_cache(self, private: bool) -> None:
         """Share rows within the step from now on, and also their decoded values unless rows are private."""
@@ -166,8 +170,19 @@ class TypedTimestampedKeyValueStore:
         """Read rows from the store again, because all updates are written."""
         self._cache = None if self._cache is None else {}
 
+    def settle(self) -> None:
+        """Shows all updates to those who read single rows."""
+        if self.unsettled is not None:
+            settle, self.unsettled = self.unsettled, None
+            settle()
+
+    @property
+    def has_cached_rows(self) -> bool:
+        return bool(self._cache)
+
     def entry(self, key: Any) -> CachedRow:
         """The row of a key for modification; `write` stores a change."""
+        self.settle()
         key_bytes = self.codec.key(key)
         if self._cache is None:
             return CachedRow(key_bytes, -1, self._rows.get(key_bytes), self.codec)
@@ -178,6 +193,7 @@ class TypedTimestampedKeyValueStore:
 
     def entries(self, places: Sequence[tuple[bytes, int]]) -> list[CachedRow]:
         """`entry` for the bytes of many keys, with one read of the store; the second part of a place is unused."""
+        self.settle()
         cache = {} if self._cache is None else self._cache
         new = [key for key, _ in places if key not in cache]
         found = dict(zip(new, self._rows.multi_get(new), strict=True)) if new else {}
@@ -205,6 +221,7 @@ class TypedTimestampedKeyValueStore:
         return data
 
     def get(self, key: Any) -> ValueAndTimestamp | None:
+        self.settle()
         key_bytes = self.codec.key(key)
         entry = self._cache.get(key_bytes) if self._cache else None
         if entry is not None:
@@ -241,6 +258,7 @@ class TypedTimestampedKeyValueStore:
         return sum(1 for _ in self._rows.range(None, None))
 
     def _write_through(self) -> None:
+        self.settle()
         for entry in (self._cache or {}).values():
             self.write(entry)
 

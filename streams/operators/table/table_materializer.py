@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -78,14 +78,8 @@ class TableUpdates:
         return distinct.take(pa.array(self._numbers[rows]))
 
     def remember(self) -> None:
-        """Reads the rows as before the step, if joins look the table up, so that `lookup` finds them when updates are written."""
-        if self._store.watched:
-            self._before = self._store.stored_column(list(self._number_of))
-
-    def show(self) -> None:
-        """Lets joins look up the table at positions within the step, if its rows are remembered."""
-        if self._before is not None:
-            self._store.updates = self.lookup
+        """Reads the rows as before the step, so that `lookup` finds them when updates are written."""
+        self._before = self._store.stored_column(list(self._number_of))
 
     def rows(self, rows: Int64s) -> TableRows:
         """Some updates as the store's rows.
@@ -190,33 +184,34 @@ def numbered(data: Sequence[bytes], keys: KeyColumn) -> tuple[dict[bytes, int], 
     return number_of, np.array(of_object, np.int64)[keys.codes]
 
 
-def look_up_stored(store: TypedTimestampedKeyValueStore, keys: KeyColumn, order: Int64s) -> FoundRows:
-    """A `TableLookup` in a table whose updates before the look-ups are all written."""
+def _look_up_stored(store: TypedTimestampedKeyValueStore, keys: KeyColumn, order: Int64s) -> FoundRows:
+    """A `TableLookup` of rows as last forwarded."""
     return stored_rows(store, store.codec.keys(keys), keys.codes)
 
 
-def look_ups(
-    ctx: OperatorContext,
-    stores: Iterable[str],
-    tables: Mapping[str, TableUpdates] | None = None,
-    forwarded: bool = False,
-) -> dict[str, TableLookup]:
-    """The look-ups of tables with stores, for `ValueGetter.open_together`.
+def _look_up_last(store: TypedTimestampedKeyValueStore, keys: KeyColumn, order: Int64s) -> FoundRows:
+    """A `TableLookup` of rows as they are now."""
+    store.settle()
+    if not store.has_cached_rows:
+        return _look_up_stored(store, keys, order)
+    found = [store.get(key) for key in keys]
+    values = [None if row is None else row.value for row in found]
+    return FoundRows.of(values, np.array([NO_TIME if row is None else row.timestamp for row in found], np.int64))
+
+
+def look_ups(ctx: OperatorContext, stores: Iterable[str], forwarded: bool = False) -> dict[str, TableLookup]:
+    """The look-ups of tables with stores, for `ValueGetter.open_together`; of rows as last forwarded, or as they are.
 
     Raises:
         OneByOne: A store holds windows, sessions or versions.
     """
     found: dict[str, TableLookup] = {}
     for name in stores:
-        updates, store = (tables or {}).get(name), typed_store_of(ctx.store(name))
-        if updates is not None and not (forwarded and updates.caching):
-            found[name] = updates.lookup
-        elif not isinstance(store, TypedTimestampedKeyValueStore):
+        store = typed_store_of(ctx.store(name))
+        if not isinstance(store, TypedTimestampedKeyValueStore):
             raise OneByOne("only tables with one row for each key are looked up together")
-        elif store.updates is not None and not ctx.flushing:
-            found[name] = store.updates
-        else:
-            found[name] = partial(look_up_stored, store)
+        as_of = store.forwarded_as_of if forwarded else store.as_of
+        found[name] = as_of or partial(_look_up_stored if forwarded else _look_up_last, store)
     return found
 
 
@@ -319,9 +314,6 @@ class TableMaterializer:
             change = Change(new, old if self._send_old else None, is_latest)
             self._ctx.forward(record.with_value(change))
         else:
-            if (before := self._pending_together) is not None:
-                self._pending_together = None
-                self._update_each(before.batch)
             entry = self._store.entry(record.key)
             entry.set(new, record.timestamp)
             if self._caching:
@@ -334,6 +326,15 @@ class TableMaterializer:
     def updates(self, batch: ColumnarBatch) -> TableUpdates | None:
         """A step's updates together, for look-ups and `update_together`; None for a table without a store."""
         return None if self._store is None else TableUpdates(self._store, batch, self._caching)
+
+    def show(self, updates: TableUpdates | None) -> None:
+        """Lets the unit look up rows as of each update, before `update_together` has its effects; nothing is pending yet."""
+        if self._store is None or updates is None or not self._store.watched:
+            return
+        self._store.as_of = updates.lookup
+        if not self._caching:
+            updates.remember()
+            self._store.forwarded_as_of = updates.lookup
 
     def update_together(
         self, batch: ColumnarBatch, updates: TableUpdates | None, given: Sequence[Any] | None = None
@@ -350,26 +351,38 @@ class TableMaterializer:
             changes = Changes(batch.values, given if self._send_old else None)
             return partial(self._ctx.forward_batch, batch.with_values(changes))
         if self._caching:
-            return self._held_together(updates)
+            return self._held_together(self._store, updates)
         every = np.arange(len(batch))
         olds = None
         if self._send_old:
             olds = given if self._given_old else updates.before_each().values
         return partial(self._emit_together, self._store, updates.rows(every), batch, olds, every)
 
-    def _held_together(self, updates: TableUpdates) -> Callable[[], None]:
+    def _held_together(self, store: TypedTimestampedKeyValueStore, updates: TableUpdates) -> Callable[[], None]:
         """Leaves updates pending until the end of the step, after the earlier ones."""
         if self._pending:
             return partial(self._update_each, updates.batch)
         if self._pending_together is not None:
             updates = self._pending_together.followed_by(updates)
-        return partial(setattr, self, "_pending_together", updates)
+
+        def hold() -> None:
+            self._pending_together = updates
+            store.unsettled = self._settle
+
+        return hold
+
+    def _settle(self) -> None:
+        """Leaves updates pending one by one."""
+        updates, self._pending_together = self._pending_together, None
+        if updates is not None:
+            self._update_each(updates.batch)
 
     def flush(self) -> None:
         """Forward each key's last value, in order of time."""
         if self._store is None:
             return  # only a store buffers updates
         updates, self._pending_together = self._pending_together, None
+        self._store.unsettled = None
         if updates is not None:
             self._flush_together(self._store, updates)
         emit_pending(self._ctx, self._store, self._pending, partial(self._emit_with_old, self._store))
@@ -398,8 +411,7 @@ class TableMaterializer:
         self._emit_together(store, rows, results, olds, order[forwarded])
 
     def _update_each(self, batch: ColumnarBatch) -> None:
-        for record in batch.records():
-            self.update(record, record.value)
+        self._ctx.attempt_each(batch, lambda record: self.update(record, record.value))
 
     def _emit_together(
         self,

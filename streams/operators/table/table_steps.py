@@ -12,7 +12,7 @@ from streams.errors import TopologyError
 from streams.model.record import Change, Record
 from streams.model.typing import K, V, VOut
 from streams.operators.columnar import NULL_KEY, Changes, ColumnarBatch, OneByOne
-from streams.operators.operator import Operator, OperatorContext, call_each, drop_rows
+from streams.operators.operator import Operator, OperatorContext, call_each, compute_all, drop_rows
 from streams.operators.process.user_processor import Attributes, UserContext, check_methods, expire_stores
 from streams.operators.process.user_stores import InProcess
 from streams.operators.processor import ProcessorContext
@@ -41,22 +41,18 @@ class TableSource(TableOperator):
         else:
             self._table.update(record, record.value)
 
-    def process_together(self, batch: ColumnarBatch, tables: dict[str, TableUpdates]) -> Callable[[], None]:
-        """`process` for all records of a step; returns its effects, which cannot fail."""
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """`process` for many records, with rows that others of the unit look up as of each of them."""
         null_key = batch.keys.codes == NULL_KEY
         updated = batch.take(np.flatnonzero(~null_key)) if null_key.any() else batch
-        updates = self._table.updates(updated)
-        if updates is not None and self.store_name is not None:
-            tables[self.store_name] = updates
-        update = self._table.update_together(updated, updates)
-        if updates is not None and not self.caching:
-            updates.remember()
+        _, (updates, update) = compute_all(self.ctx, updated, self._updates)
+        self._table.show(updates)
+        drop_rows(self.ctx, batch, {"null_key": null_key})
+        update()
 
-        def effects() -> None:
-            drop_rows(self.ctx, batch, {"null_key": null_key})
-            update()
-
-        return effects
+    def _updates(self, batch: ColumnarBatch) -> tuple[TableUpdates | None, Callable[[], None]]:
+        updates = self._table.updates(batch)
+        return updates, self._table.update_together(batch, updates)
 
 
 # --- `filter` and `filter_not` of a table (Kafka Streams: `KTableFilter`).

@@ -6,9 +6,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
+import numpy as np
+
 from streams.operators.aggregate.columns.column_rows import ColumnRows
-from streams.operators.columnar import BatchProcessor, ColumnarBatch, Int64s, OneByOne
+from streams.operators.columnar import BatchProcessor, ColumnarBatch, Int64s, OneByOne, in_order
+from streams.operators.process.user_stores import typed_store_of
 from streams.operators.processor import PunctuationType
+from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
 from streams.operators.stream_time import NO_LIMIT
 from streams.runtime.node import (
     Inbox,
@@ -27,7 +31,7 @@ from streams.runtime.task.input import StepRows, column_rows
 from streams.runtime.task.sink import FailedSink, SinkRunner
 from streams.topology.graph import ProcessorNode, SinkNode
 from streams.topology.plan import SubTopology
-from streams.topology.planning.units import why_single
+from streams.topology.planning.units import Unit, why_single
 
 Runner: TypeAlias = NodeRunner | SinkRunner
 
@@ -56,15 +60,29 @@ class UnitRunner:
         self._groups = groups
         self._inboxes = inboxes
         self._run = run
-        self._processors: dict[str, BatchProcessor] = {}
+        self._processors: Mapping[str, BatchProcessor] = {}
+        self._tables: Sequence[TypedTimestampedKeyValueStore] = ()
         self._connect(() if groups else nodes)
 
-    def set_processors(self, processors: Mapping[str, BatchProcessor]) -> None:
-        """First node of each group that has one -> what processes the group's batches, made after the operators' `init`."""
-        self._processors = dict(processors)
+    def start(self, processors: Mapping[str, BatchProcessor], tables: Sequence[TypedTimestampedKeyValueStore]) -> None:
+        """Called after the operators' `init`.
+
+        Args:
+            processors: First node of each group that has one -> what processes the group's batches.
+            tables: The stores whose rows some nodes look up as of each record that others of the unit process.
+        """
+        self._processors = processors
+        self._tables = tables
+        for table in tables:
+            table.watched = True
 
     def process(self, punctuations: StreamTimePunctuations | None) -> None:
         """Processes all records that wait for the nodes, and makes the calls that stream time makes due."""
+        self._process(punctuations)
+        for table in self._tables:
+            table.as_of = table.forwarded_as_of = None
+
+    def _process(self, punctuations: StreamTimePunctuations | None) -> None:
         if not self._groups:
             self._depth_first(self._nodes, punctuations)
         for at, names in enumerate(self._groups):
@@ -73,11 +91,12 @@ class UnitRunner:
                     sink.receive_batch(self._inboxes[names[0]].take())
             elif (processor := self._processors.get(names[0])) is None:
                 self._depth_first(names, punctuations)
+            elif at > 0:
+                # Only batches can look up rows as of each record, in the tables that the unit begins with.
+                self._halved(names, processor, [self._inboxes[name].take() for name in names])
             elif any(map(self._inboxes.__getitem__, names)) and not self._together(names, processor):
-                # What follows in the unit may look rows up as of each record, which only batches can show.
-                rest = [name for group in self._groups[at:] for name in group]
-                self._connect(rest)
-                self._depth_first([name for name in self._nodes if name in rest], punctuations)
+                self._connect(self._nodes)
+                self._depth_first(self._nodes, punctuations)
                 self._connect(())
                 return
 
@@ -117,6 +136,29 @@ class UnitRunner:
                 node.context.hand_on()
         return True
 
+    def _halved(self, names: Sequence[str], processor: BatchProcessor, batches: Sequence[ColumnarBatch]) -> None:
+        """Processes batches; if that fails, halves of them, so that only the record at fault meets its policy."""
+        places = list(in_order(batches))
+        if not places:
+            return
+        runners = [node for name in names if isinstance(node := self._nodes[name], NodeRunner)]
+        try:
+            processor.process_batches(batches)
+        except Exception as error:
+            if not may_be_the_records_fault(error):
+                raise
+            if len(places) > 1:
+                for some in (places[: len(places) // 2], places[len(places) // 2 :]):
+                    parts = [[row for which, row in some if which == number] for number in range(len(batches))]
+                    taken = [batch.take(np.array(rows, np.int64)) for batch, rows in zip(batches, parts, strict=True)]
+                    self._halved(names, processor, taken)
+                return
+            which, row = places[0]
+            runners[which].context.refuse(batches[which], row, error)
+        for runner, batch in zip(runners, batches, strict=True):
+            runner.received += len(batch)
+            runner.context.hand_on()
+
     def _depth_first(self, names: Collection[str], punctuations: StreamTimePunctuations | None) -> None:
         """Passes each record through some nodes before the next one."""
         due = None if punctuations is None else punctuations.of(names)
@@ -154,7 +196,7 @@ class TaskGraph:
             if isinstance(node, SinkNode):
                 self._sinks[name] = SinkRunner(node, run) if node.failed is None else FailedSink(node, run)
             elif isinstance(node, ProcessorNode) and name not in sub.head:
-                context = NodeContext(name, run, self._punctuations)
+                context = NodeContext(name, (*node.stores, *node.global_stores), run, self._punctuations)
                 self._nodes[name] = NodeRunner(name, node.processor(), context, run)
         self._inboxes = {name: Inbox() for name in (*self._nodes, *self._sinks)}
         self._units: list[UnitRunner] = []
@@ -165,7 +207,7 @@ class TaskGraph:
         self._punctuations.close()
         run.shift = len(self._punctuations.of_stream_time).bit_length()
         for unit, running in zip(sub.units, self._units, strict=True):
-            running.set_processors(self._processors(unit.groups))
+            running.start(self._processors(unit.groups), self._tables(unit))
 
     def _connect(self) -> None:
         runners: dict[str, NodeRunner | SinkRunner] = {**self._nodes, **self._sinks}
@@ -188,6 +230,14 @@ class TaskGraph:
             if isinstance(node, ProcessorNode) and why_single(node) is None and not isinstance(node.spec.batches, str):
                 found[names[0]] = node.spec.batches([self._nodes[name].processor for name in names])
         return found
+
+    def _tables(self, unit: Unit) -> list[TypedTimestampedKeyValueStore]:
+        """The stores of tables that others of the unit look up."""
+        nodes = [node for name in unit.nodes if isinstance(node := self._sub.nodes[name], ProcessorNode)]
+        looked_up = {store for node in nodes for store in node.spec.looks_up}
+        names = [store for node in nodes if node.spec.shows_updates for store in node.stores if store in looked_up]
+        stores = (typed_store_of(self._run.stores[name]) for name in names)
+        return [store for store in stores if isinstance(store, TypedTimestampedKeyValueStore)]
 
     def process(self, batches: Sequence[RowBatch]) -> None:
         """Process all rows that are not columns."""

@@ -76,9 +76,9 @@ class Passes:
             return True  # both only read
         if store not in looking.spec.looks_up:
             return self.works_in(one).isdisjoint(self.works_in(other))
-        # A look-up sees rows as they were forwarded last, which a cache changes at the end only.
-        at_end = changing.spec.forwards_at_end(changing.stores)
-        return self.received[looking.name].isdisjoint((changing.name,) if at_end else self.works_in(changing))
+        # Rows as last forwarded are changed by a cache at the end only.
+        at_end = looking.spec.sees_forwarded and changing.spec.forwards_at_end(changing.stores)
+        return self.works_in(looking).isdisjoint((changing.name,) if at_end else self.works_in(changing))
 
     def works_in(self, node: ProcessorNode) -> frozenset[str]:
         """The passes in which a node may use its stores."""
@@ -192,7 +192,9 @@ class _Search:
         self._units.join(names)
         if self._jointly(one, other):
             self._groups.join(names)
-        elif (table := self._shows(store, one, other)) is not None:
+            return
+        self._meet(names, apart=True)
+        if (table := self._shows(store, one, other)) is not None:
             self._followers[one.name if table is other else other.name].add(table.name)
         else:
             self._reasons[one.name] = f"'{one.name}' shares the store '{store}' with '{other.name}'"
@@ -211,16 +213,26 @@ class _Search:
             return None
         if looking.name in self._above[table.name] or why_single(looking) is not None or why_single(table) is not None:
             return None
-        only_records = self._passes.received[looking.name] & self._passes.works_in(table) == {RECORDS}
-        return table if only_records else None
+        # A table that gets records in one pass only has nothing pending when it gets them.
+        received = self._passes.received
+        alone = received[table.name] == {RECORDS} and self._passes.works_in(looking) & self._passes.works_in(table) == {
+            RECORDS
+        }
+        return table if alone else None
 
-    def _meet(self, group: Sequence[str]) -> None:
-        """Notes the nodes from which results of one record reach a group on several paths."""
+    def _meet(self, group: Sequence[str], apart: bool = False) -> None:
+        """Notes the nodes from which results of one record reach a group on several paths; if `apart`, different nodes of it."""
         senders = [(parent, name) for name in group for parent in self._parents[name]]
         for one, other in combinations(senders, 2):
+            if apart and (one[1] == other[1] or self._behind(one, other) or self._behind(other, one)):
+                continue
             if self._of_one_record(one, other):
                 self._units.join({*group, *self._partings(one[0], other[0])})
                 self._reasons[other[1]] = f"'{other[1]}' gets results of one record from several nodes"
+
+    def _behind(self, one: tuple[str, str], other: tuple[str, str]) -> bool:
+        """Whether what one edge carries has come through the node at the end of the other one."""
+        return other[1] == one[0] or other[1] in self._above[one[0]]
 
     def _of_one_record(self, one: tuple[str, str], other: tuple[str, str]) -> bool:
         """Whether two edges carry results of one record in one pass; at the end of the step all results have the same origin."""

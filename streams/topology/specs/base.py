@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from streams.model.expressions import Expression, ValueFields
 from streams.operators.columnar import BatchProcessor
@@ -102,8 +102,11 @@ class NodeSpec(ABC):
 
     @property
     def looks_up(self) -> tuple[str, ...]:
-        """The stores of tables that the operator only reads, as last forwarded."""
+        """The stores of tables that the operator only reads."""
         return ()
+
+    sees_forwarded: ClassVar[bool] = False
+    """Whether it reads them as last forwarded, and not what a cache still holds."""
 
     def uses(self, stores: tuple[str, ...]) -> tuple[str, ...]:
         """The stores that the operator may read and write."""
@@ -111,7 +114,7 @@ class NodeSpec(ABC):
 
     @property
     def shows_updates(self) -> bool:
-        """Whether a join that processes records together sees the operator's table as of each record's place in the step."""
+        """Whether others that process records together see the operator's table as of each record's place in the step."""
         return False
 
     def forwards_at_end(self, stores: tuple[str, ...]) -> bool:

@@ -28,7 +28,6 @@ from streams.operators.join.stream_join import (
     joined_fields,
 )
 from streams.operators.join.stream_table_join import GraceTableJoin, StreamGlobalJoin, StreamTableJoin
-from streams.operators.join.table_batches import TableBatches
 from streams.operators.join.table_table_join import TableJoinMerge, TableTableJoin
 from streams.operators.operator import OperatorBatches
 from streams.operators.processor import AnyProcessor
@@ -195,8 +194,12 @@ class StreamTableJoinSpec(NodeSpec):
         return self.is_left_join
 
     @property
+    def looks_up(self) -> tuple[str, ...]:
+        return self.table.stores
+
+    @property
     def batches(self) -> type[BatchProcessor] | str:
-        return TableBatches
+        return OperatorBatches
 
     @property
     def takes_encoded(self) -> bool:
@@ -305,6 +308,8 @@ class TableJoinSpec(TableSpec):
     def looks_up(self) -> tuple[str, ...]:
         return self.other.stores
 
+    sees_forwarded = True
+
     def uses(self, stores: tuple[str, ...]) -> tuple[str, ...]:
         """None, because the other side looks up the stores of this one."""
         return ()
@@ -396,10 +401,11 @@ class ForeignKeySubscriptionsSpec(NodeSpec):
     def looks_up(self) -> tuple[str, ...]:
         return self.other.stores
 
+    sees_forwarded = True
+
     @property
     def batches(self) -> type[BatchProcessor] | str:
-        """Together with the right table's updates."""
-        return TableBatches
+        return OperatorBatches
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the subscriptions, which opens the right table's stores itself."""
@@ -451,9 +457,12 @@ class ForeignKeyResultSpec(NodeSpec):
         return (("kind", self.join_kind),)
 
     @property
+    def looks_up(self) -> tuple[str, ...]:
+        return self.this.stores
+
+    @property
     def batches(self) -> type[BatchProcessor] | str:
-        """Together with the left table's updates."""
-        return TableBatches
+        return OperatorBatches
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator that opens the left table's stores itself."""
@@ -473,7 +482,7 @@ class ForeignKeyOutputSpec(CachingTableSpec):
 
     @property
     def batches(self) -> type[BatchProcessor] | str:
-        return TableBatches
+        return OperatorBatches
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the store, or one that only passes updates on."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streams.operators.columnar import BatchProcessor
-from streams.operators.join.table_batches import TableBatches
 from streams.operators.operator import OperatorBatches
 from streams.operators.processor import AnyProcessor
 from streams.operators.table.expiring_table import ExpiringTable
@@ -47,8 +46,7 @@ class TableSourceSpec(CachingTableSpec):
 
     @property
     def batches(self) -> type[BatchProcessor] | str:
-        """Together with those of streams that look rows up."""
-        return "each update of a versioned table finds its place in the history" if self.versioned else TableBatches
+        return "each update of a versioned table finds its place in the history" if self.versioned else OperatorBatches
 
     @property
     def shows_updates(self) -> bool:
