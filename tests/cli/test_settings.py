@@ -32,7 +32,7 @@ def test_later_sources_win(streams, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
     found = explained(streams("run", TARGET, "--explain", "--json", "-c", file))
     assert (found["application_id"], found["bootstrap_servers"], found["tasks"]) == ("filed", "file:1", 3)
-    assert "pw" not in found["kafka"].values()
+    assert "pw" not in found["kafka"].values()  # type: ignore[attr-defined]
     monkeypatch.setenv("STREAMS_APPLICATION_ID", "env")
     monkeypatch.setenv("STREAMS_BOOTSTRAP_SERVERS", "env:1")
     found = explained(streams("run", TARGET, "--explain", "--json", "-c", file))

@@ -290,7 +290,7 @@ def test_a_follower_waits_for_further_records(kafka) -> None:
     fake = kafka([FakeMessage(0, b"a"), end(0), end(1), None, FakeMessage(1, b"b")])
     found = values(fake, follow=True)
     assert [next(found), next(found)] == [b"a", b"b"]
-    found.close()
+    found.close()  # type: ignore[attr-defined]
 
 
 def test_silence_before_the_end_is_an_error(kafka) -> None:

@@ -40,7 +40,7 @@ class Stamping(Processor):
     """Looks at the clock."""
 
     def process(self, record) -> None:
-        self.context.forward(record.with_value(time.time()))
+        self.context.forward(record.with_value(time.time()))  # type: ignore[attr-defined]
 
 
 def rules(define) -> list[str]:

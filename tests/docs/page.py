@@ -54,7 +54,7 @@ class Example:
 
     def run(self, mode: Mode) -> list[str]:
         """What the engine gives, row by row; an error ends it and stands in its row."""
-        public: dict[str, Any] = {name: getattr(streams, name) for name in streams.__all__}
+        public: dict[str, Any] = {name: getattr(streams, name) for name in streams.__all__}  # type: ignore[attr-defined]
         space = public | {"builder": StreamsBuilder(), "timedelta": timedelta}
         exec(compile(self.code, self.heading, "exec"), space)
         topology = space["builder"].build()

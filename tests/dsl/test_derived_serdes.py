@@ -130,7 +130,7 @@ def by_union(order) -> int | str: ...
 def by_literal(order) -> Literal["a", "b"]: ...
 
 
-def by_unknown_name(order) -> Nowhere: ...  # noqa: F821
+def by_unknown_name(order) -> Nowhere: ...  # type: ignore[name-defined]  # noqa: F821
 
 
 class Selector:

@@ -212,7 +212,7 @@ def test_joins_say_whether_they_read_values(joiner: Any, reads: str) -> None:
 
 class Watching(Processor):
     def process(self, record: Any) -> None:
-        self.context.forward(record)
+        self.context.forward(record)  # type: ignore[attr-defined]
 
 
 PLAIN = (col("a") > 1, "f")

@@ -369,7 +369,9 @@ def test_names_and_hashes_stay(file):
 
 
 @pytest.mark.parametrize(
-    "spec", sorted(specs(NodeSpec), key=lambda spec: spec.__name__), ids=lambda spec: spec.__name__
+    "spec",
+    sorted(specs(NodeSpec), key=lambda spec: spec.__name__),  # type: ignore[attr-defined]
+    ids=lambda spec: spec.__name__,  # type: ignore[attr-defined]
 )
 def test_a_spec_cannot_be_changed(spec):
     assert dataclasses.is_dataclass(spec)

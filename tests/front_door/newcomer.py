@@ -28,7 +28,7 @@ GIVEN = {
 """What a program has besides `builder`, if it uses the name."""
 
 NAMES = {
-    **{name: getattr(streams, name) for name in streams.__all__},
+    **{name: getattr(streams, name) for name in streams.__all__},  # type: ignore[attr-defined]
     "__name__": "__main__",  # as in a script and in a notebook, whose classes other processes cannot import
     "streams": streams,
     "dataclass": dataclasses.dataclass,

@@ -186,5 +186,5 @@ def test_functions_behind_a_join_take_its_results_in_order() -> None:
     builder = StreamsBuilder()
     joined = builder.stream("left").left_join(builder.stream("right"), both, JoinWindows(5, 5, 3))
     kept: Iterator[Any] = joined.filter(lambda key, value: value[2] != "text").map_values(str)
-    kept.to("out")
+    kept.to("out")  # type: ignore[attr-defined]
     check(builder.build(), feed(11))

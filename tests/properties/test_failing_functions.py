@@ -109,8 +109,8 @@ def expected(kind: str, failing: Failing, feed: Feed) -> dict[Any, Any]:
             subtracted = lambda held, old=old: held if None in (old, held) else failing.subtract(old, held)  # noqa: E731
             model.record(["g"], lambda held, value=value, without=subtracted: added(value, without(held)))
         else:
-            starts = WINDOWS[kind].starts(time) if kind in WINDOWS else [None]
-            places = [key if at is None else (key, at, WINDOWS[kind].end_of(at)) for at in starts]
+            starts = WINDOWS[kind].starts(time) if kind in WINDOWS else [None]  # type: ignore[attr-defined]
+            places = [key if at is None else (key, at, WINDOWS[kind].end_of(at)) for at in starts]  # type: ignore[attr-defined]
             model.record(places, lambda held, value=value: added(value, held))
     return model.held
 

@@ -69,7 +69,7 @@ def test_the_size_of_the_stores_is_measured_now_and_then(life, tmp_path):
     assert second.size is None
     memory.measured.clear()
     opened(second, marker, lambda store: None)
-    assert second.size.stores == first.size.stores
+    assert second.size.stores == first.size.stores  # type: ignore[attr-defined]
 
 
 def test_a_file_that_compaction_deletes_meanwhile_has_no_size(life, tmp_path, monkeypatch):

@@ -239,7 +239,7 @@ def test_the_names_of_a_function_are_known_to_the_classes_in_it():
 def test_msgspec_structs_are_read_and_written_by_msgspec():
     msgspec = pytest.importorskip("msgspec")
 
-    class Trade(msgspec.Struct, rename="camel"):
+    class Trade(msgspec.Struct, rename="camel"):  # type: ignore[name-defined]
         trade_id: int
         price: Decimal
         at: datetime | None = None

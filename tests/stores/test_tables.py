@@ -272,10 +272,10 @@ def test_either_kind_opens_what_the_other_has_written(tmp_path, Table):
     table.close()
     expected = [*ROWS[100:5000], *((b"x%05d" % i, b"v") for i in range(1, 5000))]
     other = OTHER[Table](tmp_path / "db")
-    assert list(other.scan(b"", None)) == expected
-    other.write([(b"y", b"1"), (b"00100", None)])
-    other.write_sorted(columns([(b"z%05d" % i, b"v") for i in range(5000)]))
-    other.close()
+    assert list(other.scan(b"", None)) == expected  # type: ignore[attr-defined]
+    other.write([(b"y", b"1"), (b"00100", None)])  # type: ignore[attr-defined]
+    other.write_sorted(columns([(b"z%05d" % i, b"v") for i in range(5000)]))  # type: ignore[attr-defined]
+    other.close()  # type: ignore[attr-defined]
     table = Table(tmp_path / "db")
     assert list(table.scan(b"", None)) == [*expected[1:], (b"y", b"1"), *((b"z%05d" % i, b"v") for i in range(5000))]
     table.close()
