@@ -295,7 +295,7 @@ class ReadTimeoutError(KafkaClientError):
         super().__init__(
             f"{topic}-{partition}: nothing came for {seconds:g} s at offset {position} of a range that ends at {end}; "
             f"check that the brokers are up, and that no foreign transaction is left open on this partition "
-            f"(kafka-transactions.sh find-hanging)",
+            f"(streams transactions --topic {topic} --hanging)",
             failure or ClientFailure(_TIMED_OUT, "_TIMED_OUT", "nothing came"),
         )
         self.topic = topic
@@ -321,8 +321,8 @@ class HangingTransactionError(KafkaClientError):
         super().__init__(
             f"a transaction that writes to {where} was still open after {seconds:g} s: another producer writes there, or "
             f"brokers that were away have left it hanging. `streams transactions --topic {topic}` shows its producer, and whether "
-            f"it hangs; docs/operations.md, 'A transaction that nobody ends', says how "
-            f"to end it on all its partitions without losing or repeating anything"
+            f"it hangs; once the application is stopped, --abort-hanging ends it on all its partitions, and the next start "
+            f"repeats the step"
         )
         self.partitions = list(partitions)
 

@@ -224,8 +224,8 @@ def _check_whole(opened: Sequence[OpenTransaction], force: bool) -> None:
     if torn and not force:
         topic, partition = torn[0].place
         raise ConfigError(
-            f"{topic}-{partition}: {TORN}. Nothing was ended. See `A transaction that nobody ends` in docs/operations.md; --force "
-            "aborts it nevertheless"
+            f"{topic}-{partition}: {TORN}. Nothing was ended. Leave the topic as it is: Kafka has no command that "
+            "commits the rest. --force aborts it nevertheless"
         )
 
 
