@@ -1,8 +1,14 @@
-"""The README's code runs and prints what it says, and names every command."""
+"""The README is true: its code and its quick start run and print what it says, its figures are those of the result files."""
+
+from __future__ import annotations
 
 import io
+import os
 import re
 import shlex
+import socket
+import subprocess
+import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -10,10 +16,14 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
+from benchmarks.harness import front
+from benchmarks.harness.result import RESULTS, read
 from streams.cli.main import COMMANDS, app
+from streams.drills.cases import DRILLS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS_PAGE = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:
@@ -32,30 +42,74 @@ def test_the_example_prints_what_the_readme_says() -> None:
     assert f"```\n{printed.getvalue()}```" in README
 
 
+def steps(block: str) -> list[tuple[str, list[str]]]:
+    """The commands of a console block, each with the lines that it is to print."""
+    found: list[tuple[str, list[str]]] = []
+    for line in block.splitlines():
+        if line.startswith("$ "):
+            found.append((line[2:], []))
+        else:
+            found[-1][1].append(line)
+    return found
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_quick_start_prints_what_the_readme_says(tmp_path: Path) -> None:
+    (block,) = blocks("console")
+    activate, *commands = steps(block)
+    assert activate[0] == ". .venv/bin/activate"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    lines = [command.replace("streams broker start", f"streams broker start --port {port}") for command, _ in commands]
+    script = "\n".join(f"echo '@{number}'\n{line}" for number, line in enumerate(lines))
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    # A broker that an error has left behind is stopped, too.
+    bash = ["bash", "-e", "-c", f"trap 'cd {tmp_path}/shop && streams broker stop' ERR\n{script}"]
+    ran = subprocess.run(bash, cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    printed = re.split(r"^@\d+\n", ran.stdout, flags=re.MULTILINE)[1:]
+    for (command, expected), output in zip(commands, printed, strict=True):
+        for line in expected:
+            assert line in output, f"{command}: {output}"
+
+
 def test_every_command_is_named() -> None:
     for command in COMMANDS:
-        assert f"streams {command}" in README, command
+        assert f"streams {command}" in COMMANDS_PAGE, command
 
 
-def commands() -> list[str]:
-    lines = [line.partition("#")[0].strip() for line in README.splitlines()]
-    return [line for line in lines if re.match(r"streams [a-z]+( |$)", line)]
-
-
-@pytest.mark.parametrize("line", commands())
+@pytest.mark.parametrize("line", re.findall(r"(?:^\$ |&& |\| )(streams [^&|\n]+?)(?= &&| \||$)", README, re.MULTILINE))
 def test_every_command_can_be_given_like_that(line: str) -> None:
-    command, (name, *arguments) = typer.main.get_command(app), shlex.split(line)
+    command: typer.core.TyperCommand | TyperGroup = typer.main.get_command(app)  # type: ignore[assignment]
+    name, *arguments = shlex.split(line)
     context = None
     while True:
         # Raises if an argument is too many, missing or unknown; nothing runs.
         context = command.make_context(name, list(arguments), parent=context)
         if not isinstance(command, TyperGroup):
             break
-        name, command, arguments = command.resolve_command(context, [*context._protected_args, *context.args])
-        assert name is not None
-        assert command is not None
+        found, sub, arguments = command.resolve_command(context, [*context._protected_args, *context.args])
+        assert found is not None
+        assert sub is not None
+        name, command = found, sub  # type: ignore[assignment]
 
 
-def test_every_file_named_exists() -> None:
-    for path in re.findall(r"`((?:docs|topologies|benchmarks|tests)/[\w/.]+)`", README):
+def test_every_page_that_is_linked_exists() -> None:
+    linked = re.findall(r"\]\(((?!http)[^)#]+)", README)
+    assert len(linked) > 20
+    for path in linked:
         assert (ROOT / path).exists(), path
+
+
+def test_the_figures_are_those_of_the_result_files() -> None:
+    """`python -m benchmarks report` writes them."""
+    answers = front.answers([read(path) for path in sorted(RESULTS.glob("*.json"))])
+    assert front.with_table(README, answers) == README
+    assert {one.times_better >= 1 for one in answers} == {True, False}, "losses stand next to wins"
+
+
+def test_the_number_of_drills_is_right() -> None:
+    assert f"in {len(DRILLS)} ways" in README

@@ -37,7 +37,7 @@ def write_growth(results: Sequence[Result], folder: Path) -> list[Path]:
     lines = {name: found for name in SERIES if (found := _line(results, name))}
     if not lines or find_spec("matplotlib") is None:
         return []
-    pyplot = _pyplot()
+    pyplot = start_pyplot()
     from matplotlib import ticker
 
     rows = math.ceil(len(lines) / 3)
@@ -55,7 +55,7 @@ def write_growth(results: Sequence[Result], folder: Path) -> list[Path]:
         axes.grid(alpha=0.3)
     grid[0][0].set_ylabel("CPU µs a record")
     folder.mkdir(parents=True, exist_ok=True)
-    return [_saved(pyplot, canvas, folder / "growth.svg")]
+    return [saved(pyplot, canvas, folder / "growth.svg")]
 
 
 def _line(results: Sequence[Result], series: str) -> list[tuple[float, float]]:
@@ -84,7 +84,7 @@ def _dots(results: Sequence[Result], figure: str, title: str, path: Path) -> Pat
 
     Dots, because the axis is logarithmic: bars would have lengths that mean nothing.
     """
-    pyplot = _pyplot()
+    pyplot = start_pyplot()
     from matplotlib import ticker
 
     workloads = [name for name in WORKLOADS if any(one.workload == name for one in results)]
@@ -106,10 +106,10 @@ def _dots(results: Sequence[Result], figure: str, title: str, path: Path) -> Pat
     axes.set_title(title)
     axes.grid(alpha=0.3, which="both")
     axes.legend()
-    return _saved(pyplot, canvas, path)
+    return saved(pyplot, canvas, path)
 
 
-def _pyplot() -> Any:
+def start_pyplot() -> Any:
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -120,7 +120,7 @@ def _pyplot() -> Any:
     return pyplot
 
 
-def _saved(pyplot: Any, canvas: Any, path: Path) -> Path:
+def saved(pyplot: Any, canvas: Any, path: Path) -> Path:
     canvas.tight_layout()
     canvas.savefig(path, format="svg", metadata={"Date": None})
     pyplot.close(canvas)

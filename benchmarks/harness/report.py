@@ -148,7 +148,7 @@ the proportional set sizes (a page that processes share counts once). The last c
 are medians, with the range in brackets. Joiners of ours are `fields(...)`, which joins bytes; a joiner that is a Python function
 costs several microseconds more. The probe is the CPU time of a small fixed piece of work, measured all the time next to a run:
 where it is larger, the machine was slower. Runs during which the machine stood still for a hundredth of the time are repeated, up
-to four times; where none was without, the column before the last says for how long.
+to four times; where none was without, the last column but one says for how long.
 `benchmarks/README.md` describes the workloads and how to repeat this.
 
 <!-- Generated from `benchmarks/results` by `python -m benchmarks report`. -->

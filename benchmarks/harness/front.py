@@ -1,0 +1,136 @@
+"""The comparison with Kafka Streams on the README: a table and a chart, made of the result files alone, losses next to wins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.harness import plots
+from benchmarks.harness.peers import OURS, ROOT
+from benchmarks.harness.result import RESULTS, Result, read
+
+README = ROOT / "README.md"
+PICTURE = ROOT / "docs" / "performance" / "comparison.svg"
+THEIRS = "kafka-streams"
+BEGIN, END = "<!-- comparison: python -m benchmarks report -->", "<!-- end of the comparison -->"
+
+
+class Question(NamedTuple):
+    """A row: what is compared, the workload and figure that answer it, and the figure's unit."""
+
+    title: str
+    workload: str
+    figure: str
+    unit: str
+    more_is_better: bool = False
+
+
+QUESTIONS = (
+    Question("windows of built-in aggregates", "windows", "cpu_us_per_record", "µs CPU a record"),
+    Question("the same, rate of a backlog on two cores", "windows", "records_per_second", "records/s", True),
+    Question("windows of Python functions", "windows-python", "cpu_us_per_record", "µs CPU a record"),
+    Question("session windows", "sessions", "cpu_us_per_record", "µs CPU a record"),
+    Question("inner join of streams, `fields(...)`", "join-inner", "cpu_us_per_record", "µs CPU a record"),
+    Question("stream-table join, `fields(...)`", "table-join", "cpu_us_per_record", "µs CPU a record"),
+    Question("caught up, 20,000 records/s", "latency", "cpu_us_per_record", "µs CPU a record"),
+    Question("caught up: result visible after (median)", "latency", "p50_ms", "ms"),
+    Question("first result of a backlog (windows)", "windows", "first_result_s", "s"),
+    Question("peak memory (windows)", "windows", "peak_pss_mb", "MiB"),
+)
+
+
+class Answer(NamedTuple):
+    """A question with the figures of both systems."""
+
+    question: Question
+    ours: float
+    theirs: float
+
+    @property
+    def times_better(self) -> float:
+        """How many times better ours is; below 1: worse."""
+        return self.ours / self.theirs if self.question.more_is_better else self.theirs / self.ours
+
+
+def answers(results: Sequence[Result]) -> list[Answer]:
+    """The questions that both systems have results for."""
+    found: dict[tuple[str, str], Result] = {(one.workload, one.peer): one for one in results if not one.label}
+    made = []
+    for question in QUESTIONS:
+        figures = [_figure(found, question, peer) for peer in (OURS, THEIRS)]
+        if figures[0] is not None and figures[1] is not None:
+            made.append(Answer(question, figures[0], figures[1]))
+    return made
+
+
+def _figure(found: Mapping[tuple[str, str], Result], question: Question, peer: str) -> float | None:
+    result = found.get((question.workload, peer))
+    spread = None if result is None else result.spread(question.figure)
+    return None if spread is None else spread[0]
+
+
+def table(found: Sequence[Answer]) -> str:
+    """The answers as Markdown."""
+    rows = ["| | | Streams on Spark | Kafka Streams |", "|---|---|---|---|"]
+    for one in found:
+        ours, theirs = _number(one.ours), _number(one.theirs)
+        better = one.times_better >= 1
+        cells = (f"**{ours}**", theirs) if better else (ours, f"**{theirs}**")
+        rows.append(f"| {one.question.title} | {one.question.unit} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def with_table(text: str, found: Sequence[Answer]) -> str:
+    """A page with the table between its marks.
+
+    Raises:
+        ValueError: The page has no marks.
+    """
+    before, mark, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not mark or not end:
+        raise ValueError(f"the page needs the lines {BEGIN} and {END}")
+    return f"{before}{mark}\n\n{table(found)}\n\n{end}{after}"
+
+
+def draw(found: Sequence[Answer], path: Path) -> list[Path]:
+    """Draws how many times better or worse each answer is; nothing without matplotlib."""
+    if find_spec("matplotlib") is None:
+        return []
+    pyplot = plots.start_pyplot()
+    from matplotlib import ticker
+
+    canvas, axes = pyplot.subplots(figsize=(9, 0.9 + 0.38 * len(found)))
+    for row, one in enumerate(found):
+        times = one.times_better
+        axes.barh(row, times - 1, left=1, height=0.6, color="#2a9d8f" if times >= 1 else "#e76f51")
+        text = f"{times:.2g} times better" if times >= 1 else f"{1 / times:.2g} times worse"
+        axes.annotate(text, (max(times, 1), row), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8)
+    axes.set_yticks(range(len(found)), [_label(one.question) for one in found], fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlim(0.15, 12)
+    axes.xaxis.set_major_locator(ticker.FixedLocator([0.2, 0.5, 1, 2, 5, 10]))
+    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, place: f"{value:g}x"))
+    axes.xaxis.set_minor_formatter(ticker.NullFormatter())
+    axes.axvline(1, color="#555555", linewidth=1)
+    axes.set_title("Streams on Spark compared with Kafka Streams 4.3.1 on the same two cores, exactly once", fontsize=9)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return [plots.saved(pyplot, canvas, path)]
+
+
+def _label(question: Question) -> str:
+    return f"{question.title.replace('`', '')} ({question.unit})"
+
+
+def write(folder: Path = RESULTS, readme: Path = README, picture: Path = PICTURE) -> list[Path]:
+    """Writes the table into the README, and the chart; the files that were written."""
+    found = answers([read(path) for path in sorted(folder.glob("*.json"))])
+    readme.write_text(with_table(readme.read_text(encoding="utf-8"), found), encoding="utf-8")
+    return [readme, *draw(found, picture)]
