@@ -91,6 +91,16 @@ bench: jars ## Run the benchmark of 1000 devices and print its figures
 peers: venv ## Set up the systems that the benchmarks compare with, each in a folder of its own below build/peers
 	@$(BIN)/python -m benchmarks.peers.environments
 
+SITE_VENV := build/site-venv
+
+.PHONY: site
+site: venv ## Build the documentation site into build/site, with the pages of the API (needs Python 3.11 or newer)
+	@[ -e $(SITE_VENV)/.installed ] && [ $(SITE_VENV)/.installed -nt scripts/site-requirements.lock ] || { \
+		$(BIN)/python -m venv --clear $(SITE_VENV) && \
+		$(SITE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+			-r scripts/site-requirements.lock && touch $(SITE_VENV)/.installed; }
+	@$(BIN)/python scripts/site.py $(SITE_VENV)/bin/zensical
+
 .PHONY: lock
 lock: ## Resolve the dependencies anew into requirements.lock; UPGRADE= keeps the versions that are there
 	@python=$$(scripts/check-prerequisites.sh "$(PYTHON)") && "$$python" -m venv $(LOCK_VENV)
@@ -98,6 +108,9 @@ lock: ## Resolve the dependencies anew into requirements.lock; UPGRADE= keeps th
 	$(LOCK_VENV)/bin/uv pip compile --quiet $(UPGRADE) --universal --python-version 3.10 --no-python-downloads \
 		--generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-package streams-on-spark \
 		--custom-compile-command "make lock" --output-file requirements.lock requirements.in
+	$(LOCK_VENV)/bin/uv pip compile --quiet $(UPGRADE) --universal --python-version 3.11 --no-python-downloads \
+		--generate-hashes --no-emit-index-url --no-emit-find-links \
+		--custom-compile-command "make lock" --output-file scripts/site-requirements.lock scripts/site-requirements.in
 
 .PHONY: clean
 clean: ## Remove the virtual environment and everything generated (the jar cache stays)

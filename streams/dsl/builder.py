@@ -64,7 +64,7 @@ class DeltaRead:
 class StreamsBuilder(AnswersUnknownNames):
     """Builds a topology, operator by operator.
 
-    Example::
+    For example:
 
         builder = StreamsBuilder()
         builder.stream("words").group_by(lambda word: word).count().to_stream().to("counts")

@@ -219,7 +219,7 @@ class AggregatingByRecord(Aggregating[K, V, KR]):
     ) -> KTable[KR, Any]:
         """Aggregates the values of each key, with your own functions or with built-in aggregates.
 
-        Examples::
+        For example:
 
             grouped.aggregate(lambda: 0, lambda value, total: total + value["price"])
             grouped.aggregate(flights=agg.count(), mean_delay=agg.mean("dep_delay"))
@@ -462,7 +462,7 @@ class Cogrouped(Facade, Generic[K, R]):
 class CogroupedKStream(Cogrouped[K, R]):
     """Grouped streams to be aggregated into one table, made by `KGroupedStream.cogroup`.
 
-    Example::
+    For example:
 
         clicks.group_by_key().cogroup(add_click).cogroup(orders.group_by_key(), add_order).aggregate(dict)
 

@@ -100,7 +100,7 @@ class EnrichSettings(TypedDict, Generic[K, V, V2], total=False):
 class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     """A stream of records, made by `StreamsBuilder.stream` and by methods of streams and tables.
 
-    Example::
+    For example:
 
         flights = builder.stream("flights")
         late = flights.filter(lambda flight: flight["dep_delay"] > 60)
@@ -309,7 +309,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     ) -> KStream[Any, Any]:
         """Maps values by calls to another system, with many values per call or many calls at the same time.
 
-        The function takes either many values (with `batch_size`; may be `async def`) or one value (must be `async def`)::
+        The function takes either many values (with `batch_size`; may be `async def`) or one value (must be `async def`):
 
             def countries(ips: list[str]) -> list[str]:
                 return geo.lookup_all(ips)
@@ -408,7 +408,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         """Returns the records that the last operator of this stream dropped: late records, null keys, duplicates, ...
 
         Records are unchanged, except for two new headers: `__streams.dropped.reason` and `__streams.dropped.node`. Call this
-        method on the result of a join, an aggregation, `deduplicate` or `enrich(on_error="drop")`::
+        method on the result of a join, an aggregation, `deduplicate` or `enrich(on_error="drop")`:
 
             joined = clicks.left_join(views, joiner, windows)
             joined.dropped().to("late-clicks-and-views")
@@ -663,7 +663,7 @@ class BranchedKeywords(TypedDict, Generic[K, V], total=False):
 class BranchedKStream(Facade, Generic[K, V]):
     """A split under construction; `default_branch()` or `no_default_branch()` completes it.
 
-    Example::
+    For example:
 
         branches = (
             flights.split()

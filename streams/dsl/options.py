@@ -1,7 +1,7 @@
 """Options of operators: names, serdes, and how state is stored.
 
 All are small frozen classes with Kafka Streams' names. Positional arguments are recognised by their types (a string is the name,
-the first serde is that of keys, the second that of values)::
+the first serde is that of keys, the second that of values):
 
     Consumed(value_serde=JsonSerde(), timestamp_extractor=timestamp_field("time"))
     Grouped("by-region", StringSerde(), JsonSerde())

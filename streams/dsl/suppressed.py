@@ -77,7 +77,7 @@ for _bound, _of in (("max_records", BufferConfig.of_max_records), ("max_bytes", 
 class Suppressed(AnswersUnknownNames):
     """How long `KTable.suppress` waits, in the stream time of the updates. Use the class methods (KIP-328).
 
-    Example::
+    For example:
 
         counts.suppress(Suppressed.until_window_closes())
         table.suppress(Suppressed.until_time_limit(timedelta(minutes=1), BufferConfig.of_max_records(1000)))

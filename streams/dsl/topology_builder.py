@@ -33,7 +33,7 @@ from streams.topology.topology import Topology
 class TopologyBuilder(AnswersUnknownNames):
     """Builds a topology node by node.
 
-    Example::
+    For example:
 
         builder = TopologyBuilder()
         builder.add_source("words", "lines")

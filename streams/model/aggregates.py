@@ -25,7 +25,7 @@ Field: TypeAlias = str | Expression
 class Aggregate(ABC):
     """An aggregate over one field of the values; subclass it to define your own.
 
-    Example::
+    For example:
 
         class Longest(Aggregate):
             def initial(self):

@@ -181,7 +181,7 @@ class Expression(ABC):
     `false & null` is false, as in SQL. All else is Python's: integers of any size, `/` gives a float, `//` and `%` round
     down. Operands of a wrong type and divisions by zero are errors of the record, and meet the policy `processing`.
 
-    Example::
+    For example:
 
         celsius = (col("fahrenheit") - 32) / 1.8
         warm = (celsius > 20) & ~col("sensor.broken").otherwise(False)
@@ -545,7 +545,7 @@ def fields(
 def fields(*names: str, **computed: Any) -> ValueFields | JoinedFields:
     """Makes an object of fields and expressions, for `map_values`, or of two values, for a joiner.
 
-    Examples::
+    For example:
 
         stream.map_values(fields("user", "city", total=col("price") * col("count")))
         stream.map_values(fields("*", total=col("price") * col("count")))

@@ -77,7 +77,7 @@ class Windows(GroupingWindows):
 class TimeWindows(Windows):
     """Tumbling or hopping windows `[start, start + size)`, aligned to the epoch; a start is never negative.
 
-    Example::
+    For example:
 
         TimeWindows.of_size_with_no_grace(timedelta(minutes=5))
         TimeWindows.of_size_and_grace(timedelta(hours=1), timedelta(minutes=2)).advance_by(timedelta(minutes=5))
@@ -133,7 +133,7 @@ class SlidingWindows(GroupingWindows):
     Two records share a window if they are at most `difference` apart. There is a window that ends at each record, and one
     that begins right after each record unless it would be empty (KIP-450).
 
-    Example::
+    For example:
 
         SlidingWindows.of_time_difference_and_grace(timedelta(minutes=5), timedelta(seconds=30))
 
@@ -173,7 +173,7 @@ class SessionWindows(GroupingWindows):
     A record between two sessions can merge them into one. A session closes when stream time has passed its end by more than
     gap plus grace.
 
-    Example::
+    For example:
 
         SessionWindows.of_inactivity_gap_and_grace(timedelta(minutes=30), timedelta(minutes=1))
 
@@ -229,7 +229,7 @@ class EmitStrategy(AnswersUnknownNames):
 class JoinWindows(AnswersUnknownNames):
     """Which records of two streams are joined: right ones from `left - before` to `left + after`, both inclusive.
 
-    Example::
+    For example:
 
         JoinWindows.of_time_difference_with_no_grace(timedelta(minutes=10))
         JoinWindows.of_time_difference_and_grace(timedelta(hours=1), timedelta(minutes=5)).before(0)
@@ -298,7 +298,7 @@ class CalendarWindows(Windows):
 
     Windows are half open, and close when stream time reaches the end plus grace. An unknown unit or zone raises `TopologyError`.
 
-    Example::
+    For example:
 
         CalendarWindows.of("day", "Europe/Berlin", grace=timedelta(minutes=10))
     """
@@ -360,7 +360,7 @@ class CalendarWindows(Windows):
 class UnlimitedWindows(Windows):
     """A single window from `start` on, which never ends or closes; earlier records belong to no window.
 
-    Example::
+    For example:
 
         UnlimitedWindows.start_on(datetime(2026, 1, 1, tzinfo=timezone.utc))
     """

@@ -34,7 +34,7 @@ _PLAIN = (str, int, float, bool, type(None))
 class Serde(Protocol[T]):
     """Serialiser and deserialiser of values of one type, in one object.
 
-    Your own serde is any object with these two methods; inheritance from this class is not required::
+    Your own serde is any object with these two methods; inheritance from this class is not required:
 
         class UpperCase:
             def serialize(self, topic: str, value: str | None, headers: Headers = None) -> bytes | None:

@@ -56,7 +56,7 @@ def serde_for(kind: type[T]) -> Serde[T]:
     `Enum`, and other types that JSON can represent
     ================================================== ========================================================
 
-    Example::
+    For example:
 
         serde_for(tuple[str, int])
         serde_for(Order)

@@ -33,7 +33,7 @@ class JsonSerde(Serde[T]):
 
     JSON's `null` is read as None; None is written as Kafka's null.
 
-    Example::
+    For example:
 
         @dataclass
         class Order:

@@ -320,7 +320,7 @@ class ListSerde(Serde[list[T]]):
 class TupleSerde(Serde[tuple[Any, ...]]):
     """A `tuple` with one entry for each serde; entries may be None. Bytes: `length(4) ∥ entry` for each, -1 for None.
 
-    Example::
+    For example:
 
         TupleSerde(StringSerde(), Int64Serde()).serialize("t", ("eu", 7))
 

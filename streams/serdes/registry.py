@@ -38,7 +38,7 @@ _NOT_FOUND = 404
 class SchemaRegistry:
     """A schema registry: its address and how to connect.
 
-    Example::
+    For example:
 
         registry = SchemaRegistry("https://registry:8081", {"basic.auth.user.info": os.environ["REGISTRY_LOGIN"]})
 
@@ -214,7 +214,7 @@ def _reader(serde: RegistrySerde) -> Callable[[bytes, Any], Any]:
 class AvroSerde(RegistrySerde):
     """Values of an Avro schema, as Confluent's serialisers write them.
 
-    Example::
+    For example:
 
         AvroSerde(registry, '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}')
 

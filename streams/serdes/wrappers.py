@@ -57,7 +57,7 @@ class _ByStart(Serde[Windowed[T]]):
 class TimeWindowedSerde(_ByStart[T]):
     """`Windowed` keys of tumbling and hopping windows: `key ∥ start(8)`.
 
-    Example::
+    For example:
 
         TimeWindowedSerde(StringSerde(), timedelta(hours=1))
 
@@ -169,7 +169,7 @@ Upcaster = Callable[[Any], Any]
 class VersionedSerde(Serde[T]):
     """The bytes of `inner`, prefixed with `0xff 0xfe 'STREAMS' version(1)` from version 1 on.
 
-    Example::
+    For example:
 
         def with_currency(order):                    # version 0 -> 1
             return {**order, "currency": "EUR"}

@@ -50,7 +50,7 @@ MakeApplication = Callable[[Topology, StreamsConfig, Callable[[], None]], "Strea
 class KafkaStreams:
     """An application that runs in the background (Kafka Streams: `KafkaStreams`).
 
-    As a context manager it starts and stops by itself; otherwise call `start` and `stop`::
+    As a context manager it starts and stops by itself; otherwise call `start` and `stop`:
 
         with KafkaStreams(build(), application_id="counts", bootstrap_servers="localhost:9092") as streams:
             streams.await_termination()
@@ -256,7 +256,7 @@ class KafkaStreams:
 
         Each use of the frame rebuilds the store from its changelog, one task in each partition. Columns: `key`, `window_start`,
         `window_end` and `timestamp` (null where the kind of store has none), `value`, and the position that the row shows: `_task`,
-        its commit's number `_version`, and `_changelog_offset`, the end of the changelog at that commit. For SQL::
+        its commit's number `_version`, and `_changelog_offset`, the end of the changelog at that commit. For SQL:
 
             streams.store_dataframe("counts", value_schema="bigint").createOrReplaceTempView("counts")
             spark.sql("SELECT key, value FROM counts ORDER BY value DESC").show()

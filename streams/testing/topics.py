@@ -56,7 +56,7 @@ def key_and_value(call: str, first: Any, value: Any, key: Any) -> tuple[Any, Any
 class TestRecord(Generic[K, V]):
     """A record with its timestamp and headers (Kafka Streams' `TestRecord`).
 
-    Two records are equal if key, value, timestamp and headers are; topic and partition are not compared::
+    Two records are equal if key, value, timestamp and headers are; topic and partition are not compared:
 
         assert output.read_record() == TestRecord("a", 1, timestamp=5)
 

@@ -1,0 +1,1 @@
+"""What works with any Kafka cluster: topics, transactions, rights."""

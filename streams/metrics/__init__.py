@@ -1,0 +1,1 @@
+"""Counters of steps, and where they are exported: Prometheus, OpenTelemetry, health."""

@@ -1,0 +1,1 @@
+"""Everything that knows Spark: sessions, queries, the source, workers."""

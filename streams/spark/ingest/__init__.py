@@ -1,0 +1,1 @@
+"""Sources outside Kafka: DataFrames and Delta tables that become records."""
