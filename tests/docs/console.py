@@ -1,0 +1,47 @@
+"""Plays the console blocks of a page: commands as a reader types them, with the lines that they must print."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+_FAILED = "(the command has failed)"
+_BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def steps(page: str) -> list[tuple[str, list[str]]]:
+    """The commands of all console blocks of a page, each with the lines that it is to print."""
+    found: list[tuple[str, list[str]]] = []
+    for line in "".join(_BLOCK.findall(page)).splitlines():
+        if line.startswith("$ "):
+            found.append((line[2:], []))
+        else:
+            found[-1][1].append(line)
+    return found
+
+
+def play(page: str, folder: Path) -> None:
+    """Runs the commands one after the other in one shell. `...` in an expected line stands for any text."""
+    commands = [step for step in steps(page) if not step[0].startswith(". ")]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        start = f"streams broker start --port {free.getsockname()[1]}"
+    lines = [command.replace("streams broker start", start) for command, _ in commands]
+    script = "\n".join(f"echo '@{number}'\n{{ {line}; }} || echo '{_FAILED}'" for number, line in enumerate(lines))
+    # The commands of this environment, as if it were activated; wide tables are not wrapped.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "COLUMNS": "300"}
+    bash = ["bash", "-o", "pipefail", "-c", script]
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    ran = subprocess.run(bash, cwd=folder, env=environment, text=True, check=False, **output)  # type: ignore[call-overload]
+    printed = re.split(r"^@\d+\n", ran.stdout, flags=re.MULTILINE)[1:]
+    for (command, expected), text in zip(commands, printed, strict=True):
+        may_fail = any("Error" in line for line in expected)
+        assert may_fail or _FAILED not in text, f"$ {command}\n{text}"
+        for line in expected:
+            wanted = ".*".join(map(re.escape, line.split("...")))
+            assert re.search(wanted, text), f"$ {command}\nexpected: {line}\nprinted:\n{text}"
