@@ -43,7 +43,7 @@ def files(root: Path) -> Iterator[Path]:
     for folder in _PYTHON:
         yield from sorted((root / folder).rglob("*.py"))
     for page in _PAGES:
-        yield from sorted((root / page).glob("*.md")) if (root / page).is_dir() else [root / page]
+        yield from sorted((root / page).rglob("*.md")) if (root / page).is_dir() else [root / page]
 
 
 def main() -> int:

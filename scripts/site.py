@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+import inspect
+import json
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import typer
+
 import streams
 import streams.testing
+from streams.cli.main import COMMANDS, app
 from streams.spark.kafka_streams import KafkaStreams
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
 PAGES, SITE = ROOT / "build" / "docs", ROOT / "build" / "site"
 API = {
     "builder": ("Builder and topology", ["StreamsBuilder", "Topology", "TopologyBuilder"]),
@@ -77,20 +87,119 @@ def _page_of(thing: Any) -> str:
 
 
 def write_pages() -> None:
-    """Copies docs/, and adds the pages of the API."""
+    """Copies docs/, and adds the pages that are made from the code."""
     shutil.rmtree(PAGES, ignore_errors=True)
-    shutil.copytree(ROOT / "docs", PAGES, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    shutil.copytree(ROOT / "docs", PAGES, ignore=shutil.ignore_patterns("__pycache__"))
     for page, paths in documented().items():
-        text = "\n\n".join([f"# {API[page][0]}", *(f"::: {path}" for path in paths)])
-        (PAGES / "api").mkdir(exist_ok=True)
-        (PAGES / "api" / f"{page}.md").write_text(text + "\n", encoding="utf-8")
+        write(f"api/{page}.md", [f"# {API[page][0]}", *(f"\n::: {path}" for path in paths)])
+    write("reference/options.md", options())
+    write("reference/errors.md", errors())
+    write_cookbook()
+
+
+def write(name: str, lines: list[str]) -> None:
+    path = PAGES / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+
+
+def cell(text: str) -> str:
+    """Text within a table."""
+    return re.sub(r"\s+", " ", text).strip().replace("|", "\\|")
+
+
+def options() -> list[str]:
+    """Every command with its arguments and options, as Typer knows them."""
+    group: Any = typer.main.get_command(app)
+    lines = [
+        "# All options",
+        "",
+        "Made from the command line itself. [Commands](../commands.md) explains the commands.",
+        "",
+    ]
+    for name in sorted(COMMANDS):
+        command = group.resolve_command(group.context_class(group), [name])[1]
+        lines += _command(f"streams {name}", command)
+    return lines
+
+
+def _command(name: str, command: Any) -> Iterator[str]:
+    yield from (f"## {name}", "", (command.help or "").strip(), "")
+    shown = [one for one in command.params if one.name != "help" and not getattr(one, "hidden", False)]
+    if shown:
+        yield from ("| option | what it does |", "|---|---|")
+    for one in shown:
+        names = [one.name.upper()] if one.param_type_name == "argument" else [*one.opts, *one.secondary_opts]
+        yield f"| {', '.join(f'`{text}`' for text in names)} | {cell(one.help or '')} |"
+    yield ""
+    for child in sorted(getattr(command, "commands", ())):
+        yield from _command(f"{name} {child}", command.commands[child])
+
+
+def errors() -> list[str]:
+    """Each error with an anchor: cause and cure from docs/operations.md, who can resolve it from its class."""
+    rows = re.findall(r"^\|(.*)\|$", (ROOT / "docs/operations.md").read_text(encoding="utf-8"), re.MULTILINE)
+    entries: dict[str, list[str]] = {}
+    for row in rows:
+        cells = [one.strip() for one in re.split(r"(?<!\\)\|", row)]
+        for name in re.findall(r"`(\w+Error)`", cells[0]):
+            entries.setdefault(name, cells[1:])
+    lines = ["# Errors by name", "", "[Operations](../operations.md) has the same errors by subject.", ""]
+    for name, parts in sorted(entries.items()):
+        lines += [f"## {name}", "", *_kind(name)]
+        for title, part in zip(("Cause", "What to do"), parts, strict=False):
+            text = re.sub(r"\]\((?!http)", "](../", re.sub(r"\]\(#", "](operations.md#", part))
+            lines += [f"**{title}**: {text}", ""]
+    return lines
+
+
+def _kind(name: str) -> list[str]:
+    for module in ("streams.errors", "state.errors"):
+        found = getattr(importlib.import_module(module), name, None)
+        if found is not None:
+            return [f"**Kind**: {found.kind.value}", ""]
+    return []
+
+
+def write_cookbook() -> None:
+    """A page for each program of docs/examples: its docstring, its code, and the records of its test."""
+    from tests.docs.test_examples import CASES
+
+    readme = (ROOT / "docs/examples/README.md").read_text(encoding="utf-8")
+    for title, name, what in re.findall(r"^\| \[(.*?)\]\((\w+)\.py\) \| (.*?) \|$", readme, re.MULTILINE):
+        code = (ROOT / f"docs/examples/{name}.py").read_text(encoding="utf-8")
+        about = inspect.cleandoc(ast.get_docstring(ast.parse(code)) or "")
+        lines = [
+            f"# {title[0].upper()}{title[1:]}",
+            "",
+            f"Shows: {what}.",
+            "",
+            about,
+            "",
+            "```python",
+            code.rstrip(),
+            "```",
+            "",
+        ]
+        lines += ["## Records of its test", "", "| topic | key | value | time |", "|---|---|---|---|"]
+        lines += [
+            f"| {topic} | {_shown(key)} | {_shown(value)} | {time} |" for topic, key, value, time in CASES[name].sent
+        ]
+        lines += ["", "## What comes out", "", "| topic | key | value |", "|---|---|---|"]
+        for topic, rows in CASES[name].expected.items():
+            lines += [f"| {topic} | {_shown(key)} | {_shown(value)} |" for key, value in rows]
+        write(f"cookbook/{name}.md", lines)
+
+
+def _shown(value: object) -> str:
+    return f"`{cell(value if isinstance(value, str) else json.dumps(value, default=repr))}`"
 
 
 def add_markdown() -> None:
     """Puts the Markdown of each page next to its HTML, and a list of all pages for language models (llms.txt)."""
     lines = ["# Streams on Spark", "", "> Stateful Kafka applications in Python, run by Spark, exactly once.", ""]
-    for page in sorted((ROOT / "docs").rglob("*.md")):
-        name = page.relative_to(ROOT / "docs")
+    for page in sorted(PAGES.rglob("*.md")):
+        name = page.relative_to(PAGES)
         (SITE / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(page, SITE / name)
         title = page.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")

@@ -10,24 +10,35 @@ from types import ModuleType
 import pytest
 
 import streams
+from streams.cli.main import COMMANDS
+from tests.docs.test_operations import named_errors
 
 ROOT = Path(__file__).parents[2]
 NAVIGATION = re.findall(r": ([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
-def site() -> ModuleType:
+def site(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     spec = importlib.util.spec_from_file_location("site_script", ROOT / "scripts" / "site.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    vars(module)["PAGES"] = tmp_path_factory.mktemp("site") / "docs"
+    module.write_pages()
     return module
 
 
 def test_each_page_is_in_the_navigation_once(site: ModuleType) -> None:
-    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
-    assert sorted(NAVIGATION) == sorted({*pages, *(f"api/{page}.md" for page in site.API)})
+    assert sorted(NAVIGATION) == sorted(path.relative_to(site.PAGES).as_posix() for path in site.PAGES.rglob("*.md"))
+
+
+def test_every_command_and_every_error_has_a_heading(site: ModuleType) -> None:
+    options = (site.PAGES / "reference/options.md").read_text(encoding="utf-8")
+    assert {name for name in COMMANDS if f"\n## streams {name}\n" not in options} == set()
+    assert "`--available-now`" in options
+    errors = re.findall(r"^## (\w+)$", (site.PAGES / "reference/errors.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert errors == sorted(named_errors())
 
 
 def test_the_reference_has_every_public_class_and_function(site: ModuleType) -> None:
