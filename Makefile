@@ -59,6 +59,10 @@ lint: venv ## Check style, formatting, types and words
 test: jars lint ## Check style and types, then run all tests on a real Kafka broker
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
+.PHONY: test-fast
+test-fast: venv ## Run the tests that need neither Kafka nor Spark, without the slow ones, in a few minutes
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile -m "not kafka and not spark and not slow"
+
 .PHONY: sim
 sim: venv ## Play random histories of the commit protocol in a simulated world; SEED=n replays one with its log
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--count $(or $(COUNT),20000))

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from streams.broker import EmbeddedBroker, fetch_jars
 from streams.broker.jars import jar_dir
 from streams.cli.main import app
+from streams.cluster import admin as cluster_admin
 
 
 @pytest.fixture
@@ -190,7 +191,8 @@ def test_topics_without_any_cluster_tells_what_to_do(streams, tmp_path: Path) ->
     assert "streams broker start" in result.output
 
 
-def test_secrets_are_masked_in_what_is_printed(streams, tmp_path: Path) -> None:
+def test_secrets_are_masked_in_what_is_printed(streams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_admin, "CONNECT_S", 1.0)
     file = tmp_path / "client.properties"
     file.write_text("bootstrap.servers = 127.0.0.1:1\nssl.key.password: hidden-2\nsasl.username alice\n")
     result = streams("topic", "list", "--properties-file", file, "-X", "sasl.password=hidden-1")

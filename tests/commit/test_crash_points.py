@@ -47,6 +47,7 @@ def test_nothing_happens_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
         nowhere.reach(point, 0, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", [*POINTS, *SNAPSHOT_POINTS])
 def test_it_dies_there_and_nowhere_else(point: str) -> None:
     crash = CrashPoints((Fault(point, "0", "3"),))

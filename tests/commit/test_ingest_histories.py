@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -108,6 +109,7 @@ FAULTS = {"none": lambda query: None, "lost": Query.lose_checkpoint, "rolled": Q
 START = st.tuples(st.integers(1, 3), st.integers(0, ENDS_AT), st.integers(0, 4), st.sampled_from(sorted(FAULTS)))
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(START, max_size=8))
 def test_any_history_ends_with_each_row_once(history: list[tuple[int, int, int, str]]) -> None:

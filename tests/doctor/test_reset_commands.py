@@ -6,10 +6,12 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from streams.application import instances
 from streams.checkpoint.files import read_checkpoint
 from streams.cli import reset as command
 from tests.doctor.world import NOW_MS, Kafka, World
@@ -30,6 +32,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(command, "live", lambda config: world.kafka)
     monkeypatch.setattr(command, "reachable", lambda config: config)
     monkeypatch.setattr(command, "check_reset_rights", lambda *_: None)
+    # Nobody is a member of its group; asking a broker that is not there would take ten seconds.
+    monkeypatch.setattr(instances, "Survey", lambda client: SimpleNamespace(group_members=lambda group: []))
     monkeypatch.setattr(command.time, "time", lambda: LATER_S)
     return world
 

@@ -130,6 +130,7 @@ def test_every_update(name):
     assert run(UPDATES[name], 5, caching=False, batches=True, scale=scale_of(name)) == one_by_one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("caching", [True, False])
 @pytest.mark.parametrize("name", FINALS)
 def test_final_results(name, caching):

@@ -54,6 +54,7 @@ def rows_of(kind: str, left: int | None, right: int | None) -> list[int | None] 
     return None if None in needed or left is right is None else [left, right]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("derived_first", [False, True], ids=["derived on the right", "derived on the left"])
 @pytest.mark.parametrize("caching", [*itertools.product([False, True], repeat=2)], ids=str)
 @pytest.mark.parametrize("kind", KINDS)

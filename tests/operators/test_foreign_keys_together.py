@@ -91,6 +91,7 @@ def program(shape: Program) -> Topology:
     return builder.build()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("shape", PROGRAMS)
 def test_both_tables_change(shape: str, seed: int) -> None:

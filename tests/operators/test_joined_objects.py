@@ -133,6 +133,7 @@ def program(kind: str, windows: JoinWindows, selected: Any, *, itself: bool = Fa
     return builder.build()
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(KINDS),

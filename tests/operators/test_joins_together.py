@@ -59,6 +59,7 @@ def test_strict_joins(kind, windows, seed, tasks, restarts, far) -> None:
     check(program(kind, windows), steps, tuple(restarts), tasks=tasks)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     st.sampled_from(KINDS),

@@ -45,6 +45,7 @@ def merge_of_all(values: Any) -> Any:
     return [str(value) for value in values.values()]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 20),
@@ -89,6 +90,7 @@ def test_a_joiner_of_all_that_changes_its_arguments() -> None:
     assert "OneByOne" in answers
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(
     st.booleans(),

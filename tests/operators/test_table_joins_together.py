@@ -122,6 +122,7 @@ def partitions(topology: Topology) -> dict[str, int]:
     return {topic: 2 for topic in ("left", "right", "third") if topic in topology.describe()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("caches", [(True, True), (True, False), (False, True), (False, False)])
 @pytest.mark.parametrize("shape", PROGRAMS)

@@ -172,6 +172,7 @@ def program(shape: Program, **how: Any) -> Topology:
     return builder.build()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("caching", [True, False])
 @pytest.mark.parametrize("shape", PROGRAMS)

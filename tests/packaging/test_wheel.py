@@ -74,6 +74,7 @@ def test_the_wheel_holds_the_engine_its_types_and_its_licence_and_nothing_else(w
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
+@pytest.mark.slow
 def test_a_topology_runs_from_the_wheel(python: Path, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(PROGRAM)
     done = run(tmp_path, python, "app.py")

@@ -92,6 +92,7 @@ def run(build: Any, feed: Feed, idle: list[int], by_records: bool) -> tuple[Any,
         return bag(kept), driver.dropped("late")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_idle_time_is_like_a_record(name: str) -> None:
     @examples

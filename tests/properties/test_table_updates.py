@@ -169,6 +169,7 @@ def in_order(feed: Feed) -> Feed:
     return Feed(log, feed.cuts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TABLES)
 @some
 @given(
@@ -182,6 +183,7 @@ def test_grouped_anew_it_holds_its_rows(name, feed, caching):
     assert sorted(map(repr, held)) == sorted(map(repr, wanted))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TABLES)
 @some
 @given(

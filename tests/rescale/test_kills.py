@@ -293,6 +293,7 @@ def test_results_and_their_order_per_key_stay_the_same(name, feed, tasks, rescal
     assert sequences(play(BY_UPDATE[name], feed, tasks, rescales)) == sequences(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BY_TIME)
 @few
 @given(feed=feeds(SIDES, disorder=DISORDER, keys=FEED_KEYS, nulls=False), tasks=st.integers(1, 4), rescales=rescales_at)
@@ -301,6 +302,7 @@ def test_results_that_wait_for_time_come_as_before_where_time_does_not_depend_on
     assert sequences(play(BY_TIME[name], feed, tasks, rescales, flushed=True, beats=True)) == sequences(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(BY_TIME.keys() - COALESCING))
 @few
 @given(feed=feeds(SIDES, disorder=DISORDER, keys=FEED_KEYS, nulls=False), tasks=st.integers(1, 4), rescales=rescales_at)

@@ -21,6 +21,7 @@ def history(chaos, program, tasks=2, rounds=2, records=3):
     return events
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [COUNT, WINDOW, JOIN, RETRY, STAGES, ERRORS], ids=str)
 def test_a_crash_at_every_event(program):
     tasks = 1 if program is STAGES else 2
@@ -29,6 +30,7 @@ def test_a_crash_at_every_event(program):
         assert history(CrashAt([first]), program, tasks) >= first, "the crash was never reached"
 
 
+@pytest.mark.slow
 def test_two_crashes():
     """All pairs of crashes, including those with the second during the recovery from the first."""
     events = history(Quiet(), COUNT, tasks=1, records=1)
@@ -37,6 +39,7 @@ def test_two_crashes():
             history(CrashAt([first, second]), COUNT, tasks=1, records=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [WINDOW, JOIN], ids=str)
 def test_two_crashes_in_a_row(program):
     """The second crash comes during the recovery from the first: a repeated step has no more events."""

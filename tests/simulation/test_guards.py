@@ -257,6 +257,7 @@ GUARDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)
 def test_with_it_all_is_well(guard):
     guard.story()
@@ -269,6 +270,7 @@ def test_without_it_something_breaks(guard, monkeypatch):
         guard.story()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [2, 65])
 def test_a_history_is_the_same_each_time(seed):
     """Ids and the order of sets decide nothing: 2 has snapshots, a damaged file and an adoption, 65 several sub-topologies."""

@@ -5,6 +5,7 @@ import pytest
 from tests.simulation.history import play_all
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(5_000, 10_000, 250))
 def test_random_histories(first):
     play_all(range(first, first + 250))

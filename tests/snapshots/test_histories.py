@@ -57,6 +57,7 @@ class History:
         self.life.now_ms += 3_600_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_wherever_a_task_goes_its_state_is_that_of_its_changelogs(tmp_path, seed):
     history = History(tmp_path, seed)

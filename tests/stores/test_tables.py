@@ -208,6 +208,7 @@ def test_killed_after_each_write_nothing_of_it_is_lost(tmp_path, Table):
     table.close()
 
 
+@pytest.mark.slow
 def test_killed_at_any_time_a_write_is_there_as_a_whole_or_not_at_all(tmp_path, Table):
     path = tmp_path / "db"
     for attempt in range(3):

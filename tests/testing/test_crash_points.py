@@ -84,6 +84,7 @@ def undisturbed():
     return outputs, rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("wipe", [False, True])
 def test_once_at_each_point(undisturbed, point, wipe):
@@ -99,6 +100,7 @@ def test_once_at_each_point(undisturbed, point, wipe):
     assert (outputs, rows) == undisturbed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("persistent", "rocksdb"), [(True, True), (True, False), (False, True)])
 def test_again_and_again_anywhere(seed, persistent, rocksdb):

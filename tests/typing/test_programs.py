@@ -43,6 +43,7 @@ def pyright() -> Findings:
     return by_line([(error["file"], error["range"]["start"]["line"] + 1, error["rule"]) for error in errors])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("checker", ["mypy", "pyright"])
 def test_a_checker_finds_the_mistakes_of_a_program_and_no_others(
