@@ -90,6 +90,13 @@ class Counting(Processor[Any, Any, Any, Any]):
         self.ctx.forward(record.with_value([record.value, count]))
 
 
+class Scanning(Processor[Any, Any, Any, Any]):
+    """Forwards all rows of a table."""
+
+    def process(self, record: Record[Any, Any]) -> None:
+        self.ctx.forward(record.with_value([str(row) for row in self.ctx.store("one").all()]))
+
+
 def kept(stream: KStream[Any, Any]) -> KStream[Any, Any]:
     """A stream behind a node with a store, so that nothing after it runs in the readers."""
     return stream.deduplicate(timedelta(milliseconds=1), by=lambda value: value)
@@ -150,6 +157,13 @@ def beside_a_processor(left: KStream[Any, Any], right: KStream[Any, Any]) -> Non
     table.to_stream().group_by_key(Grouped("g")).count(Materialized("n")).to_stream().to("counts", NUMBERS)
 
 
+def a_scan_and_a_join_of_tables(left: KStream[Any, Any], right: KStream[Any, Any]) -> None:
+    """A scan writes rows that the cache has not forwarded yet, and may never forward; joins must not see them."""
+    other, one = left.to_table(Materialized("other")), right.to_table(Materialized("one"))
+    kept(right).process(Scanning, "one").to("out")
+    other.join(one, lambda value, row: [value, row], Materialized("both", caching=False)).to_stream().to("both")
+
+
 def results_at_the_end_and_a_table(left: KStream[Any, Any], right: KStream[Any, Any]) -> None:
     """What a count emits at the end of the step finds all rows of the step, although they wait for the end, too."""
     table = right.to_table(Materialized("rows"))
@@ -181,6 +195,7 @@ SHAPES: dict[str, Callable[..., None]] = {
         one_topic,
         tables_in_a_row,
         beside_a_processor,
+        a_scan_and_a_join_of_tables,
         results_at_the_end_and_a_table,
         two_ways_to_one_store,
     )

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from state.columns import BinaryColumn, binary_column
-from streams.model.record import NO_TIME, Change, Headers, HeldRecord, Record
+from streams.model.record import NO_TIME, Change, Headers, HeldRecord, Record, ValueAndTimestamp
 from streams.operators.columnar import (
     Changes,
     ColumnarBatch,
@@ -184,17 +184,23 @@ def numbered(data: Sequence[bytes], keys: KeyColumn) -> tuple[dict[bytes, int], 
     return number_of, np.array(of_object, np.int64)[keys.codes]
 
 
-def _look_up_stored(store: TypedTimestampedKeyValueStore, keys: KeyColumn, order: Int64s) -> FoundRows:
-    """A `TableLookup` of rows as last forwarded."""
-    return stored_rows(store, store.codec.keys(keys), keys.codes)
+def _look_up_forwarded(store: TypedTimestampedKeyValueStore, keys: KeyColumn, order: Int64s) -> FoundRows:
+    """A `TableLookup` of rows as last forwarded. A scan may have written others, which the store's cache tells apart."""
+    return _each(store.forwarded, keys) if store.has_cached_rows else _look_up_stored(store, keys)
 
 
 def _look_up_last(store: TypedTimestampedKeyValueStore, keys: KeyColumn, order: Int64s) -> FoundRows:
     """A `TableLookup` of rows as they are now."""
     store.settle()
-    if not store.has_cached_rows:
-        return _look_up_stored(store, keys, order)
-    found = [store.get(key) for key in keys]
+    return _each(store.get, keys) if store.has_cached_rows else _look_up_stored(store, keys)
+
+
+def _look_up_stored(store: TypedTimestampedKeyValueStore, keys: KeyColumn) -> FoundRows:
+    return stored_rows(store, store.codec.keys(keys), keys.codes)
+
+
+def _each(get: Callable[[Any], ValueAndTimestamp | None], keys: KeyColumn) -> FoundRows:
+    found = [get(key) for key in keys]
     values = [None if row is None else row.value for row in found]
     return FoundRows.of(values, np.array([NO_TIME if row is None else row.timestamp for row in found], np.int64))
 
@@ -211,7 +217,7 @@ def look_ups(ctx: OperatorContext, stores: Iterable[str], forwarded: bool = Fals
         if not isinstance(store, TypedTimestampedKeyValueStore):
             raise OneByOne("only tables with one row for each key are looked up together")
         as_of = store.forwarded_as_of if forwarded else store.as_of
-        found[name] = as_of or partial(_look_up_stored if forwarded else _look_up_last, store)
+        found[name] = as_of or partial(_look_up_forwarded if forwarded else _look_up_last, store)
     return found
 
 
