@@ -25,7 +25,7 @@ from streams.operators.operator import Mode
 from streams.testing import TopologyTestDriver
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = {name: DOCS / f"{name}.md" for name in ("index", "guide", "operators", "modes")}
+PAGES = {name: DOCS / f"{name}.md" for name in ("index", "learn/windows", "learn/joins", "guide", "operators", "modes")}
 """The pages with executable examples, by name."""
 
 _EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n\n(?P<table>(?:\|[^\n]*\n)+)", re.DOTALL)
