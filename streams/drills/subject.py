@@ -10,6 +10,7 @@ from typing import Protocol
 
 from confluent_kafka import Producer
 
+from state.changelog import pauses_topic
 from state.commit.marker import CommitMarker
 from state.kafka.admin import KafkaAdmin
 from state.restore.directory import StateDirectory
@@ -119,7 +120,8 @@ def wrong_commits(servers: str, application_id: str) -> list[str]:
     """Tasks whose versions are not 1, 2, 3 and so on; after a rescale, further from the version that it has taken over."""
     said = []
     with KafkaAdmin({"bootstrap.servers": servers}) as admin:
-        topics = [name for name in admin.topic_names() if name.startswith(application_id) and name.endswith("-commits")]
+        names = [name for name in admin.topic_names() if name.startswith(application_id) and name.endswith("-commits")]
+    topics = [name for name in names if name != pauses_topic(application_id)]
     for topic in topics:
         records = read_committed(servers, topic)
         for partition in sorted({one.partition for one in records}):

@@ -1,8 +1,8 @@
 """All drills, by their numbers. The modules have them by what they injure."""
 
-from streams.drills.cases import broker, chaos, drivers, hosts, inputs, lake, machine, state
+from streams.drills.cases import broker, chaos, drivers, hosts, inputs, lake, machine, operation, state
 from streams.drills.drill import KNOWN
 
-__all__ = ["DRILLS", "broker", "chaos", "drivers", "hosts", "inputs", "lake", "machine", "state"]
+__all__ = ["DRILLS", "broker", "chaos", "drivers", "hosts", "inputs", "lake", "machine", "operation", "state"]
 
 DRILLS = tuple(KNOWN[number] for number in sorted(KNOWN))
