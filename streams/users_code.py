@@ -17,7 +17,8 @@ from typing import Any, cast
 
 import state
 
-_ENGINE = tuple(str(folder) + os.sep for folder in (Path(__file__).parent, Path(state.__file__).parent))
+_STATE = str(Path(state.__file__).parent) + os.sep
+_ENGINE = (str(Path(__file__).parent) + os.sep, _STATE)
 _PYTHON = (str(Path(os.__file__).parent) + os.sep, sysconfig.get_path("scripts") + os.sep, "<frozen")
 _INSTALLED = {"site-packages", "dist-packages"}
 
@@ -61,8 +62,10 @@ def is_of_state(error: BaseException) -> bool:
     if not isinstance(error, OSError):
         return False
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
-    engine = [file for file in files if not file.startswith(_PYTHON) and not _is_installed(file)]
-    return bool(engine) and engine[-1].startswith(_ENGINE[1])
+    engine = [
+        file for file in files if file.startswith(_ENGINE) or not (file.startswith(_PYTHON) or _is_installed(file))
+    ]
+    return bool(engine) and engine[-1].startswith(_STATE)
 
 
 def line_of(function: object) -> str | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+import state
 from streams.serdes.by_type import DefaultKeySerde
 from streams.serdes.json import is_plain_json
 from streams.topology.graph import Graph, InternalTopic, Node, ProcessorNode, SinkNode, SourceNode
@@ -19,6 +20,8 @@ from streams.topology.naming import is_generated
 from streams.topology.node_kind import NodeKind
 from streams.topology.plan import Plan, SubTopology, plan_alone
 from streams.topology.specs.streams import FilterSpec, MapValuesSpec, SelectKeySpec
+
+_ENGINE = ("streams.", f"{state.__name__}.")
 
 # --- Functions whose results differ in each attempt
 #
@@ -99,7 +102,7 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def _is_ours(module: str | None) -> bool:
-    return f"{module}.".startswith(("streams.", "state."))
+    return f"{module}.".startswith(_ENGINE)
 
 
 def _is_full(cell: types.CellType) -> bool:

@@ -1,16 +1,14 @@
-"""The wheel in an environment of its own: dependencies there, the repository not."""
+"""The wheel, and its environment: what is in it, and what is not."""
 
-import os
 import shutil
-import subprocess
 import sys
-import sysconfig
 import zipfile
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.packaging.conftest import run
+
 PROGRAM = """
 from streams import JsonSerde, StreamsBuilder, StringSerde
 from streams.testing import TopologyTestDriver
@@ -25,52 +23,10 @@ with TopologyTestDriver(builder.build()) as driver:
 """
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    source = tmp_path_factory.mktemp("source")
-    skip = shutil.ignore_patterns("__pycache__")
-    for name in ("streams", "state", "topologies", "tests/packaging"):
-        shutil.copytree(ROOT / name, source / name, ignore=skip)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source / name)
-    out = tmp_path_factory.mktemp("wheel")
-    build = ["pip", "wheel", str(source), "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(out)]
-    subprocess.run([sys.executable, "-m", *build], check=True, capture_output=True)
-    (built,) = out.glob("*.whl")
-    return built
-
-
-@pytest.fixture(scope="module")
-def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment that has the wheel, and the dependencies from where these tests have them."""
-    folder = tmp_path_factory.mktemp("environment")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
-    found = folder / "bin" / "python"
-    packages = subprocess.run(
-        [found, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
-    # A .pth file that is found by way of another one is not read: so the repository stays out.
-    Path(packages, "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    install = ["pip", "--python", str(found), "install", "--no-deps", "--no-index", "--quiet", str(wheel)]
-    subprocess.run([sys.executable, "-m", *install], check=True, capture_output=True)
-    return found
-
-
-def run(folder: Path, *command: object) -> subprocess.CompletedProcess[str]:
-    """Runs a command in a folder, with no path to the repository."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "STREAMS_TRACEBACK")}
-    return subprocess.run(
-        [str(part) for part in command], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-
-
 def test_the_wheel_holds_the_engine_its_types_and_its_licence_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0].split("-")[0] for name in names} == {"streams", "state", "streams_on_spark"}
-    assert {"streams/py.typed", "state/py.typed"} <= set(names)
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"streams", "streams_on_spark"}
+    assert {"streams/py.typed", "streams/_state/errors.py"} <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
@@ -108,10 +64,34 @@ def test_the_version_is_the_same_everywhere(python: Path, wheel: Path, tmp_path:
 
 
 @pytest.mark.parametrize("hiding", ["state.py", "state/__init__.py"])
-def test_a_module_of_the_user_that_hides_the_engines_is_named(python: Path, tmp_path: Path, hiding: str) -> None:
+def test_a_module_of_the_user_may_be_called_state(python: Path, tmp_path: Path, hiding: str) -> None:
     (tmp_path / hiding).parent.mkdir(exist_ok=True)
-    (tmp_path / hiding).write_text("")
+    (tmp_path / hiding).write_text("def text(value): return str(value)\n")
+    (tmp_path / "app.py").write_text(
+        "from state import text\n" + PROGRAM.replace("map_values(str)", "map_values(text)")
+    )
+    done = run(tmp_path, python, "app.py")
+    assert (done.stdout, done.stderr) == ("['1', '2']\n", "")
+
+
+def test_beside_an_editable_installation_a_module_of_the_user_that_hides_the_engines_is_named(tmp_path: Path) -> None:
+    (tmp_path / "state.py").touch()
     (tmp_path / "app.py").write_text("import streams\n")
-    message = run(tmp_path, python, "app.py").stderr
+    message = run(tmp_path, sys.executable, "app.py").stderr
     assert "ImportError: streams-on-spark consists of the packages `streams` and `state`" in message
-    assert str(tmp_path / hiding) in message
+    assert str(tmp_path / "state.py") in message
+
+
+def test_errors_of_the_disk_below_local_state_are_told_from_others(python: Path, tmp_path: Path) -> None:
+    """The installed engine lies where other installed packages lie."""
+    program = """
+from pathlib import Path
+from streams._state.tables.files import make_private
+from streams.users_code import is_of_state
+for call in (make_private, Path.mkdir):
+    try:
+        call(Path("/dev/null/state"))
+    except OSError as error:
+        print(is_of_state(error))
+"""
+    assert run(tmp_path, python, "-c", program).stdout == "True\nFalse\n"
