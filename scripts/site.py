@@ -19,6 +19,7 @@ import typer
 import streams
 import streams.testing
 from streams.cli.main import COMMANDS, app
+from streams.migration_hints import CONTEXTS, OPERATORS, PACKAGE, SETTINGS
 from streams.spark.kafka_streams import KafkaStreams
 
 ROOT = Path(__file__).parents[1]
@@ -94,6 +95,7 @@ def write_pages() -> None:
         write(f"api/{page}.md", [f"# {API[page][0]}", *(f"\n::: {path}" for path in paths)])
     write("reference/options.md", options())
     write("reference/errors.md", errors())
+    write("port/names.md", names_from_elsewhere())
     write_cookbook()
 
 
@@ -159,6 +161,28 @@ def _kind(name: str) -> list[str]:
         if found is not None:
             return [f"**Kind**: {found.kind.value}", ""]
     return []
+
+
+def names_from_elsewhere() -> list[str]:
+    """The names of other libraries and what is written here instead, as the engine answers them."""
+    lines = [
+        "# Names from elsewhere",
+        "",
+        "Names of Kafka Streams, Quix Streams, Faust, Bytewax, Spark and Flink that are called",
+    ]
+    lines += ["otherwise here. The engine gives the same answers when a program uses one of them.", ""]
+    groups = {"The package": PACKAGE, **OPERATORS, **SETTINGS, **CONTEXTS}
+    for owner, answers in groups.items():
+        if answers:
+            lines += [f"## {owner}", "", "| name | instead |", "|---|---|"]
+            lines += [f"| `{name}` | {_answer(answers[name])} |" for name in sorted(answers)]
+            lines.append("")
+    return lines
+
+
+def _answer(text: str) -> str:
+    text = cell(text)
+    return text[0].upper() + text[1:]
 
 
 def write_cookbook() -> None:

@@ -25,7 +25,10 @@ from streams.operators.operator import Mode
 from streams.testing import TopologyTestDriver
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = {name: DOCS / f"{name}.md" for name in ("index", "learn/windows", "learn/joins", "guide", "operators", "modes")}
+_WITH_EXAMPLES = """
+    index learn/windows learn/joins port/kafka-streams port/spark port/quix-faust-bytewax guide operators modes
+"""
+PAGES = {name: DOCS / f"{name}.md" for name in _WITH_EXAMPLES.split()}
 """The pages with executable examples, by name."""
 
 _EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n\n(?P<table>(?:\|[^\n]*\n)+)", re.DOTALL)
