@@ -21,7 +21,7 @@ LOCK_VENV := build/lock-venv
 help: ## Print this list
 	@echo "usage: make TARGET [PYTHON=python3.x]"
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: venv
 venv: $(STAMP) ## Install the locked dependencies and the project into .venv (instant when nothing changed)
@@ -115,6 +115,16 @@ lock: ## Resolve the dependencies anew into requirements.lock; UPGRADE= keeps th
 	$(LOCK_VENV)/bin/uv pip compile --quiet $(UPGRADE) --universal --python-version 3.11 --no-python-downloads \
 		--generate-hashes --no-emit-index-url --no-emit-find-links \
 		--custom-compile-command "make lock" --output-file scripts/site-requirements.lock scripts/site-requirements.in
+
+.PHONY: dist
+dist: venv ## Build the wheel and the source distribution into dist
+	$(BIN)/python -m build --no-isolation
+
+.PHONY: release-check
+release-check: ## Play the first minutes of a user with the wheel in an empty environment; ARGS="--lowest", "--python 3.12", ...
+	@python=$$(scripts/check-prerequisites.sh "$(PYTHON)") && "$$python" -m venv $(LOCK_VENV)
+	@$(LOCK_VENV)/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION) build
+	PATH="$(CURDIR)/$(LOCK_VENV)/bin:$$PATH" $(LOCK_VENV)/bin/python scripts/check_release.py $(ARGS)
 
 .PHONY: clean
 clean: ## Remove the virtual environment and everything generated (the jar cache stays)

@@ -64,8 +64,8 @@ def _major_version(output: str) -> int | None:
     return int(match.group(1)) if match else None
 
 
-KAFKA_VERSION = "4.3.1"
-"""The version of the broker."""
+KAFKA_VERSION = os.environ.get("STREAMS_KAFKA_VERSION", "4.3.1")
+"""The version of the broker; `scripts/check_release.py` tries others."""
 
 SCALA_VERSION = "2.13"
 MANIFEST = "complete.json"
@@ -191,7 +191,9 @@ def jar_of_pyspark(name: str) -> Path:
     for folder in folders or ():
         for jar in sorted(Path(folder, "jars").glob(f"{name}-*.jar")):
             return jar
-    raise JarFetchError(f"pyspark's jars hold no {name}-*.jar, which is needed here. Reinstall pyspark 4.2.")
+    if spec is None:
+        raise JarFetchError("Spark is missing, whose Ivy fetches jars: pip install 'streams-on-spark[spark]'")
+    raise JarFetchError(f"pyspark's jars hold no {name}-*.jar, which is needed here. Reinstall pyspark.")
 
 
 _LOCK_TIMEOUT_S = 900.0

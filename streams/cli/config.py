@@ -13,7 +13,7 @@ from streams.cli.options import ApplicationOptions, AsJson, with_embedded_broker
 from streams.cli.output import print_json
 from streams.cli.target import TopologyTarget
 from streams.config import Layer, StreamsConfig, config_of
-from streams.config.loading import explained, markdown, origins, toml
+from streams.config.loading import explained, markdown, origins, schema, toml
 
 DEFAULT_ID = "app"
 
@@ -23,6 +23,7 @@ class Format(str, Enum):
 
     TOML = "toml"
     MARKDOWN = "markdown"
+    SCHEMA = "schema"
 
 
 @command
@@ -33,7 +34,8 @@ def config(
     *,
     application: ApplicationOptions,
     form: Annotated[
-        Format, option("A TOML file to begin with, or the reference page.", "--format", "-f")
+        Format,
+        option("A TOML file to begin with, its JSON schema for editors, or the reference page.", "--format", "-f"),
     ] = Format.TOML,
     explain: Annotated[bool, option("Only the values in force, and where each comes from.")] = False,
     as_json: AsJson = False,
@@ -44,6 +46,9 @@ def config(
     """
     if form is Format.MARKDOWN:
         typer.echo(markdown(), nl=False)
+        return
+    if form is Format.SCHEMA:
+        print_json(schema())
         return
     default_id = DEFAULT_ID if target is None else TopologyTarget.parse(target).application_id()
     layers = with_embedded_broker(application.layers(default_id), needs_cluster=False)

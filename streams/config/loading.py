@@ -191,6 +191,15 @@ def markdown() -> str:
     return "\n".join([_HEAD, "| setting | type | default | what it does |", "|---|---|---|---|", *rows, ""])
 
 
+def schema() -> dict[str, Any]:
+    """The JSON schema of a settings file, with which editors complete and check it."""
+    found = StreamsConfig.model_json_schema()
+    # The environment or an option may give what the file lacks.
+    return {"$schema": "http://json-schema.org/draft-07/schema#"} | {
+        name: value for name, value in found.items() if name != "required"
+    }
+
+
 def toml(values: Mapping[str, Any], given: Mapping[str, str]) -> str:
     """A TOML file of all settings, with comments; settings that are not given are commented out."""
     tables = ("kafka", "spark")

@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from state.restore.snapshots import SnapshotSettings
@@ -98,7 +98,7 @@ def age_in_words(ms: int) -> str:
     return f"{seconds} s"
 
 
-DurationMs = Annotated[int, BeforeValidator(to_milliseconds)]
+DurationMs = Annotated[int, BeforeValidator(to_milliseconds), WithJsonSchema({"type": ["integer", "string"]})]
 """The type of a setting in milliseconds; a field of this type takes durations with a unit as well."""
 
 

@@ -8,13 +8,17 @@ classes, so the archive of those still fits. A user whose settings name Delta's 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
-from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from streams.broker.jars import DELTA_JARS, DELTA_VERSION, SCALA_VERSION, SPARK_VERSION, fetch_jars, is_complete
 from streams.errors import DeltaMissingError
 from streams.spark.checkpoint_files import qualified
+
+if TYPE_CHECKING:
+    from delta.tables import DeltaTable
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -33,12 +37,27 @@ WAY_FORWARD = (
 )
 
 
+def check_package() -> None:
+    """Checks that Delta's Python package is there, which is an extra of this one.
+
+    Raises:
+        DeltaMissingError: It is missing.
+    """
+    if find_spec("delta") is None:
+        raise DeltaMissingError(
+            "The topology reads or writes Delta tables, and the Python package of Delta Lake is missing: "
+            "pip install 'streams-on-spark[delta]'"
+        )
+
+
 def fetch_delta(say: Callable[[str], object]) -> None:
     """Fetches Delta's jars unless they are in the cache folder.
 
     Raises:
+        DeltaMissingError: Delta's Python package is missing.
         JarFetchError: The jars could not be fetched.
     """
+    check_package()
     if not is_complete(DELTA_JARS.folder):
         say(f"fetching the jars of {DELTA_JARS.title} (once) …")
         fetch_jars(jars=DELTA_JARS)
@@ -64,8 +83,9 @@ def check_delta(session: SparkSession) -> None:
     """Checks that a session can read and write Delta tables.
 
     Raises:
-        DeltaMissingError: Delta's classes, extension or catalog are missing.
+        DeltaMissingError: Delta's Python package, classes, extension or catalog are missing.
     """
+    check_package()
     from py4j.protocol import Py4JJavaError
 
     lacking = []
@@ -86,6 +106,8 @@ def check_delta(session: SparkSession) -> None:
 
 def open_delta(session: SparkSession, name: str, is_path: bool) -> DeltaTable | None:
     """A Delta table; None: there is none."""
+    from delta.tables import DeltaTable
+
     if is_path:
         path = qualified(session, name)
         return DeltaTable.forPath(session, path) if DeltaTable.isDeltaTable(session, path) else None

@@ -27,6 +27,9 @@ from streams.spark.java import (
 
 log = logging.getLogger(__name__)
 
+SUPPORTED_SPARK = ((4, 2), (4, 3))
+"""The versions of Spark that the engine is made for; the extra `spark` in pyproject.toml has the same bounds."""
+
 SPARK_SETTINGS: Mapping[str, str] = {
     # Removes zips from sys.path, imports modules and compiles kernels before the fork: see streams/spark/daemon.py.
     "spark.python.daemon.module": "streams.spark.daemon",
@@ -76,6 +79,19 @@ SPARK_SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
 }
 """Each with its reason. The user's settings take precedence."""
+
+
+def check_version(version: str) -> None:
+    """Checks the version of Spark, which a platform may bring.
+
+    Raises:
+        ConfigError: The engine is not made for it.
+    """
+    if tuple(int(number) for number in re.findall(r"\d+", version)[:2]) not in SUPPORTED_SPARK:
+        wanted = " or ".join(f"{major}.{minor}" for major, minor in SUPPORTED_SPARK)
+        raise ConfigError(
+            f"This is Spark {version}, and streams-on-spark needs Spark {wanted}: use that, or another release."
+        )
 
 
 def _check_speculation(value: str | None) -> None:
@@ -269,11 +285,12 @@ def readers_of(session: SparkSession) -> int | None:
 
 
 def check_session(session: SparkSession, say: Callable[[str], object]) -> None:
-    """Checks the settings of a session, which may be the user's own.
+    """Checks the version and the settings of a session, which may be the user's own.
 
     Raises:
-        ConfigError: A setting cannot work.
+        ConfigError: The version or a setting cannot work.
     """
+    check_version(session.version)
     conf = session.sparkContext.getConf()
     _check_speculation(conf.get("spark.speculation"))
     master, tries = str(conf.get("spark.master") or ""), conf.get("spark.task.maxFailures") or "4"

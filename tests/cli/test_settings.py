@@ -172,6 +172,14 @@ def test_the_printed_file_is_toml_of_all_settings_that_change_nothing(streams, t
     assert load_config(file) == load_config(options={"application_id": "app"})
 
 
+def test_editors_get_a_json_schema_of_the_file(streams) -> None:
+    schema = json.loads(streams("config", "--format", "schema").output)
+    assert set(schema["properties"]) == set(StreamsConfig.model_fields)
+    assert schema["properties"]["mode"]["$ref"] == "#/$defs/Mode"
+    assert schema["properties"]["broker_wait_ms"]["type"] == ["integer", "string"]
+    assert (schema["additionalProperties"], "required" in schema) == (False, False)
+
+
 def test_settings_that_are_given_are_not_commented_out(streams, tmp_path: Path) -> None:
     file = tmp_path / "app.toml"
     file.write_text('tasks = 3\n[kafka]\n"security.protocol" = "SSL"\n')
