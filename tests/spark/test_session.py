@@ -26,7 +26,7 @@ GOOD = {"spark.master": "local[2,4]", "spark.python.daemon.module": "streams.spa
 
 def session(**changed: str) -> Any:
     conf = {**GOOD, **{key.replace("_", "."): value for key, value in changed.items()}}
-    return SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf))
+    return SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf), version="4.2.0")
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,14 @@ def test_the_user_s_own_session_is_looked_at_too(monkeypatch: pytest.MonkeyPatch
         application.run(session(spark_speculation="true"))
     with pytest.raises(ConfigError, match=r"spark\.speculation=true is refused"):
         session_settings("a", {"spark.speculation": "true"}, "/checkpoint")
+
+
+@pytest.mark.parametrize("version", ["4.1.2", "4.3.0", "5.0.0-preview1"])
+def test_another_version_of_spark_is_refused(version: str) -> None:
+    given = session()
+    given.version = version
+    with pytest.raises(ConfigError, match=f"This is Spark {version}, and streams-on-spark needs Spark 4.2: "):
+        check_session(given, pytest.fail)
 
 
 def test_executors_of_a_cluster_allocate_memory_as_local_processes_do() -> None:
@@ -147,7 +155,9 @@ def _session(*, has_jars: bool, **conf: str) -> Any:
     context = SimpleNamespace(
         _jvm=java, getConf=lambda: {"spark.master": "local[2,4]", "spark.python.daemon.module": "streams.spark.daemon"}
     )
-    return SimpleNamespace(sparkContext=context, conf={name.replace("_", "."): value for name, value in conf.items()})
+    return SimpleNamespace(
+        sparkContext=context, version="4.2.0", conf={name.replace("_", "."): value for name, value in conf.items()}
+    )
 
 
 def test_a_session_that_has_all_of_delta_is_taken() -> None:
