@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from state.columns import encode_headers
+from state.commit import live
 from state.commit.live import LiveKafka
 from state.errors import FencedError, KafkaClientError, ProduceError, ProducerStateError, RecordTooLargeError
-from state.kafka import admin as transactions
 from state.kafka.admin import KafkaAdmin
 from state.kafka.config import ClientConfig
 from state.kafka.native_producer import BulkTransport
@@ -343,7 +343,7 @@ def test_offsets_are_asked_within_the_transaction(client: ClientConfig, topic: T
 def test_an_open_transaction_is_seen_in_the_ends(
     client: ClientConfig, topic: TopicFactory, admin: KafkaAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transactions, "DECIDE_S", 0.1)
+    monkeypatch.setattr(live, "DECIDE_S", 0.1)
     name = topic(partitions=1)
     kafka = LiveKafka(client, transaction_timeout_ms=100)
     place = (name, 0)
@@ -354,7 +354,7 @@ def test_an_open_transaction_is_seen_in_the_ends(
         producer.flush()
         assert kafka.log_ends([place]) == {place: (0, 3)}
         producer.commit()
-    monkeypatch.setattr(transactions, "DECIDE_S", 60.0)
+    monkeypatch.setattr(live, "DECIDE_S", 60.0)
     assert kafka.log_ends([place]) == {place: (4, 4)}
     assert kafka.topic_ids([name, "missing"]) == {name: admin.describe_topics([name])[name].topic_id}
     assert kafka.delete_retention_ms(name) == int(admin.topic_config(name)["delete.retention.ms"])
