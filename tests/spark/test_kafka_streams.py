@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import shutil
 import threading
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -169,7 +168,8 @@ def joined(value: int, factor: int) -> int:
 def sums(source: str, factors: str, target: str) -> Topology:
     builder = StreamsBuilder()
     table = builder.table(factors, materialized=Materialized(name="factors"))
-    # The joiner fails for all records of a step together, and then for the one at fault.
+    # The rows of a filtered table with a store are updated one by one.
+    table.filter(lambda key, factor: factor > 0, Materialized("positive"))
     found = builder.stream(source).enrich(looked_up, named="lookup").join(table, joined)
     summed = found.group_by_key().aggregate(
         lambda: 0, lambda n, total: total + n, materialized=Materialized(name="sums")
@@ -193,7 +193,7 @@ def series(text: str) -> Samples:
     return found
 
 
-def run(harness: Harness, topology: Topology, letters: str) -> RecordedProgress:
+def run(harness: Harness, topology: Topology, letters: str, **place: str) -> RecordedProgress:
     """A run that is scraped while it lasts."""
     progress = RecordedProgress(harness.application_id)
     scraped: list[Samples] = []
@@ -205,7 +205,8 @@ def run(harness: Harness, topology: Topology, letters: str) -> RecordedProgress:
         assert "running" in scrape(url.replace("/metrics", "/ready"))
 
     progress.metrics.listen(look)
-    config = harness.config(metrics="0", tasks=1, deserialization="skip", processing="dlq", dead_letter_topic=letters)
+    policies = {"deserialization": "skip", "processing": "dlq", "dead_letter_topic": letters}
+    config = harness.config(metrics="0", tasks=1, **policies, **place)
     StreamsApplication(topology, config, progress).run(harness.spark)
     assert scraped[-1]["streams_records_in_total"]
     return progress
@@ -219,10 +220,10 @@ def test_every_query_of_the_dashboard_and_the_alerts_has_data(harness: Harness) 
     harness.send(factors, [Sent(key, b"2", 1) for key in (b"k0", b"k1", b"k2", b"a")])
     harness.send(source, good)
     run(harness, topology, letters)
-    # The next run restores, and has every sort of record.
-    shutil.rmtree(harness.folder / "state")
+    # The next run has every sort of record. As on another host it restores, and measures the sizes of its stores.
+    harness.send(factors, [Sent(b"k0", b"2", 2)])
     harness.send(source, good + bad)
-    progress = run(harness, topology, letters)
+    progress = run(harness, topology, letters, state_dir=str(harness.folder / "elsewhere"))
 
     (sub,) = progress.subs.values()
     (task,) = sub.tasks.values()
