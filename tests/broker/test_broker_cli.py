@@ -192,7 +192,8 @@ def test_topics_without_any_cluster_tells_what_to_do(streams, tmp_path: Path) ->
 
 
 def test_secrets_are_masked_in_what_is_printed(streams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_admin, "CONNECT_S", 1.0)
+    first_contact = cluster_admin.first_contact
+    monkeypatch.setattr(cluster_admin, "first_contact", lambda client, timeout_s: first_contact(client, 1.0))
     file = tmp_path / "client.properties"
     file.write_text("bootstrap.servers = 127.0.0.1:1\nssl.key.password: hidden-2\nsasl.username alice\n")
     result = streams("topic", "list", "--properties-file", file, "-X", "sasl.password=hidden-1")
