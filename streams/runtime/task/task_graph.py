@@ -138,8 +138,7 @@ class UnitRunner:
 
     def _halved(self, names: Sequence[str], processor: BatchProcessor, batches: Sequence[ColumnarBatch]) -> None:
         """Processes batches; if that fails, halves of them, so that only the record at fault meets its policy."""
-        places = list(in_order(batches))
-        if not places:
+        if not any(map(len, batches)):
             return
         runners = [node for name in names if isinstance(node := self._nodes[name], NodeRunner)]
         try:
@@ -147,6 +146,7 @@ class UnitRunner:
         except Exception as error:
             if not may_be_the_records_fault(error):
                 raise
+            places = list(in_order(batches))
             if len(places) > 1:
                 for some in (places[: len(places) // 2], places[len(places) // 2 :]):
                     parts = [[row for which, row in some if which == number] for number in range(len(batches))]
