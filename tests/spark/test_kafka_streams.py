@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
+import time
 import urllib.request
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -56,14 +57,14 @@ def test_an_application_runs_in_the_background_until_it_is_stopped(harness: Harn
     assert harness.spark.range(1).count() == 1
 
 
-def librdkafkas_threads() -> list[str]:
-    """The names of the threads of clients that are open in this process."""
-    names = []
+def open_clients() -> int:
+    """How many clients of librdkafka are open in this process: each one has a thread of this name while it lives."""
+    count = 0
     for task in Path("/proc/self/task").iterdir():
         # A thread may end while it is looked at.
         with suppress(FileNotFoundError, ProcessLookupError):
-            names.append(task.joinpath("comm").read_text().strip())
-    return sorted(name for name in names if name.startswith("rdk:"))
+            count += task.joinpath("comm").read_text().strip() == "rdk:main"
+    return count
 
 
 def test_an_application_that_has_ended_leaves_no_client_and_no_thread(
@@ -78,7 +79,7 @@ def test_an_application_that_has_ended_leaves_no_client_and_no_thread(
     monkeypatch.setattr(LateAdmin, "__call__", lambda one: opened.append(late(one)) or opened[-1])
     ended: list[KafkaStreams] = []
     left = []
-    for _ in range(3):
+    for run in range(3):
         builder = StreamsBuilder(default_key_serde=BytesSerde(), default_value_serde=BytesSerde())
         builder.stream(source).to(target)
         # Still referred to afterwards, as in a notebook: nothing is left to the collection of garbage.
@@ -87,10 +88,14 @@ def test_an_application_that_has_ended_leaves_no_client_and_no_thread(
         for thread in threading.enumerate():
             if thread.name in ("broker-watch", "pause-events", "streams-instance", "restore-reports"):
                 thread.join(WAIT_S)
-        left.append(librdkafkas_threads())
+        # A client closes in a thread of its own, and clients that earlier tests left to the collector may close meanwhile.
+        until = time.monotonic() + WAIT_S
+        while run and open_clients() > left[0] and time.monotonic() < until:
+            time.sleep(0.05)
+        left.append(open_clients())
     assert len(set(map(id, opened))) >= 6, "both watches have asked in each run"
     # What the first one leaves is shared by all of this process: one admin client for a cluster.
-    assert left[1] == left[2] == left[0]
+    assert left[0] >= max(left[1:]), left
 
 
 # --- Stores as DataFrames, on real Spark and Kafka: the committed rows of all tasks, by SQL, with the position they show.
