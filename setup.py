@@ -43,6 +43,12 @@ def moved(source: str) -> str:
 class BuildWithStateBelowStreams(build_py):
     """Copies the packages and rewrites their imports of `state`."""
 
+    def run(self):
+        """Adds the page of errors for `streams errors`, which an editable installation reads from docs."""
+        super().run()
+        if not self.editable_mode:
+            self.copy_file("docs/errors.md", os.path.join(self.build_lib, "streams", "cli", "errors.md"))
+
     def build_module(self, module, module_file, package):
         """Copies one module."""
         outfile, copied = super().build_module(module, module_file, package)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import inspect
 import json
 import re
@@ -94,7 +93,6 @@ def write_pages() -> None:
     for page, paths in documented().items():
         write(f"api/{page}.md", [f"# {API[page][0]}", *(f"\n::: {path}" for path in paths)])
     write("reference/options.md", options())
-    write("reference/errors.md", errors())
     write("port/names.md", names_from_elsewhere())
     write_cookbook()
 
@@ -136,31 +134,6 @@ def _command(name: str, command: Any) -> Iterator[str]:
     yield ""
     for child in sorted(getattr(command, "commands", ())):
         yield from _command(f"{name} {child}", command.commands[child])
-
-
-def errors() -> list[str]:
-    """Each error with an anchor: cause and cure from docs/operations.md, who can resolve it from its class."""
-    rows = re.findall(r"^\|(.*)\|$", (ROOT / "docs/operations.md").read_text(encoding="utf-8"), re.MULTILINE)
-    entries: dict[str, list[str]] = {}
-    for row in rows:
-        cells = [one.strip() for one in re.split(r"(?<!\\)\|", row)]
-        for name in re.findall(r"`(\w+Error)`", cells[0]):
-            entries.setdefault(name, cells[1:])
-    lines = ["# Errors by name", "", "[Operations](../operations.md) has the same errors by subject.", ""]
-    for name, parts in sorted(entries.items()):
-        lines += [f"## {name}", "", *_kind(name)]
-        for title, part in zip(("Cause", "What to do"), parts, strict=False):
-            text = re.sub(r"\]\((?!http)", "](../", re.sub(r"\]\(#", "](operations.md#", part))
-            lines += [f"**{title}**: {text}", ""]
-    return lines
-
-
-def _kind(name: str) -> list[str]:
-    for module in ("streams.errors", "state.errors"):
-        found = getattr(importlib.import_module(module), name, None)
-        if found is not None:
-            return [f"**Kind**: {found.kind.value}", ""]
-    return []
 
 
 def names_from_elsewhere() -> list[str]:

@@ -51,6 +51,7 @@ The branches below `state` (Kafka client, stores, commit) are drawn in `state.er
 
 from __future__ import annotations
 
+from state import errors as errors_below
 from state.errors import ErrorKind, StreamsError
 from streams.users_code import calling_line
 
@@ -340,3 +341,10 @@ class BrokerStartError(BrokerError):
 
 class PortInUseError(BrokerStartError):
     """Another process uses the broker's port: end it, or give another port."""
+
+
+def more_about(error: BaseException) -> str:
+    """The command that prints an error's entry of docs/errors.md: that of its cause, if the cause is one of ours."""
+    cause = str(getattr(error, "cause", None))
+    known = globals().get(cause) or getattr(errors_below, cause, None)
+    return f"streams errors {cause if known else type(error).__name__}"

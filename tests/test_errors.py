@@ -17,7 +17,15 @@ from state.errors import (
     StateLockedError,
     StreamsError,
 )
-from streams.errors import ConfigError, RecordFailedError, RegistryError, SerdeError, TopologyError
+from streams.errors import (
+    ApplicationFailedError,
+    ConfigError,
+    RecordFailedError,
+    RegistryError,
+    SerdeError,
+    TopologyError,
+    more_about,
+)
 
 HOMES = ("state.errors", "streams.errors")
 
@@ -87,3 +95,16 @@ def test_a_failed_record_survives_pickling_with_its_place():
         2,
         b"k",
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "entry"),
+    [
+        (ConfigError("x"), "ConfigError"),
+        (ApplicationFailedError("x", cause="OffsetsLostError"), "OffsetsLostError"),
+        (ApplicationFailedError("x", cause="TopologyError"), "TopologyError"),
+        (ApplicationFailedError("x", cause="ZeroDivisionError"), "ApplicationFailedError"),
+    ],
+)
+def test_an_error_leads_to_its_entry_or_that_of_its_cause(error, entry):
+    assert more_about(error) == f"streams errors {entry}"

@@ -27,6 +27,7 @@ from typer.models import OptionInfo
 from state.errors import StreamsError
 from state.secrets import mask
 from streams.cli.output import visible
+from streams.errors import more_about
 from streams.logs.json_lines import error_fields, was_logged
 from streams.logs.output import is_json
 
@@ -130,7 +131,8 @@ def readable_errors(command: Callable[P, R]) -> Callable[P, R]:
             if not is_json():
                 console = Console(stderr=True)
                 console.print(f"[bold red]{type(error).__name__}[/]: ", end="")
-                console.print(visible(message, keep="\n\t"), markup=False, highlight=False, soft_wrap=True)
+                more = f" (more: {more_about(error)})" if isinstance(error, StreamsError) else ""
+                console.print(visible(message, keep="\n\t") + more, markup=False, highlight=False, soft_wrap=True)
             elif not was_logged(error):
                 # The event `failed` has not reported it yet.
                 log.error("%s: %s", type(error).__name__, message, extra={"fields": {"error": error_fields(error)}})

@@ -1,12 +1,14 @@
-"""`streams doctor`: what is wrong, and which command fixes it. `streams transactions`: the ones that are open."""
+"""`streams doctor`: what is wrong, and which command fixes it; with `streams errors` and `streams transactions`."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -36,11 +38,35 @@ from streams.cluster.java_admin import JavaAdmin
 from streams.config import StreamsConfig
 from streams.config.settings import age_in_words
 from streams.errors import BrokerError, ConfigError
+from streams.suggest import did_you_mean
 from streams.wording import counted
 
 _PAUSE_S = 2.0
 _COLOURS = {Severity.OK: "green", Severity.NOTE: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "red"}
 _EXIT = {Severity.OK: 0, Severity.NOTE: 0, Severity.WARNING: NOT_SAFE, Severity.ERROR: 1}
+
+_SHIPPED = Path(__file__).with_name("errors.md")
+"""Where a wheel has the page of errors (setup.py)."""
+_IN_REPOSITORY = Path(__file__).parents[2] / "docs" / "errors.md"
+
+
+@command
+def errors(name: Annotated[str | None, argument("An error's name; without one: all names.")] = None) -> None:
+    """Print what an error means, what to do, and whether something is lost."""
+    known = entries()
+    if name is None:
+        typer.echo("\n".join(known))
+    elif name in known:
+        typer.echo(f"{name}\n\n{known[name]}")
+    else:
+        raise ConfigError(f"there is no error {name!r}.{did_you_mean(name, known)}")
+
+
+def entries() -> Mapping[str, str]:
+    """The name of each error -> its entry in docs/errors.md, as plain text."""
+    page = (_SHIPPED if _SHIPPED.exists() else _IN_REPOSITORY).read_text(encoding="utf-8")
+    found = re.findall(r"^### (\w+)\n\n(.*?)(?=^##|\Z)", page, re.DOTALL | re.MULTILINE)
+    return {name: re.sub(r"\[([^]]+)\]\([^)]*\)|\*\*", r"\1", text).strip() for name, text in found}
 
 
 @command

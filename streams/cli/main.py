@@ -49,6 +49,7 @@ COMMANDS = {
     "adopt": LazyCommand("rescale", "Create a new checkpoint from an application's commits."),
     "rescale": LazyCommand("rescale", "Move an application's state to more or fewer tasks."),
     "doctor": LazyCommand("doctor", "Find what is wrong with an application, and which command fixes it."),
+    "errors": LazyCommand("doctor", "Print what an error means, what to do, and whether something is lost."),
     "transactions": LazyCommand("doctor", "List open transactions, and end hanging ones on request."),
     "replay": LazyCommand("replay", "Process past input again, next to the running application."),
     "reset": LazyCommand("reset", "Delete an application's state and internal topics."),

@@ -19,6 +19,7 @@ import orjson
 
 from state.errors import StreamsError
 from state.secrets import mask, mask_known
+from streams.errors import more_about
 from streams.logs.events import Event
 
 PLACE = ("cause", "stage", "node", "topic", "partition", "offset", "task", "transactional_id")
@@ -29,10 +30,10 @@ _LOGGED = "_logged_with_event"
 
 
 def error_fields(error: BaseException, *, stack: bool = False) -> dict[str, Any]:
-    """The fields of an error: `type`, `message`, `kind`, those of `PLACE` that it has, and `key`, shortened."""
+    """The fields of an error: `type`, `message`, `kind`, `more`, those of `PLACE` that it has, and `key`, shortened."""
     fields: dict[str, Any] = {"type": type(error).__name__, "message": mask(str(error))}
     if isinstance(error, StreamsError):
-        fields["kind"] = error.kind.value
+        fields |= {"kind": error.kind.value, "more": more_about(error)}
     named = {name: getattr(error, name, None) for name in PLACE}
     fields |= {name: value for name, value in named.items() if isinstance(value, str | int)}
     key = getattr(error, "key", None)

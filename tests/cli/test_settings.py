@@ -328,3 +328,11 @@ def test_an_error_about_a_setting_has_no_secret(streams, wrong: list[str]) -> No
     assert result.exit_code == 1
     assert "ConfigError: " in result.output
     assert "canary" not in result.output
+
+
+def test_an_error_ends_with_the_command_that_explains_it(streams) -> None:
+    said = streams("status", "shop", "-a", "shop").output.splitlines()
+    assert said[-1].endswith(" (more: streams errors TopologyError)")
+    assert "Is anything lost?" in streams("errors", "ConfigError").output
+    assert "Did you mean 'ConfigError'" in streams("errors", "ConfgError").output
+    assert "ConfigError" in streams("errors").output.splitlines()

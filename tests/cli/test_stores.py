@@ -173,7 +173,7 @@ def test_state_of_another_application_is_named(streams, live) -> None:
     assert result.exit_code == 1
     assert "there is no state of stall in" in result.output
     assert "(--application-id, --config)" in result.output
-    assert result.output.strip().endswith("has the state of: shop.")
+    assert "has the state of: shop. (more: streams errors ConfigError)\n" in result.output
 
 
 def test_a_table_in_a_pipe_is_as_wide_as_its_rows(streams, live, monkeypatch: pytest.MonkeyPatch) -> None:

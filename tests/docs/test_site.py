@@ -11,7 +11,6 @@ import pytest
 
 import streams
 from streams.cli.main import COMMANDS
-from tests.docs.test_operations import named_errors
 
 ROOT = Path(__file__).parents[2]
 NAVIGATION = re.findall(r": ([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
@@ -33,12 +32,10 @@ def test_each_page_is_in_the_navigation_once(site: ModuleType) -> None:
     assert sorted(NAVIGATION) == sorted(path.relative_to(site.PAGES).as_posix() for path in site.PAGES.rglob("*.md"))
 
 
-def test_every_command_and_every_error_has_a_heading(site: ModuleType) -> None:
+def test_every_command_has_a_heading(site: ModuleType) -> None:
     options = (site.PAGES / "reference/options.md").read_text(encoding="utf-8")
     assert {name for name in COMMANDS if f"\n## streams {name}\n" not in options} == set()
     assert "`--available-now`" in options
-    errors = re.findall(r"^## (\w+)$", (site.PAGES / "reference/errors.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert errors == sorted(named_errors())
 
 
 def test_the_reference_has_every_public_class_and_function(site: ModuleType) -> None:

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BUILT_FROM = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md")
+BUILT_FROM = (
+    *("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md"),
+    "docs/errors.md",
+)
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +23,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     clone = folder / "clone"
     for name in ("streams", "state", "topologies", "tests/packaging"):
         shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (clone / "docs").mkdir()
     for file in BUILT_FROM:
         shutil.copy(ROOT / file, clone / file)
     sdist = [sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", str(folder)]

@@ -30,6 +30,12 @@ def test_the_wheel_holds_the_engine_its_types_and_its_licence_and_nothing_else(w
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
+def test_an_error_is_explained_from_the_wheel(python: Path, tmp_path: Path) -> None:
+    said = run(tmp_path, python.parent / "streams", "errors", "OffsetsLostError").stdout
+    assert said.startswith("OffsetsLostError\n\nKind: data\n")
+    assert "Is anything lost? Yes" in said
+
+
 @pytest.mark.slow
 def test_a_topology_runs_from_the_wheel(python: Path, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(PROGRAM)
