@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,8 @@ from streams.metrics.catalogue import METRICS
 DOCS = Path(__file__).parents[2] / "docs"
 DASHBOARD = DOCS / "grafana" / "streams.json"
 PAGE = DOCS / "metrics.md"
+ALERTS = DOCS / "grafana" / "alerts.yaml"
+RUNBOOKS = DOCS / "operate" / "alerts.md"
 _SELECTOR = re.compile(r"\b(streams_[a-z_]+)(?:\{([^}]*)\})?")
 _MATCHER = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")
 _SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",), "gauge": ("",)}
@@ -64,9 +68,12 @@ def dashboard_queries() -> list[Query]:
 
 
 def alert_queries() -> list[Query]:
-    """The queries of the alerts on the page."""
-    (rules,) = re.findall(r"```yaml\n(groups:.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    return [Query(name, text) for name, text in re.findall(r"- alert: (\w+)\n\s+expr: (.*)\n", rules)]
+    """The queries of the alerts."""
+    return [Query(name, text) for name, text in re.findall(r"- alert: (\w+)\n\s+expr: (.*)\n", _rules())]
+
+
+def _rules() -> str:
+    return ALERTS.read_text(encoding="utf-8")
 
 
 def served() -> Iterator[tuple[str, set[str]]]:
@@ -104,6 +111,30 @@ def test_the_page_lists_every_metric_with_its_labels_and_meaning() -> None:
         for metric in METRICS
     ]
     assert [(name, kind, labels.strip(), text) for name, kind, labels, text in rows] == expected
+
+
+def test_every_alert_has_a_runbook_that_says_what_to_do_and_whether_it_can_wait() -> None:
+    runbooks = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", RUNBOOKS.read_text(encoding="utf-8"), re.M | re.S))
+    names = [query.where for query in alert_queries()]
+    assert list(runbooks) == names
+    assert re.findall(r"runbook_url: (\S+)", _rules()) == [f"operate/alerts.html#{name.lower()}" for name in names]
+    severities = dict(zip(names, re.findall(r"severity: (\w+)}", _rules()), strict=True))
+    for name, text in runbooks.items():
+        assert "\n**Do**: " in text, name
+        # What pages cannot wait; a ticket can.
+        assert f"\n**Can it wait?** {'No' if severities[name] == 'page' else 'Yes'}" in text, name
+
+
+def test_prometheus_takes_the_alerts() -> None:
+    """Each rule is complete, as promtool checks it; promtool itself is asked where there is one."""
+    rules = re.split(r"^      - ", _rules(), flags=re.M)[1:]
+    fields = {"alert", "expr", "for", "labels", "annotations"}
+    for rule in rules:
+        assert {"alert", "expr", "labels", "annotations"} <= set(re.findall(r"^ *(\w+):", rule, re.M)) & fields
+        assert rule.count("(") == rule.count(")")
+        assert rule.count('"') % 2 == 0
+    if promtool := shutil.which("promtool"):
+        subprocess.run([promtool, "check", "rules", str(ALERTS)], check=True, capture_output=True)
 
 
 def test_there_are_alerts_for_lag_failures_dead_letters_and_disk() -> None:
