@@ -307,7 +307,7 @@ class TaskStore:
         self,
         table: OrderedTable,
         specs: Sequence[StoreSpec],
-        volatile: MemoryTable | None = None,
+        volatile: OrderedTable | None = None,
         memory: BufferMemory | None = None,
         release: Release | None = None,
     ) -> None:
@@ -337,6 +337,11 @@ class TaskStore:
             return False
         self.table.checkpoint(folder)
         return True
+
+    def snapshot(self) -> TaskStore:
+        """The committed rows and the position as of now, for reading, whatever is written afterwards; close it before this one."""
+        volatile = self._volatile[0].table.snapshot() if self._volatile else None
+        return TaskStore(self.table.snapshot(), list(self.specs.values()), volatile)
 
     def store(self, name: str) -> ByteStore:
         """The byte store of this name.

@@ -24,7 +24,7 @@ from state import sorting
 from state.columns import MEMCMP, NOTHING, BinaryCells, Int64s, joined, numbers_at, packed, sliced
 from state.errors import StateError
 from state.tables.open_tables import DiskTable, open_table
-from state.tables.rocks_common import DEFAULT_SETTINGS, RocksSettings
+from state.tables.rocks_common import DEFAULT_SETTINGS, SCRATCH, RocksSettings
 from state.tables.table import OrderedTable, RangeRows, Row, RowChange, get_in_order, scan_in_order
 
 _END: RowChange = (b"", None)
@@ -218,7 +218,6 @@ def decode_value(encoded: bytes) -> bytes | None:
 
 
 DEFAULT_SPILL_BYTES = 64 * 1024 * 1024
-_SPILL_PREFIX = "spill-"
 
 
 class BufferMemory:
@@ -266,7 +265,7 @@ class BufferMemory:
         self.used = 0
 
     def _open_scratch(self) -> DiskTable:
-        self._folder = Path(tempfile.mkdtemp(prefix=_SPILL_PREFIX, dir=self._directory))
+        self._folder = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=self._directory))
         return open_table(self._folder / "db", self._settings)
 
     def clear(self) -> None:
@@ -282,7 +281,7 @@ class BufferMemory:
 
 def delete_left_scratch(directory: Path) -> None:
     """Deletes the scratch databases of killed processes. The caller must hold the committed table's lock."""
-    for folder in directory.glob(f"{_SPILL_PREFIX}*"):
+    for folder in directory.glob(f"{SCRATCH}*"):
         shutil.rmtree(folder, ignore_errors=True)
 
 

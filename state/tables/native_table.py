@@ -33,6 +33,8 @@ from state.tables.table import (
     ROW_COUNT,
     Columns,
     KeyRange,
+    NoWrites,
+    OrderedTable,
     RangeRows,
     RangeSize,
     Row,
@@ -328,29 +330,20 @@ def _sized(data: bytes) -> bytes:
     return bytes(size) + data
 
 
-class NativeTable:
-    """The ordered table of a task on disk, through RocksDB's C API.
+class _Reads:
+    """How an open database is read, at its end or as of a snapshot.
 
-    Files, invariants and errors are those of `RocksTable`, the reference: no write-ahead log; each write is one batch followed by a
-    flush, or one ingested file; iterators are tracked and ended before the database is closed; an iterator's status is checked at
-    every end. Compiled kernels carry whole columns of rows between Arrow buffers and RocksDB.
+    Args:
+        database: RocksDB's database.
+        read_options: RocksDB's options, which may have a snapshot.
     """
 
-    def __init__(self, path: Path | str, settings: RocksSettings = DEFAULT_SETTINGS, read_only: bool = False) -> None:
-        self.path = Path(path)
-        self.location = str(path)
-        self._library = library()
-        self._handles = handles(settings)
-        make_private(self.path)
-        self._database = self._open(settings.lock_timeout_s, read_only)
-        self._rows = RowReader(self._library, self._database, self._handles.read, self.location)
-        self._columns = ColumnReader(self._library, self._database, self._handles.read)
-        self._writer = Writer(self._library, self._database, self._handles)
-
-    def _open(self, lock_timeout_s: float, read_only: bool) -> int:
-        place = (self._handles.database, os.fsencode(self.path))
-        arguments = ("open_for_read_only", *place, False) if read_only else ("open", *place)
-        return open_when_released(self.location, lock_timeout_s, lambda: self._library.checked(*arguments))
+    def __init__(self, library: Library, database: int, read_options: int, location: str) -> None:
+        self.location = location
+        self._library = library
+        self._database = database
+        self._rows = RowReader(library, database, read_options, location)
+        self._columns = ColumnReader(library, database, read_options)
 
     def get(self, key: bytes) -> bytes | None:
         return self._rows.get(key)
@@ -373,6 +366,58 @@ class NativeTable:
     def scan_part(self, lower: bytes, upper: bytes, rows: int, size: int) -> Columns:
         with self._named():
             return self._columns.scan_part(lower, upper, rows, size)
+
+    def close(self) -> None:
+        self._rows.close()
+        self._columns.close()
+        self._database = 0
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """The engine's own error for one of RocksDB's."""
+        if not self._database:
+            raise closed_error(self.location)
+        try:
+            yield
+        except RocksError as error:
+            raise named_error(self.location, str(error)) from error
+
+
+class _Snapshot(NoWrites, _Reads):
+    """A table as of a moment. RocksDB keeps the rows of that moment until `close`."""
+
+    def __init__(self, library: Library, database: int, location: str) -> None:
+        self._snapshot = library.create_snapshot(database)
+        self._options = library.readoptions_create()
+        library.readoptions_set_snapshot(self._options, self._snapshot)
+        super().__init__(library, database, self._options, location)
+
+    def close(self) -> None:
+        database = self._database
+        if database:
+            super().close()
+            self._library.readoptions_destroy(self._options)
+            self._library.release_snapshot(database, self._snapshot)
+
+
+class NativeTable(_Reads):
+    """The ordered table of a task on disk, through RocksDB's C API.
+
+    Files, invariants and errors are those of `RocksTable`, the reference: no write-ahead log; each write is one batch followed by a
+    flush, or one ingested file; iterators are tracked and ended before the database is closed; an iterator's status is checked at
+    every end. Compiled kernels carry whole columns of rows between Arrow buffers and RocksDB.
+    """
+
+    def __init__(self, path: Path | str, settings: RocksSettings = DEFAULT_SETTINGS, read_only: bool = False) -> None:
+        self.path = Path(path)
+        found, self._handles = library(), handles(settings)
+        make_private(self.path)
+        place = (self._handles.database, os.fsencode(self.path))
+        arguments = ("open_for_read_only", *place, False) if read_only else ("open", *place)
+        database = open_when_released(str(path), settings.lock_timeout_s, lambda: found.checked(*arguments))
+        super().__init__(found, database, self._handles.read, str(path))
+        self._writer = Writer(found, database, self._handles)
+        self._snapshots: weakref.WeakSet[_Snapshot] = weakref.WeakSet()
 
     def write(
         self,
@@ -439,19 +484,16 @@ class NativeTable:
         self._library.checked("approximate_sizes", self._database, count, *ends, sizes)
         return list(sizes)
 
-    def close(self) -> None:
-        self._rows.close()
-        self._columns.close()
-        if self._database:
-            self._library.close(self._database)
-            self._database = 0
+    def snapshot(self) -> OrderedTable:
+        with self._named():
+            made = _Snapshot(self._library, self._database, self.location)
+        self._snapshots.add(made)
+        return made
 
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        """The engine's own error for one of RocksDB's."""
-        if not self._database:
-            raise closed_error(self.location)
-        try:
-            yield
-        except RocksError as error:
-            raise named_error(self.location, str(error)) from error
+    def close(self) -> None:
+        for snapshot in list(self._snapshots):
+            snapshot.close()
+        database = self._database
+        super().close()
+        if database:
+            self._library.close(database)

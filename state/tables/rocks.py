@@ -8,6 +8,8 @@ status is checked at every end; otherwise rows would vanish silently.
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,6 +22,7 @@ from state.errors import StateError
 from state.tables.files import make_private
 from state.tables.rocks_common import (
     DEFAULT_SETTINGS,
+    SCRATCH,
     RocksSettings,
     closed_during_scan,
     closed_error,
@@ -28,7 +31,19 @@ from state.tables.rocks_common import (
     open_when_released,
     write_options,
 )
-from state.tables.table import ROW_COUNT, Columns, KeyRange, RangeSize, Row, RowByRow, RowChange, estimated, rows_of
+from state.tables.table import (
+    ROW_COUNT,
+    Columns,
+    KeyRange,
+    NoWrites,
+    OrderedTable,
+    RangeSize,
+    Row,
+    RowByRow,
+    RowChange,
+    estimated,
+    rows_of,
+)
 
 
 class RocksTable(RowByRow):
@@ -50,6 +65,7 @@ class RocksTable(RowByRow):
         self._options = database_options(settings)
         self._write_options = write_options()
         self._scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
+        self._snapshots: weakref.WeakSet[_Snapshot] = weakref.WeakSet()
         make_private(self.path)
         self._db: Any = self._open(settings.lock_timeout_s, read_only)
 
@@ -178,7 +194,16 @@ class RocksTable(RowByRow):
                 sizes[at] += file["size"] // len(within)
         return sizes
 
+    def snapshot(self) -> OrderedTable:
+        folder = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=self.path.parent))
+        self.checkpoint(folder / "db")
+        made = _Snapshot(folder, self.location)
+        self._snapshots.add(made)
+        return made
+
     def close(self) -> None:
+        for snapshot in list(self._snapshots):
+            snapshot.close()
         for scan in list(self._scans):
             scan.end()
         if self._db is not None:
@@ -187,6 +212,19 @@ class RocksTable(RowByRow):
 
     def _named(self, error: Exception) -> StateError:
         return closed_error(self.location) if self._db is None else named_error(self.location, str(error))
+
+
+class _Snapshot(NoWrites, RocksTable):
+    """A table as of a moment, through links to its files: iterators of rocksdict's own snapshots show later rows, too."""
+
+    def __init__(self, folder: Path, location: str) -> None:
+        super().__init__(folder / "db", read_only=True)
+        self.location = location
+        self._folder = folder
+
+    def close(self) -> None:
+        super().close()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class _Scan:

@@ -83,6 +83,10 @@ _RUST_NAMES = {
 }
 
 
+SCRATCH = "spill-"
+"""Begins the names of folders next to a database that nothing needs once their process has ended."""
+
+
 def rocks_settings(cache_bytes: int) -> RocksSettings:
     """Settings for a block cache of the given size, half of which memtables may take."""
     return RocksSettings(block_cache_bytes=cache_bytes, write_buffer_bytes=cache_bytes // 2)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sortedcontainers import SortedDict
 
+from state.errors import StateError
 from state.sorting import inverse, is_identity, sorted_rows
 
 Row = tuple[bytes, bytes]
@@ -82,6 +83,9 @@ class OrderedTable(Protocol):
 
     def scan_ranges(self, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> RangeRows:
         """Rows of the ranges lower <= key < upper, as of now. Ranges sorted by their lower ends are the fastest."""
+
+    def snapshot(self) -> OrderedTable:
+        """The rows as of now, for reading only, whatever is written afterwards; close it when it is not needed any more."""
 
     def close(self) -> None:
         """Releases all resources. Scans that are still open fail once the rows they have read ahead are used up."""
@@ -196,6 +200,23 @@ class RowByRow:
         self.write(rows_of(parts), (), halfway)
 
 
+class NoWrites:
+    """The operations of `OrderedTable` that a snapshot refuses."""
+
+    location: str
+
+    def write(self, *_: object) -> None:
+        raise self._refused()
+
+    write_columns = write_sorted = write
+
+    def snapshot(self) -> OrderedTable:
+        raise self._refused()
+
+    def _refused(self) -> StateError:
+        return StateError(f"a snapshot of the store in {self.location} can only be read (this is an error in the caller)")
+
+
 def rows_of(parts: Iterable[Columns]) -> Iterator[RowChange]:
     """The rows of columns, one by one."""
     for keys, values in parts:
@@ -286,6 +307,11 @@ class MemoryTable(RowByRow):
         first = list(islice(rows.irange(lower, upper, (True, False)), FIRST_ROWS))
         size = sum(len(key) + len(rows[key]) for key in first)
         return RangeSize(count, size * count // max(1, len(first)))
+
+    def snapshot(self) -> MemoryTable:
+        copied = MemoryTable()
+        copied._rows = self._rows.copy()
+        return copied
 
     def close(self) -> None:
         """Has no effect: the rows stay, and the table may be used again."""

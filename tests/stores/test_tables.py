@@ -103,6 +103,40 @@ def test_a_table_closes_with_scans_open_and_can_be_opened_again(tmp_path, Table)
     Table(tmp_path / "db", QUICK).close()
 
 
+def test_a_snapshot_keeps_the_rows_of_its_moment(tmp_path, Table):
+    table = Table(tmp_path / "db")
+    table.write([(b"a", b"1"), (b"b", b"1"), (b"c", b"1")])
+    before = table.snapshot()
+    table.write([(b"a", b"2"), (b"d", b"2")], [(b"b", b"c")])
+    rows = [(b"a", b"1"), (b"b", b"1"), (b"c", b"1")]
+    assert list(before.scan(b"", None)) == rows
+    assert list(before.scan(b"", None, True)) == rows[::-1]
+    assert [before.get(key) for key in (b"a", b"b", b"d")] == [b"1", b"1", None]
+    assert before.multi_get([b"d", b"c", b"a"]) == [None, b"1", b"1"]
+    assert before.get_columns(pa.array([b"a", b"d"], pa.binary())).to_pylist() == [b"1", None]
+    found = before.scan_ranges(pa.array([b"a"], pa.binary()), pa.array([b"c"], pa.binary()))
+    assert found.values.to_pylist() == [b"1", b"1"]
+    assert list(table.scan(b"", None)) == [(b"a", b"2"), (b"c", b"1"), (b"d", b"2")]
+    with pytest.raises(StateError, match="can only be read"):
+        before.write([(b"a", b"3")])
+    before.close()
+    table.close()
+    Table(tmp_path / "db").close()
+
+
+def test_a_snapshot_that_outlives_its_table_says_so(tmp_path, Table):
+    table = Table(tmp_path / "db")
+    table.write([(b"a", b"1")])
+    left = table.snapshot()
+    table.close()
+    for use in (lambda: left.get(b"a"), lambda: list(left.scan(b"", None))):
+        with pytest.raises(StateError, match="is closed"):
+            use()
+    left.close()
+    Table(tmp_path / "db").close()
+    assert os.listdir(tmp_path) == ["db"]
+
+
 def test_a_store_open_elsewhere_is_named(tmp_path, Table):
     path = tmp_path / "db"
     process = child(f"""
