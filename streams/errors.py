@@ -21,6 +21,11 @@
     │   ├── LakePositionError        the table and the sink's internal topic no longer fit together
     │   ├── LakeSchemaError          the table's columns are not those of the sink
     │   └── LakeConflictError        another instance writes for the same sink, or other writers never let go of the table
+    ├── ServeError                   a read of a served store gave no rows: the base of the four below
+    │   ├── QueryError               the request asks for something that the store cannot answer
+    │   ├── StoreNotReadyError       no copy here can be read yet
+    │   ├── NotUpToBoundError        the copy has not reached the position or commit that the request names
+    │   └── CursorExpiredError       the commit that a cursor continues is not kept any more
     ├── SuppressBufferFullError      a buffer that must not emit early has reached its bound
     ├── ClusterUnreachableError      the cluster did not answer
     ├── DamagedCheckpointError       a file of Spark's checkpoint is missing or cut short
@@ -61,6 +66,7 @@ __all__ = [
     "CallFailedError",
     "ClusterUnreachableError",
     "ConfigError",
+    "CursorExpiredError",
     "DamagedCheckpointError",
     "DeltaMissingError",
     "EnrichError",
@@ -72,9 +78,11 @@ __all__ = [
     "LakePositionError",
     "LakeSchemaError",
     "NoFieldsError",
+    "NotUpToBoundError",
     "OperatorStateError",
     "OversizedRecordError",
     "OversizedRowError",
+    "QueryError",
     "RangeTooLargeError",
     "RecordError",
     "RecordFailedError",
@@ -85,6 +93,8 @@ __all__ = [
     "ResetUnfinishedError",
     "RowError",
     "SerdeError",
+    "ServeError",
+    "StoreNotReadyError",
     "StreamsError",
     "SuppressBufferFullError",
     "TimestampError",
@@ -313,6 +323,40 @@ class RecordFailedError(RecordError):
         super().__init__(message)
         self.stage, self.node, self.task = stage, node, task
         self.topic, self.partition, self.offset, self.key = topic, partition, offset, key
+
+
+class ServeError(StreamsError):
+    """A read of a served store gave no rows."""
+
+    kind = ErrorKind.TRANSIENT
+
+
+class QueryError(ServeError):
+    """The request asks for something that the store cannot answer: correct the request."""
+
+    kind = ErrorKind.CONFIGURATION
+
+
+class StoreNotReadyError(ServeError):
+    """No copy here can be read yet: wait, or ask another replica."""
+
+
+class NotUpToBoundError(ServeError):
+    """The copy has not reached the position or commit that the request names, within the time that it may wait.
+
+    Args:
+        message: What was asked for.
+        position: The position that the copies have.
+        commits: The commits that they have.
+    """
+
+    def __init__(self, message: str, position: str = "", commits: str = "") -> None:
+        super().__init__(message)
+        self.position, self.commits = position, commits
+
+
+class CursorExpiredError(ServeError):
+    """The commit that a cursor continues is not kept any more: begin again without a cursor."""
 
 
 class BrokerError(StreamsError):

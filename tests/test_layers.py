@@ -45,6 +45,7 @@ FLOORS = [
     "streams/checkpoint",
     "streams/lake",
     "streams/application",
+    "streams/serve",
     "streams/spark",
     "streams/testing",
     "streams/drills",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka import TopicPartition as Place
 
@@ -168,13 +168,19 @@ _REFUSED = (REFUSED | {KafkaError.GROUP_AUTHORIZATION_FAILED}) - {KafkaError.UNK
 
 
 class GroupMember:
-    """A member of a consumer group that shares partitions with the others and reads none of them.
+    """A member of a consumer group that shares partitions with the others and uses none of their records.
 
     Partitions move one by one (cooperative), so the others stay where they are.
+
+    Args:
+        client: The user's client properties.
+        group_id: The group.
+        topics: What the group shares.
+        wakes: Whether new records end the wait of `poll`.
     """
 
-    def __init__(self, client: Mapping[str, str], group_id: str, topics: Sequence[str]) -> None:
-        self._group_id, self._topics = group_id, topics
+    def __init__(self, client: Mapping[str, str], group_id: str, topics: Sequence[str], *, wakes: bool = False) -> None:
+        self._group_id, self._topics, self._wakes = group_id, topics, wakes
         self._assigned: set[TopicPartition] = set()
         settings = {
             "group.id": group_id,
@@ -216,9 +222,12 @@ class GroupMember:
         self._consumer.close()
 
     def _on_assign(self, consumer: Any, places: list[Any]) -> None:
-        consumer.incremental_assign(places)
-        # Nothing is read here; paused partitions are not fetched.
-        consumer.pause(places)
+        if self._wakes:
+            consumer.incremental_assign([Place(place.topic, place.partition, OFFSET_END) for place in places])
+        else:
+            consumer.incremental_assign(places)
+            # Paused partitions are not fetched.
+            consumer.pause(places)
         self._assigned |= {(place.topic, place.partition) for place in places}
 
     def _on_revoke(self, consumer: Any, places: list[Any]) -> None:

@@ -102,12 +102,16 @@ def last_marker(source: StoreSource, place: TaskPlace) -> CommitMarker | None:
     """
     found = read_last_marker(source, (commits_topic(place.application_id, place.sub_topology), place.task))
     if found is not None:
-        _check(place, found.marker)
+        check_marker(place, found.marker)
     return None if found is None else found.marker
 
 
-def _check(place: TaskPlace, marker: CommitMarker) -> None:
-    """Refuses stores of another structure, which would be read with the wrong kinds and serdes, and other tasks' stores."""
+def check_marker(place: TaskPlace, marker: CommitMarker) -> None:
+    """Refuses stores of another structure, which would be read with the wrong kinds and serdes, and other tasks' stores.
+
+    Raises:
+        RestoreError: The marker is from another topology, or of another number of tasks.
+    """
     if marker.topology_hash != place.topology_hash:
         raise RestoreError(
             f"{place}: the state was written by another topology (hash {marker.topology_hash}, now "

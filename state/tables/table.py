@@ -214,7 +214,9 @@ class NoWrites:
         raise self._refused()
 
     def _refused(self) -> StateError:
-        return StateError(f"a snapshot of the store in {self.location} can only be read (this is an error in the caller)")
+        return StateError(
+            f"a snapshot of the store in {self.location} can only be read (this is an error in the caller)"
+        )
 
 
 def rows_of(parts: Iterable[Columns]) -> Iterator[RowChange]:

@@ -48,13 +48,19 @@ class StoreReader:
     Args:
         window_ms: The size of the store's windows, if all have the same.
         view: Computes the table's value of a stored one: built-in aggregates store what they need to continue, not their results.
+        topic: What serdes get as topic; default: the store's changelog.
     """
 
     def __init__(
-        self, node: StoreNode, application_id: str, window_ms: int | None, view: Callable[[Any], Any] | None = None
+        self,
+        node: StoreNode,
+        application_id: str,
+        window_ms: int | None,
+        view: Callable[[Any], Any] | None = None,
+        topic: str | None = None,
     ) -> None:
         self._node = node
-        self._topic = changelog_topic(application_id, node.name)
+        self._topic = topic or changelog_topic(application_id, node.name)
         self._window_ms = window_ms
         self._view = view
 
@@ -66,7 +72,7 @@ class StoreReader:
         """
         for row in dump(store, self._node.name):
             if keys is None or row.key in keys:
-                yield self._decoded(row, task)
+                yield self.decoded(row, task)
 
     def key_bytes(self, text: str) -> frozenset[bytes]:
         """The possible serialised forms of a typed key: as text, and as JSON if it is valid JSON.
@@ -81,13 +87,26 @@ class StoreReader:
             )
         return frozenset(found)
 
+    def key(self, value: Any) -> bytes | None:
+        """The bytes of a key.
+
+        Raises:
+            SerdeError: It is not a key of this store.
+        """
+        return self._node.key_serde.serialize(self._topic, value)
+
     def _serialized(self, value: Any) -> bytes | None:
         try:
-            return self._node.key_serde.serialize(self._topic, value)
+            return self.key(value)
         except SerdeError:
             return None
 
-    def _decoded(self, row: DumpRow, task: int) -> StoreRow:
+    def decoded(self, row: DumpRow, task: int) -> StoreRow:
+        """A row with the key and value of its bytes.
+
+        Raises:
+            SerdeError: The row cannot be read.
+        """
         end = row.window_end
         if self._node.spec.kind.windowed and self._window_ms is not None and row.window_start is not None:
             end = row.window_start + self._window_ms

@@ -29,9 +29,11 @@ from streams.model.windows import Duration, to_ms
 from streams.operators.operator import Mode
 from streams.runtime.settings import Counters, Policy, TaskSettings
 from streams.serdes.base import Serde
+from streams.serve.served import Served
 from streams.suggest import did_you_mean
 from streams.testing.memory import FolderDisks, MemoryDisks, MemoryGlobalTables, MemoryTopics
 from streams.testing.query import DriverQuery, Faults, rescale
+from streams.testing.served import served_by_driver
 from streams.testing.simulation import SimulatedKafka
 from streams.testing.stores import StoreAccess, TaskStores
 from streams.testing.topics import KnownTopics, PipedRecord, TestInputTopic, TestOutputTopic
@@ -194,6 +196,13 @@ class TopologyTestDriver(StoreAccess):
         key, value = self._topics.output_serdes(name)
         read = self._positions.setdefault(name, {})
         return TestOutputTopic(name, key_serde or key, value_serde or value, self._kafka, read)
+
+    def served(self) -> Served:
+        """Returns the stores as `streams serve` reads them: committed rows only, with their position, commit and age.
+
+        Call it again after `rescale`.
+        """
+        return served_by_driver(self._topology, self._settings, self._kafka, self._queries)
 
     def table_rows(self, name: str) -> list[dict[str, Any]]:
         """Returns the rows that a lake sink has written by now: with keys the last row of each key, else a row for each record.

@@ -1,0 +1,301 @@
+"""`TaskCopy`: a copy of one task's stores that is brought forward commit by commit while it is being read.
+
+A copy is an ordinary local state in a folder of its own, which a restore brings to the last commit marker of its task; the
+running application is never touched. Readers never see a restore: each commit is published as a `View`, the stores through a
+snapshot of the database. Invariants: a view holds exactly one commit and never changes; a view is closed when it is neither the
+present one, nor in use, nor held for the next page of somebody; a copy that cannot follow still answers with its last view;
+what a view says of its age is never less than the truth.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from math import ceil
+
+from state.changelog import changelog_topic
+from state.commit.marker import CommitMarker
+from state.errors import StateCorruptedError
+from state.restore.task_stores import StoreSource, TaskStateManager
+from state.restore.verify import check_marker
+from state.stores.task_store import TaskStore
+from streams.application.restore import ReplicaTask
+from streams.errors import CursorExpiredError, StoreNotReadyError
+from streams.serve.position import Position
+
+MakeStores = Callable[[ReplicaTask, CommitMarker], TaskStateManager]
+"""Makes what opens the stores of a task, as of the query that wrote the marker."""
+
+Clock = Callable[[], float]
+"""Seconds, of a clock that nobody sets."""
+
+_VISIBLE_S = 10.0
+"""How long the changes of a commit may stay invisible after its marker: until the control records are written."""
+_LOOK_AGAIN_S = 0.005
+_MOST_VIEWS = 16
+"""The most commits of a task that are kept for cursors; the oldest are given up first."""
+
+
+class View:
+    """The stores of a task, or the global tables, as of one commit.
+
+    Attributes:
+        version: The number of the commit.
+        position: The position of the sources.
+        stores: The stores, for reading.
+        known_s: When this was known to be the last commit, by the copy's clock.
+        held_until_s: Until when the view is kept for the next page of a cursor.
+        readers: How many read it now.
+    """
+
+    def __init__(self, version: int, position: Position, stores: TaskStore) -> None:
+        self.version = version
+        self.position = position
+        self.stores = stores
+        self.known_s = 0.0
+        self.held_until_s = 0.0
+        self.readers = 0
+
+
+class Copy:
+    """What can be read while it is brought forward; any thread may read.
+
+    Args:
+        what: What is copied, for people.
+        clock_s: Measures ages.
+
+    Attributes:
+        fault: Why the copy could not be brought forward the last time; empty: it could.
+        listeners: Called after each look for commits, by the thread that has looked.
+        read_to: Where the commits partition of a task ended when its copy was last brought forward.
+    """
+
+    def __init__(self, what: str, clock_s: Clock = time.monotonic) -> None:
+        self.what = what
+        self.fault = ""
+        self.listeners: list[Callable[[], None]] = []
+        self.clock_s = clock_s
+        self.read_to = 0
+        self._changed = threading.Condition()
+        self._views: list[View] = []
+        self._current: View | None = None
+
+    @property
+    def version(self) -> int:
+        """The number of the present commit; 0: none yet."""
+        current = self._current
+        return 0 if current is None else current.version
+
+    @property
+    def ready(self) -> bool:
+        """Whether the copy can be read."""
+        return self._current is not None
+
+    @contextmanager
+    def reading(self, version: int | None = None) -> Iterator[View]:
+        """The present view, or the kept one of an earlier commit, which stays open within the context.
+
+        Raises:
+            StoreNotReadyError: There is no commit yet, or the copy is still being restored.
+            CursorExpiredError: The view of that commit is not kept any more.
+        """
+        with self._changed:
+            view = self._current if version is None else self._kept(version)
+            if view is None:
+                why = f": {self.fault}" if self.fault else ""
+                raise StoreNotReadyError(
+                    f"{self.what} cannot be read yet: it has no commit, or its copy is still being restored{why}. Wait, or ask "
+                    f"another replica"
+                )
+            view.readers += 1
+        try:
+            yield view
+        finally:
+            with self._changed:
+                view.readers -= 1
+                self._close_unused()
+                self._changed.notify_all()
+
+    def age_ms_of(self, view: View) -> int:
+        """How old a view may be: since when a later commit may exist."""
+        return max(0, ceil((self.clock_s() - view.known_s) * 1000))
+
+    @property
+    def age_ms(self) -> int:
+        """How old the present view may be; 0: there is none."""
+        current = self._current
+        return 0 if current is None else self.age_ms_of(current)
+
+    def hold(self, view: View, seconds: float) -> None:
+        """Keeps a view that is being read for the next page of a cursor."""
+        view.held_until_s = max(view.held_until_s, self.clock_s() + seconds)
+
+    def wait(self, fits: Callable[[View], bool], timeout_s: float) -> bool:
+        """Waits for a commit that fits; False: none came in time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._current is not None and fits(self._current), timeout_s)
+
+    def _kept(self, version: int) -> View:
+        for view in reversed(self._views):
+            if view.version == version:
+                return view
+        raise CursorExpiredError(
+            f"{self.what} does not have the rows of commit {version} any more, which the cursor continues: begin again "
+            f"without a cursor"
+        )
+
+    def _close_unused(self) -> None:
+        """Closes the views that nobody needs. Called with the lock."""
+        now_s = self.clock_s()
+        unused = [view for view in self._views if view is not self._current and not view.readers]
+        kept = [view for view in unused if view.held_until_s > now_s][-_MOST_VIEWS:]
+        for view in unused:
+            if view not in kept:
+                self._views.remove(view)
+                view.stores.close()
+
+    def known_until(self, asked_s: float) -> None:
+        """Notes that at this time no further commit existed, and wakes those who wait."""
+        with self._changed:
+            if self._current is not None:
+                self._current.known_s = max(asked_s, self._current.known_s)
+            self._changed.notify_all()
+        for listener in list(self.listeners):
+            listener()
+
+    def _show(self, view: View) -> None:
+        """Makes this the present view."""
+        with self._changed:
+            self._views.append(view)
+            self._current = view
+            self._close_unused()
+
+    def _hide(self) -> None:
+        """From now on nothing can be read until there is another view."""
+        with self._changed:
+            self._current = None
+            self._close_unused()
+
+    def _end_reading(self) -> None:
+        """Hides the present view, and closes all views after everybody has read what they were reading."""
+        with self._changed:
+            self._current = None
+            self._changed.wait_for(lambda: all(view.readers == 0 for view in self._views))
+            for view in self._views:
+                view.stores.close()
+            self._views = []
+
+
+class TaskCopy(Copy):
+    """The copy of one task's stores.
+
+    Args:
+        source: Kafka; used by one thread at a time.
+        task: The task and its stores.
+        make: Makes what opens the stores.
+        clock_s: Measures ages.
+    """
+
+    def __init__(
+        self, source: StoreSource, task: ReplicaTask, make: MakeStores, clock_s: Clock = time.monotonic
+    ) -> None:
+        super().__init__(str(task.place), clock_s)
+        self.task = task
+        self._source = source
+        self._make = make
+        self._following = threading.Lock()
+        self._marker: CommitMarker | None = None
+        self._position = Position()
+        self._open = ExitStack()
+        self._stores: tuple[TaskStateManager, TaskStore] | None = None
+
+    def bring_forward(self) -> bool:
+        """Brings the copy to the last commit, and says whether there was a new one.
+
+        Raises:
+            RestoreError: The changelogs do not give what the marker promises, or the application has changed.
+            KafkaClientError: Reading failed; another call continues.
+        """
+        place = self.task.commits
+        with self._following:
+            asked_s = self.clock_s()
+            end = self._source.end_offsets([place])[place]
+            if end < self.read_to:
+                self._forget()
+            markers = list(self._markers(end))
+            if markers:
+                check_marker(self.task.place, markers[-1])
+                self._publish(markers)
+            with self._changed:
+                self.read_to = end
+            self.known_until(asked_s)
+        return bool(markers)
+
+    def is_behind(self, end: int) -> bool:
+        """Whether the commits partition, which ends there, may have a commit that the copy has not."""
+        return end != self.read_to
+
+    def _markers(self, end: int) -> Iterator[CommitMarker]:
+        """The markers since the last call, in order; at first all that the topic still has, for the position of the sources."""
+        topic, partition = self.task.commits
+        start = self.read_to or self._source.begin_offset((topic, partition))
+        for columns in self._source.read(topic, partition, min(start, end), end):
+            yield from map(CommitMarker.from_bytes, columns.values.to_pylist())
+
+    def _publish(self, markers: list[CommitMarker]) -> None:
+        last = markers[-1]
+        self._await_visible(last)
+        manager, stores = self._opened(last)
+        try:
+            manager.restore_to(stores, last)
+        except StateCorruptedError as error:
+            self._shut(error)
+            raise
+        except BaseException:
+            stores.discard()
+            raise
+        position, before = self._position, self._marker
+        for marker in markers:
+            position, before = position.after(marker, before), marker
+        self._position, self._marker = position, last
+        self._show(View(last.version, position, stores.snapshot()))
+
+    def _await_visible(self, marker: CommitMarker) -> None:
+        """Waits for the control records of a commit: the marker's may be written before those of the changelogs."""
+        topics = {spec.name: changelog_topic(self.task.place.application_id, spec.name) for spec in self.task.specs}
+        ends = {
+            (topics[name], self.task.place.task): end for name, end in marker.changelog_ends.items() if name in topics
+        }
+        deadline = self.clock_s() + _VISIBLE_S
+        while ends and self.clock_s() < deadline:
+            found = self._source.end_offsets(list(ends))
+            if all(found[place] >= end for place, end in ends.items()):
+                return
+            time.sleep(_LOOK_AGAIN_S)
+
+    def _opened(self, marker: CommitMarker) -> tuple[TaskStateManager, TaskStore]:
+        if self._stores is None:
+            manager = self._make(self.task, marker)
+            self._stores = manager, self._open.enter_context(manager.open())
+        return self._stores
+
+    def _forget(self) -> None:
+        """Begins again, because the commits topic was made again: the rows so far are those of an application that was reset."""
+        self._hide()
+        self.read_to, self._position, self._marker = 0, Position(), None
+
+    def _shut(self, error: StateCorruptedError | None) -> None:
+        """Closes the database, after everybody has read what they were reading; with an error, its files are deleted."""
+        self._end_reading()
+        self._stores = None
+        opened, self._open = self._open, ExitStack()
+        with suppress(StateCorruptedError), opened:
+            if error is not None:
+                raise error
+
+    def close(self) -> None:
+        """Closes the copy, which stays on disk."""
+        with self._following:
+            self._shut(None)

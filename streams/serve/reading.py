@@ -1,0 +1,398 @@
+"""`ReadStore`: reads one store over the copies of its tasks, by key, range, window and time, and says which commits it shows.
+
+All rows of an answer that come from one task come from one commit. So do all pages of a scan: the cursor names the commit of each
+task, which the copies keep for a while. Rows of several tasks are merged in the order of their key bytes, or of their times.
+"""
+
+from __future__ import annotations
+
+import base64
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from itertools import islice, takewhile
+from typing import Any
+
+import orjson
+
+from state.kafka.partitioner import partition_for_key
+from state.stores.byte_stores import KeyValueBytesStore, SessionBytesStore, VersionedRecord, WindowBytesStore
+from state.stores.codec import MAX_TIME, split_timestamped
+from state.stores.dump import DumpRow
+from state.stores.spec import StoreKind
+from state.tables.table import Row
+from streams.application.store_rows import StoreReader, StoreRow
+from streams.errors import QueryError, StoreNotReadyError
+from streams.serve.copies import Copy, View
+from streams.serve.position import Position, common
+
+HELD_S = 60.0
+"""How long the rows of a commit are kept for the next page of a cursor."""
+
+_Order = tuple[Any, ...]
+"""What rows are ordered by: the key's bytes; or start, then key; or end, start, then key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """As of what a task has answered.
+
+    Attributes:
+        sub: The sub-topology; empty: the global tables.
+        task: The task.
+        version: The number of the commit.
+        position: The position of the sources.
+        age_ms: How old that commit may be: since when a later one may exist.
+    """
+
+    sub: str
+    task: int
+    version: int
+    position: Position
+    age_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Rows, and as of what.
+
+    Attributes:
+        rows: The rows; none: there is no such row.
+        points: One for each task that was asked.
+        cursor: Continues behind the last row; None: there are no more.
+    """
+
+    rows: tuple[StoreRow, ...]
+    points: tuple[Point, ...]
+    cursor: str | None = None
+
+    @property
+    def position(self) -> Position:
+        """What all tasks cover that were asked."""
+        return common(point.position for point in self.points)
+
+    @property
+    def commits(self) -> dict[tuple[str, int], int]:
+        """Sub-topology and task -> the number of the commit."""
+        return {(point.sub, point.task): point.version for point in self.points}
+
+    @property
+    def age_ms(self) -> int:
+        """The age of the oldest part."""
+        return max((point.age_ms for point in self.points), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Which rows.
+
+    Attributes:
+        lower: The smallest key, inclusive; None: no bound. Keys are bytes.
+        upper: The largest key, inclusive.
+        prefix: The first bytes of the keys; not together with the bounds.
+        key: The only key, in a store of windows or sessions.
+        from_ms: The smallest start of a window, or end of a session; inclusive.
+        to_ms: The largest one, inclusive.
+        reverse: Whether the largest come first.
+        limit: The most rows of a page.
+    """
+
+    lower: bytes | None = None
+    upper: bytes | None = None
+    prefix: bytes | None = None
+    key: bytes | None = None
+    from_ms: int = 0
+    to_ms: int = MAX_TIME
+    reverse: bool = False
+    limit: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Cursor:
+    """Where a scan continues: behind so many rows that have this place in the order, as of these commits."""
+
+    store: str
+    scan: Scan
+    after: _Order
+    skip: int
+    versions: Mapping[int, int]
+
+    def __str__(self) -> str:
+        scan = {name: _text(value) for name, value in asdict(self.scan).items()}
+        after = [_text(part) for part in self.after]
+        data = orjson.dumps([self.store, scan, after, self.skip, list(self.versions.items())])
+        return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+    @classmethod
+    def parse(cls, text: str) -> _Cursor:
+        try:
+            data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+            store, scan, after, skip, versions = orjson.loads(data)
+            given = Scan(**{name: _value(part) for name, part in scan.items()})
+            return cls(store, given, tuple(map(_value, after)), skip, dict(versions))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise QueryError("the cursor is none that this server has given: begin again without one") from error
+
+
+def _text(value: Any) -> Any:
+    return {"hex": value.hex()} if isinstance(value, bytes) else value
+
+
+def _value(data: Any) -> Any:
+    return bytes.fromhex(data["hex"]) if isinstance(data, dict) else data
+
+
+CopyOf = Callable[[int], Copy | None]
+"""Task -> its copy, if it is here."""
+
+
+class ReadStore:
+    """One store.
+
+    Args:
+        name: Its name.
+        kind: Its kind.
+        reader: Its serdes.
+        sub: Its sub-topology; empty: it is a global table.
+        tasks: The number of tasks that have a part of it.
+        copy_of: Finds the copies.
+    """
+
+    def __init__(self, name: str, kind: StoreKind, reader: StoreReader, sub: str, tasks: int, copy_of: CopyOf) -> None:
+        self.name = name
+        self.kind = kind
+        self.reader = reader
+        self.sub = sub
+        self.tasks = tasks
+        self._copy_of = copy_of
+
+    def task_of(self, key: bytes) -> int:
+        """The task that has the rows of a key."""
+        return max(0, partition_for_key(key, self.tasks)) if self.sub else 0
+
+    def copy(self, task: int) -> Copy:
+        """The copy of a task.
+
+        Raises:
+            StoreNotReadyError: It is not here.
+        """
+        found = self.find(task)
+        if found is None:
+            raise StoreNotReadyError(
+                f"task {task} of {self.sub}, which has these rows of {self.name!r}, is not served here"
+            )
+        return found
+
+    def find(self, task: int) -> Copy | None:
+        """The copy of a task, if it is here."""
+        return self._copy_of(task)
+
+    def get(self, keys: Iterable[bytes], as_of_ms: int | None = None) -> Answer:
+        """The row of the first of these keys that has one, which are the ways in which one key may be written.
+
+        Raises:
+            QueryError: The store has windows or sessions, or no versions although a time is given.
+            StoreNotReadyError: The copy of the key's task cannot be read here.
+        """
+        if self.kind.segmented:
+            raise QueryError(f"{self.name!r} has {self._sort}: ask for the {self._sort} of a key")
+        if as_of_ms is not None and self.kind is not StoreKind.VERSIONED:
+            raise QueryError(f"{self.name!r} has no versions, so a row as of a time cannot be read")
+        points: dict[int, Point] = {}
+        for key in keys:
+            task = self.task_of(key)
+            copy = self.copy(task)
+            with copy.reading() as view:
+                points[task] = self._point(task, copy, view)
+                row = self._found(view, key, as_of_ms)
+                if row is not None:
+                    return Answer((self.reader.decoded(row, task),), (points[task],))
+        return Answer((), tuple(points.values()))
+
+    def get_all(self, keys: Sequence[bytes]) -> Answer:
+        """The rows of many keys, in the order of the keys; keys without a row are left out.
+
+        Raises:
+            QueryError: The store has windows, sessions or versions.
+            StoreNotReadyError: The copy of a key's task cannot be read here.
+        """
+        if self.kind.segmented or self.kind is StoreKind.VERSIONED:
+            raise QueryError(
+                f"{self.name!r} has {self._sort}: a batch of keys can be read of stores with a row per key only"
+            )
+        by_task: dict[int, list[int]] = {}
+        for place, key in enumerate(keys):
+            by_task.setdefault(self.task_of(key), []).append(place)
+        found: dict[int, StoreRow] = {}
+        points = []
+        for task, places in by_task.items():
+            copy = self.copy(task)
+            with copy.reading() as view:
+                points.append(self._point(task, copy, view))
+                values = view.stores.store(self.name).multi_get([keys[place] for place in places])  # type: ignore[union-attr]
+                for place, value in zip(places, values, strict=True):
+                    if value is not None:
+                        found[place] = self.reader.decoded(self._row(keys[place], value), task)
+        return Answer(tuple(found[place] for place in sorted(found)), tuple(points))
+
+    def scan(self, scan: Scan, cursor: str | None = None) -> Answer:
+        """A page of rows.
+
+        Args:
+            scan: Which rows; of no account with a cursor, which has them, except for its limit.
+            cursor: Where the last page has ended.
+
+        Raises:
+            QueryError: The store has no such order, or the cursor is of another store.
+            StoreNotReadyError: A copy cannot be read here.
+            CursorExpiredError: The commits of the last page are not kept any more.
+        """
+        after, skip, versions = None, 0, dict[int, int]()
+        if cursor is not None:
+            given = _Cursor.parse(cursor)
+            if given.store != self.name:
+                raise QueryError(f"the cursor is of store {given.store!r}, not of {self.name!r}")
+            scan, after, skip, versions = (
+                replace(given.scan, limit=scan.limit),
+                given.after,
+                given.skip,
+                dict(given.versions),
+            )
+        self._check(scan)
+        tasks = [self.task_of(scan.key)] if scan.key is not None else range(self.tasks)
+        with ExitStack() as reading:
+            parts, points, views = [], [], []
+            for task in tasks:
+                copy = self.copy(task)
+                view = reading.enter_context(copy.reading(versions.get(task)))
+                views.append((copy, view))
+                points.append(self._point(task, copy, view))
+                parts.append(self._part(task, view, _behind(scan, after, self.kind)))
+            merged = heapq.merge(*parts, key=lambda part: part[0], reverse=scan.reverse)
+            rest = _after(merged, after, skip, scan.reverse)
+            page = list(islice(rest, scan.limit))
+            more = next(rest, None) is not None
+            rows = tuple(self.reader.decoded(row, task) for _, row, task in page)
+            if not more:
+                return Answer(rows, tuple(points))
+            for copy, view in views:
+                copy.hold(view, HELD_S)
+            last = page[-1][0]
+            same = sum(order == last for order, _, _ in page) + (skip if last == after else 0)
+            held = {point.task: point.version for point in points}
+            return Answer(rows, tuple(points), str(_Cursor(self.name, scan, last, same, held)))
+
+    def _part(self, task: int, view: View, scan: Scan) -> Iterator[_Part]:
+        return ((order, row, task) for order, row in self._rows(view, scan))
+
+    def points(self, tasks: Iterable[int] | None = None) -> tuple[Point, ...]:
+        """As of what the tasks can be read now.
+
+        Raises:
+            StoreNotReadyError: A copy cannot be read here.
+        """
+        found = []
+        for task in range(self.tasks) if tasks is None else tasks:
+            copy = self.copy(task)
+            with copy.reading() as view:
+                found.append(self._point(task, copy, view))
+        return tuple(found)
+
+    @property
+    def _sort(self) -> str:
+        if self.kind is StoreKind.SESSION:
+            return "sessions"
+        return "windows" if self.kind.windowed else "versions"
+
+    def _check(self, scan: Scan) -> None:
+        if self.kind is StoreKind.VERSIONED:
+            raise QueryError(f"{self.name!r} has versions: its rows can be read by key and time only")
+        if scan.prefix is not None and (scan.lower is not None or scan.upper is not None):
+            raise QueryError("a scan has a prefix or bounds of the keys, not both")
+        timed = (scan.from_ms, scan.to_ms) != (0, MAX_TIME)
+        if not self.kind.segmented and (scan.key is not None or timed):
+            raise QueryError(f"{self.name!r} has neither windows nor sessions, so its rows have no times to ask for")
+        if self.kind.segmented and (scan.prefix, scan.lower, scan.upper) != (None, None, None):
+            raise QueryError(f"{self.name!r} has {self._sort}: they are read by key and time, not by ranges of keys")
+        if scan.limit < 1:
+            raise QueryError(f"a page has at least one row, not {scan.limit}")
+
+    def _point(self, task: int, copy: Copy, view: View) -> Point:
+        return Point(self.sub, task, view.version, view.position, copy.age_ms_of(view))
+
+    def _found(self, view: View, key: bytes, as_of_ms: int | None) -> DumpRow | None:
+        found: Any = view.stores.store(self.name)
+        if self.kind is StoreKind.VERSIONED:
+            version: VersionedRecord | None = found.get(key, as_of_ms)
+            return None if version is None else DumpRow(key, None, None, version.timestamp, version.value)
+        value: bytes | None = found.get(key)
+        return None if value is None else self._row(key, value)
+
+    def _row(self, key: bytes, value: bytes, start: int | None = None, end: int | None = None) -> DumpRow:
+        timestamp = None
+        if self.kind.timestamped:
+            value, timestamp = split_timestamped(value)
+        return DumpRow(key, start, end, timestamp, value)
+
+    def _rows(self, view: View, scan: Scan) -> Iterator[tuple[_Order, DumpRow]]:
+        """The rows of a task, with what they are ordered by."""
+        found: Any = view.stores.store(self.name)
+        if self.kind is StoreKind.SESSION:
+            return (
+                ((end, start, key), self._row(key, value, start, end))
+                for key, start, end, value in _sessions(found, scan)
+            )
+        if self.kind.windowed:
+            return (((start, key), self._row(key, value, start)) for key, start, value in _windows(found, scan))
+        return (((key,), self._row(key, value)) for key, value in _keys(found, scan))
+
+
+def _sessions(store: SessionBytesStore, scan: Scan) -> Iterator[tuple[bytes, int, int, bytes]]:
+    if scan.key is None:
+        return store.fetch_all(scan.from_ms, scan.to_ms, scan.reverse)
+    key = scan.key
+    found = store.find_sessions(key, scan.from_ms, MAX_TIME, scan.reverse)
+    return ((key, start, end, value) for start, end, value in found if end <= scan.to_ms)
+
+
+def _windows(store: WindowBytesStore, scan: Scan) -> Iterator[tuple[bytes, int, bytes]]:
+    if scan.key is None:
+        return store.fetch_all(scan.from_ms, scan.to_ms, scan.reverse)
+    key = scan.key
+    return ((key, start, value) for start, value in store.fetch_range(key, scan.from_ms, scan.to_ms, scan.reverse))
+
+
+def _keys(store: KeyValueBytesStore, scan: Scan) -> Iterator[Row]:
+    prefix = scan.prefix
+    if prefix is None:
+        return store.range(scan.lower, scan.upper, scan.reverse)
+    if scan.lower is None and scan.upper is None:
+        return store.prefix(prefix, scan.reverse)
+    # Behind a cursor, which stands at a row with the prefix.
+    rows = store.range(scan.lower or prefix, scan.upper, scan.reverse)
+    return takewhile(lambda row: row[0].startswith(prefix), rows)
+
+
+def _behind(scan: Scan, after: _Order | None, kind: StoreKind) -> Scan:
+    """The scan without what lies before the cursor, as far as the store can leave it out."""
+    if after is None:
+        return scan
+    if kind.segmented:
+        return replace(scan, to_ms=after[0]) if scan.reverse else replace(scan, from_ms=after[0])
+    return replace(scan, upper=after[0]) if scan.reverse else replace(scan, lower=after[0])
+
+
+_Part = tuple[_Order, DumpRow, int]
+
+
+def _after(rows: Iterator[_Part], after: _Order | None, skip: int, reverse: bool) -> Iterator[_Part]:
+    """The rows behind a place in the order, of whose rows some were given already."""
+    for row in rows:
+        if after is not None:
+            if row[0] == after and skip:
+                skip -= 1
+                continue
+            if row[0] != after and (row[0] < after) != reverse:
+                continue
+        yield row

@@ -1,0 +1,208 @@
+"""`Served`: all stores of an application that can be read here, and waiting until they have what a request asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from state.changelog import commits_topic
+from state.kafka.topics import TopicPartition
+from state.restore.verify import TaskPlace
+from streams.application.restore import ReplicaTask
+from streams.application.store_rows import StoreReader, view_of, window_size_ms
+from streams.errors import NotUpToBoundError, QueryError
+from streams.serve.copies import Copy, TaskCopy, View
+from streams.serve.following import Ends
+from streams.serve.global_copy import GlobalCopy
+from streams.serve.position import Commits, Position, commits_text, common
+from streams.serve.reading import Point, ReadStore
+from streams.suggest import did_you_mean
+from streams.topology.plan import SubTopology
+from streams.topology.topology import Topology
+
+
+class Consistency(str, Enum):
+    """How new an answer has to be."""
+
+    ANY = "any"
+    """Whatever the copy has."""
+    BOUND = "bound"
+    """At least the position, commits and age that the request names."""
+    LATEST = "latest"
+    """Everything that was committed when the request came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """How new an answer has to be.
+
+    Attributes:
+        consistency: Whether the others count.
+        position: What the sources must have been read to.
+        commits: Which commits of tasks must be there.
+        max_age_ms: How old the answer may be; None: as old as it is.
+    """
+
+    consistency: Consistency = Consistency.BOUND
+    position: Position = field(default_factory=Position)
+    commits: Commits = field(default_factory=dict)
+    max_age_ms: int | None = None
+
+
+Wanting = tuple[Copy, Callable[[View], bool]]
+"""A copy that does not have yet what a request asks for, and how to see when it does."""
+
+
+class Served:
+    """See the module.
+
+    Args:
+        topology: The application.
+        subs: Its sub-topologies.
+        tasks: Sub-topology -> the number of its tasks.
+        copies: Gives the copies that are here, by the tasks' partitions of the commits topics.
+        kafka: Asked where the commits topics end.
+        global_copy: Gives the copy of the global tables.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        application_id: str,
+        subs: Iterable[SubTopology],
+        tasks: Mapping[str, int],
+        copies: Callable[[], Mapping[TopicPartition, TaskCopy]],
+        kafka: Ends,
+        global_copy: Callable[[], GlobalCopy | None] = lambda: None,
+    ) -> None:
+        self.application_id = application_id
+        self.topology = topology
+        self.subs = {sub.name: sub for sub in subs if sub.name in tasks}
+        self.copies = copies
+        self._kafka = kafka
+        self._global_copy = global_copy
+        self.stores: dict[str, ReadStore] = {}
+        for sub in self.subs.values():
+            self._add(sub, tasks[sub.name])
+        for name, table in topology.global_tables.items():
+            reader = StoreReader(table.store, application_id, None, topic=str(table.source.topics[0]))
+            self.stores[name] = ReadStore(name, table.store.spec.kind, reader, "", 1, lambda task: global_copy())
+
+    def _add(self, sub: SubTopology, tasks: int) -> None:
+        topic = commits_topic(self.application_id, sub.name)
+
+        def copy_of(task: int) -> Copy | None:
+            return self.copies().get((topic, task))
+
+        for name, node in sub.stores.items():
+            if node.spec.logged:
+                reader = StoreReader(node, self.application_id, window_size_ms(sub, name), view_of(sub, name))
+                self.stores[name] = ReadStore(name, node.spec.kind, reader, sub.name, tasks, copy_of)
+
+    def store(self, name: str) -> ReadStore:
+        """The store of this name.
+
+        Raises:
+            QueryError: There is none, or it has no changelog.
+        """
+        found = self.stores.get(name)
+        if found is None:
+            known = ", ".join(sorted(self.stores)) or "none"
+            raise QueryError(f"there is no store {name!r}; served are: {known}.{did_you_mean(name, self.stores)}")
+        return found
+
+    def wanting(self, store: ReadStore, tasks: Collection[int], bound: Bound) -> list[Wanting]:
+        """The copies that are not new enough for a request. Asks Kafka only where the present ends count.
+
+        Raises:
+            QueryError: The position names topics that the store's sub-topology does not read.
+            StoreNotReadyError: A copy is not here.
+            KafkaClientError: The brokers were to be asked, and do not answer.
+        """
+        if bound.consistency is Consistency.ANY:
+            return []
+        self._check_topics(store, bound.position)
+        old = [task for task in tasks if self._is_too_old(store.copy(task), bound)]
+        ends = self._ends(store, old)
+        found = []
+        for task in tasks:
+            copy, version = store.copy(task), bound.commits.get((store.sub, task), 0)
+            fits = _fits(copy, bound.position, version, ends.get(task, 0))
+            if not copy.wait(fits, 0):
+                found.append((copy, fits))
+        return found
+
+    def wait(self, store: ReadStore, tasks: Collection[int], bound: Bound, timeout_s: float) -> None:
+        """Waits until the copies are new enough for a request.
+
+        Raises:
+            NotUpToBoundError: They are not in time.
+            QueryError, StoreNotReadyError, KafkaClientError: As `wanting`.
+        """
+        for copy, fits in self.wanting(store, tasks, bound):
+            if not copy.wait(fits, timeout_s):
+                raise self.not_up_to(store, tasks, bound)
+
+    def not_up_to(self, store: ReadStore, tasks: Collection[int], bound: Bound) -> NotUpToBoundError:
+        """The error for copies that are not new enough, with what they have."""
+        points = tuple(point for task in tasks if store.copy(task).ready for point in store.points([task]))
+        commits = {(point.sub, point.task): point.version for point in points}
+        position = common(point.position for point in points)
+        asked = " and ".join(filter(None, (str(bound.position), commits_text(bound.commits)))) or "the last commits"
+        return NotUpToBoundError(
+            f"{store.name!r} has not reached {asked} in the time that the request may wait; it is at {commits_text(commits)} "
+            f"(sources: {position}). Ask again, or allow more time (wait=)",
+            position=str(position),
+            commits=commits_text(commits),
+        )
+
+    def points(self) -> list[Point]:
+        """As of what each task and the global tables can be read here now."""
+        by_sub = {store.sub: store for store in self.stores.values()}
+        found: list[Point] = []
+        for store in by_sub.values():
+            here = [task for task in range(store.tasks) if (copy := store.find(task)) is not None and copy.ready]
+            found += store.points(here)
+        return found
+
+    def _is_too_old(self, copy: Copy, bound: Bound) -> bool:
+        if bound.consistency is Consistency.LATEST:
+            return True
+        return bound.max_age_ms is not None and copy.age_ms > bound.max_age_ms
+
+    def _ends(self, store: ReadStore, tasks: Collection[int]) -> Mapping[int, int]:
+        """Task -> where its commits topic ends now; the global tables are looked at as a whole."""
+        if not tasks:
+            return {}
+        if not store.sub:
+            if (copy := self._global_copy()) is not None:
+                copy.bring_forward()
+            return {}
+        topic = commits_topic(self.application_id, store.sub)
+        return {task: end for (_, task), end in self._kafka.end_offsets([(topic, task) for task in tasks]).items()}
+
+    def _check_topics(self, store: ReadStore, position: Position) -> None:
+        topics = set(self.subs[store.sub].topics) if store.sub else self._global_topics(store.name)
+        foreign = sorted({topic for topic, _ in position.offsets} - topics)
+        if foreign:
+            raise QueryError(
+                f"positions of {store.name!r} are of {', '.join(sorted(topics))}, which its operators read; {foreign[0]!r} is none "
+                f"of these. To read what you have just written to another topic, wait for a store that reads that topic"
+            )
+
+    def _global_topics(self, name: str) -> set[str]:
+        return {str(topic) for topic in self.topology.global_tables[name].source.topics}
+
+
+def _fits(copy: Copy, position: Position, version: int, end: int) -> Callable[[View], bool]:
+    def fits(view: View) -> bool:
+        return view.version >= version and copy.read_to >= end and view.position.covers(position)
+
+    return fits
+
+
+def replica_task(application_id: str, sub: SubTopology, task: int, tasks: int) -> ReplicaTask:
+    """A task with all stores that can be copied."""
+    place = TaskPlace(application_id, sub.name, task, tasks, sub.topology_hash)
+    return ReplicaTask(place, tuple(node.spec for node in sub.stores.values() if node.spec.logged))

@@ -1,0 +1,187 @@
+"""A copy that is read while it follows: each view is one commit as a whole, however much is committed meanwhile."""
+
+import threading
+
+import pytest
+
+from state.changelog import changelog_topic, commits_topic
+from state.errors import KafkaClientError
+from state.restore.snapshots import NO_SNAPSHOTS
+from state.restore.task_stores import TaskStateManager, WorkerMemory
+from state.restore.verify import TaskPlace
+from state.stores.dump import state_digest
+from state.tables.native_library import SWITCH_VARIABLE
+from streams.application.restore import ReplicaTask
+from streams.errors import CursorExpiredError, StoreNotReadyError
+from streams.serve.copies import TaskCopy
+from streams.serve.following import Follower
+from tests.restore.logs import APPLICATION, SPECS, marker_of
+from tests.snapshots.life import Life
+
+COMMITS = (commits_topic(APPLICATION, "orders"), 0)
+TASK = ReplicaTask(TaskPlace(APPLICATION, "orders", 0, 1, "hash"), tuple(SPECS))
+
+
+class Served(Life):
+    """A life whose markers are in a log, and a copy of its task that can be read."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.settings = NO_SNAPSHOTS
+        self.digests_of = {}
+        self.copy = self.new_copy()
+
+    def new_copy(self, folder="copies"):
+        memory = WorkerMemory()
+
+        def make(task, marker):
+            place = self.folder / folder
+            return TaskStateManager(self.logs, task.place.identity(marker), list(task.specs), place, memory=memory)
+
+        return TaskCopy(self.logs, TASK, make)
+
+    def step(self, wait=True):
+        super().step(wait)
+        self.logs.append_marker(COMMITS[0], marker_of(self.target))
+        self.digests_of[self.version] = self.digests
+
+    def digests_in(self, view):
+        return {spec.name: state_digest(view.stores, spec.name) for spec in SPECS}
+
+
+@pytest.fixture(params=["native", "rocksdict"])
+def life(tmp_path, request, monkeypatch):
+    if request.param == "rocksdict":
+        monkeypatch.setenv(SWITCH_VARIABLE, "0")
+    life = Served(tmp_path)
+    yield life
+    life.copy.close()
+
+
+def test_each_view_is_one_commit_while_the_copy_goes_on(life):
+    for _ in range(3):
+        life.step()
+    assert life.copy.bring_forward()
+    with life.copy.reading() as third:
+        for _ in range(4):
+            life.step()
+            life.copy.bring_forward()
+        assert (third.version, life.copy.version) == (3, 7)
+        assert life.digests_in(third) == life.digests_of[3]
+        with life.copy.reading() as last:
+            assert life.digests_in(last) == life.digests_of[7]
+    assert not life.copy.bring_forward()
+
+
+def test_a_view_is_kept_for_a_cursor_and_then_given_up(life):
+    life.step()
+    life.copy.bring_forward()
+    with life.copy.reading() as first:
+        life.copy.hold(first, 1000)
+    life.step()
+    life.copy.bring_forward()
+    with life.copy.reading(1) as kept:
+        assert life.digests_in(kept) == life.digests_of[1]
+    life.copy.clock_s = lambda: 10**9
+    life.step()
+    life.copy.bring_forward()
+    with pytest.raises(CursorExpiredError, match="commit 1"), life.copy.reading(1):
+        pass
+
+
+def test_a_broker_that_goes_away_takes_nothing_from_the_readers(life):
+    life.step()
+    life.copy.bring_forward()
+    life.step()
+    life.logs.fail_after = life.logs.reads + 1
+    with pytest.raises(KafkaClientError):
+        life.copy.bring_forward()
+    with life.copy.reading() as view:
+        assert life.digests_in(view) == life.digests_of[1]
+    life.logs.fail_after = None
+    life.copy.bring_forward()
+    with life.copy.reading() as view:
+        assert life.digests_in(view) == life.digests_of[2]
+
+
+def test_a_whole_restore_is_not_seen_by_the_readers(life):
+    """A changelog of another id: the copy is emptied on disk and filled again, while its last view answers."""
+    life.step()
+    life.copy.bring_forward()
+    life.step()
+    seen = []
+    read = life.logs.read
+
+    def reading(topic, *place):
+        if topic == changelog_topic(APPLICATION, "table"):
+            with life.copy.reading() as view:
+                seen.append((view.version, life.digests_in(view) == life.digests_of[1]))
+        return read(topic, *place)
+
+    life.logs.read = reading
+    life.now_ms += 10**10
+    life.copy._opened(marker_of(life.target))[0]._clock_ms = lambda: life.now_ms
+    life.copy.bring_forward()
+    assert set(seen) == {(1, True)}
+    with life.copy.reading() as view:
+        assert life.digests_in(view) == life.digests_of[2]
+
+
+def test_without_a_commit_there_is_nothing_to_read(life):
+    life.copy.bring_forward()
+    with pytest.raises(StoreNotReadyError, match="has no commit"), life.copy.reading():
+        pass
+
+
+def test_who_waits_for_a_commit_is_woken_by_it(life):
+    life.step()
+    life.copy.bring_forward()
+    assert not life.copy.wait(lambda view: view.version == 2, 0)
+    found = []
+    waiting = threading.Thread(target=lambda: found.append(life.copy.wait(lambda view: view.version == 2, 60)))
+    waiting.start()
+    life.step()
+    life.copy.bring_forward()
+    waiting.join()
+    assert found == [True]
+
+
+def test_the_age_counts_from_the_last_time_that_nothing_newer_existed(life):
+    clock = [100.0]
+    life.copy.clock_s = lambda: clock[0]
+    life.step()
+    life.copy.bring_forward()
+    clock[0] = 103.0
+    with life.copy.reading() as view:
+        assert life.copy.age_ms_of(view) == 3000
+        life.copy.known_until(102.5)
+        assert life.copy.age_ms_of(view) == 500
+        life.step()
+        clock[0] = 105.0
+        life.copy.bring_forward()
+        assert life.copy.age_ms_of(view) == 2500
+    assert life.copy.age_ms == 0
+
+
+def test_an_application_that_was_reset_is_not_answered_for(life):
+    life.step()
+    life.copy.bring_forward()
+    life.logs.records.pop(COMMITS[0])
+    life.logs.ends[COMMITS[0]] = 0
+    life.copy.bring_forward()
+    assert not life.copy.ready
+
+
+def test_the_follower_brings_copies_forward_and_lets_go_of_those_that_move(life):
+    follower = Follower(life.logs, lambda place: life.copy, [COMMITS])
+    life.step()
+    follower.follow([COMMITS, ("elsewhere", 0)])
+    assert set(follower.copies) == {COMMITS}
+    assert life.copy.wait(lambda view: view.version == 1, 60)
+    life.step()
+    while life.copy.version < 2:
+        follower.follow([COMMITS])
+    follower.follow([])
+    assert follower.copies == {}
+    follower.close()
+    assert not life.copy.ready

@@ -1,0 +1,256 @@
+"""Reads of served stores of every kind: equal to what the operators see, whatever the number of tasks and the way of paging."""
+
+from datetime import timedelta
+
+import pytest
+
+from streams import (
+    Consumed,
+    Int64Serde,
+    JsonSerde,
+    Materialized,
+    SessionWindows,
+    StreamsBuilder,
+    StringSerde,
+    TimeWindows,
+)
+from streams.errors import CursorExpiredError, NotUpToBoundError, QueryError
+from streams.serve.position import Position, parse_commits
+from streams.serve.reading import Scan
+from streams.serve.served import Bound, Consistency
+from streams.testing import TopologyTestDriver
+
+NAMES = [f"k{number:03d}" for number in range(60)]
+
+
+def build():
+    """Counts clicks by key: over all time, in windows, in sessions; the last value of each key with versions; names for all."""
+    builder = StreamsBuilder()
+    clicks = builder.stream("clicks", Consumed(StringSerde(), Int64Serde()))
+    by_key = clicks.group_by_key()
+    by_key.count(Materialized("counts"))
+    by_key.windowed_by(TimeWindows.of_size_with_no_grace(timedelta(seconds=10))).count(
+        Materialized("windows", retention=timedelta(hours=1))
+    )
+    by_key.windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(timedelta(seconds=5))).count(
+        Materialized("sessions")
+    )
+    history = Materialized("history", history_retention=timedelta(hours=1))
+    builder.table("prices", Consumed(StringSerde(), Int64Serde()), history)
+    builder.global_table("names", Consumed(StringSerde(), JsonSerde()), Materialized("names"))
+    return builder.build()
+
+
+@pytest.fixture(params=[1, 3])
+def driver(request):
+    partitions = {"clicks": request.param, "prices": request.param}
+    with TopologyTestDriver(build(), partitions=partitions) as driver:
+        yield driver
+
+
+def click(driver, rows):
+    topic = driver.create_input_topic("clicks")
+    with driver.batch():
+        for number, (key, at) in enumerate(rows):
+            topic.pipe_input(key, number, at)
+
+
+def pages(store, scan):
+    """The rows of all pages."""
+    answer = store.scan(scan)
+    rows = list(answer.rows)
+    while answer.cursor:
+        answer = store.scan(scan, answer.cursor)
+        rows += answer.rows
+    return rows
+
+
+def test_a_key_is_found_with_its_commit_and_the_position_of_its_sources(driver):
+    click(driver, [(name, 1000) for name in NAMES] * 2)
+    store = driver.served().store("counts")
+    answer = store.get(store.reader.key_bytes("k007"))
+    (row,) = answer.rows
+    assert (row.key, row.value, row.timestamp) == ("k007", 2, 1000)
+    assert list(answer.commits) == [(store.sub, store.task_of(b"k007"))]
+    assert answer.commits[store.sub, row.task] == 1
+    partitions = 1 if store.tasks == 1 else 3
+    ends = {("clicks", p): len([n for n in NAMES if store.task_of(n.encode()) == p]) * 2 for p in range(partitions)}
+    assert answer.position.offsets["clicks", row.task] == ends["clicks", row.task]
+
+
+def test_an_absent_key_has_a_position_too(driver):
+    click(driver, [(name, 1000) for name in NAMES])
+    answer = driver.served().store("counts").get([b"nobody"])
+    assert answer.rows == ()
+    assert len(answer.points) == 1
+    assert answer.position.offsets
+
+
+def test_a_batch_of_keys_keeps_their_order(driver):
+    click(driver, [(name, 1000) for name in NAMES])
+    keys = [b"k031", b"nobody", b"k002", b"k031", b"k059"]
+    assert [row.key for row in driver.served().store("counts").get_all(keys).rows] == ["k031", "k002", "k031", "k059"]
+
+
+@pytest.mark.parametrize("limit", [1, 7, 1000])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    ("bounds", "wanted"),
+    [
+        ({}, NAMES),
+        ({"lower": b"k010"}, NAMES[10:]),
+        ({"lower": b"k0101", "upper": b"k020"}, NAMES[11:21]),
+        ({"upper": b"k005"}, NAMES[:6]),
+        ({"prefix": b"k04"}, NAMES[40:50]),
+        ({"prefix": b"x"}, []),
+    ],
+)
+def test_ranges_are_merged_over_tasks_and_paged(driver, bounds, wanted, reverse, limit):
+    click(driver, [(name, 1000) for name in NAMES])
+    found = pages(driver.served().store("counts"), Scan(**bounds, reverse=reverse, limit=limit))
+    assert [row.key for row in found] == (wanted[::-1] if reverse else wanted)
+
+
+@pytest.mark.parametrize("limit", [1, 7, 1000])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_windows_by_time_and_by_key(driver, reverse, limit):
+    click(driver, [(name, at) for at in range(0, 100_000, 4_000) for name in NAMES[:9]])
+    store = driver.served().store("windows")
+    oracle = driver.get_window_store("windows")
+    wanted = sorted((start, key, value) for key, start, value in oracle.fetch_all(20_000, 60_000))
+    found = pages(store, Scan(from_ms=20_000, to_ms=60_000, reverse=reverse, limit=limit))
+    assert [(row.window_start, row.key, row.value) for row in found] == (wanted[::-1] if reverse else wanted)
+    assert all(row.window_end == row.window_start + 10_000 for row in found)
+    one = pages(store, Scan(key=b"k003", from_ms=20_000, to_ms=60_000, reverse=reverse, limit=limit))
+    assert one == [row for row in found if row.key == "k003"]
+    assert len(one) == 5
+
+
+@pytest.mark.parametrize("limit", [1, 7, 1000])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_sessions_by_time_and_by_key(driver, reverse, limit):
+    times = [0, 2_000, 20_000, 40_000, 43_000, 60_000]
+    click(driver, [(name, at) for at in times for name in NAMES[:9]])
+    store = driver.served().store("sessions")
+    found = pages(store, Scan(from_ms=2_000, to_ms=43_000, reverse=reverse, limit=limit))
+    wanted = [(0, 2_000, 2), (20_000, 20_000, 1), (40_000, 43_000, 2)]
+    rows = [(start, end, key, value) for start, end, value in wanted for key in NAMES[:9]]
+    assert [(r.window_start, r.window_end, r.key, r.value) for r in found] == (rows[::-1] if reverse else rows)
+    assert pages(store, Scan(key=b"k003", from_ms=2_000, to_ms=43_000, reverse=reverse, limit=limit)) == [
+        row for row in found if row.key == "k003"
+    ]
+
+
+def test_versions_as_of_a_time(driver):
+    prices = driver.create_input_topic("prices")
+    for at, price in ((1_000, 10), (2_000, 20), (3_000, None), (4_000, 40)):
+        prices.pipe_input("apple", price, at)
+    store = driver.served().store("history")
+    found = {at: store.get([b"apple"], at).rows for at in (500, 1_000, 1_999, 2_500, 3_500, 9_000)}
+    assert {at: [row.value for row in rows] for at, rows in found.items()} == {
+        500: [],
+        1_000: [10],
+        1_999: [10],
+        2_500: [20],
+        3_500: [],
+        9_000: [40],
+    }
+    assert store.get([b"apple"]).rows[0].timestamp == 4_000
+
+
+def test_global_tables_are_read_from_their_topic(driver):
+    names = driver.create_input_topic("names")
+    names.pipe_input("k001", {"name": "Ada"})
+    store = driver.served().store("names")
+    assert [row.value for row in store.get([b"k001"]).rows] == [{"name": "Ada"}]
+    assert store.get([b"k001"]).position == Position({("names", 0): 1})
+    names.pipe_input("k001", None)
+    names.pipe_input("k002", {"name": "Alan"})
+    assert [(row.key, row.value) for row in store.scan(Scan()).rows] == [("k002", {"name": "Alan"})]
+
+
+def test_all_pages_are_of_the_same_commits(driver):
+    click(driver, [(name, 1000) for name in NAMES])
+    store = driver.served().store("counts")
+    first = store.scan(Scan(limit=20))
+    click(driver, [(name, 2000) for name in NAMES] + [("k0005", 2000)])
+    second = store.scan(Scan(limit=1000), first.cursor)
+    assert second.commits == first.commits
+    assert [row.value for row in second.rows] == [1] * 40
+    assert {row.value for row in store.scan(Scan()).rows} == {2, 1}
+    assert second.age_ms >= first.age_ms
+
+
+def test_a_cursor_whose_commits_are_gone_says_so(driver):
+    click(driver, [(name, 1000) for name in NAMES])
+    served = driver.served()
+    store = served.store("counts")
+    cursor = store.scan(Scan(limit=20)).cursor
+    for copy in served.copies().values():
+        copy.clock_s = lambda: 10**9
+    click(driver, [(name, 2000) for name in NAMES])
+    with pytest.raises(CursorExpiredError, match="begin again"):
+        store.scan(Scan(), cursor)
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "e30", "W10"])
+def test_a_cursor_of_somebody_else_is_refused(driver, cursor):
+    click(driver, [("k000", 1000)])
+    with pytest.raises(QueryError, match="cursor"):
+        driver.served().store("counts").scan(Scan(), cursor)
+
+
+def test_what_a_store_does_not_have_is_named(driver):
+    click(driver, [("k000", 1000)])
+    served = driver.served()
+    with pytest.raises(QueryError, match=r"no store 'count'.*counts"):
+        served.store("count")
+    for store, call, words in (
+        ("windows", lambda s: s.get([b"a"]), "has windows"),
+        ("sessions", lambda s: s.get_all([b"a"]), "has sessions"),
+        ("counts", lambda s: s.get([b"a"], 5), "no versions"),
+        ("counts", lambda s: s.scan(Scan(from_ms=5)), "neither windows"),
+        ("windows", lambda s: s.scan(Scan(prefix=b"a")), "by key and time"),
+        ("history", lambda s: s.scan(Scan()), "has versions"),
+        ("counts", lambda s: s.scan(Scan(prefix=b"a", lower=b"b")), "not both"),
+        ("counts", lambda s: s.scan(Scan(limit=0)), "at least one row"),
+    ):
+        with pytest.raises(QueryError, match=words):
+            call(served.store(store))
+
+
+def test_a_bound_is_met_or_refused_with_the_present_position(driver):
+    click(driver, [(name, 1000) for name in NAMES])
+    served = driver.served()
+    store = served.store("counts")
+    task = store.task_of(b"k007")
+    point = store.points([task])[0]
+    served.wait(store, [task], Bound(position=point.position, commits={(store.sub, task): 1}), 0)
+    ahead = Position({place: end + 1 for place, end in point.position.offsets.items()})
+    for bound in (Bound(position=ahead), Bound(commits={(store.sub, task): 2})):
+        with pytest.raises(NotUpToBoundError) as refused:
+            served.wait(store, [task], bound, 0)
+        assert Position.parse(refused.value.position) == point.position
+        assert parse_commits(refused.value.commits) == {(store.sub, task): 1}
+        served.wait(store, [task], Bound(Consistency.ANY, bound.position, bound.commits), 0)
+    click(driver, [(name, 2000) for name in NAMES])
+    served.wait(store, [task], Bound(position=ahead), 0)
+    served.wait(store, [task], Bound(Consistency.LATEST), 0)
+
+
+def test_a_position_in_topics_that_the_store_does_not_see_is_refused(driver):
+    click(driver, [(name, 1000) for name in NAMES])
+    served = driver.served()
+    with pytest.raises(QueryError, match=r"'orders' is none of these"):
+        served.wait(served.store("counts"), [0], Bound(position=Position({("orders", 0): 1})), 0)
+
+
+@pytest.mark.parametrize("text", ["clicks-0=5", "a.b_c-d-12=0,clicks-1=7", ""])
+def test_positions_as_text(text):
+    assert str(Position.parse(text)) == ",".join(sorted(text.split(",")))
+
+
+@pytest.mark.parametrize("text", ["clicks", "clicks-0", "clicks-0=x", "=1", "clicks-0=-1"])
+def test_what_is_no_position_is_refused(text):
+    with pytest.raises(QueryError, match="TOPIC-PARTITION=OFFSET"):
+        Position.parse(text)
