@@ -65,6 +65,9 @@ class BuildWithStateBelowStreams(build_py):
 setup(
     packages=streams + (state if is_editable else [re.sub(r"^state", HOME, name) for name in state]),
     package_dir={} if is_editable else {HOME: "state"},
-    package_data={"streams": ["py.typed"], ("state" if is_editable else HOME): ["py.typed"]},
+    package_data={
+        "streams": ["py.typed", "cli/templates/*.toml", "cli/templates/*/README.md"],
+        ("state" if is_editable else HOME): ["py.typed"],
+    },
     cmdclass={"build_py": BuildWithStateBelowStreams},
 )

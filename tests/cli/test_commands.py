@@ -226,8 +226,12 @@ def test_a_misspelt_output_leaves_nothing_behind_in_kafka(streams, module, broke
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_test_of_a_new_project_passes(streams, tmp_path: Path) -> None:
-    assert streams("init", "shop").exit_code == 0
+TEMPLATES = ("plain", "joins", "lake", "typed")
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_the_tests_of_a_new_project_pass(streams, tmp_path: Path, template: str) -> None:
+    assert streams("init", "shop", "--template", template).exit_code == 0
     assert sorted(path.name for path in (tmp_path / "shop").iterdir()) == [
         "README.md",
         "app.py",
@@ -238,17 +242,18 @@ def test_the_test_of_a_new_project_passes(streams, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path / "shop", env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 passed" in done.stdout
+    assert " passed" in done.stdout
+    assert "APPLICATION" not in "".join(path.read_text() for path in (tmp_path / "shop").glob("*.*"))
 
 
-def test_a_new_project_has_nothing_to_complain_of(streams) -> None:
-    streams("init", "shop")
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_new_project_has_nothing_to_complain_of(streams, monkeypatch: pytest.MonkeyPatch, template: str) -> None:
+    monkeypatch.delitem(sys.modules, "app", raising=False)
+    streams("init", "shop", "-t", template)
     checked = streams("check", "shop/app.py")
     assert (checked.exit_code, "nothing was found" in checked.output) == (0, True), checked.output
-    assert (
-        'application_id = "shop"  # shop/streams.toml'
-        in streams("config", "shop/app.py", "-c", "shop/streams.toml", "--explain").output
-    )
+    explained = streams("config", "shop/app.py", "-c", "shop/streams.toml", "--explain").output
+    assert 'application_id = "shop"  # shop/streams.toml' in explained
 
 
 def test_the_program_of_a_new_project_is_a_command_of_its_own(streams, tmp_path: Path) -> None:
