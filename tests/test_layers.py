@@ -46,6 +46,7 @@ FLOORS = [
     "streams/lake",
     "streams/application",
     "streams/serve",
+    "streams/ui",
     "streams/spark",
     "streams/testing",
     "streams/drills",
@@ -70,6 +71,8 @@ FOREIGN = {
     "psutil": ("streams/drills", "streams/metrics"),
     "prometheus_client": ("streams/metrics",),
     "opentelemetry": ("streams/metrics",),
+    "starlette": ("streams/ui",),
+    "uvicorn": ("streams/ui",),
     "typer": ("streams/cli",),
 }
 """Libraries that only these floors know; the broker takes its jars from pyspark."""

@@ -22,7 +22,9 @@ from streams.model.record import CUT, ERROR_HEADERS, ORIGIN, Headers, plain_head
 from streams.model.timestamps import RETRIED_TIME
 from streams.operators.retry.retry import ATTEMPT, TOPIC
 from streams.runtime.handlers import OUTSIDE
+from streams.topology.graph import Failed
 from streams.topology.plan import Plan
+from streams.topology.topology import Topology
 
 
 class Log(Protocol):
@@ -112,6 +114,38 @@ class Letter:
     @property
     def own_headers(self) -> Headers:
         return plain_headers(self.headers)
+
+
+def letter_as_dict(letter: Letter, replayed: bool, text: Callable[[bytes], str]) -> dict[str, Any]:
+    """A letter for programs; keys, values and headers as text."""
+
+    def shown(data: bytes | None) -> str | None:
+        return None if data is None else text(data)
+
+    return {
+        "position": f"{letter.place[0]}-{letter.place[1]}@{letter.offset}",
+        "written": letter.timestamp,
+        "error": letter.error("exception"),
+        "message": letter.error("message"),
+        "stage": letter.error("stage"),
+        "attempts": letter.attempts,
+        "origin": letter.origin,
+        "event_time": letter.event_time,
+        "key": shown(letter.key),
+        "value": shown(letter.value),
+        "missing": letter.cut,
+        "replayed": replayed,
+        "replay_goes_to": letter.target,
+        "left_out": letter.left_out,
+        "headers": [[name, shown(value)] for name, value in letter.own_headers],
+        "stacktrace": letter.error("stacktrace"),
+    }
+
+
+def dead_letter_topics(topology: Topology, of_policies: str | None) -> tuple[str, ...]:
+    """The topics of a program's dead letters: that of the error policies, and those of operators with a `Retry`."""
+    named = [str(sink.topic) for sink in topology.sinks() if sink.failed == Failed()]
+    return tuple(dict.fromkeys(([] if of_policies is None else [of_policies]) + named))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from state.commit.marker import CommitMarker
 from state.kafka.admin import KafkaAdmin, TopicPartition
 from state.kafka.topics import partitions_of
 from streams.application.markers import newest_markers
+from streams.application.owned_topics import commits_topics_of, owned_topics
 from streams.application.prepare import Application
 from streams.checkpoint.files import CheckpointFiles, LocalFiles, confirmed_end, is_local
 from streams.lake.commit import TABLE_COMMIT, SinkCommit
@@ -169,6 +170,30 @@ class Status:
         return any(sub.committed for sub in self.subs)
 
 
+@dataclass(frozen=True, slots=True)
+class SubInKafka:
+    """What has to be known of a sub-topology to look up its status."""
+
+    name: str
+    tasks: int
+    topics: tuple[str, ...]
+
+
+def subs_of(application: Application) -> tuple[SubInKafka, ...]:
+    return tuple(SubInKafka(one.sub.name, one.tasks, one.sub.topics) for one in application.subs)
+
+
+def subs_in_kafka(application_id: str, admin: KafkaAdmin, log: MarkerLog) -> tuple[SubInKafka, ...]:
+    """The sub-topologies of an application whose program is not at hand, as far as they have committed."""
+    commits = commits_topics_of(application_id, owned_topics(application_id, None, admin, log).own)
+    found = []
+    for topic, info in sorted(admin.describe_topics(sorted(commits)).items()):
+        markers = newest_markers(log, topic, range(info.partitions))
+        read = sorted({name for marker in markers for name in (*marker.topic_ids, *marker.ranges)})
+        found.append(SubInKafka(commits[topic], info.partitions, tuple(read)))
+    return tuple(found)
+
+
 def application_status(
     application: Application,
     admin: KafkaAdmin,
@@ -177,28 +202,40 @@ def application_status(
     pauses: Pauses = NOTHING,
     sinks: tuple[SinkStatus, ...] = (),
 ) -> Status:
-    app = application.config.application_id
-    topics = {topic for prepared in application.subs for topic in prepared.sub.topics}
-    commits = {commits_topic(app, prepared.sub.name): prepared for prepared in application.subs}
+    return status_in_kafka(application.config.application_id, subs_of(application), admin, log, at_ms, pauses, sinks)
+
+
+def status_in_kafka(
+    app: str,
+    known: Sequence[SubInKafka],
+    admin: KafkaAdmin,
+    log: MarkerLog,
+    at_ms: int,
+    pauses: Pauses = NOTHING,
+    sinks: tuple[SinkStatus, ...] = (),
+) -> Status:
+    topics = {topic for sub in known for topic in sub.topics}
+    commits = {commits_topic(app, sub.name): sub for sub in known}
     found = admin.describe_topics(sorted({*topics, *commits}))
     places = [(name, number) for name in topics & found.keys() for number in range(found[name].partitions)]
     begins, ends, read = admin.begin_offsets(places), admin.end_offsets(places), admin.group_offsets(app, places)
     subs = []
-    for topic, prepared in commits.items():
-        own = [place for place in places if place[0] in prepared.sub.topics]
+    for topic, one in commits.items():
+        own = [place for place in places if place[0] in one.topics]
         tasks = found[topic].partitions if topic in found else 0
         markers = list(newest_markers(log, topic, range(tasks)))
         committed = (
-            TaskStatus(one.task, one.version, one.now_ms, one.stream_time, one.counts.get("out", 0)) for one in markers
+            TaskStatus(last.task, last.version, last.now_ms, last.stream_time, last.counts.get("out", 0))
+            for last in markers
         )
         subs.append(
             SubStatus(
-                prepared.sub.name,
-                prepared.tasks,
+                one.name,
+                one.tasks,
                 {place: max(read.get(place, 0), begins[place]) for place in own},
                 {place: ends[place] for place in own},
-                tuple(sorted(committed, key=lambda one: one.task)),
-                pauses.of(prepared.sub.name),
+                tuple(sorted(committed, key=lambda last: last.task)),
+                pauses.of(one.name),
                 _last_records(markers),
             )
         )

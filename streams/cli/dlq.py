@@ -18,6 +18,8 @@ from streams.application.dead_letters import (
     Choice,
     Letter,
     Until,
+    dead_letter_topics,
+    letter_as_dict,
     letters_of,
     places_of,
     plan_purge,
@@ -44,7 +46,6 @@ from streams.cli.options import (
 from streams.cli.output import print_json, print_table, shown_time, visible, visible_bytes
 from streams.config import StreamsConfig
 from streams.errors import ConfigError
-from streams.topology.graph import Failed
 from streams.wording import counted
 
 Target = Annotated[str | None, argument("The topology, for its topics of dead letters.", metavar="TARGET")]
@@ -112,9 +113,7 @@ class DeadLetters:
                 )
             return cls(reachable(application.load("dlq")), (topic,))
         topology, config = application.of(target)
-        named = [str(sink.topic) for sink in topology.sinks() if sink.failed == Failed()]
-        found = [topic] if topic is not None else [config.dead_letter_topic, *named]
-        topics = tuple(dict.fromkeys(one for one in found if one is not None))
+        topics = dead_letter_topics(topology, config.dead_letter_topic) if topic is None else (topic,)
         if not topics:
             raise ConfigError(
                 f"{target} has no dead letters: neither a Retry nor the setting dead_letter_topic names a topic (--config FILE has "
@@ -225,7 +224,7 @@ def show(
         raise ConfigError(
             f"{name!r} has no letter at {at}: `streams dlq list --each --topic {name}` shows the position of each"
         )
-    shown = as_dict(found, read_replayed(log, name).has(partition, offset))
+    shown = letter_as_dict(found, read_replayed(log, name).has(partition, offset), visible_bytes)
     if as_json:
         print_json(shown)
         return
@@ -238,32 +237,6 @@ def show(
         typer.echo(f"{'header:':14} {visible(header)}={visible(value or 'null')}")
     if stack:
         typer.echo("\n" + visible(stack, keep="\n\t"))
-
-
-def as_dict(letter: Letter, replayed: bool) -> dict[str, Any]:
-    """A letter for programs; keys, values and headers as text."""
-    return {
-        "position": f"{letter.place[0]}-{letter.place[1]}@{letter.offset}",
-        "written": letter.timestamp,
-        "error": letter.error("exception"),
-        "message": letter.error("message"),
-        "stage": letter.error("stage"),
-        "attempts": letter.attempts,
-        "origin": letter.origin,
-        "event_time": letter.event_time,
-        "key": _text(letter.key),
-        "value": _text(letter.value),
-        "missing": letter.cut,
-        "replayed": replayed,
-        "replay_goes_to": letter.target,
-        "left_out": letter.left_out,
-        "headers": [[name, _text(value)] for name, value in letter.own_headers],
-        "stacktrace": letter.error("stacktrace"),
-    }
-
-
-def _text(data: bytes | None) -> str | None:
-    return None if data is None else visible_bytes(data)
 
 
 @command

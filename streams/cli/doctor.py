@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ from rich.console import Console
 
 from state.changelog import changelog_topic, commits_topic
 from state.kafka.admin import KafkaAdmin
-from streams.application.doctor.examine import examine
+from streams.application.doctor.examine import examine, findings
 from streams.application.doctor.inspection import CheckResult, Inspection, Severity, worst
 from streams.application.prepare import Application, plan_application
 from streams.application.transactions import OpenTransaction, end, open_transactions
@@ -112,25 +112,6 @@ def _shown(results: Iterable[CheckResult], as_json: bool) -> list[CheckResult]:
             if one.command:
                 print_line(visible(f"{'':9}-> {one.command}"), Console())
     return shown
-
-
-def findings(application_id: str, results: Sequence[CheckResult]) -> dict[str, Any]:
-    """The results for programs."""
-    return {
-        "application_id": application_id,
-        "verdict": worst(results).value,
-        "findings": [
-            {
-                "check": result.check,
-                "severity": finding.severity.value,
-                "says": finding.says,
-                "command": finding.command,
-                **asdict(finding.place),
-            }
-            for result in results
-            for finding in result.findings
-        ],
-    }
 
 
 TORN = (

@@ -34,6 +34,7 @@ COMMANDS = {
     "init": LazyCommand("init", "Create a project: a topology, its test, settings and a README."),
     "run": LazyCommand("run", "Run a topology on Spark, exactly once."),
     "status": LazyCommand("status", "Show an application's lag, rates and last commits."),
+    "ui": LazyCommand("status", "Serve a page that shows an application, from Kafka alone."),
     "check": LazyCommand("topology", "Check a topology for problems that would show up later."),
     "describe": LazyCommand("topology", "Print a topology as text, as a chart or as JSON."),
     "diff": LazyCommand("topology", "Show what a changed topology does to an application's state."),

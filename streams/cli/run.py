@@ -18,6 +18,7 @@ from streams.cli.target import Build, TopologyTarget, register
 from streams.config import ErrorPolicy, Mode, StreamsConfig, config_of
 from streams.logs.output import LogFormat, LogLevel, LogSettings, set_up_command
 from streams.metrics.export import check_serving
+from streams.ui.history import History
 
 if TYPE_CHECKING:
     from streams.topology.topology import Topology
@@ -27,6 +28,7 @@ _POLICIES = ("deserialization", "processing", "production", "future")
 MetricsAddress = Annotated[
     str | None, option("Serve /metrics for Prometheus, /health and /ready there.", metavar="HOST:PORT")
 ]
+UiAddress = Annotated[str | None, option("Serve the page of the running application there.", metavar="HOST:PORT")]
 Format = Annotated[LogFormat | None, option("Standard error as text for people, or as json, one object a line.")]
 Level = Annotated[LogLevel | None, option("The least important log lines that appear.")]
 
@@ -74,6 +76,7 @@ def run(
     otel: Annotated[
         bool | None, option("Send metrics by OpenTelemetry (variables OTEL_...).", "--otel/--no-otel")
     ] = None,
+    ui: UiAddress = None,
     log_format: Format = None,
     log_level: Level = None,
     verbose: Annotated[bool, option("Also show Spark's own start-up lines and warnings.", "-v")] = False,
@@ -89,6 +92,7 @@ def run(
         "max_records_per_trigger": max_records_per_trigger,
         "metrics": metrics,
         "otel": otel,
+        "ui": ui,
         "log_format": log_format,
         "log_level": log_level,
         **policies.settings(),
@@ -106,6 +110,10 @@ def run(
     if verbose:
         config = config.model_copy(update={"spark": {"spark.log.level": "WARN", **config.spark}})
     check_serving(config)
+    if config.ui_address is not None:
+        from streams.ui.running import check_page
+
+        check_page(config)
     if not faulthandler.is_enabled() and sys.__stderr__ is not None:
         # A crash in native code, which raises nothing, leaves the stack of each thread.
         faulthandler.enable(sys.__stderr__)
@@ -124,7 +132,7 @@ def run(
             stopped_by_signals(_interrupt),
             session_ahead(config.application_id, config.spark, config.checkpoint_dir, delta=delta),
         ):
-            run_topology(program.load(), config)
+            run_topology(program.load(), config, target=target)
     except KeyboardInterrupt:
         typer.echo("stopped before it was running", err=True)
 
@@ -133,11 +141,18 @@ def _interrupt() -> None:
     raise KeyboardInterrupt
 
 
-def run_topology(topology: Topology, config: StreamsConfig, until_ms: int | None = None) -> None:
+def run_topology(
+    topology: Topology, config: StreamsConfig, until_ms: int | None = None, target: str = "TARGET"
+) -> None:
     """Runs a topology in this process until it ends or is stopped."""
     from streams.spark.runner import StreamsApplication
+    from streams.ui.running import page_of_running
 
-    StreamsApplication(topology, config, until_ms=until_ms).run()
+    history = History()
+    application = StreamsApplication(topology, config, until_ms=until_ms, on_event=history.happened)
+    progress = application.progress
+    with page_of_running(config, topology, progress.metrics, history, progress.say, target):
+        application.run()
 
 
 def set_up_logs(config: StreamsConfig) -> None:

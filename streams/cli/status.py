@@ -1,7 +1,12 @@
-"""`streams status`: lag, rates and last commits of an application, from Kafka. `streams pause` and `resume`: hold it."""
+"""`streams status`: lag, rates and last commits of an application, from Kafka, and `streams ui`: the same as a page.
+
+`streams pause` and `resume`: hold it.
+"""
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,13 +28,18 @@ from streams.application.status import (
     sink_statuses,
 )
 from streams.cli.command import NOT_SAFE, argument, command, option
-from streams.cli.options import ApplicationOptions, AsJson, ClusterOptions, Target, duration_ms, live
+from streams.cli.options import ApplicationOptions, AsJson, ClusterOptions, Target, duration_ms, live, reachable
 from streams.cli.output import print_json, print_json_line, shown_time, table, table_console
+from streams.cli.target import TopologyTarget
 from streams.config import StreamsConfig
-from streams.config.settings import age_in_words
+from streams.config.settings import Address, age_in_words
 from streams.source.log import LiveLog
 from streams.source.pauses import WHOLE, Pauses, read_pauses
+from streams.spark.stopping import stopped_by_signals
 from streams.topology.topology import Topology
+
+_SIGNALS_S = 0.2
+_UI_PORT = "8080"
 
 
 @command
@@ -167,6 +177,39 @@ def _head(before: Status, after: Status, of: SubStatus | SinkStatus, lag: str) -
     rate, since_ms = records_per_second(before, after, of.name), of.paused_since_ms
     paused = "" if since_ms is None else f"\npaused {age_in_words(after.at_ms - since_ms)} ago"
     return f"{of.name}{paused}", lag, "" if rate is None else f"{rate:,.0f}"
+
+
+@command
+def ui(
+    target: Annotated[str | None, argument("The topology, for its graph and the doctor.", metavar="[TARGET]")] = None,
+    *,
+    address: Annotated[
+        str | None, option("Where to serve the page. Default: 8080 on this host.", "--ui", metavar="HOST:PORT")
+    ] = None,
+    application: ApplicationOptions,
+) -> None:
+    """Serve a page that shows an application, and its figures as JSON, until Ctrl-C.
+
+    The application may run anywhere, or not at all: all figures come from Kafka, which is only read. How long the parts of a step
+    take, counts of operators and restores that run are known to the driver alone: `streams run --ui` shows them, too. Other hosts
+    need a token (the setting ui_token).
+    """
+    from streams.ui.running import page_address, page_from_kafka
+    from streams.ui.server import check_installed
+
+    check_installed()
+    program = None if target is None else TopologyTarget.parse(target)
+    default_id = None if program is None else program.application_id()
+    config = reachable(application.load(default_id, {"ui": address}))
+    listens = config.ui_address or Address.parse(_UI_PORT)
+    topology = None if program is None else program.load()
+    asked = threading.Event()
+    with page_from_kafka(config, listens, topology, target or "TARGET") as server:
+        typer.echo(f"page: {page_address(server.address)}", err=True)
+        with stopped_by_signals(asked.set, again=signal.default_int_handler):
+            # A wait without a limit would keep Python from handling signals.
+            while not asked.wait(_SIGNALS_S):
+                pass
 
 
 Application = Annotated[str, argument("The application's id.", metavar="APP")]

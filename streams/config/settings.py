@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from enum import Enum
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -31,6 +32,16 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only programs on this host can connect."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
 
     @classmethod
     def parse(cls, text: str) -> Address:
@@ -118,6 +129,7 @@ def setting(says: str, default: Any = ..., *, unit: str = "", shown: str | None 
 # The class has plain values only and can be printed: secrets of the Kafka client are masked.
 
 MOST_SPILL_BYTES = 1024 * 1024 * 1024
+SHORTEST_TOKEN = 16
 MESSAGE_MAX_BYTES = 1_000_000
 """librdkafka's own `message.max.bytes`."""
 
@@ -310,6 +322,16 @@ class StreamsConfig(BaseSettings):
         "(`/ready`): `HOST:PORT`, or a port alone for programs on this host only. Port 0: a free one. Empty: nowhere.",
         "",
     )
+    ui: str = setting(
+        "Where the page of the running application is served (`pip install 'streams-on-spark[serve]'`): `HOST:PORT`, or a port "
+        "alone for programs on this host only. Port 0: a free one. Other hosts need `ui_token`. Empty: nowhere.",
+        "",
+    )
+    ui_token: str = setting(
+        "What the page asks for before it shows anything, and what the replay of dead letters needs; a secret of at least 16 "
+        "characters, best in the environment (`STREAMS_UI_TOKEN`). Empty: only this host may see the page, and it changes nothing.",
+        "",
+    )
     otel: bool = setting(
         "Send metrics by OpenTelemetry (`pip install 'streams-on-spark[otel]'`); its own variables set where to and how often, "
         "such as `OTEL_EXPORTER_OTLP_ENDPOINT`.",
@@ -349,15 +371,16 @@ class StreamsConfig(BaseSettings):
         """None for the word `none`, because TOML, the environment and the command line have no null."""
         return None if value == "none" else value
 
-    @field_validator("metrics", mode="before")
+    @field_validator("metrics", "ui", mode="before")
     @classmethod
-    def _metrics_address(cls, value: Any) -> Any:
+    def _listening_address(cls, value: Any) -> Any:
         """A number is a port; the text must be an address."""
         if isinstance(value, int | str) and (text := str(value).strip()):
             return str(Address.parse(text))
         return value
 
-    @field_validator("metrics", "snapshot_dir", mode="before")  # below `_metrics_address`, and so called before it
+    # Below `_listening_address`, and so called before it.
+    @field_validator("metrics", "ui", "ui_token", "snapshot_dir", mode="before")
     @classmethod
     def _empty(cls, value: Any) -> Any:
         return "" if value == "none" else value
@@ -373,7 +396,7 @@ class StreamsConfig(BaseSettings):
     @model_validator(mode="after")
     def _secrets(self) -> StreamsConfig:
         """Notes the secrets, so that they are masked in whatever this process shows from now on."""
-        for settings in (self.kafka, self.spark, {"snapshot_dir": self.snapshot_dir}):
+        for settings in (self.kafka, self.spark, {"snapshot_dir": self.snapshot_dir, "ui_token": self.ui_token}):
             remember(settings)
         return self
 
@@ -406,6 +429,16 @@ class StreamsConfig(BaseSettings):
                 "idle_timeout_ms is set, but wall_clock_interval_ms is not: an idle task moves its time on in steps without "
                 "records, so set how often it is to have one (1000, for instance)"
             )
+        if self.ui_token and len(self.ui_token) < SHORTEST_TOKEN:
+            raise ValueError(
+                f"ui_token has fewer than {SHORTEST_TOKEN} characters, so that it could be guessed: take what "
+                '`python -c "import secrets; print(secrets.token_urlsafe())"` prints'
+            )
+        if self.ui_address is not None and not self.ui_token and not self.ui_address.is_loopback:
+            raise ValueError(
+                f"the page at {self.ui_address} could be read from other hosts: set ui_token (STREAMS_UI_TOKEN), or serve it on "
+                f"this host only (--ui {self.ui_address.port})"
+            )
         if self.emit_interval_ms and self.mode is Mode.STRICT:
             raise ValueError(
                 "emit_interval_ms is set, but the mode is strict, which emits what is closed at once: set mode to compat"
@@ -430,6 +463,11 @@ class StreamsConfig(BaseSettings):
         return Address.parse(self.metrics) if self.metrics else None
 
     @property
+    def ui_address(self) -> Address | None:
+        """Where the page is served; None: nowhere."""
+        return Address.parse(self.ui) if self.ui else None
+
+    @property
     def snapshots(self) -> SnapshotSettings:
         """Where and how often snapshots are taken."""
         return SnapshotSettings(self.snapshot_dir, self.snapshot_interval_ms, self.snapshot_steps, self.snapshots_kept)
@@ -447,7 +485,8 @@ class StreamsConfig(BaseSettings):
     def printable(self) -> dict[str, Any]:
         """All settings with secrets masked."""
         values = self.model_dump(mode="json")
-        return {**redact(values), "kafka": redact(self.kafka), "spark": redact(self.spark)}
+        given = {name: value for name, value in values.items() if value != ""}
+        return {**values, **redact(given), "kafka": redact(self.kafka), "spark": redact(self.spark)}
 
     def __repr__(self) -> str:
         return f"StreamsConfig({self.printable()})"

@@ -213,6 +213,7 @@ class MicroBatchFigures:
         batch_id: The micro-batch's number.
         at_ms: When the driver had the metrics, ms since 1970.
         steps: The steps of its tasks. A task without rows has none.
+        began_ms: When it began, ms since 1970; None: unknown.
     """
 
     application_id: str
@@ -220,6 +221,7 @@ class MicroBatchFigures:
     batch_id: int
     at_ms: int
     steps: tuple[StepFigures, ...] = field(default=())
+    began_ms: int | None = None
 
     @property
     def records_in(self) -> int:
@@ -472,11 +474,13 @@ class Readiness:
         alive: Whether it runs, or is starting or stopping; False once it has failed.
         ready: Whether it processes records.
         why: The reason in a sentence.
+        obstacles: The names of what keeps it from processing records; see `MetricsRecorder.obstacle`.
     """
 
     alive: bool
     ready: bool
     why: str
+    obstacles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

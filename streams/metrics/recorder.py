@@ -75,11 +75,14 @@ class MetricsRecorder:
             found = progress if known.running_since_ms is not None else _ended(progress)
             self._subs[sub] = replace(known, restores={**known.restores, (task, store): found})
 
-    def step(self, sub: str, batch_id: int, steps: tuple[StepFigures, ...]) -> MicroBatchFigures:
-        """Takes in a finished micro-batch, and calls the listeners."""
-        now = self._clock_ms()
-        batch = MicroBatchFigures(self.application_id, sub, batch_id, now, steps)
+    def step(
+        self, sub: str, batch_id: int, steps: tuple[StepFigures, ...], at_ms: int | None = None
+    ) -> MicroBatchFigures:
+        """Takes in a finished micro-batch, and calls the listeners. It has ended at `at_ms`, or just now."""
+        now = self._clock_ms() if at_ms is None else at_ms
         with self._lock:
+            began_ms = self._subs[sub].running_since_ms
+            batch = MicroBatchFigures(self.application_id, sub, batch_id, now, steps, began_ms)
             self._subs[sub] = _after(self._subs[sub], batch)
             self._obstacles.pop(f"first {sub}", None)
         for listener in self._listeners:
@@ -123,7 +126,8 @@ class MetricsRecorder:
             return Readiness(False, False, f"{self.application_id} has ended with an error: {self._failure}")
         if self._obstacles:
             restores = (_in_words(name, sub) for name, sub in self._subs.items() if sub.running_restores)
-            return Readiness(True, False, "; ".join([*self._obstacles.values(), *restores]))
+            why = "; ".join([*self._obstacles.values(), *restores])
+            return Readiness(True, False, why, tuple(self._obstacles))
         return Readiness(True, True, f"{self.application_id} is running")
 
     def measured(self) -> ApplicationMetrics:

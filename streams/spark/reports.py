@@ -318,9 +318,9 @@ def restore_reports(
 ) -> AbstractContextManager[RestoreReports | None]:
     """Takes in reports of running restores within a `with` block, at the address by which Spark's executors reach the driver.
 
-    Nothing does so where no metrics are served or no port can be opened.
+    Nothing does so where neither metrics nor the page are served, or no port can be opened.
     """
-    if config.metrics_address is None and not config.otel:
+    if config.metrics_address is None and config.ui_address is None and not config.otel:
         return nullcontext()
     conf = session.sparkContext.getConf()
     local = session.sparkContext.master.startswith("local")

@@ -89,7 +89,7 @@ def test_the_help_tells_the_exit_codes(streams, code: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (("ruin",), "No such command 'ruin'. Did you mean 'run'?"),
+        (("ruin",), "No such command 'ruin'. Did you mean 'run' or 'ui'?"),
         (("foo",), "No such command 'foo'."),
         (("topic", "raed"), "No such command 'raed'. Did you mean 'read'?"),
         (("run", "--taks", "3"), "No such option: --taks"),

@@ -6,12 +6,13 @@ the sentence to show if it finds nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from state.errors import KafkaClientError, StreamsError
 from streams.application.doctor import cluster, program, state
-from streams.application.doctor.inspection import CheckResult, Finding, Inspection, Severity
+from streams.application.doctor.inspection import CheckResult, Finding, Inspection, Severity, worst
 
 _ATTEMPTS = 10
 
@@ -83,3 +84,22 @@ def _findings(inspection: Inspection, check: Check) -> tuple[Finding, ...]:
                 return (Finding(Severity.WARNING, f"this could not be looked at: {error}"),)
         inspection.pause()
     raise AssertionError("the last attempt returns")
+
+
+def findings(application_id: str, results: Sequence[CheckResult]) -> dict[str, Any]:
+    """The results for programs."""
+    return {
+        "application_id": application_id,
+        "verdict": worst(results).value,
+        "findings": [
+            {
+                "check": result.check,
+                "severity": finding.severity.value,
+                "says": finding.says,
+                "command": finding.command,
+                **asdict(finding.place),
+            }
+            for result in results
+            for finding in result.findings
+        ],
+    }

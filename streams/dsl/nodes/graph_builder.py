@@ -302,6 +302,7 @@ def finalize(graph: Graph, wrapper: ProcessorWrapper | None, persistent: bool) -
         global_tables={name: replace(table, store=_decided(table.store, persistent)) for name, table in tables.items()},
         lake_sinks=dict(graph.lake_sinks),
         ingests=dict(graph.ingests),
+        declared_at=dict(graph.declared_at),
     )
 
 

@@ -1,0 +1,1 @@
+"""The page of an application in a browser, and the same figures as JSON."""

@@ -1,0 +1,135 @@
+"""The first line of the page: the state of an application in one sentence, and the figures in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from streams.config.settings import age_in_words
+from streams.metrics.application import ApplicationMetrics
+
+Level = Literal["ok", "busy", "bad"]
+"""`ok`: it works and keeps up; `busy`: it works on something that ends by itself; `bad`: somebody has to look."""
+_REPLAY_MS = 600_000
+"""Records that are older than this when they become visible are not of today: their age says nothing about the application."""
+_CAUGHT_UP_MS = 2_000
+"""A lag below this is what a micro-batch finds when it begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast an application, or a part of it, is, and how far behind. None: unknown.
+
+    Attributes:
+        records_per_s: Offsets read in a second.
+        arriving_per_s: Offsets that are added to its topics in a second.
+        lag: Offsets that are left to read.
+        lag_ms: How long ago the topics ended where reading is now.
+        visible_ms: After how long records are visible: the median and the 99th percentile.
+        event_time_lag_ms: How far the largest event time is behind the clock.
+    """
+
+    records_per_s: float | None = None
+    arriving_per_s: float | None = None
+    lag: int | None = None
+    lag_ms: int | None = None
+    visible_ms: tuple[float, float] | None = None
+    event_time_lag_ms: int | None = None
+
+    @property
+    def caught_up_in_s(self) -> float | None:
+        """When nothing will be left to read at the present speed; 0: nothing is; None: unknown, or never."""
+        if self.lag == 0:
+            return 0.0
+        if self.lag is None or self.records_per_s is None or self.arriving_per_s is None:
+            return None
+        faster = self.records_per_s - self.arriving_per_s
+        return self.lag / faster if faster > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    state: str
+    level: Level
+    sentence: str
+    pace: Pace
+
+
+def headline(app: ApplicationMetrics, paces: Mapping[str, Pace], paused_since_ms: Mapping[str | None, int]) -> Headline:
+    """The headline of an application whose sub-topologies have these paces."""
+    pace = _together(paces.values())
+    ready = app.readiness
+    if not ready.alive:
+        return Headline("FAILED", "bad", ready.why, pace)
+    if paused_since_ms:
+        names = sorted(name for name in paused_since_ms if name is not None)
+        what = "everything" if None in paused_since_ms else ", ".join(names)
+        since = age_in_words(app.at_ms - min(paused_since_ms.values()))
+        return Headline("PAUSED", "busy", f"{what} is paused for {since} · {_lag(pace)}", pace)
+    if not ready.ready:
+        restoring = any(sub.running_restores for sub in app.sub_topologies.values())
+        if not all(name == "start" or name.startswith("first ") for name in ready.obstacles):
+            stops = "stop" in ready.obstacles
+            return Headline("STOPPING" if stops else "WAITING", "busy" if stops else "bad", ready.why, pace)
+        return Headline("RESTORING" if restoring else "STARTING", "busy", ready.why, pace)
+    behind = pace.lag and (pace.lag_ms is None or pace.lag_ms > _CAUGHT_UP_MS)
+    return Headline("RUNNING", _level(pace) if behind else "ok", " · ".join(_parts(pace, bool(behind))), pace)
+
+
+def _together(paces: Iterable[Pace]) -> Pace:
+    """The pace of the whole: sums of records, and the slowest of the waiting times."""
+    found = list(paces)
+
+    def total(values: Iterable[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return sum(known) if known else None
+
+    lags = [one.lag for one in found if one.lag is not None]
+    visible = [one.visible_ms for one in found if one.visible_ms is not None]
+    return Pace(
+        total(one.records_per_s for one in found),
+        total(one.arriving_per_s for one in found),
+        sum(lags) if lags else None,
+        max((one.lag_ms for one in found if one.lag_ms is not None), default=None),
+        (max(one[0] for one in visible), max(one[1] for one in visible)) if visible else None,
+        max((one.event_time_lag_ms for one in found if one.event_time_lag_ms is not None), default=None),
+    )
+
+
+def _level(pace: Pace) -> Level:
+    """The level of an application that is behind: it is bad if it falls further behind."""
+    return "busy" if pace.caught_up_in_s is not None or pace.records_per_s is None else "bad"
+
+
+def _parts(pace: Pace, behind: bool) -> Iterable[str]:
+    if pace.records_per_s is not None:
+        yield f"{pace.records_per_s:,.0f} records/s"
+    if pace.visible_ms is not None and pace.visible_ms[0] < _REPLAY_MS:
+        yield f"visible after {_ms(pace.visible_ms[0])} (p50), {_ms(pace.visible_ms[1])} (p99)"
+    elif pace.event_time_lag_ms is not None:
+        yield f"event time is {age_in_words(pace.event_time_lag_ms)} behind the clock"
+    yield _lag(pace)
+    if not behind:
+        return
+    ends_s = pace.caught_up_in_s
+    if ends_s is not None:
+        yield f"caught up in {age_in_words(int(ends_s * 1000))}"
+    elif pace.records_per_s is not None and pace.arriving_per_s is not None:
+        yield f"falling behind: {pace.arriving_per_s:,.0f} records/s arrive"
+
+
+def _lag(pace: Pace) -> str:
+    if pace.lag is None:
+        return "lag unknown"
+    if pace.lag == 0:
+        return "nothing left to read"
+    age = "" if pace.lag_ms is None else f", {_ms(pace.lag_ms)}"
+    return f"lag {pace.lag:,} records{age}"
+
+
+def _ms(ms: float) -> str:
+    """A short time: `62 ms`, `1.3 s`, `12 min`."""
+    if ms < 1_000:
+        return f"{ms:.0f} ms"
+    return f"{ms / 1000:.1f} s" if ms < 120_000 else age_in_words(int(ms))

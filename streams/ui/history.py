@@ -1,0 +1,282 @@
+"""What an application has done lately: rates, micro-batches, waiting times and events, kept in memory within fixed bounds.
+
+`streams.metrics` has totals, which rates and pictures over time need at several moments. The history takes a sample with each
+micro-batch, and whenever somebody looks. Nothing here asks Kafka or Spark. Thread-safe.
+
+Waiting times ("visible after") are those of records, from their timestamp until the driver knows of their commit. A step reports
+the newest timestamp of each partition; the records before it are taken as evenly spread over the time in which they came. So the
+figures mean something where timestamps are the clock's, and `event_time_lag_ms` tells where they are not.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from streams.logs.events import PAUSED, RESUMED, Event
+from streams.metrics.application import ApplicationMetrics, MicroBatchFigures, StepFigures, SubTopologyMetrics
+
+RATE_OVER_MS = 10_000
+"""The period that rates are averaged over."""
+WAITS_OVER_MS = 60_000
+"""The period whose waiting times count."""
+_SAMPLE_MS = 500
+"""The shortest time between two samples."""
+_ENDS = 1_200
+_EVENTS = 500
+_STEPS = 20_000
+"""The most steps of a sub-topology that are kept: some megabytes."""
+_MICRO_BATCHES = 240
+_POINTS = 8
+"""The number of points that stand for the waiting times of a partition's records in a micro-batch."""
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The totals of a sub-topology at one moment.
+
+    Attributes:
+        read: The sum of the next offsets of its partitions; None: unknown.
+        end: The sum of their end offsets; None: unknown.
+    """
+
+    at_ms: int
+    records_in: int
+    records_out: int
+    cpu_s: float
+    counters: Mapping[str, int]
+    read: int | None
+    end: int | None
+
+    @classmethod
+    def of(cls, at_ms: int, sub: SubTopologyMetrics) -> Sample:
+        known = [one for one in sub.partitions.values() if one.lag is not None]
+        return cls(
+            at_ms,
+            sub.records_in,
+            sub.records_out,
+            sum(task.cpu_s for task in sub.tasks.values()),
+            sub.counters,
+            sum(one.position or 0 for one in known) if known else None,
+            sum(one.end or 0 for one in known) if known else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StepPoint:
+    """What is kept of a step."""
+
+    task: int
+    records: int
+    seconds: Mapping[str, float]
+    total_s: float
+    cpu_s: float
+    host: str
+    attempt: int
+    skipped: bool
+
+    @classmethod
+    def of(cls, step: StepFigures) -> StepPoint:
+        return cls(
+            step.task,
+            step.records_in,
+            step.seconds,
+            step.total_s,
+            step.cpu_s,
+            step.host,
+            step.attempt,
+            step.skipped,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatchPoint:
+    """What is kept of a micro-batch."""
+
+    batch_id: int
+    at_ms: int
+    began_ms: int | None
+    steps: tuple[StepPoint, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Waits:
+    """Records that became visible together: the shortest and the longest of their waiting times, evenly spread between."""
+
+    at_ms: int
+    shortest_ms: float
+    longest_ms: float
+    records: int
+
+    def points(self) -> Iterator[tuple[float, float]]:
+        """Waiting times with their weights."""
+        count = min(_POINTS, self.records)
+        step = (self.longest_ms - self.shortest_ms) / max(1, count)
+        return ((self.shortest_ms + step * (number + 0.5), self.records / count) for number in range(count))
+
+
+@dataclass
+class SubHistory:
+    """The history of one sub-topology.
+
+    Attributes:
+        samples: Those of the last seconds, which rates are computed from.
+        ends: (time, offsets read, end offsets) over the last minutes, at most one in `_SAMPLE_MS`.
+        micro_batches: The last ones, oldest first.
+    """
+
+    samples: deque[Sample] = field(default_factory=deque)
+    ends: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=_ENDS))
+    micro_batches: deque[MicroBatchPoint] = field(default_factory=deque)
+    _waits: deque[_Waits] = field(default_factory=deque)
+    _newest: dict[tuple[str, int], int] = field(default_factory=dict)
+    _step_count: int = 0
+
+    def add(self, sample: Sample) -> None:
+        if self.samples and sample.at_ms - self.samples[-1].at_ms < _SAMPLE_MS:
+            return
+        self.samples.append(sample)
+        while len(self.samples) > 2 and self.samples[1].at_ms <= sample.at_ms - RATE_OVER_MS:
+            self.samples.popleft()
+        if sample.read is not None and sample.end is not None:
+            self.ends.append((sample.at_ms, sample.read, sample.end))
+
+    def measured(self, batch: MicroBatchFigures) -> None:
+        before = self.micro_batches[-1] if self.micro_batches else None
+        point = MicroBatchPoint(
+            batch.batch_id, batch.at_ms, batch.began_ms, tuple(StepPoint.of(step) for step in batch.steps)
+        )
+        self._wait(batch, before)
+        self.micro_batches.append(point)
+        self._step_count += len(point.steps)
+        while len(self.micro_batches) > _MICRO_BATCHES or (self._step_count > _STEPS and len(self.micro_batches) > 1):
+            self._step_count -= len(self.micro_batches.popleft().steps)
+
+    def _wait(self, batch: MicroBatchFigures, before: MicroBatchPoint | None) -> None:
+        times = [time for step in batch.steps if not step.skipped for time in step.event_times]
+        share = max(1, round(batch.records_in / max(1, len(times))))
+        for one in times:
+            place, newest = (one.topic, one.partition), one.event_time_ms
+            oldest = min(newest, max(self._newest.get(place, newest), _since(batch, before, newest)))
+            self._newest[place] = newest
+            # Of n records that are evenly spread over the time (oldest, newest], the first is an nth of it away from its beginning.
+            longest = batch.at_ms - newest + (newest - oldest) * (share - 1) / share
+            self._waits.append(_Waits(batch.at_ms, float(max(0, batch.at_ms - newest)), max(0.0, longest), share))
+        while self._waits and self._waits[0].at_ms < batch.at_ms - WAITS_OVER_MS:
+            self._waits.popleft()
+
+    def per_s(self, value: Callable[[Sample], float | None]) -> float | None:
+        """How fast a total has grown; None: not known yet."""
+        known = [(one.at_ms, found) for one in self.samples if (found := value(one)) is not None]
+        if len(known) < 2:
+            return None
+        (first_ms, first), (last_ms, last) = known[0], known[-1]
+        return max(0.0, last - first) * 1000 / max(1, last_ms - first_ms)
+
+    def waits_ms(self, now_ms: int, *shares: float) -> tuple[float, ...] | None:
+        """Percentiles of the waiting times of records that became visible lately; None: there were none."""
+        points = sorted(point for one in self._waits if one.at_ms >= now_ms - WAITS_OVER_MS for point in one.points())
+        total = sum(weight for _, weight in points)
+        return tuple(_percentile(points, total * share) for share in shares) if points else None
+
+    def lag_ms(self, now_ms: int) -> int | None:
+        """How long ago the topics ended where reading is now; None: unknown, because the history does not reach back so far."""
+        if not self.ends:
+            return None
+        _, read, end = self.ends[-1]
+        if read >= end:
+            return 0
+        # End offsets only grow, but for topics that are made again.
+        at = bisect_right(self.ends, read, key=lambda one: one[2])
+        return now_ms - self.ends[at - 1][0] if at else None
+
+
+def _since(batch: MicroBatchFigures, before: MicroBatchPoint | None, newest: int) -> int:
+    """The earliest time at which the records of a micro-batch can have come, if it has kept up with them; else 0.
+
+    A micro-batch that began when the one before it ended has the records that came since that one began. Any other has waited for
+    its records, and has taken the first that came.
+    """
+    began = batch.began_ms
+    if before is None or began is None or before.began_ms is None or newest < before.began_ms:
+        return 0
+    return before.began_ms if began - before.at_ms < RATE_OVER_MS / 10 else min(began, newest)
+
+
+def _percentile(points: list[tuple[float, float]], wanted: float) -> float:
+    passed = 0.0
+    for value, weight in points:
+        passed += weight
+        if passed >= wanted:
+            return value
+    return points[-1][0]
+
+
+class History:
+    """The history of one application."""
+
+    def __init__(self, clock_ms: Callable[[], int] = wall_clock_ms) -> None:
+        self._clock_ms = clock_ms
+        self._lock = threading.Lock()
+        self._subs: dict[str, SubHistory] = {}
+        self._events: deque[Event] = deque(maxlen=_EVENTS)
+        self._restores: dict[tuple[str, int, str], tuple[int, int]] = {}
+        self._paused: dict[str | None, int] = {}
+
+    def happened(self, event: Event) -> None:
+        """Takes in an event. An `EventListener`."""
+        with self._lock:
+            self._events.append(event)
+            if event.kind is PAUSED:
+                self._paused[event.sub_topology] = int(event.fields.get("since_ms") or event.time_ms)
+            elif event.kind is RESUMED:
+                self._paused.pop(event.sub_topology, None)
+
+    def measured(self, batch: MicroBatchFigures) -> None:
+        """Takes in a micro-batch. A `MetricsListener`."""
+        with self._lock:
+            self._subs.setdefault(batch.sub_topology, SubHistory()).measured(batch)
+
+    def sample(self, app: ApplicationMetrics) -> None:
+        """Takes in the totals of an application."""
+        with self._lock:
+            for name, sub in app.sub_topologies.items():
+                self._subs.setdefault(name, SubHistory()).add(Sample.of(app.at_ms, sub))
+                for (task, store), one in sub.restores.items():
+                    if one.remaining:
+                        self._restores.setdefault((name, task, store), (app.at_ms, one.remaining))
+                    else:
+                        self._restores.pop((name, task, store), None)
+
+    def restored_per_s(self, sub: str, task: int, store: str, now_ms: int, remaining: int) -> float | None:
+        """How many changelog offsets a restore reads in a second; None: not known yet."""
+        with self._lock:
+            since = self._restores.get((sub, task, store))
+        if since is None or now_ms <= since[0]:
+            return None
+        return max(0, since[1] - remaining) * 1000 / (now_ms - since[0])
+
+    def paused_since_ms(self) -> dict[str | None, int]:
+        """Since when what is paused: sub-topology, or None for the whole application, -> ms since 1970."""
+        with self._lock:
+            return dict(self._paused)
+
+    def events(self) -> list[Event]:
+        """The last events, oldest first."""
+        with self._lock:
+            return list(self._events)
+
+    @contextmanager
+    def reading(self) -> Iterator[Mapping[str, SubHistory]]:
+        """The histories of the sub-topologies within a `with` block, in which nothing is added."""
+        with self._lock:
+            yield self._subs

@@ -1,0 +1,266 @@
+"""What the page shows that only Kafka knows: commits, open transactions, replicas, dead letters, and what the doctor finds.
+
+Each answer is kept for a few seconds, so several pages that are open cost as much as one. Only the replay of dead letters changes
+anything.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from state.changelog import commits_topic, ensure_replays
+from state.commit.live import LiveKafka
+from state.kafka.admin import LateAdmin
+from state.kafka.config import QUIET
+from state.kafka.connection import RightsProbe
+from state.kafka.topics import TopicPartition, partitions_of
+from state.restore.snapshot_location import open_location
+from state.restore.snapshots import TaskSnapshots
+from streams.application.dead_letters import (
+    Choice,
+    Letter,
+    dead_letter_topics,
+    letter_as_dict,
+    letters_of,
+    plan_replay,
+    read_replayed,
+    replay,
+    replays_topic,
+    summary,
+)
+from streams.application.doctor.examine import examine, findings
+from streams.application.doctor.inspection import Inspection
+from streams.application.prepare import Application, plan_application
+from streams.application.rights import check_replay_rights
+from streams.application.status import Status, SubInKafka, status_in_kafka, subs_in_kafka, subs_of
+from streams.application.transactions import undecided
+from streams.checkpoint.files import LocalFiles, is_local
+from streams.cluster.admin import Survey
+from streams.config import StreamsConfig
+from streams.errors import ConfigError
+from streams.source.log import LiveLog
+from streams.source.pauses import read_pauses
+from streams.topology.topology import Topology
+from streams.ui.history import wall_clock_ms
+
+_REQUEST_S = 10.0
+_KEPT_S = 4.0
+_DOCTOR_S = 30.0
+_LETTERS = 100
+"""The most dead letters of a partition that are shown, the newest."""
+
+_Answer = TypeVar("_Answer")
+
+
+class _Kept:
+    """Answers, each with the time when it was made."""
+
+    def __init__(self) -> None:
+        self._answers: dict[str, tuple[float, Any]] = {}
+        self._locks: dict[str, threading.Lock] = {}
+
+    def of(self, name: str, for_s: float, ask: Callable[[], _Answer]) -> _Answer:
+        """An answer that is younger than some seconds, or a new one; whoever asks meanwhile waits for it."""
+        with self._locks.setdefault(name, threading.Lock()):
+            known = self._answers.get(name)
+            if known is None or time.monotonic() - known[0] > for_s:
+                known = self._answers[name] = (time.monotonic(), ask())
+            found: _Answer = known[1]
+            return found
+
+    def forget(self, name: str) -> None:
+        self._answers.pop(name, None)
+
+
+@dataclass
+class KafkaLook:
+    """What Kafka says of an application.
+
+    Attributes:
+        topology: The program; None: it is not at hand.
+        target: The program on the command line, for the commands that the doctor names.
+    """
+
+    config: StreamsConfig
+    topology: Topology | None
+    target: str = "TARGET"
+    _kept: _Kept = field(default_factory=_Kept)
+    _open_since: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._admin = LateAdmin({**QUIET, **self.config.client}, _REQUEST_S)
+        self.log = LiveKafka(self.config.client, self.config.transaction_timeout_ms, bulk=self.config.bulk_io)
+
+    def close(self) -> None:
+        self._admin.close()
+
+    # --- Commits
+
+    def subs(self) -> tuple[SubInKafka, ...]:
+        """The sub-topologies of the program, or else whatever has committed."""
+        if self.topology is None:
+            return self._kept.of("subs", 30.0, lambda: subs_in_kafka(self._app, self._admin(), self.log))
+        return subs_of(self._application(self.topology))
+
+    def status(self) -> Status:
+        pauses = read_pauses(LiveLog(self.config.client, self._admin()), self._app)
+        return status_in_kafka(self._app, self.subs(), self._admin(), self.log, wall_clock_ms(), pauses)
+
+    def commits(self) -> dict[str, Any]:
+        """The last commit of each task, where readers wait for open transactions, and how far the replicas are."""
+        return self._kept.of("commits", _KEPT_S, self._commits)
+
+    def _commits(self) -> dict[str, Any]:
+        status = self.status()
+        return {
+            "at": status.at_ms,
+            "tasks": [
+                {
+                    "sub_topology": sub.name,
+                    "task": one.task,
+                    "step": one.version,
+                    "committed": one.committed_ms,
+                    "stream_time": None if one.stream_time < 0 else one.stream_time,
+                    "records_out": one.records_out,
+                }
+                for sub in status.subs
+                for one in sub.committed
+            ],
+            "paused": {sub.name: sub.paused_since_ms for sub in status.subs if sub.paused_since_ms is not None},
+            "open_transactions": list(self._open(status.at_ms)),
+            "replicas": list(self._replicas()),
+            "snapshots": self._kept.of("snapshots", _DOCTOR_S, lambda: list(self._snapshots())),
+        }
+
+    def _open(self, now_ms: int) -> Iterator[dict[str, Any]]:
+        topics = {topic for sub in self.subs() for topic in (commits_topic(self._app, sub.name), *sub.topics)}
+        if self.topology is not None:
+            topics |= {str(sink.topic) for sink in self.topology.sinks() if isinstance(sink.topic, str)}
+        places = partitions_of(self._admin().describe_topics(sorted(topics)))
+        found = undecided(self._admin(), places)
+        self._open_since = {
+            place: known
+            if (known := self._open_since.get(place)) is not None and known[0] == stable
+            else (stable, now_ms)
+            for place, (stable, _) in found.items()
+        }
+        for (topic, partition), (stable, end) in found.items():
+            yield {
+                "topic": topic,
+                "partition": partition,
+                "last_stable_offset": stable,
+                "end_offset": end,
+                "seen_for_ms": now_ms - self._open_since[topic, partition][1],
+            }
+
+    def _replicas(self) -> Iterator[dict[str, Any]]:
+        """How many commits the copies of each task are behind, as their consumer group says."""
+        group = f"{self._app}-replicas"
+        subs = {commits_topic(self._app, sub.name): sub.name for sub in self.subs()}
+        places = partitions_of(self._admin().describe_topics(sorted(subs)))
+        at = self._admin().group_offsets(group, places)
+        ends = self._admin().end_offsets(list(at)) if at else {}
+        for (topic, task), offset in sorted(at.items()):
+            yield {"sub_topology": subs[topic], "task": task, "behind": max(0, ends[topic, task] - offset)}
+
+    def _snapshots(self) -> Iterator[dict[str, Any]]:
+        """The newest snapshot of each task."""
+        if not self.config.snapshot_dir:
+            return
+        location = open_location(self.config.snapshot_dir)
+        for sub in self.subs():
+            for task in range(sub.tasks):
+                stored = TaskSnapshots(location, self._app, sub.name, task)
+                if names := stored.names():
+                    one = max((stored.read(name) for name in names), key=lambda one: one.version)
+                    yield {
+                        "sub_topology": sub.name,
+                        "task": task,
+                        "step": one.version,
+                        "taken": one.taken_ms,
+                        "bytes": one.size_bytes,
+                        "snapshots": len(names),
+                    }
+
+    # --- Dead letters
+
+    def dead_letters(self) -> dict[str, Any]:
+        """The newest dead letters of each partition, newest first, and how many there are."""
+        return self._kept.of("dead letters", _KEPT_S, self._dead_letters)
+
+    def _dead_letters(self) -> dict[str, Any]:
+        there = self._admin().describe_topics(self._letter_topics())
+        topics = []
+        for topic, info in sorted(there.items()):
+            places = [(topic, partition) for partition in range(info.partitions)]
+            begins, ends = self._admin().begin_offsets(places), self._admin().end_offsets(places)
+            replayed = read_replayed(self.log, topic)
+            letters = [letter for place in places for letter in self._newest(place, begins[place], ends[place])]
+            letters.sort(key=lambda letter: letter.timestamp, reverse=True)
+            rows = [letter_as_dict(one, replayed.has(one.place[1], one.offset), _text) for one in letters[:_LETTERS]]
+            topics.append(
+                {"topic": topic, "offsets": sum(ends[place] - begins[place] for place in places), "letters": rows}
+            )
+        return {"at": wall_clock_ms(), "topics": topics}
+
+    def _newest(self, place: TopicPartition, begin: int, end: int) -> Iterator[Letter]:
+        start = max(begin, end - _LETTERS)
+        return letters_of(self.log, place, start, end) if start < end else iter(())
+
+    def _letter_topics(self) -> tuple[str, ...]:
+        of_policies = self.config.dead_letter_topic
+        if self.topology is None:
+            return () if of_policies is None else (of_policies,)
+        return dead_letter_topics(self.topology, of_policies)
+
+    def replay(self, topic: str, error: str | None, positions: frozenset[tuple[int, int]] | None) -> Mapping[str, Any]:
+        """Sends the records of dead letters once more, as `streams dlq replay` does.
+
+        Raises:
+            ConfigError: The topic is not one of the application's dead letters, or the letters cannot be sent.
+        """
+        if topic not in self._letter_topics():
+            known = ", ".join(self._letter_topics()) or "none"
+            raise ConfigError(f"{topic!r} is not a topic of dead letters of {self._app}. Known: {known}")
+        plan = plan_replay(self.log, topic, Choice(error=error, positions=positions))
+        sent = 0
+        if plan.letters:
+            check_replay_rights(plan.topic, plan.targets, RightsProbe(self.config.client), self.config.client)
+            ensure_replays(self._admin(), replays_topic(topic), self.config.replication_factor)
+            sent = replay(self.log, plan, wall_clock_ms)
+        self._kept.forget("dead letters")
+        return {**summary(plan), "sent": sent}
+
+    # --- The doctor
+
+    def doctor(self) -> dict[str, Any]:
+        """What `streams doctor` finds, apart from hanging transactions, which only Java can ask for."""
+        return self._kept.of("doctor", _DOCTOR_S, self._doctor)
+
+    def _doctor(self) -> dict[str, Any]:
+        if self.topology is None or not is_local(self.config.checkpoint_dir):
+            why = (
+                f"streams ui TARGET -a {self._app} examines the program as well"
+                if self.topology is None
+                else "the checkpoint is not on this host's disk: ask on a host with Spark"
+            )
+            return {"application_id": self._app, "verdict": None, "findings": [], "why": why}
+        files = LocalFiles(self.config.checkpoint_dir)
+        survey = Survey(self.config.client)
+        inspection = Inspection(self.topology, self.config, self.target, files, self._admin(), survey, self.log)
+        return {"at": wall_clock_ms(), **findings(self._app, list(examine(inspection)))}
+
+    @property
+    def _app(self) -> str:
+        return self.config.application_id
+
+    def _application(self, topology: Topology) -> Application:
+        return self._kept.of("plan", 60.0, lambda: plan_application(topology, self.config, self._admin()))
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="backslashreplace")

@@ -1,0 +1,159 @@
+// The topology: a frame for each sub-topology with topics, operators by their distance from the sources, and topics again.
+import {compact, el, percent, rate, svg} from "./parts.js"
+
+const LINE = 16, CHARACTER = 7.3, PADDING = 10, COLUMN_GAP = 74, ROW_GAP = 16, TITLE = 30, LONGEST = 30
+
+/** Long names in several lines, if possible after dashes. */
+function wrapped(text) {
+  const lines = [""]
+  for (const part of text.match(/[^-]*-?/g)) {
+    if (lines.at(-1) && lines.at(-1).length + part.length > LONGEST) lines.push("")
+    lines[lines.length - 1] += part
+  }
+  return lines
+}
+
+/** Draws a topology; returns the drawing, and what shows new figures in it. */
+export function graph(topology, details) {
+  const bands = topology.sub_topologies.map(sub => band(topology, sub))
+  const width = Math.max(300, ...bands.map(one => one.width)) + 2 * PADDING
+  const drawing = svg("svg", {role: "group", "aria-label": "Topology", width})
+  let top = 2
+  for (const one of bands) {
+    drawing.append(drawn(one, top, width, details))
+    top += one.height + 14
+  }
+  drawing.setAttribute("height", top)
+  drawing.setAttribute("viewBox", `0 0 ${width} ${top}`)
+  return {drawing, update: (overview, operators) => bands.forEach(one => update(one, overview, operators))}
+}
+
+/** A sub-topology with each box in its place. */
+function band(topology, sub) {
+  const stores = topology.boxes.filter(one => one.kind === "store")
+  const nodes = topology.boxes.filter(one => one.sub_topology === sub.sub_topology && one.kind !== "store")
+  const boxes = new Map(nodes.map(node => {
+    const own = topology.arrows.filter(one => one.store && one.from === node.id).map(one => stores.find(store => store.id === one.to))
+    return [node.id, {...node, look: node.runs_in, stores: own, lines: wrapped(node.name), small: 1 + own.length}]
+  }))
+  const arrows = []
+  for (const {from, to, store} of topology.arrows) {
+    if (store) continue
+    if (boxes.has(from) && boxes.has(to)) arrows.push([from, to])
+    else if (boxes.has(to) && from.startsWith("topic:")) arrows.push([topic(topology, boxes, from, "in"), to])
+    else if (boxes.has(from) && to.startsWith("topic:")) arrows.push([from, topic(topology, boxes, to, "out")])
+  }
+  const columns = placed(boxes, arrows)
+  const last = [...boxes.values()]
+  return {
+    sub, boxes, arrows, columns,
+    width: Math.max(...last.map(one => one.x + one.width)) + PADDING,
+    height: Math.max(...last.map(one => one.y + one.height)) + PADDING,
+  }
+}
+
+/** The box of a topic in a frame; what is read and what is written are different boxes, even of one topic. */
+function topic(topology, boxes, id, side) {
+  const key = `${side} ${id}`, found = topology.boxes.find(one => one.id === id)
+  if (!boxes.has(key)) boxes.set(key, {...found, look: "topic", stores: [], lines: wrapped(found.name), small: side === "in" ? 1 : 0})
+  return key
+}
+
+/** Places the boxes in columns, each at the mean height of what leads to it. */
+function placed(boxes, arrows) {
+  const parents = id => arrows.filter(one => one[1] === id).map(one => one[0])
+  const distance = new Map()
+  const far = id => {
+    if (!distance.has(id)) {
+      distance.set(id, 0)
+      distance.set(id, Math.max(-1, ...parents(id).map(far)) + 1)
+    }
+    return distance.get(id)
+  }
+  const columns = []
+  for (const [id, box] of boxes) {
+    (columns[far(id)] ??= []).push(box)
+    box.width = Math.max(...box.lines.map(one => one.length), ...box.stores.map(one => one.name.length + 2), 12) * CHARACTER + 2 * PADDING
+    box.height = (box.lines.length + box.small) * LINE + PADDING
+  }
+  let x = PADDING
+  for (const column of columns) {
+    const middle = box => {
+      const known = parents([...boxes].find(one => one[1] === box)[0]).map(id => boxes.get(id))
+      return known.length ? known.reduce((sum, one) => sum + one.y + one.height / 2, 0) / known.length : 0
+    }
+    column.sort((one, other) => middle(one) - middle(other))
+    let y = TITLE
+    for (const box of column) {
+      box.x = x
+      box.y = Math.max(y, middle(box) - box.height / 2)
+      y = box.y + box.height + ROW_GAP
+    }
+    x += Math.max(...column.map(one => one.width)) + COLUMN_GAP
+  }
+  return columns
+}
+
+function drawn(one, top, width, details) {
+  const {boxes, arrows, sub} = one
+  one.title = svg("text", {class: "title", x: PADDING, y: 19}, `${sub.index}: ${sub.sub_topology}`)
+  one.share = svg("rect", {class: "share", x: 0, y: 0, width: width - PADDING, height: one.height, rx: 6, "fill-opacity": 0})
+  one.lines = arrows.map(([from, to]) => arrow(boxes.get(from), boxes.get(to), from, to))
+  for (const box of boxes.values()) box.drawn = drawnBox(box, details)
+  return svg("g", {transform: `translate(${PADDING / 2} ${top})`},
+    one.share, svg("rect", {class: "frame", x: 0, y: 0, width: width - PADDING, height: one.height, rx: 6}), one.title,
+    one.lines.map(line => line.drawn), [...boxes.values()].map(box => box.drawn))
+}
+
+function drawnBox(box, details) {
+  const open = () => details(box)
+  const lines = box.lines.map((text, at) => svg("text", {x: PADDING, y: LINE * (at + 1)}, text))
+  box.figure = svg("text", {class: "small", x: PADDING, y: LINE * (box.lines.length + 1)})
+  const stores = box.stores.map((store, at) => svg("text", {class: "small", x: PADDING, y: LINE * (box.lines.length + 2 + at)}, `▤ ${store.name}`))
+  box.badge = svg("g", {class: "badge", transform: `translate(${box.width} -7)`})
+  const corner = box.look === "topic" ? box.height / 2 : 4
+  return svg("g", {class: `box ${box.look}`, transform: `translate(${box.x} ${box.y})`, tabindex: 0, role: "button", "aria-label": `${box.kind} ${box.name}`,
+    onclick: open, onkeydown: event => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); open() } }},
+    svg("title", {}, box.name), svg("rect", {width: box.width, height: box.height, rx: corner}), lines, box.figure, stores, box.badge)
+}
+
+function arrow(from, to, fromId, toId) {
+  const x = from.x + from.width, y = from.y + from.height / 2, toX = to.x, toY = to.y + to.height / 2, bend = Math.max((toX - x) / 2, COLUMN_GAP / 2)
+  const path = svg("path", {class: "arrow", d: `M${x} ${y}C${x + bend} ${y} ${toX - bend} ${toY} ${toX - 6} ${toY}`})
+  const head = svg("path", {class: "head", d: `M${toX} ${toY}l-8 -4v8z`})
+  const label = svg("text", {class: "rate", x: x + 6, y: y - 6})
+  return {fromId, toId, path, label, drawn: svg("g", {}, path, head, label)}
+}
+
+function update(one, overview, operators) {
+  const sub = overview.sub_topologies.find(found => found.sub_topology === one.sub.sub_topology)
+  const of = new Map(operators.operators.map(found => [found.operator, found]))
+  const share = sub?.cpu_share ?? 0
+  one.share.setAttribute("fill-opacity", share * 0.3)
+  one.title.textContent = `${one.sub.index}: ${one.sub.sub_topology}${sub && sub.cpu_share !== null ? ` · ${percent(share)} of the CPU time, ${sub.cpu_cores.toFixed(2)} cores` : ""}`
+  for (const line of one.lines) {
+    const speed = of.get(line.fromId)?.out_per_s || of.get(line.toId)?.in_per_s || (of.get(line.fromId)?.in_per_s ?? null)
+    line.label.textContent = rate(speed)
+    line.path.setAttribute("stroke-width", 1 + Math.min(5, Math.log10(1 + (speed ?? 0))))
+  }
+  for (const box of one.boxes.values()) {
+    const found = of.get(box.id), letters = found ? (found.events.dead_letters ?? 0) : 0
+    if (box.kind === "topic") box.figure.textContent = box.small && sub ? lag(sub, box.name) : ""
+    else box.figure.textContent = found ? `${compact(found.records_in)} in, ${compact(found.records_out)} out` : ""
+    const drops = found ? Object.values(found.dropped).reduce((sum, count) => sum + count, 0) : 0
+    badge(box.badge, [drops && `${compact(drops)} dropped`, letters && `${compact(letters)} dead`].filter(Boolean).join(", "))
+  }
+}
+
+function lag(sub, topicName) {
+  const known = sub.partitions.filter(one => one.topic === topicName && one.lag !== null)
+  return known.length ? `lag ${compact(known.reduce((sum, one) => sum + one.lag, 0))}` : ""
+}
+
+function badge(group, text) {
+  const width = text.length * 6.7 + 10
+  group.replaceChildren(...(text ? [svg("rect", {x: -width, width, height: 16, rx: 8}), svg("text", {x: 5 - width, y: 12}, text)] : []))
+}
+
+/** Said where the program is not at hand. */
+export const noTopology = () => el("p", {class: "quiet"}, "The graph needs the program: streams ui TARGET -a APP.")

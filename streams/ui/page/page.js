@@ -1,0 +1,285 @@
+// The page: asks for the figures of the view that is open, and shows them. All of them are documented in docs/ui.md.
+import {$, ago, bytes, clock, compact, duration, el, number, percent, rate, show, table} from "./parts.js"
+import {graph, noTopology} from "./graph.js"
+
+const API = "api/v1/"
+const OFTEN = 1000, SELDOM = 5000
+const state = {view: "graph", overview: null, operators: {operators: []}, tasks: null, drawn: null, topology: null, advisedAt: 0}
+
+const VIEWS = {
+  graph: {label: "Graph", every: OFTEN, draw: drawGraph},
+  tasks: {label: "Tasks", every: OFTEN, draw: drawTasks},
+  steps: {label: "Steps", every: OFTEN, draw: drawSteps},
+  commits: {label: "Commits", every: SELDOM, draw: drawCommits},
+  state: {label: "State", every: OFTEN, draw: drawState},
+  letters: {label: "Dead letters", every: SELDOM, draw: drawLetters},
+  events: {label: "Events", every: OFTEN, draw: drawEvents},
+  doctor: {label: "Doctor", every: 6 * SELDOM, draw: drawDoctor},
+}
+
+// --- Asking
+
+const token = () => sessionStorage.getItem("token") ?? ""
+
+async function ask(name, options = {}) {
+  const headers = token() ? {Authorization: `Bearer ${token()}`} : {}
+  const answer = await fetch(API + name, {...options, headers, cache: "no-store"})
+  if (answer.status === 401) {
+    $("login").hidden = false
+    $("views").hidden = true
+    throw new Error("a token is needed")
+  }
+  const found = await answer.json()
+  if (!answer.ok) throw new Error(found.error)
+  return found
+}
+
+// --- The headline
+
+function drawHeadline() {
+  const {overview} = state
+  $("application").textContent = overview.application_id
+  $("state").textContent = overview.state
+  $("sentence").textContent = overview.sentence
+  $("age").textContent = ""
+  document.body.dataset.level = overview.level
+  document.title = `${overview.state} · ${overview.application_id}`
+  if (overview.level !== "bad") $("advice").hidden = true
+  else if (Date.now() - state.advisedAt > 6 * SELDOM) advise()
+}
+
+/** What the doctor says, where somebody has to look. */
+async function advise() {
+  state.advisedAt = Date.now()
+  const {findings} = await ask("doctor")
+  const bad = findings.filter(one => one.severity === "error" || one.severity === "warning").slice(0, 3)
+  $("advice").replaceChildren(...bad.map(one => el("li", {class: one.severity}, one.says, one.command ? el("pre", {}, one.command) : null)))
+  $("advice").hidden = !bad.length || document.body.dataset.level !== "bad"
+}
+
+// --- The graph
+
+async function drawGraph() {
+  if (!state.topology) {
+    state.topology = await ask("topology")
+    state.drawn = state.topology.boxes.length ? graph(state.topology, details) : {drawing: noTopology(), update: () => {}}
+    $("graph").replaceChildren(state.drawn.drawing)
+  }
+  state.operators = await ask("operators")
+  state.drawn.update(state.overview, state.operators)
+  const now = state.overview.at
+  show("subs", table(["Sub-topology", ">Records/s", ">Lag", "*>Lag in time", ">Visible after", "*>CPU", "*>Micro-batch", "*>Last commit"],
+    state.overview.sub_topologies.map(one => [one.sub_topology + (one.paused_since ? ` (paused for ${duration(now - one.paused_since)})` : ""),
+      compact(one.records_per_s), number(one.lag_records), duration(one.lag_ms),
+      one.visible_after_p50_ms === null ? "–" : `${duration(one.visible_after_p50_ms)} / ${duration(one.visible_after_p99_ms)}`,
+      percent(one.cpu_share), number(one.micro_batch), ago(one.committed, now)])))
+}
+
+const pairs = (name, counts) => Object.keys(counts ?? {}).length ? [el("dt", {}, name), el("dd", {}, Object.entries(counts).map(([what, count]) => `${what}: ${number(count)}`).join(", "))] : []
+const fact = (name, value) => value === null || value === undefined || value === "" ? [] : [el("dt", {}, name), el("dd", {}, value)]
+
+async function details(box) {
+  const found = state.operators.operators.find(one => one.operator === box.id)
+  const tasks = box.stores.length ? await ask("tasks") : null
+  $("details-name").textContent = box.name
+  $("details-body").replaceChildren(
+    el("dl", {}, fact("kind", box.operator ?? box.kind), fact("sub-topology", box.sub_topology), fact("runs in", box.runs_in), fact("declared at", box.line)),
+    box.code ? el("pre", {}, box.code) : "",
+    el("dl", {}, found ? [fact("received", `${number(found.records_in)}, ${rate(found.in_per_s) || "–"}`), fact("forwarded", `${number(found.records_out)}, ${rate(found.out_per_s) || "–"}`),
+      pairs("dropped", found.dropped), pairs("one by one", found.one_by_one), pairs("events", found.events)] : [],
+      fact("key serde", box.key_serde), fact("value serde", box.value_serde),
+      Object.entries(box.parameters ?? {}).map(([name, value]) => fact(name, value)),
+      box.kind === "topic" ? fact("internal", box.internal ? "yes" : "no") : []),
+    ...box.stores.map(store => storeDetails(store, tasks)))
+  $("details").showModal()
+}
+
+function storeDetails(store, tasks) {
+  const sizes = tasks.sub_topologies.flatMap(sub => sub.tasks).map(task => task.stores[store.name]).filter(Boolean)
+  const total = field => sizes.length ? sizes.reduce((sum, one) => sum + one[field], 0) : null
+  return el("section", {}, el("h3", {}, `Store ${store.name}`), el("dl", {}, fact("kind", store.store_kind), fact("declared at", store.line),
+    fact("changelog", store.logged ? "yes" : "no"), fact("on disk", store.persistent ? "yes" : "no"), fact("rows, about", number(total("rows"))), fact("bytes, about", bytes(total("bytes")))))
+}
+
+// --- Tasks over time
+
+async function drawTasks() {
+  state.tasks = await ask("tasks")
+  const measure = $("measure").value
+  show("tasks", state.tasks.sub_topologies.map(sub => {
+    const values = sub.tasks.map(task => task.history[measure])
+    const most = Math.max(1e-9, ...values.flat().filter(one => one !== null))
+    return [el("h2", {}, sub.sub_topology, el("span", {class: "quiet"}, sub.skew === null ? "" : ` · the busiest task has ${sub.skew.toFixed(1)} times the mean`)),
+      table([">Task", "Last micro-batches", ">Records", ">Step", "*Host", "*>State", "*>Memory", ">Failed"],
+        sub.tasks.map((task, at) => [task.task, strip(sub, task, values[at], most, measure), compact(task.records_in), number(task.step), task.host ?? "–",
+          bytes(task.state_bytes), bytes(task.rss_bytes), task.failed_attempts ? el("strong", {class: "bad"}, number(task.failed_attempts)) : "0"]))]
+  }))
+  for (const canvas of document.querySelectorAll("#tasks canvas")) canvas.parentElement.classList.add("strip")
+}
+
+/** A row of the heat map: a cell for each micro-batch, darker for more; a step whose attempts failed has a red foot. */
+function strip(sub, task, values, most, measure) {
+  const count = Math.max(20, values.length), cell = 12
+  const canvas = el("canvas", {width: count * cell, height: 18, role: "img", "aria-label": `task ${task.task}: ${measure} of the last micro-batches`})
+  const pen = canvas.getContext("2d"), heat = getComputedStyle(document.documentElement), failed = task.history.failed_attempts
+  values.forEach((value, at) => {
+    const x = (count - values.length + at) * cell
+    pen.fillStyle = value === null ? heat.getPropertyValue("--panel") : `rgba(${heat.getPropertyValue("--heat")}, ${0.08 + 0.92 * value / most})`
+    pen.fillRect(x, 0, cell - 1, 18)
+    if (failed[at]) { pen.fillStyle = heat.getPropertyValue("--bad"); pen.fillRect(x, 13, cell - 1, 5) }
+  })
+  canvas.addEventListener("mousemove", event => {
+    const at = Math.floor(event.offsetX / canvas.clientWidth * count) - (count - values.length), batch = sub.micro_batches[at]
+    canvas.title = batch ? `micro-batch ${batch.micro_batch}, ${clock(batch.at)}: ${values[at] === null ? "no step" : number(values[at])}` : ""
+  })
+  return canvas
+}
+
+// --- The parts of a step
+
+const PARTS = {fence: "fence older attempts", decide: "read the last commit", restore: "restore stores", process: "process records", commit: "commit to Kafka", apply: "write the stores", around: "Spark around it"}
+
+async function drawSteps() {
+  const {sub_topologies} = await ask("steps")
+  show("steps", sub_topologies.map(sub => {
+    if (!sub.steps) return [el("h2", {}, sub.sub_topology), el("p", {class: "quiet"}, "No step has been measured yet. Only the driver (streams run --ui) knows how long the parts take.")]
+    const parts = [{part: "around", ...sub.around}, ...sub.parts], whole = Math.max(1, sub.around.p50_ms + sub.parts.reduce((sum, one) => sum + one.p50_ms, 0), ...parts.map(one => one.p99_ms))
+    let at = 0
+    const rows = parts.map(one => {
+      const left = 100 * at / whole
+      at += one.p50_ms ?? 0
+      return [el("span", {}, PARTS[one.part]), track(left, one.p50_ms, one.p99_ms, whole), el("span", {class: "quiet"}, `${duration(one.p50_ms)} / ${duration(one.p99_ms)}`)]
+    })
+    return [el("h2", {}, sub.sub_topology, el("span", {class: "quiet"}, ` · ${number(sub.steps)} steps of ${number(sub.micro_batches)} micro-batches; a step takes ${duration(sub.total.p50_ms)} (p50), ${duration(sub.total.p99_ms)} (p99); a micro-batch ${duration(sub.micro_batch.p50_ms)}, ${duration(sub.micro_batch.p99_ms)}`)),
+      el("div", {class: "waterfall"}, rows)]
+  }))
+  // The policy of the page forbids styles in HTML, so they are set here.
+  for (const bar of document.querySelectorAll("#steps [data-left]")) { bar.style.left = `${bar.dataset.left}%`; bar.style.width = `${bar.dataset.width}%` }
+}
+
+const bar = (kind, left, ms, whole) => el("div", {class: `bar ${kind}`, "data-left": left.toFixed(2), "data-width": Math.min(100 - left, 100 * (ms ?? 0) / whole).toFixed(2)})
+const track = (left, p50, p99, whole) => el("div", {class: "track"}, bar("p99", left, p99, whole), bar("p50", left, p50, whole))
+
+// --- Commits, copies, restores
+
+async function drawCommits() {
+  const found = await ask("commits"), open = found.open_transactions
+  show("commits", el("h2", {}, "Last commits"), table(["Sub-topology", ">Task", ">Step", ">Committed", "*>Event time", ">Records out"], found.tasks.map(one => [one.sub_topology, one.task, number(one.step), ago(one.committed, found.at), clock(one.stream_time), number(one.records_out)])),
+    el("h2", {}, "Open transactions"),
+    open.length ? table(["Topic", ">Partition", ">Last stable offset", ">End", ">Seen open for"], open.map(one => [one.topic, one.partition, number(one.last_stable_offset), number(one.end_offset), duration(one.seen_for_ms)])) : el("p", {class: "quiet"}, "None: readers with read_committed see everything."),
+    el("p", {class: "hint"}, "A running step has a transaction for some milliseconds. One that stays open holds readers up: streams transactions says whose it is."))
+  show("copies", el("h2", {}, "Replicas"), found.replicas.length ? table(["Sub-topology", ">Task", ">Offsets of commits behind"], found.replicas.map(one => [one.sub_topology, one.task, number(one.behind)])) : el("p", {class: "quiet"}, "No replica has followed this application (streams replica)."),
+    el("h2", {}, "Snapshots"), found.snapshots.length ? table(["Sub-topology", ">Task", ">Step", ">Taken", ">Size", ">Kept"], found.snapshots.map(one => [one.sub_topology, one.task, number(one.step), ago(one.taken, found.at), bytes(one.bytes), one.snapshots])) : el("p", {class: "quiet"}, "There are none (the setting snapshot_dir)."))
+}
+
+async function drawState() {
+  const found = await ask("restores")
+  const done = one => one.offsets ? 1 - one.remaining / one.offsets : 1
+  show("restores", el("h2", {}, "Restores"), found.stores.length ? table(["Sub-topology", ">Task", "Store", "Read", ">Offsets left", ">Rate", ">Ready in"],
+    found.stores.map(one => [one.sub_topology, one.task, one.store, [el("meter", {value: done(one), "aria-label": "read"}), ` ${percent(done(one))}`], number(one.remaining), rate(one.offsets_per_s), one.remaining ? duration(one.remaining_s === null ? null : one.remaining_s * 1000) : "done"])) : el("p", {class: "quiet"}, "No store was restored since the start."),
+    found.tasks.length ? [el("h2", {}, "Restored since the start"), table(["Sub-topology", ">Task", ">Records", ">Rows", ">Bytes", ">From copies", ">Took"], found.tasks.map(one => [one.sub_topology, one.task, number(one.records), number(one.rows), bytes(one.bytes), one.copies, duration(one.seconds * 1000)]))] : null)
+  if (!$("copies").childElementCount) await drawCommits()
+}
+
+// --- Dead letters
+
+async function drawLetters() {
+  const {topics} = await ask("dead-letters"), may = state.overview.may_replay
+  show("letters", topics.length ? topics.map(topic => [
+    el("h2", {}, topic.topic, el("span", {class: "quiet"}, ` · ${number(topic.offsets)} offsets, the newest ${topic.letters.length} below`)),
+    el("p", {}, may ? "" : el("span", {class: "quiet"}, "A replay needs the setting ui_token. On the command line: streams dlq replay.")),
+    table([">Written", "Error", "*Origin", "*Key", ""], topic.letters.map(one => [clock(one.written), el("strong", {class: "bad"}, `${one.error}: ${one.message}`), one.origin, one.key ?? "null", letterButtons(topic.topic, one, may)]))]) : el("p", {class: "quiet"}, "This application has no topic of dead letters, or none was written."))
+  for (const button of document.querySelectorAll("#letters button")) button.addEventListener("click", pressed)
+}
+
+const letters = new Map()
+
+function letterButtons(topic, one, may) {
+  letters.set(one.position, {topic, one})
+  const replay = one.replayed ? " replayed" : may && !one.left_out ? el("button", {"data-position": one.position, "data-does": "replay"}, "Replay") : ""
+  return [el("button", {"data-position": one.position, "data-does": "show"}, "Show"), " ", replay]
+}
+
+async function pressed(event) {
+  const {topic, one} = letters.get(event.target.dataset.position)
+  if (event.target.dataset.does === "show") {
+    $("details-name").textContent = one.position
+    $("details-body").replaceChildren(el("dl", {}, fact("error", `${one.error}: ${one.message}`), fact("stage", one.stage), fact("attempts", one.attempts), fact("origin", one.origin), fact("event time", clock(one.event_time)), fact("key", one.key), fact("value", one.value), fact("missing", one.missing), fact("replay goes to", one.replay_goes_to), fact("cannot be replayed", one.left_out), one.headers.map(([name, value]) => fact(`header ${name}`, value))), one.stacktrace ? el("pre", {}, one.stacktrace) : "")
+    $("details").showModal()
+    return
+  }
+  const [, partition, offset] = one.position.match(/-(\d+)@(\d+)$/)
+  if (!confirm(`Send this record to ${one.replay_goes_to} once more?`)) return
+  await ask("dead-letters/replay", {method: "POST", body: JSON.stringify({topic, positions: [[Number(partition), Number(offset)]]})}).catch(error => alert(error.message))
+  await drawLetters()
+}
+
+// --- Events and the doctor
+
+const LEVELS = {30: "busy", 40: "bad"}
+
+async function drawEvents() {
+  const {events} = await ask("events")
+  show("events", events.length ? table(["At (UTC)", "Event", "What", "*Sub-topology", "*>Task"], events.map(one => [clock(one.at), el("span", {class: LEVELS[one.level]}, one.event.replaceAll("_", " ")), one.message, one.sub_topology ?? "", one.task ?? ""])) : el("p", {class: "quiet"}, "Nothing has happened since the page is served."))
+}
+
+async function drawDoctor() {
+  $("doctor").textContent = "examining…"
+  const found = await ask("doctor")
+  show("doctor", found.why ? el("p", {}, found.why) : el("p", {}, "The doctor's verdict: ", el("strong", {class: found.verdict === "ok" ? "ok" : found.verdict}, found.verdict), `, ${ago(found.at, Date.now())}`),
+    found.findings.length ? table(["", "Check", "Finding"], found.findings.map(one => [el("span", {class: one.severity}, one.severity), one.check, [one.says, one.command ? el("pre", {}, one.command) : null]])) : null)
+}
+
+// --- Choosing views
+
+function choose(view) {
+  state.view = VIEWS[view] ? view : "graph"
+  for (const name of Object.keys(VIEWS)) {
+    $(`view-${name}`).hidden = name !== state.view
+    $(`tab-${name}`).setAttribute("aria-selected", name === state.view)
+    $(`tab-${name}`).tabIndex = name === state.view ? 0 : -1
+  }
+  turn(true)
+}
+
+function keys(event) {
+  if (event.target.matches("input, select") || event.ctrlKey || event.metaKey || event.altKey || $("details").open) return
+  const names = Object.keys(VIEWS), at = names.indexOf(state.view)
+  if (names[Number(event.key) - 1]) location.hash = "/" + names[Number(event.key) - 1]
+  if (event.target.role === "tab" && (event.key === "ArrowRight" || event.key === "ArrowLeft")) {
+    location.hash = "/" + names[(at + (event.key === "ArrowRight" ? 1 : names.length - 1)) % names.length]
+    setTimeout(() => $(`tab-${state.view}`).focus())
+  }
+}
+
+let drawnAt = 0, busy = false
+
+/** Asks for the headline, and for the figures of the open view when it is due. Nothing is asked while nobody looks. */
+async function turn(now = false) {
+  if (document.hidden || (busy && !now)) return
+  busy = true
+  try {
+    const due = now || Date.now() - drawnAt >= VIEWS[state.view].every
+    state.overview = await ask("overview")
+    $("login").hidden = true
+    $("views").hidden = false
+    drawHeadline()
+    if (due) { drawnAt = Date.now(); await VIEWS[state.view].draw() }
+  } catch (error) {
+    $("age").textContent = `The figures are from before: ${error.message}.`
+  } finally {
+    busy = false
+  }
+}
+
+for (const [name, {label}] of Object.entries(VIEWS)) {
+  $("tabs").append(el("button", {id: `tab-${name}`, role: "tab", "aria-controls": `view-${name}`, onclick: () => { location.hash = `/${name}` }}, label))
+}
+$("login").addEventListener("submit", event => { event.preventDefault(); sessionStorage.setItem("token", $("token").value); turn(true) })
+$("measure").addEventListener("change", () => turn(true))
+$("examine").addEventListener("click", () => turn(true))
+addEventListener("keydown", keys)
+addEventListener("hashchange", () => choose(location.hash.slice(2)))
+document.addEventListener("visibilitychange", () => turn(true))
+setInterval(turn, OFTEN)
+choose(location.hash.slice(2))

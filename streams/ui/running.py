@@ -1,0 +1,82 @@
+"""The page of an application that runs in this process, and of one that runs elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+
+from streams.config import StreamsConfig
+from streams.config.settings import Address
+from streams.metrics.application import MicroBatchFigures
+from streams.metrics.recorder import MetricsRecorder
+from streams.topology.topology import Topology
+from streams.ui.history import History
+from streams.ui.kafka import KafkaLook
+from streams.ui.server import Pages, PageServer, check_installed, listening
+from streams.ui.watch import KafkaWatch
+
+
+def check_page(config: StreamsConfig) -> None:
+    """Checks early, before anything else is started, whether the page can be served.
+
+    Raises:
+        ConfigError: The address is taken, or the HTTP stack is not installed.
+    """
+    if config.ui_address is not None:
+        check_installed()
+        listening(config.ui_address).close()
+
+
+@contextmanager
+def page_of_running(
+    config: StreamsConfig,
+    topology: Topology,
+    recorder: MetricsRecorder,
+    history: History,
+    say: Callable[[str], None],
+    target: str = "TARGET",
+) -> Iterator[None]:
+    """Serves the page of an application that this process runs within the block, if the settings say so.
+
+    The history gets the application's events from whoever runs it (`History.happened`).
+
+    Raises:
+        ConfigError: The address is taken, or the HTTP stack is not installed.
+    """
+    if config.ui_address is None:
+        yield
+        return
+
+    def measured(batch: MicroBatchFigures) -> None:
+        history.measured(batch)
+        history.sample(recorder.snapshot())
+
+    recorder.listen(measured)
+    with closing(KafkaLook(config, topology, target)) as look:
+        pages = Pages(recorder, history, topology, look, config.ui_token)
+        with PageServer(config.ui_address, pages, config.ui_token) as server:
+            say(f"page: {page_address(server.address)}")
+            yield
+
+
+@contextmanager
+def page_from_kafka(
+    config: StreamsConfig, address: Address, topology: Topology | None, target: str
+) -> Iterator[PageServer]:
+    """Serves the page of an application that runs elsewhere, or not at all, within the block.
+
+    Raises:
+        ConfigError: The address is taken, or the HTTP stack is not installed.
+    """
+    recorder, history = MetricsRecorder(config.application_id), History()
+    recorder.listen(history.measured)
+    with closing(KafkaLook(config, topology, target)) as look:
+        pages = Pages(recorder, history, topology, look, config.ui_token)
+        with PageServer(address, pages, config.ui_token) as server, KafkaWatch(look, recorder, history):
+            yield server
+
+
+def page_address(address: Address) -> str:
+    """What to open in a browser. A wildcard address is shown by this host's own name."""
+    shown = Address("localhost", address.port) if address.host in ("0.0.0.0", "::") else address
+    return f"http://{shown}/"

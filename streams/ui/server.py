@@ -1,0 +1,259 @@
+"""The server of the page: one static page, and each figure of it as JSON below `/api/v1`.
+
+Starlette and uvicorn do HTTP (the extra `serve`), in a thread of its own. Programs on this host may read everything; the setting
+`ui_token` makes a token necessary, and is needed to listen for other hosts and to replay dead letters. The page itself is public:
+it has no figures. Without a token, only requests for this host by one of its own names are answered, so that a page from elsewhere
+in the same browser cannot read the figures under a name of its own.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import socket
+import threading
+from collections.abc import Awaitable, Callable, MutableMapping
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from state.errors import StreamsError
+from state.secrets import mask
+from streams.config.settings import Address
+from streams.errors import ConfigError
+from streams.metrics.recorder import MetricsRecorder
+from streams.topology.topology import Topology
+from streams.ui import figures
+from streams.ui.drawing import drawing
+from streams.ui.history import History
+from streams.ui.kafka import KafkaLook
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+    from uvicorn import Server
+
+    Scope = MutableMapping[str, Any]
+    Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+    Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+    App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+log = logging.getLogger(__name__)
+
+API = "/api/v1"
+FOLDER = Path(__file__).parent / "page"
+FILES = {
+    "": "text/html",
+    "page.css": "text/css",
+    "page.js": "text/javascript",
+    "parts.js": "text/javascript",
+    "graph.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+}
+"""The files of the page with their types; the first one is `index.html`."""
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+_THIS_HOST = ("localhost", "127.0.0.1", "[::1]")
+_START_S = 10.0
+
+
+def check_installed() -> None:
+    """Checks early whether the HTTP stack is installed.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if not (find_spec("starlette") and find_spec("uvicorn")):
+        raise ConfigError(
+            "the setting ui (--ui) needs Starlette and uvicorn, which are not installed: pip install 'streams-on-spark[serve]'"
+        )
+
+
+class Pages:
+    """What the server answers."""
+
+    def __init__(
+        self, recorder: MetricsRecorder, history: History, topology: Topology | None, look: KafkaLook, token: str
+    ) -> None:
+        self._recorder, self._history, self._look, self._token = recorder, history, look, token
+        self._drawing = (
+            {"sub_topologies": [], "boxes": [], "arrows": [], "global_tables": [], "lake_sinks": []}
+            if topology is None
+            else drawing(topology, recorder.application_id)
+        )
+        self.answers: dict[str, Callable[[], Any]] = {
+            "overview": self._overview,
+            "topology": lambda: self._drawing,
+            "operators": lambda: figures.operators(recorder.snapshot(), history),
+            "tasks": lambda: figures.tasks(recorder.snapshot(), history),
+            "steps": lambda: figures.steps(recorder.snapshot(), history),
+            "restores": lambda: figures.restores(recorder.snapshot(), history),
+            "events": lambda: figures.events(history),
+            "commits": look.commits,
+            "dead-letters": look.dead_letters,
+            "doctor": look.doctor,
+        }
+        """The figures by the last part of their address."""
+
+    def _overview(self) -> dict[str, Any]:
+        app = self._recorder.snapshot()
+        self._history.sample(app)
+        return {**figures.overview(app, self._history), "may_replay": bool(self._token)}
+
+    def replay(self, wanted: Any) -> Any:
+        """Replays dead letters.
+
+        Raises:
+            ConfigError: The request is not understood, or the letters cannot be sent.
+        """
+        if not isinstance(wanted, dict) or not isinstance(wanted.get("topic"), str):
+            raise ConfigError('a replay needs JSON such as {"topic": "orders-dead", "positions": [[0, 17]]}')
+        positions = wanted.get("positions")
+        try:
+            chosen = None if positions is None else frozenset((int(one), int(offset)) for one, offset in positions)
+        except (TypeError, ValueError):
+            raise ConfigError("positions are pairs of a partition and an offset, such as [[0, 17]]") from None
+        return self._look.replay(wanted["topic"], wanted.get("error"), chosen)
+
+
+def web_application(pages: Pages, token: str, hosts: tuple[str, ...]) -> Starlette:
+    """The ASGI application; without a token, whoever reaches it may read, and without hosts, it may be called by any name."""
+    from starlette.applications import Starlette
+    from starlette.middleware import Middleware
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+    from starlette.routing import Route
+
+    def figure(name: str) -> Route:
+        return Route(f"{API}/{name}", lambda request: _answer(pages.answers[name]))
+
+    async def replay(request: Request) -> Response:
+        from starlette.concurrency import run_in_threadpool
+
+        if not token:
+            return _json({"error": "a replay changes topics, so it needs the setting ui_token (STREAMS_UI_TOKEN)"}, 403)
+        body = await request.body()
+        return await run_in_threadpool(_answer, lambda: pages.replay(_parsed(body)))
+
+    routes = [
+        *(Route(f"/{name}", _file(name, kind)) for name, kind in FILES.items()),
+        Route(API, lambda request: _json({"figures": [f"{API}/{name}" for name in pages.answers]})),
+        *map(figure, pages.answers),
+        Route(f"{API}/dead-letters/replay", replay, methods=["POST"]),
+    ]
+    # Starlette calls a plain function in a thread of its pool, so a slow answer holds up no other one.
+    guards = [Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts) or ["*"]), Middleware(_Guard, token=token)]
+    return Starlette(routes=routes, middleware=guards)
+
+
+class _Guard:
+    """Asks for the token before it hands a request for figures on."""
+
+    def __init__(self, app: App, token: str) -> None:
+        self._app, self._expected = app, f"Bearer {token}".encode() if token else b""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith("/api") and self._expected:
+            given = dict(scope["headers"]).get(b"authorization", b"")
+            if not hmac.compare_digest(given, self._expected):
+                answer = _json({"error": "a token is needed: Authorization: Bearer TOKEN (the setting ui_token)"}, 401)
+                await answer(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def _file(name: str, kind: str) -> Callable[[Request], Response]:
+    from starlette.responses import Response
+
+    data = (FOLDER / (name or "index.html")).read_bytes()
+    return lambda request: Response(data, headers=_HEADERS, media_type=kind)
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise ConfigError(f"the request is not JSON: {error}") from error
+
+
+def _answer(ask: Callable[[], Any]) -> Response:
+    try:
+        return _json(ask())
+    except ConfigError as error:
+        return _json({"error": mask(str(error))}, 400)
+    except StreamsError as error:
+        return _json({"error": mask(str(error))}, 503)
+
+
+def _json(data: Any, status: int = 200) -> Response:
+    from starlette.responses import Response
+
+    return Response(
+        orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS), status, headers=_HEADERS, media_type="application/json"
+    )
+
+
+class PageServer:
+    """Serves the page within a `with` block.
+
+    Args:
+        token: The setting `ui_token`.
+
+    Raises:
+        ConfigError: It cannot listen there, or the HTTP stack is not installed.
+    """
+
+    def __init__(self, address: Address, pages: Pages, token: str) -> None:
+        check_installed()
+        from uvicorn import Config, Server
+
+        self._socket = listening(address)
+        self.address = Address(address.host, self._socket.getsockname()[1])
+        hosts = () if token or not address.is_loopback else (*_THIS_HOST, address.host)
+        config = Config(
+            web_application(pages, token, hosts),
+            http="h11",
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=1,
+        )
+        self._server: Server = Server(config)
+        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="ui", daemon=True)
+
+    def __enter__(self) -> PageServer:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.should_exit = True
+        self._thread.join(_START_S)
+        self._socket.close()
+
+
+def listening(address: Address) -> socket.socket:
+    """A socket that listens at an address.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    try:
+        family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((address.host, address.port), family=family)
+    except OSError as error:
+        raise ConfigError(
+            f"the page cannot be served at {address}: {error.strerror or error}. Choose another address for the setting ui "
+            f"(--ui HOST:PORT); port 0 takes a free one"
+        ) from error

@@ -1,0 +1,144 @@
+"""The page of a real application: its figures while it runs, from Kafka alone, and what a replay does."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from streams import JsonSerde, Materialized, StreamsBuilder, Topology
+from streams.config.settings import Address
+from streams.metrics.application import MicroBatchFigures
+from streams.spark.runner import StreamsApplication
+from streams.ui.history import History
+from streams.ui.running import page_from_kafka, page_of_running
+from tests.spark.harness import Harness, RecordedProgress, Sent
+
+TOKEN = "a-token-for-the-page"
+Ask = Callable[..., Any]
+
+
+def asking(url: str) -> Ask:
+    def ask(name: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{url}api/v1/{name}", data, {"Authorization": f"Bearer {TOKEN}"})
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return json.loads(answer.read())
+
+    return ask
+
+
+def sums(source: str, target: str) -> Topology:
+    builder = StreamsBuilder(default_value_serde=JsonSerde())
+
+    def positive(value: int) -> int:
+        if value < 0:
+            raise ValueError("negative")
+        return value
+
+    stream = builder.stream(source).map_values(positive, named="positive")
+    stream.group_by_key().reduce(lambda one, other: one + other, Materialized("sums")).to_stream().to(target)
+    return builder.build()
+
+
+def run(harness: Harness, topology: Topology, look: Callable[[Ask], None], **settings: Any) -> History:
+    """A run whose page is read after each micro-batch, while it lasts; what the page knows in the end."""
+    history = History()
+    config = harness.config(ui="0", ui_token=TOKEN, **settings)
+    application = StreamsApplication(
+        topology, config, RecordedProgress(harness.application_id), on_event=history.happened
+    )
+    said: list[str] = []
+    with page_of_running(config, topology, application.progress.metrics, history, said.append, "app.py"):
+        (url,) = re.findall(r"http://\S+", said[0])
+
+        def measured(_: MicroBatchFigures) -> None:
+            look(asking(url))
+
+        application.progress.metrics.listen(measured)
+        application.run(harness.spark)
+    return history
+
+
+def test_the_figures_of_a_run_whose_worker_is_killed(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target, letters = (harness.topic(name, 1) for name in ("in", "out", "letters"))
+    monkeypatch.setenv("STREAMS_FAULT", "marker_sent@0:1")
+    monkeypatch.setenv("STREAMS_FAULT_ONCE", str(tmp_path / "killed"))
+    harness.send(source, [Sent(b"k%d" % (n % 3), orjson.dumps(n), 1_000 + n) for n in range(20)])
+    harness.send(source, [Sent(b"k0", b"-1", 2_000)])
+    found: dict[str, Any] = {}
+
+    def look(ask: Ask) -> None:
+        names = ("overview", "operators", "tasks", "steps", "restores", "events", "commits", "dead-letters", "doctor")
+        found.update({name: ask(name) for name in names})
+
+    policies = {"processing": "dlq", "dead_letter_topic": letters}
+    history = run(harness, sums(source, target), look, tasks=1, **policies)
+    assert (tmp_path / "killed").exists()
+    (sub,) = found["overview"]["sub_topologies"]
+    assert (sub["records_in"], sub["micro_batch"], sub["dead_letters"]) == (20, 0, {"processing": 1})
+    assert sub["event_time_lag_ms"] > 1_000_000_000_000
+    operators = {one["operator"]: one for one in found["operators"]["operators"]}
+    assert (operators["positive"]["records_in"], operators["positive"]["dropped"]) == (21, {"processing": 1})
+    (task,) = found["tasks"]["sub_topologies"][0]["tasks"]
+    assert (task["failed_attempts"], task["history"]["failed_attempts"]) == (1, [1])
+    (steps,) = found["steps"]["sub_topologies"]
+    assert steps["steps"] == steps["micro_batches"] == 1
+    assert steps["micro_batch"]["p50_ms"] >= steps["total"]["p50_ms"] > 0
+    assert {"starting", "topics_created"} <= set(found["events"]["counts"])
+    assert [event.task for event in history.events() if event.name == "retried"] == [0]
+    (commit,) = found["commits"]["tasks"]  # three sums and a dead letter
+    assert (commit["step"], commit["records_out"]) == (1, 4)
+    ((letter,),) = (topic["letters"] for topic in found["dead-letters"]["topics"])
+    assert (letter["error"], letter["value"], letter["replayed"]) == ("ValueError", "-1", False)
+    checks = {one["check"] for one in found["doctor"]["findings"]}
+    assert {"brokers", "checkpoint", "changelogs"} <= checks
+
+
+def test_a_dead_letter_is_replayed_once(harness: Harness) -> None:
+    source, target, letters = (harness.topic(name, 1) for name in ("in", "out", "letters"))
+    harness.send(source, [Sent(b"k", b"-1", 1_000)])
+    config = {"tasks": 1, "processing": "dlq", "dead_letter_topic": letters}
+    answers: list[Any] = []
+
+    def look(ask: Ask) -> None:
+        if not answers:
+            answers.extend(ask("dead-letters/replay", {"topic": letters, "positions": [[0, 0]]}) for _ in range(2))
+            answers.append(ask("dead-letters"))
+
+    run(harness, sums(source, target), look, **config)
+    assert [one["sent"] for one in answers[:2]] == [1, 0]
+    assert answers[2]["topics"][0]["letters"][0]["replayed"] is True
+    assert [record.value for record in harness.read(source)] == [b"-1", b"-1"]
+
+
+@pytest.mark.parametrize("program", [True, False])
+def test_an_application_is_seen_from_kafka_alone(harness: Harness, program: bool) -> None:
+    source, target = harness.topic("in", 2), harness.topic("out", 2)
+    harness.send(source, [Sent(b"k%d" % n, b"%d" % n, 1_000 + n) for n in range(20)])
+    topology = sums(source, target)
+    harness.run(topology)
+    harness.send(source, [Sent(b"k%d" % n, b"1", 2_000) for n in range(5)])
+    config = harness.config(ui_token=TOKEN, available_now=False)
+    with page_from_kafka(config, Address("127.0.0.1", 0), topology if program else None, "app.py") as page:
+        ask = asking(f"http://{page.address}/")
+        names = ("overview", "commits", "tasks", "topology", "doctor")
+        overview, commits, tasks, drawn, doctor = map(ask, names)
+    (sub,) = overview["sub_topologies"]
+    assert (sub["lag_records"], sub["topics"], sub["tasks"]) == (5, [source], 2)
+    # Nothing runs it, which is what the page says first.
+    assert (overview["state"], overview["level"]) == ("WAITING", "bad")
+    assert f"no process runs {harness.application_id}" in overview["sentence"]
+    assert [one["step"] for one in commits["tasks"]] == [1, 1]
+    assert [one["step"] for one in tasks["sub_topologies"][0]["tasks"]] == [1, 1]
+    assert [len(one["history"]["records"]) for one in tasks["sub_topologies"][0]["tasks"]] == [1, 1]
+    assert bool(drawn["boxes"]) is program
+    assert (doctor["verdict"] is not None) is program
