@@ -47,6 +47,14 @@ class RecordColumns:
     def __len__(self) -> int:
         return len(self.offsets)
 
+    def part(self, first: int, last: int) -> RecordColumns:
+        """The records [first, last) by their number; a view."""
+        headers = None if self.headers is None else self.headers[first:last]
+        numbers = (self.offsets[first:last], self.timestamps[first:last])
+        return RecordColumns(
+            self.topic, self.partition, *numbers, self.keys[first:last], self.values[first:last], headers
+        )
+
 
 def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
     """A column of these values, with 64-bit offsets from 2 GiB on, where Arrow would otherwise split it into chunks."""

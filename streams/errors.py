@@ -27,6 +27,7 @@
     │   ├── NotUpToBoundError        the copy has not reached the position or commit that the request names
     │   └── CursorExpiredError       the commit that a cursor continues is not kept any more
     ├── SuppressBufferFullError      a buffer that must not emit early has reached its bound
+    ├── KeyPlacementError            live execution: a record is in another partition than its key's
     ├── ClusterUnreachableError      the cluster did not answer
     ├── DamagedCheckpointError       a file of Spark's checkpoint is missing or cut short
     ├── ApplicationFailedError       a streaming query ended with an error: its cause in one sentence
@@ -73,6 +74,7 @@ __all__ = [
     "ErrorKind",
     "ForbiddenTopicError",
     "FutureTimestampError",
+    "KeyPlacementError",
     "LakeConflictError",
     "LakeError",
     "LakePositionError",
@@ -220,6 +222,32 @@ class LakeConflictError(LakeError):
 
 class SuppressBufferFullError(StreamsError):
     """A buffer that must not emit early has reached its bound."""
+
+
+class KeyPlacementError(StreamsError):
+    """A record is in another partition than the one its key belongs to, so live execution cannot give it to the key's task.
+
+    The sub-topology continues in micro-batches, whose shuffle brings each record to the task of its key.
+
+    Args:
+        application_id: The application.
+        sub_topology: The sub-topology.
+        topic: The topic of the record.
+        partition: Its partition.
+        first: The offset of the first record of the run of records that was read together.
+        last: The offset of the last one.
+        task: The task that the record's key belongs to.
+    """
+
+    def __init__(
+        self, application_id: str, sub_topology: str, topic: str, partition: int, *, first: int, last: int, task: int
+    ) -> None:
+        super().__init__(
+            f"{application_id}/{sub_topology}: a record at {topic}-{partition}, offsets {first} to {last}, has a key of partition "
+            f"{task}: its producer does not use Kafka's default partitioner, or the topic had another number of partitions. "
+            f"Nothing of this step was written. Live execution needs each key in its own partition, so {sub_topology} runs in "
+            f"micro-batches instead; with execution=micro-batch it does from the start"
+        )
 
 
 class ClusterUnreachableError(StreamsError):

@@ -42,6 +42,7 @@ FLOORS = [
     "streams/runtime",
     "streams/metrics",
     "streams/microbatch",
+    "streams/live",
     "streams/checkpoint",
     "streams/lake",
     "streams/application",

@@ -16,13 +16,13 @@ from state.commit.protocols import KafkaAccess, Producer, TopicPartition
 from state.errors import OpenTransactionError, RoutingMismatchError, UnexpectedOffsetError
 
 
-def fenced_producer(kafka: KafkaAccess, transactional_id: str) -> Producer:
+def fenced_producer(kafka: KafkaAccess, transactional_id: str, kept: bool = False) -> Producer:
     """A new producer that has fenced all other attempts, so that no older transaction can be committed from now on.
 
     Raises:
         ProduceError: Fencing failed; the producer is closed.
     """
-    producer = kafka.producer(transactional_id)
+    producer = kafka.producer(transactional_id, kept)
     try:
         producer.init_transactions()
     except BaseException:

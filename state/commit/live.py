@@ -63,14 +63,14 @@ class LiveKafka:
         """What the process knows of the output topics."""
         return _process_clients(self._client).output_topics
 
-    def producer(self, transactional_id: str) -> TransactionalProducer:
-        """A new producer; call its `init_transactions` before anything else."""
+    def producer(self, transactional_id: str, kept: bool = False) -> TransactionalProducer:
+        """A new producer; call its `init_transactions` before anything else. `kept`: for more than one transaction."""
         known = _process_clients(self._client)
         largest = known.output_topics.batch_bytes(self._outputs)
         client = {**known.connections(), **self._client}
         if largest < int(client.get("batch.size", BATCH_BYTES)):
             client = {**client, "batch.size": str(largest)}
-        return TransactionalProducer(client, transactional_id, self._timeout_ms / 1000, bulk=self._bulk)
+        return TransactionalProducer(client, transactional_id, self._timeout_ms / 1000, bulk=self._bulk, kept=kept)
 
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         return self.admin.end_offsets(partitions)

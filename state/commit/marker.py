@@ -17,13 +17,15 @@ from state.errors import MarkerFormatError
 
 MARKER_KEY = b"marker"
 FORMAT = 3
+LIVE_FORMAT = 4
+"""The format of markers of live steps, which an older program would take for those of a micro-batch that it knows."""
 ROUTING_FORMAT = 3
 """The first format in which markers record the keys by which records came to the task."""
 NO_KEYS = ""
 """Digest of a range from which no record came to the task by a function-made key."""
 """Fields may be added within a format: an older program ignores them, a newer one takes their defaults where they are
 missing. The number is for what an older program would get wrong."""
-_READABLE = (2, FORMAT)
+_READABLE = (2, FORMAT, LIVE_FORMAT)
 RESCALED = "~rescaled"
 """At the end of the query id of a marker whose task may not commit any more: `streams rescale` gives its keys to other tasks."""
 
@@ -93,6 +95,11 @@ class CommitMarker:
     application_id: str = ""
     format: int = field(default=FORMAT)
 
+    @property
+    def live(self) -> bool:
+        """Whether a live step wrote it: its ranges then say how far the task has read each of its partitions."""
+        return self.format == LIVE_FORMAT
+
     def to_bytes(self) -> bytes:
         """The marker as JSON with sorted keys: equal markers have equal bytes."""
         return orjson.dumps({name: getattr(self, name) for name in _FIELDS}, option=orjson.OPT_SORT_KEYS)
@@ -111,8 +118,8 @@ class CommitMarker:
             raise _not_a_marker(data) from error
         if number not in _READABLE:
             raise MarkerFormatError(
-                f"the commit marker has format {number}, this version knows {_READABLE[0]} to {FORMAT}. Run the version that "
-                f"wrote it, or a newer one."
+                f"the commit marker has format {number}, this version knows {_READABLE[0]} to {_READABLE[-1]}. Run the version "
+                f"that wrote it, or a newer one."
             )
         try:
             for name in ("ranges", "routing"):

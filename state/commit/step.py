@@ -32,7 +32,7 @@ from state.commit.marker import CommitMarker, MarkerCopy
 from state.commit.protocols import Effects, KafkaAccess, Producer, StoreAccess, TopicPartition
 from state.commit.transaction import StepInput, StepPoints, StepTransaction
 from state.errors import KafkaClientError, RestoreError, StateError
-from state.stores.task_store import TaskStore
+from state.stores.task_store import StorePosition, TaskStore
 
 __all__ = ["CommitStep", "StepInput", "StepResult"]
 
@@ -63,6 +63,25 @@ class StopWatch:
         self._last = now
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedStep:
+    """A step whose records are processed and sent.
+
+    Attributes:
+        transaction: Its `commit` only waits for the brokers, so a process may commit several tasks at once.
+        copy: The new marker.
+        needless: Changelog records that are deleted after the commit.
+    """
+
+    transaction: StepTransaction
+    points: StepPoints
+    copy: MarkerCopy
+    position: StorePosition
+    counters: Mapping[str, int]
+    needless: Mapping[TopicPartition, int]
+    watch: StopWatch
+
+
 class CommitStep:
     """Runs one step of one task, in the order that the module's docstring describes and explains.
 
@@ -85,11 +104,11 @@ class CommitStep:
     ) -> None:
         self._compared = set() if compared is None else compared
         self.identity = identity
-        self._kafka = kafka
-        self._stores = stores
-        self._crash = crash
-        self._commits: TopicPartition = (commits_topic(identity.application_id, identity.sub_topology), identity.task)
-        self._changelogs: dict[str, TopicPartition] = {
+        self.kafka = kafka
+        self.stores = stores
+        self.crash = crash
+        self.commits: TopicPartition = (commits_topic(identity.application_id, identity.sub_topology), identity.task)
+        self.changelogs: dict[str, TopicPartition] = {
             name: (changelog_topic(identity.application_id, name), identity.task) for name in stores.logged_stores
         }
         self._fencing: Future[Producer] | None = None
@@ -101,7 +120,7 @@ class CommitStep:
         """
         self._points(copy.marker if copy else None).reach("before_init")
         pool = ThreadPoolExecutor(1, thread_name_prefix="fence")
-        self._fencing = pool.submit(guards.fenced_producer, self._kafka, self.identity.transactional_id)
+        self._fencing = pool.submit(guards.fenced_producer, self.kafka, self.identity.transactional_id)
         pool.shutdown(wait=False)
 
     def close(self) -> None:
@@ -129,65 +148,93 @@ class CommitStep:
         try:
             points.reach("after_init")
             watch.lap("fence")
-            ends = self._ends()
-            last = self._last_marker(copy, ends[self._commits])
+            ends = self.ends()
+            last = self._last_marker(copy, ends[self.commits])
             found = last.marker if last else None
             points.reach("after_tail_read")
             decision = self._decide(step, known, found, ends)
-            self._compared.add((self.identity.query_id, self._commits))
+            self._compared.add((self.identity.query_id, self.commits))
             points.reach("after_decide")
             watch.lap("decide")
             if decision is Decision.SKIP and last is not None and found is not None:
                 self._bring_forward(found, points)
                 watch.lap("restore")
                 return StepResult(last, decision, {}, watch.seconds)
-            with self._stores.open() as store:
-                self._stores.restore_to(store, found, points.reach)
+            with self.stores.open() as store:
+                self.stores.restore_to(store, found, points.reach)
                 points.reach("restore_done")
                 watch.lap("restore")
-                # Spark has confirmed the store's step and will never ask for it again.
-                needless = self._stores.to_trim(store)
-                effects = process(store, found)
-                points.reach("process_done")
-                watch.lap("process")
-                transaction = StepTransaction(
-                    self._kafka, producer, self.identity, points, self._commits, self._changelogs
-                )
                 version = expected_version(known, found)
-                result, position = transaction.write(step, found, store, effects, ends, version)
-                points.reach("after_commit")
-                watch.lap("commit")
-                store.apply(position, points.at("store_half_applied"))
-                points.reach("store_applied")
-                # Nothing fences a deletion, so only an attempt that has committed may ask for one.
-                self._stores.trim(store, needless)
-                self._stores.snapshot(store, points.reach)
-                watch.lap("apply")
-            return StepResult(result, Decision.RUN, effects.counters, watch.seconds)
+                prepared = self.prepare(producer, step, found, store, process, ends, version, watch)
+                prepared.transaction.commit()
+                return self.apply(prepared, store)
         finally:
             producer.close()
+
+    def prepare(
+        self,
+        producer: Producer,
+        step: StepInput,
+        found: CommitMarker | None,
+        store: TaskStore,
+        process: Callable[[TaskStore, CommitMarker | None], Effects],
+        ends: Mapping[TopicPartition, int],
+        version: int,
+        watch: StopWatch,
+    ) -> PreparedStep:
+        """Item 4, and item 5 up to the marker, on stores that are at the marker `found`."""
+        points = StepPoints(self.crash, self.identity.task, version + 1)
+        # The store's step will never be asked for again.
+        needless = self.stores.to_trim(store)
+        effects = process(store, found)
+        points.reach("process_done")
+        watch.lap("process")
+        transaction = StepTransaction(self.kafka, producer, self.identity, points, self.commits, self.changelogs)
+        copy, position = transaction.send(step, found, store, effects, ends, version)
+        return PreparedStep(transaction, points, copy, position, effects.counters, needless, watch)
+
+    def apply(self, done: PreparedStep, store: TaskStore) -> StepResult:
+        """Item 6, once the transaction is committed."""
+        done.watch.lap("commit")
+        store.apply(done.position, done.points.at("store_half_applied"))
+        done.points.reach("store_applied")
+        # Nothing fences a deletion, so only an attempt that has committed may ask for one.
+        self.stores.trim(store, done.needless)
+        self.stores.snapshot(store, done.points.reach)
+        done.watch.lap("apply")
+        return StepResult(done.copy, Decision.RUN, done.counters, done.watch.seconds)
 
     def _fenced_producer(self, points: StepPoints) -> Producer:
         if self._fencing is None:
             points.reach("before_init")
-            return guards.fenced_producer(self._kafka, self.identity.transactional_id)
+            return guards.fenced_producer(self.kafka, self.identity.transactional_id)
         fencing, self._fencing = self._fencing, None
         return fencing.result()
 
     def _points(self, known: CommitMarker | None) -> StepPoints:
-        return StepPoints(self._crash, self.identity.task, (known.version if known else 0) + 1)
+        return StepPoints(self.crash, self.identity.task, (known.version if known else 0) + 1)
 
-    def _ends(self) -> dict[TopicPartition, int]:
+    def ends(self) -> dict[TopicPartition, int]:
         """Where the logs that only this task writes end. From the fence on, the task's records land there."""
-        ends = self._kafka.log_ends([self._commits, *self._changelogs.values()])
+        ends = self.kafka.log_ends([self.commits, *self.changelogs.values()])
         guards.check_decided(self.identity, ends)
         return {place: stable for place, (stable, _) in ends.items()}
 
+    def ends_after(
+        self, copy: MarkerCopy, marker: CommitMarker, before: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Where the task's logs end after a step: a transaction leaves one control record in each log that it wrote to."""
+        ends = {self.commits: copy.offset + 2}
+        for name, log in self.changelogs.items():
+            end = marker.changelog_ends[name]
+            ends[log] = end + 1 if end > before[log] else end
+        return ends
+
     def _last_marker(self, copy: MarkerCopy | None, end: int) -> MarkerCopy | None:
         """The last marker of the task, read from the log unless it can only be Spark's copy."""
-        if copy is not None and is_last(copy, end) and (self.identity.query_id, self._commits) in self._compared:
+        if copy is not None and is_last(copy, end) and (self.identity.query_id, self.commits) in self._compared:
             return copy
-        return read_last_marker(self._kafka, self._commits, copy.offset if copy else None, end)
+        return read_last_marker(self.kafka, self.commits, copy.offset if copy else None, end)
 
     def _decide(
         self,
@@ -199,7 +246,7 @@ class CommitStep:
         """The decision, once the guards agree."""
         decision = decide(self.identity, step.batch_id, step.batch, known, found, step.ranges)
         if found is None:
-            guards.check_nothing_written(self.identity, self._kafka, self._changelogs, ends)
+            guards.check_nothing_written(self.identity, self.kafka, self.changelogs, ends)
         elif decision is Decision.RUN:
             guards.check_not_passed_over(self.identity, found, known, step.keyed_by)
         else:
@@ -209,8 +256,8 @@ class CommitStep:
     def _bring_forward(self, marker: CommitMarker, points: StepPoints) -> None:
         """Brings the store to a step that is already committed. A failure is only logged: the next step tries again."""
         try:
-            with self._stores.open(patient=False) as store:
-                self._stores.restore_to(store, marker, points.reach)
+            with self.stores.open(patient=False) as store:
+                self.stores.restore_to(store, marker, points.reach)
                 points.reach("restore_done")
         except RestoreError:
             raise

@@ -14,7 +14,7 @@ from state.commit import guards
 from state.commit.crash_points import Faults
 from state.commit.decide import TaskIdentity
 from state.commit.digest import StepDigest
-from state.commit.marker import MARKER_KEY, CommitMarker, MarkerCopy, Ranges, Routing
+from state.commit.marker import FORMAT, LIVE_FORMAT, MARKER_KEY, CommitMarker, MarkerCopy, Ranges, Routing
 from state.commit.protocols import Effects, KafkaAccess, Producer, Send, TopicPartition
 from state.stores.task_store import StorePosition, TaskStore
 
@@ -33,6 +33,7 @@ class StepInput:
         routing: The number of records of each range, and a digest of the keys that functions in front of the shuffle made for
             the records of this task (`CommitMarker.routing`).
         keyed_by: Names of the nodes with these functions, for messages.
+        live: Whether the step is of live execution, which no micro-batch of Spark's stands for.
     """
 
     batch_id: int
@@ -43,6 +44,7 @@ class StepInput:
     now_ms: int
     routing: Routing = field(default_factory=dict)
     keyed_by: Sequence[str] = ()
+    live: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +117,10 @@ class StepTransaction:
         self._points = points
         self._commits = commits
         self._changelogs = changelogs
+        self._expected: Mapping[TopicPartition, int] = {}
+        self._offsets: Mapping[TopicPartition, int] = {}
 
-    def write(
+    def send(
         self,
         step: StepInput,
         last: CommitMarker | None,
@@ -125,7 +129,7 @@ class StepTransaction:
         ends: Mapping[TopicPartition, int],
         known: int,
     ) -> tuple[MarkerCopy, StorePosition]:
-        """Writes and commits."""
+        """Begins the transaction and sends everything. It is not committed before `commit`, which waits for the brokers."""
         begins = {name: ends[log] for name, log in self._changelogs.items()}
         # A whole local store would hide a changelog that was lost, and the next restore would miss all that is older.
         for name, promised in last.changelog_ends.items() if last else ():
@@ -142,17 +146,24 @@ class StepTransaction:
         copy = MarkerCopy(marker.to_bytes(), ends[self._commits])
         producer.send(*self._commits, MARKER_KEY, copy.data, step.now_ms)
         self._reach_flushed("marker_sent")
-        if step.offsets:
-            producer.send_offsets(step.offsets, self._identity.application_id)
-        producer.flush()
-        lasts = {self._changelogs[name]: begins[name] + count - 1 for name, count in counts.items()}
-        guards.check_delivered(self._identity, producer, {**lasts, self._commits: copy.offset})
-        points.reach("before_commit")
-        producer.commit()
         position = StorePosition(
             marker.query_id, marker.version, marker.changelog_ends, step.now_ms, marker.changelog_ids
         )
+        lasts = {self._changelogs[name]: begins[name] + count - 1 for name, count in counts.items()}
+        self._expected = {**lasts, self._commits: copy.offset}
+        self._offsets = step.offsets
         return copy, position
+
+    def commit(self) -> None:
+        """Commits what was sent, together with the source offsets; only waits for the brokers."""
+        producer = self._producer
+        if self._offsets:
+            producer.send_offsets(self._offsets, self._identity.application_id)
+        producer.flush()
+        guards.check_delivered(self._identity, producer, self._expected)
+        self._points.reach("before_commit")
+        producer.commit()
+        self._points.reach("after_commit")
 
     def _marker(
         self,
@@ -187,6 +198,7 @@ class StepTransaction:
             adopted=last.adopted if last else 0,
             passed_over=last.version - known if last else 0,
             application_id=self._identity.application_id,
+            format=LIVE_FORMAT if step.live else FORMAT,
         )
 
     def _send_outputs(self, sends: Sequence[Send]) -> int:

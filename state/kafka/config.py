@@ -57,6 +57,9 @@ _PRODUCER_TUNING = {
     # Kafka's own default partitioner for records without a partition, instead of librdkafka's CRC32.
     "partitioner": "murmur2_random",
 }
+RESEND_BACKOFF_MS = 1000
+RESEND_S = 0.75
+"""The shortest time after which a kept producer may send a request again, s: librdkafka varies its backoff by a fifth."""
 _PRODUCER_REQUIRED = {
     "enable.idempotence": "true",
     "acks": "all",
@@ -91,6 +94,12 @@ def producer_config(
         "transaction.timeout.ms": str(transaction_timeout_ms),
     }
     return {**_COMMON, **_PRODUCER_TUNING, **client, **chosen, **required}
+
+
+def kept_producer_config(client: ClientConfig) -> dict[str, str]:
+    """The client properties of a producer that writes more than one transaction (`TransactionalProducer.again`)."""
+    backoff = str(RESEND_BACKOFF_MS)
+    return {**client, "retry.backoff.ms": backoff, "retry.backoff.max.ms": backoff}
 
 
 def admin_config(client: ClientConfig) -> dict[str, str]:

@@ -100,6 +100,7 @@ _SIGNATURES: Signatures = {
         c_int,
         (c_void_p, c_char_p, c_int32, POINTER(c_int64), POINTER(c_int64), c_int),
     ),
+    "get_watermark_offsets": (c_int, (c_void_p, c_char_p, c_int32, POINTER(c_int64), POINTER(c_int64))),
     "queue_get_consumer": (c_void_p, (c_void_p,)),
     "queue_destroy": (None, (c_void_p,)),
     "consume_batch_queue": (c_ssize_t, (c_void_p, c_int, c_void_p, c_size_t)),

@@ -276,6 +276,13 @@ class BulkReader(RangeReader):
         self._library.position(self._client, self._assignment)
         return int(self._assignment.contents.elems[0].offset)
 
+    def _fetched_end(self) -> int:
+        low, high = ctypes.c_int64(), ctypes.c_int64()
+        code = self._library.get_watermark_offsets(
+            self._client, self.topic.encode(), self.partition, ctypes.byref(low), ctypes.byref(high)
+        )
+        return high.value if code == 0 else -1
+
     def _watermarks(self, timeout_s: float) -> tuple[int, int]:
         low, high = ctypes.c_int64(), ctypes.c_int64()
         code = self._library.query_watermark_offsets(

@@ -1,17 +1,18 @@
-"""`TransactionalProducer`: writes one transaction and is then closed.
+"""`TransactionalProducer`: writes one transaction and is then closed; one that is `kept` writes one after another.
 
-One transaction per producer, because librdkafka speaks the old EndTxn, in which a delayed commit of one transaction can
-commit half of the next one of the same producer; a new producer gets a new epoch, and the broker refuses the late
-request. There is no abort, because after an error the broker's state is unknown: the next attempt fences this producer (which
-aborts an open transaction) and reads the commit marker. Invariants (checked here, not left to callers): the calls come in the
-order NEW -> READY -> IN_TRANSACTION -> COMMITTED; any error makes the producer FAILED for good; a commit is attempted only
-when the broker has acknowledged every record.
+librdkafka speaks the old EndTxn, in which a delayed commit of one transaction can commit half of the next one of the same
+producer; a new producer gets a new epoch, and the broker refuses the late request. So a producer writes its next transaction only
+if no request of the last one can have been sent twice (`again`). There is no abort, because after an error the broker's state is
+unknown: the next attempt fences this producer (which aborts an open transaction) and reads the commit marker. Invariants (checked
+here, not left to callers): the calls come in the order NEW -> READY -> IN_TRANSACTION -> COMMITTED; any error makes the producer
+FAILED for good; a commit is attempted only when the broker has acknowledged every record.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 
@@ -21,7 +22,7 @@ import pyarrow as pa
 
 from state.columns import BinaryColumn, Header
 from state.errors import ProduceError, ProducerStateError
-from state.kafka.config import ClientConfig, producer_config
+from state.kafka.config import RESEND_S, ClientConfig, kept_producer_config, producer_config
 from state.kafka.error_mapping import timed_out
 from state.kafka.librdkafka import bulk_available
 from state.kafka.transport import ProducerTransport, SendColumns
@@ -47,6 +48,8 @@ class TransactionalProducer:
         timeout_s: Seconds that any one call may take; also the broker's timeout of an open transaction.
         bulk: Produce through librdkafka's C API where the installed confluent-kafka allows it.
         compression: `compression.type`, e.g. `lz4`; None = as in `config`.
+        kept: Whether it may write several transactions (`again`).
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(
@@ -57,10 +60,17 @@ class TransactionalProducer:
         *,
         bulk: bool = True,
         compression: str | None = None,
+        kept: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.transactional_id = transactional_id
         self.state = ProducerState.NEW
         self._timeout_s = timeout_s
+        self._kept = kept
+        self._clock = clock
+        self._began = self._committed_s = 0.0
+        if kept:
+            config = kept_producer_config(config)
         properties = producer_config(config, transactional_id, int(timeout_s * 1000), compression)
         self._transport: ProducerTransport
         if bulk and bulk_available():
@@ -83,6 +93,7 @@ class TransactionalProducer:
 
     def begin(self) -> None:
         with self._step("begin", ProducerState.READY, ProducerState.IN_TRANSACTION):
+            self._began = self._clock()
             self._transport.begin()
 
     def send(
@@ -156,6 +167,19 @@ class TransactionalProducer:
             self._flush()
             self._transport.commit(self._timeout_s)
             self._transport.raise_delivery_failure()
+            self._committed_s = self._clock() - self._began
+
+    def again(self) -> bool:
+        """Get ready for another transaction; False: this producer may not write one, so close it and fence with a new one.
+
+        librdkafka sends a request again only after it has waited for `retry.backoff.ms`, whatever the reason: a timeout, a
+        disconnect or an error. A transaction that took less, from its beginning to its end, has therefore sent each request once,
+        and each was answered: nothing of it is on its way any more.
+        """
+        if not self._kept or self.state is not ProducerState.COMMITTED or self._committed_s >= RESEND_S:
+            return False
+        self.state = ProducerState.READY
+        return True
 
     def _flush(self) -> None:
         remaining = self._transport.flush(self._timeout_s)
@@ -187,7 +211,7 @@ class TransactionalProducer:
         if self.state is not required:
             raise ProducerStateError(
                 f"{what} of transactional id {self.transactional_id!r} needs a producer that is {required.value!r}, "
-                f"this one is {self.state.value!r}; a producer serves one transaction, the next attempt needs a new one"
+                f"this one is {self.state.value!r}; the next attempt needs a new one"
             )
         try:
             yield

@@ -29,6 +29,7 @@ from state.kafka.error_mapping import OFFSETS_LOST, PARTITION_EOF, REFUSED, TRAN
 _FIRST_WAIT_MS = 1
 _LONGEST_WAIT_MS = 50
 _WATERMARK_TIMEOUT_S = 10.0
+_NO_END = 2**62
 # How long a client may say nothing of records that exist before it is replaced by a new one; three times as long for the next one,
 # because a large record on a slow network says nothing either. librdkafka (2.10 to 2.16) forgets the brokers that an answer about
 # the cluster does not name; where it names none, as for a moment when the only broker has missed its heartbeats, the client has
@@ -64,6 +65,7 @@ class RangeReader(abc.ABC):
         self._refusal: ClientFailure | None = None
         self.failed = False
         self.closed = False
+        self.at_end = False
 
     @property
     def position(self) -> int:
@@ -88,6 +90,44 @@ class RangeReader(abc.ABC):
         except KafkaClientError:
             self.failed = True
             raise
+
+    def poll(self, max_records: int = 100_000) -> list[RecordColumns]:
+        """Take the records that have arrived, without waiting. Then `at_end` says whether the client knows of no others.
+
+        Raises:
+            OffsetsLostError: `position` is not in the log (any more).
+            TopicNotFoundError: The topic or partition does not exist.
+            KafkaClientError: Any other failure, or a reader that failed or was closed before.
+        """
+        if self.closed or self.failed:
+            raise KafkaClientError(f"{self.topic}-{self.partition}: reader is closed or failed; open a new one")
+        try:
+            arrived = list(self._arrived(max_records))
+            self.at_end = 0 <= self._fetched_end() <= self._position
+            return arrived
+        except KafkaClientError:
+            self.failed = True
+            raise
+
+    def _arrived(self, max_records: int) -> Iterator[RecordColumns]:
+        left = max_records
+        while left > 0:
+            columns = self._take(_NO_END, left)
+            if columns is not None:
+                self._position = int(columns.offsets[-1]) + 1
+                left -= len(columns)
+                yield columns
+            elif (head := self._head()) is not None:
+                self._serve_head(head, _NO_END)
+            elif not self._fill(left, 0):
+                self._position = max(self._position, self._client_position())
+                if self._refusal is not None:
+                    raise read_error(self.topic, self.partition, self._refusal)
+                return
+
+    def reopen(self) -> None:
+        """Replace the client by a new one at the same position."""
+        self._reopen()
 
     def _read(self, end: int, max_records: int) -> Iterator[RecordColumns]:
         heard = time.monotonic()
@@ -178,6 +218,10 @@ class RangeReader(abc.ABC):
         """The client's own position (it passes control records); only asked while the queue is empty."""
 
     @abc.abstractmethod
+    def _fetched_end(self) -> int:
+        """The end of the log when the client last fetched; negative before it has."""
+
+    @abc.abstractmethod
     def _watermarks(self, timeout_s: float) -> tuple[int, int]:
         """First offset and end of the partition's log, requested from the broker."""
 
@@ -262,6 +306,11 @@ class OrdinaryReader(RangeReader):
     def _client_position(self) -> int:
         (position,) = self._consumer.position([TopicPartition(self.topic, self.partition)])
         return int(position.offset)
+
+    def _fetched_end(self) -> int:
+        place = TopicPartition(self.topic, self.partition)
+        found = self._consumer.get_watermark_offsets(place, cached=True)
+        return -1 if found is None else int(found[1])
 
     def _watermarks(self, timeout_s: float) -> tuple[int, int]:
         try:

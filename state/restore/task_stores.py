@@ -228,6 +228,11 @@ class TaskStateManager:
                 self.report.records,
             )
 
+    def committed(self, store: TaskStore, marker: CommitMarker) -> None:
+        """Notes that the open stores hold a further step."""
+        self._notes = trim_notes(marker.operator_state)
+        self.size = self._measured(store) or self.size
+
     def snapshot(self, store: TaskStore, reach: Reach = nowhere) -> None:
         """Takes a snapshot of the stores if one is due. `publishing` is the one that was begun last; no error comes from here."""
         if self._snapshots.location:

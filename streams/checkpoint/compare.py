@@ -164,12 +164,14 @@ class Adoption:
     Attributes:
         versions: Task -> the version of its last marker, which stays; without tasks that have never committed.
         done: The tasks that have already committed that micro-batch; none if it is empty, because nothing is repeated.
+        switch: Whether a start has made it, to continue in the other execution; the next start may finish it.
     """
 
     query_id: str
     first: FirstBatch
     versions: Mapping[int, int]
     done: frozenset[int]
+    switch: bool = False
 
     def marker(self, old: CommitMarker) -> CommitMarker:
         """A task's new marker, for the new query, with the version and state of the old one."""
@@ -200,12 +202,15 @@ class Adoption:
 
     def to_json(self) -> dict[str, Any]:
         versions = {str(task): version for task, version in sorted(self.versions.items())}
-        return {**self.first.to_json(), "query_id": self.query_id, "versions": versions, "done": sorted(self.done)}
+        data = {**self.first.to_json(), "query_id": self.query_id, "versions": versions, "done": sorted(self.done)}
+        return {**data, "switch": True} if self.switch else data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Adoption:
         versions = {int(task): int(version) for task, version in data["versions"].items()}
-        return cls(data["query_id"], FirstBatch.from_json(data), versions, frozenset(data["done"]))
+        return cls(
+            data["query_id"], FirstBatch.from_json(data), versions, frozenset(data["done"]), bool(data.get("switch"))
+        )
 
 
 def last_batch(markers: Markers) -> int:
@@ -256,6 +261,8 @@ def plan_adoption(
     found = {task: marker for task, marker in markers.items() if marker is not None}
     versions = {task: marker.version for task, marker in found.items()}
     done = frozenset(task for task, marker in found.items() if marker.batch_id == batch != NEVER)
+    # A live step is never repeated: each task continues behind its own last one.
+    confirmed = confirmed or any(marker.live for marker in found.values())
     if confirmed or done == markers.keys():
         at = SourceOffsets(_topics(topic_ids, ends))
         return Adoption(query_id, FirstBatch(at, at), versions, frozenset())

@@ -141,6 +141,14 @@ class Mode(str, Enum):
     COMPAT = "compat"
 
 
+class Execution(str, Enum):
+    """How sub-topologies run: in micro-batches of Spark, or live, in workers that read their own partitions."""
+
+    AUTO = "auto"
+    LIVE = "live"
+    MICRO_BATCH = "micro-batch"
+
+
 class ErrorPolicy(str, Enum):
     """The policy for a bad record: fail (default), skip and count, or send to the dead letter topic."""
 
@@ -224,6 +232,15 @@ class StreamsConfig(BaseSettings):
     )
     trigger_interval_ms: DurationMs = setting(
         "Time between the starts of micro-batches. 0: the next one starts as soon as one is done.", 0, ge=0
+    )
+    execution: Execution = setting(
+        "How sub-topologies run. `micro-batch`: in Spark's micro-batches. `live`: results as soon as they can be committed, in "
+        "workers that read their own partitions; what cannot run live is an error. `auto`: live where it is possible. The "
+        "state is the same, so it may change from start to start.",
+        Execution.MICRO_BATCH,
+    )
+    commit_interval_ms: DurationMs = setting(
+        "In live execution, the time between two commits of a task (Kafka Streams' `commit.interval.ms`).", 25, ge=1
     )
     available_now: bool = setting("Process the existing input, then end.", False)
     broker_wait_ms: DurationMs = setting(

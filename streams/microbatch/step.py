@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from state.changelog import note_needed
 from state.commit.decide import TaskIdentity
+from state.commit.live import LiveKafka
 from state.commit.marker import CommitMarker, MarkerCopy
 from state.commit.step import CommitStep, StepInput, StepResult
 from state.errors import FencedError
+from state.kafka.topics import TopicPartition
 from state.restore.plan import Action
 from state.restore.restorer import RestoreReport, StoreReport
-from state.stores.task_store import TaskStore
+from state.restore.task_stores import TaskStateManager
+from state.stores.task_store import TaskStore, open_task_store
+from state.tables.open_tables import open_tables
+from state.tables.rocks_common import rocks_settings
 from streams.logs.events import ATTEMPT_FAILED, FENCED, RESTORED, RETRIED, EventKind, Events
 from streams.logs.json_lines import error_fields
+from streams.metrics.application import RestoreFigures
+from streams.metrics.restores import RestoreReporter
 from streams.microbatch.job import QueryJob
 from streams.microbatch.read import Row, StepRows
 from streams.runtime.outputs import OutputTopics
@@ -39,6 +46,61 @@ class BatchContext:
     start: str
 
 
+class TaskAccess(NamedTuple):
+    """A task's step, and what it works on."""
+
+    step: CommitStep
+    kafka: LiveKafka
+    stores: TaskStateManager
+
+
+def task_step(
+    job: QueryJob, identity: TaskIdentity, compared: set[tuple[str, TopicPartition]] | None = None
+) -> TaskAccess:
+    """A task's step on the real Kafka and this host's disk."""
+    kafka = LiveKafka(
+        job.client, job.transaction_timeout_ms, bulk=job.bulk_io, outputs=job.outputs, query_id=identity.query_id
+    )
+    stores = TaskStateManager(
+        kafka,
+        identity,
+        [node.spec for node in job.sub.stores.values()],
+        job.state_dir,
+        job.spill_bytes,
+        listener=RestoreReporter(job.restore_reports, job.sub.name) if job.restore_reports else None,
+        # An attempt is over once its transaction has timed out, so until then it may occupy the store.
+        lock_timeout_s=job.transaction_timeout_ms / 1000,
+        open_store=partial(open_task_store, kept=open_tables()),
+        trim_delay_ms=job.trim_delay_ms,
+        settings=rocks_settings(job.memory.cache_bytes),
+        snapshots=job.snapshots,
+        replica_dir=job.replica_dir,
+    )
+    return TaskAccess(CommitStep(identity, kafka, stores, job.crash, compared), kafka, stores)
+
+
+def step_process(
+    job: QueryJob,
+    task: int,
+    batch: BatchContext,
+    given: StepRows,
+    global_stores: GlobalStores,
+    topics: OutputTopics | None = None,
+) -> Callable[[TaskStore, CommitMarker | None], StepOutput]:
+    """What a step does with its rows, on the stores and behind the marker of the step before."""
+
+    def process(store: TaskStore, last: CommitMarker | None) -> StepOutput:
+        state = with_partition_times(last.operator_state if last else {}, given.partition_times)
+        tables = global_stores(given.global_topics)
+        stream_task = StreamTask(job.sub, task, store, state, job.settings, tables, topics)
+        halfway = partial(job.crash.reach, "process_halfway", task, (last.version if last else 0) + 1)
+        output = stream_task.process(given.batches, batch.now_ms, batch.start, given.backlog, halfway)
+        note_needed(output.operator_state, state, store.trim_offsets, batch.now_ms, job.trim_delay_ms)
+        return output
+
+    return process
+
+
 def run_step(
     job: QueryJob,
     step: CommitStep,
@@ -55,16 +117,6 @@ def run_step(
     """
     given = StepRows.of(rows)
     task = step.identity.task
-
-    def process(store: TaskStore, last: CommitMarker | None) -> StepOutput:
-        state = with_partition_times(last.operator_state if last else {}, given.partition_times)
-        tables = global_stores(given.global_topics)
-        stream_task = StreamTask(job.sub, task, store, state, job.settings, tables, topics)
-        halfway = partial(job.crash.reach, "process_halfway", task, (last.version if last else 0) + 1)
-        output = stream_task.process(given.batches, batch.now_ms, batch.start, given.backlog, halfway)
-        note_needed(output.operator_state, state, store.trim_offsets, batch.now_ms, job.trim_delay_ms)
-        return output
-
     step_input = StepInput(
         batch_id=batch.batch_id,
         batch=given.batch,
@@ -75,7 +127,7 @@ def run_step(
         routing=given.routing,
         keyed_by=job.sub.keyed_by,
     )
-    return step.run(step_input, copy, process), given
+    return step.run(step_input, copy, step_process(job, task, batch, given, global_stores, topics)), given
 
 
 # --- Events of a step, for the report that goes from the worker to the driver: plain data, since the report is JSON.
@@ -140,6 +192,21 @@ def _retried(attempt: int, batch_id: int) -> Iterator[Mapping[str, Any]]:
 
 def _event(kind: EventKind, message: str, **fields: Any) -> Mapping[str, Any]:
     return {"event": kind.name, "message": message, "fields": fields}
+
+
+def about_stores(stores: TaskStateManager) -> Mapping[str, Any]:
+    """What a report says about the stores: their size, if it was measured at this step, and what was restored."""
+    about: dict[str, Any] = {"restored": restored(stores.report)}
+    if stores.size is not None:
+        about["state"] = {
+            "disk_bytes": stores.size.disk_bytes,
+            "stores": {name: list(size) for name, size in stores.size.stores.items()},
+        }
+    done = stores.report
+    if done is not None and (done.records or done.copy):
+        rows = sum(store.rows for store in done.stores)
+        about["restore"] = asdict(RestoreFigures(done.records, rows, done.bytes, int(bool(done.copy)), done.seconds))
+    return about
 
 
 # --- Which host runs each task: reported with every step, so that the driver sees a task move.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
@@ -189,6 +189,11 @@ class PauseEvents(_Background):
                 self._events.emit(RESUMED, f"{what} continues after a pause", sub)
         self._known = found
 
+    def paused(self, subs: Iterable[str]) -> list[str]:
+        """Which of these sub-topologies are paused, as of the last look."""
+        pauses = Pauses(self._known)
+        return [sub for sub in subs if pauses.of(sub) is not None]
+
     def _turn(self) -> None:
         try:
             self.take(self._read())
@@ -322,12 +327,18 @@ def restore_reports(
     """
     if config.metrics_address is None and config.ui_address is None and not config.otel:
         return nullcontext()
-    conf = session.sparkContext.getConf()
-    local = session.sparkContext.master.startswith("local")
-    host = _LOOPBACK if local else (conf.get("spark.driver.host") or _LOOPBACK).strip("[]")
-    bind = host if local else (conf.get("spark.driver.bindAddress") or host).strip("[]")
+    host, bind = driver_address(session)
     try:
         return RestoreReports(recorder, host, bind)
     except OSError as error:
         log.warning("restores are not in the metrics while they run: no port can be opened at %s: %s", bind, error)
         return nullcontext()
+
+
+def driver_address(session: SparkSession) -> tuple[str, str]:
+    """The driver's host as Spark's executors reach it, and the address to listen at there."""
+    conf = session.sparkContext.getConf()
+    if session.sparkContext.master.startswith("local"):
+        return _LOOPBACK, _LOOPBACK
+    host = (conf.get("spark.driver.host") or _LOOPBACK).strip("[]")
+    return host, (conf.get("spark.driver.bindAddress") or host).strip("[]")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+import uuid
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,11 +20,14 @@ from state.errors import CheckpointMismatchError
 from state.kafka.admin import KafkaAdmin, Retry
 from state.machine_code import kernels_compiled
 from state.secrets import mask
+from streams.application.execution import LiveStart, Switch, Ways, ways_of
 from streams.application.instances import check_not_running, only_instance, shown_as_running
 from streams.application.owned_topics import local_folder
 from streams.application.prepare import PreparedSub, query_job
 from streams.application.start import Preflight, check_places, prepare_start
 from streams.config import StreamsConfig
+from streams.errors import ApplicationFailedError, KeyPlacementError
+from streams.live.slot import LiveJob, LiveSub, slots_for
 from streams.logs.events import FAILED, RUNNING, STARTING, STOPPED, STOPPING, TOPICS_CREATED, EventListener, Events
 from streams.logs.json_lines import fields_logged_once
 from streams.logs.output import set_up_program
@@ -35,12 +39,15 @@ from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.spark.checkpoint_files import checkpoint_files
 from streams.spark.delta import check_delta, fetch_delta
 from streams.spark.java import Planning, check_java, has_gone, needs_java
+from streams.spark.live import LEASE_S, LiveDriver, start_live
+from streams.spark.live import NAME as LIVE
 from streams.spark.progress import Progress, progress_for
 from streams.spark.queries import Report, Supervisor, start_query
 from streams.spark.reports import (
     BrokerWatch,
     DeadLetterEvents,
     PauseEvents,
+    driver_address,
     log_steps,
     pauses_reader,
     probe_of,
@@ -104,6 +111,7 @@ class StreamsApplication:
         self._read: dict[str, SourceOffsets] = {}
         self._watch: BrokerWatch | None = None
         self._restores: ReportAddress | None = None
+        self._live: LiveDriver | None = None
 
     def stop(self) -> None:
         """Makes `run` stop its queries and return; thread-safe."""
@@ -217,15 +225,112 @@ class StreamsApplication:
             ingests = self._ingest_starts()
             lakes = self._lake_starts()
             if not self.config.available_now:
-                self._await([*ingests, *(partial(self._start, prepared) for prepared in subs), *lakes])
+                self._run_on([*ingests, *lakes])
                 return
             if ingests:
                 self._await(ingests)
+            self._ways(bool(lakes), {})
             self._run_once()
             if lakes and not self._stop.is_set():
                 # What the steps have left in the internal topics of the sinks.
                 self._ask(self._application.await_lake_topics)
                 self._await(lakes)
+
+    def _run_on(self, others: list[Callable[[], StreamingQuery]]) -> None:
+        """Runs the sub-topologies, live or in micro-batches, until the application is to stop."""
+        refused: dict[str, str] = {}
+        while not self._stop.is_set():
+            ways, starts = self._ways(bool(others), refused)
+            host, bind = driver_address(self._spark)
+            if self._stop.is_set():
+                return
+            with LiveDriver(host, bind, self._hear) if ways.live else nullcontext() as driver:
+                batches = [partial(self._start, prepared) for prepared in ways.micro_batch]
+                live = [] if driver is None else [partial(self._start_live, driver, ways.live, starts)]
+                try:
+                    self._await([*others, *batches, *live])
+                    return
+                except ApplicationFailedError as error:
+                    found = self._misplaced(error, ways.live)
+                    if found is None:
+                        raise
+                    refused[found] = str(error)
+                    self.progress.say(str(error))
+
+    def _ways(self, others: bool, refused: Mapping[str, str]) -> tuple[Ways, dict[str, LiveStart]]:
+        """How the sub-topologies run, once each has been switched to its way; and where the live ones begin."""
+        application = self._application
+        topics = sorted({topic for prepared in application.subs for topic in prepared.sub.topics})
+        files = checkpoint_files(self._spark, self.config.checkpoint_dir)
+        with KafkaAdmin(self.config.client) as admin:
+            partitions = {name: info.partitions for name, info in admin.describe_topics(topics).items()}
+            ways = ways_of(application, partitions, processes_of(self._spark), others, refused)
+            switch = Switch(Preflight(application, files, admin, self.progress.say), self.progress.say)
+            starts = {}
+            for prepared in ways.live:
+                name = prepared.sub.name
+                start = switch.to_live(prepared, self._first.get(name))
+                if start is None:
+                    self.progress.say(f"{name}: its last micro-batch is not complete, and runs to its end first")
+                    self._finish_batch(prepared)
+                    start = switch.to_live(prepared, None)
+                if start is not None:
+                    starts[name] = start
+            for prepared in ways.micro_batch:
+                name = prepared.sub.name
+                if (first := switch.to_micro_batches(prepared, self._first.get(name))) is not None:
+                    self._first = {**self._first, name: first}
+        return ways, starts
+
+    def _finish_batch(self, prepared: PreparedSub) -> None:
+        """Runs a sub-topology in micro-batches to the present ends of its topics, and so any unfinished micro-batch first."""
+        self._await([partial(self._start, prepared, {"availableNow": True})])
+
+    @staticmethod
+    def _misplaced(error: ApplicationFailedError, live: Sequence[PreparedSub]) -> str | None:
+        """The sub-topology that cannot run live after all, because of a key in another key's partition."""
+        if vars(error).get("cause") != KeyPlacementError.__name__:
+            return None
+        return next((one.sub.name for one in live if f"/{one.sub.name}: " in str(error)), None)
+
+    def _start_live(
+        self, driver: LiveDriver, live: Sequence[PreparedSub], starts: Mapping[str, LiveStart]
+    ) -> StreamingQuery:
+        config, spark = self.config, self._spark
+        subs = []
+        for prepared in live:
+            start = starts[prepared.sub.name]
+            subs.append(LiveSub(self._job(prepared), start.query_id, start.start))
+            self.progress.started(prepared.sub.name, prepared.tasks, prepared.sub.topics)
+        names = [one.sub.name for one in live]
+        slots = slots_for(subs, processes_of(spark) - (len(names) < len(self._application.subs)))
+        job = LiveJob(tuple(subs), slots, config.commit_interval_ms / 1000, LEASE_S, str(uuid.uuid4()), driver.address)
+        self._planning.begins(LIVE)
+        for name in names:
+            self._planning.done(name, spark)
+
+        def leased() -> None:
+            for name in names:
+                self.progress.metrics.begun(name)
+
+        query, gate = start_live(spark, config.application_id, job, driver, leased)
+        self._gates[query.runId] = gate
+        self._live = driver
+        return query
+
+    def _hear(self, message: Mapping[str, Any]) -> None:
+        """Takes in what a slot of live tasks says."""
+        sub = message["sub"]
+        if "report" in message:
+            self._planning.done(LIVE, self._spark)
+            self._stepped(sub, message["report"]["version"], [message["report"]])
+        if "positions" in message:
+            found = {(topic, number): (at, end) for topic, number, at, end in message["positions"]}
+            self.progress.metrics.positions(sub, found)
+        if "events" in message:
+            self.events.reported(sub, message["task"], message["events"])
+        if self._live is not None:
+            self._live.pause(self._pauses.paused(self.progress.subs))
 
     def _checked(self, admin: KafkaAdmin, commits: list[str]) -> Mapping[str, FirstBatch]:
         """Where the sub-topologies begin. Where no checkpoint matches, another process may run the application from its own."""
@@ -238,7 +343,9 @@ class StreamsApplication:
         if is_new or local_folder(self.config.checkpoint_dir) is None:
             check_not_running(self.config, admin, commits, where)
         try:
-            return Preflight(self._application, files, admin, self.progress.say).run()
+            preflight = Preflight(self._application, files, admin, self.progress.say)
+            Switch(preflight, self.progress.say).finish(self._application.subs)
+            return preflight.run()
         except CheckpointMismatchError:
             check_not_running(self.config, admin, commits, where)
             raise
@@ -293,38 +400,43 @@ class StreamsApplication:
             return {"availableNow": True}
         return {"processingTime": f"{self.config.trigger_interval_ms} milliseconds"}
 
-    def _start(self, prepared: PreparedSub) -> StreamingQuery:
-        sub, spark = prepared.sub, self._spark
-        job = query_job(
+    def _job(self, prepared: PreparedSub) -> QueryJob:
+        return query_job(
             self._application,
             prepared,
             self._counts,
-            processes_of(spark),
-            readers_of(spark),
+            processes_of(self._spark),
+            readers_of(self._spark),
             until=self._until,
-            first=self._first.get(sub.name),
+            first=self._first.get(prepared.sub.name),
             restore_reports=self._restores,
         )
+
+    def _start(self, prepared: PreparedSub, trigger: Mapping[str, Any] | None = None) -> StreamingQuery:
+        sub, spark, job = prepared.sub, self._spark, self._job(prepared)
         self.progress.started(sub.name, prepared.tasks, sub.topics)
         if job.settings.idle_timeout_ms is not None and sub.reads_internal:
             self.progress.say(f"{sub.name} reads what another step writes: idle_timeout_ms has no effect there")
 
         def report(batch_id: int, reports: list[Report]) -> None:
-            self._micro_batches += 1
             self._planning.done(sub.name, spark)
-            self.progress.step(sub.name, batch_id, reports)
-            for one in reports:
-                self.events.reported(sub.name, one["task"], one.get("events", ()))
-                self._dead_letters.step(sub.name, one["counters"])
+            self._stepped(sub.name, batch_id, reports)
 
         self._planning.begins(sub.name)
         gate = StopGate()
         begin = partial(self.progress.metrics.begun, sub.name)
         query = start_query(
-            spark, job, self.config.checkpoint_dir, self._trigger(), begin, report, gate, self.make_source
+            spark, job, self.config.checkpoint_dir, trigger or self._trigger(), begin, report, gate, self.make_source
         )
         self._gates[query.runId] = gate
         return query
+
+    def _stepped(self, sub: str, batch_id: int, reports: list[Report]) -> None:
+        self._micro_batches += 1
+        self.progress.step(sub, batch_id, reports)
+        for one in reports:
+            self.events.reported(sub, one["task"], one.get("events", ()))
+            self._dead_letters.step(sub, one["counters"])
 
     def make_source(self, job: QueryJob) -> type[DataSource]:
         """The data source of a query; a subclass may plan micro-batches differently."""

@@ -12,7 +12,7 @@ import resource
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -24,20 +24,15 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.sql import SparkSession
 
 from state.commit.decide import Decision
-from state.commit.live import LiveKafka
 from state.commit.marker import MarkerCopy
-from state.commit.step import CommitStep, StepResult
-from state.restore.task_stores import TaskStateManager, worker_memory
+from state.commit.step import StepResult
+from state.restore.task_stores import worker_memory
 from state.secrets import remember
-from state.stores.task_store import open_task_store
-from state.tables.open_tables import open_tables
-from state.tables.rocks_common import rocks_settings
 from streams.lake.writer import arrow_schema, row_batch
+from streams.live.slot import LiveJob, LiveSub, run_slot
 from streams.logs.json_lines import set_context
 from streams.logs.output import LogSettings, set_up_worker
-from streams.metrics.application import RestoreFigures
 from streams.metrics.memory import about_this_process
-from streams.metrics.restores import RestoreReporter
 from streams.microbatch.job import QueryJob
 from streams.microbatch.read import (
     PlannedCall,
@@ -48,7 +43,14 @@ from streams.microbatch.read import (
     call_every_task,
     read_range,
 )
-from streams.microbatch.step import BatchContext, log_failed_attempt, restored, run_step, step_events
+from streams.microbatch.step import (
+    BatchContext,
+    about_stores,
+    log_failed_attempt,
+    run_step,
+    step_events,
+    task_step,
+)
 from streams.model.table_columns import RowLayout
 from streams.runtime import values
 from streams.source.offsets import topics_from_json
@@ -246,32 +248,12 @@ def _step(
     context = TaskContext.get()
     assert context is not None
     identity = job.identity(task, str(context.getLocalProperty(QUERY_ID)))
-    kafka = LiveKafka(
-        job.client, job.transaction_timeout_ms, bulk=job.bulk_io, outputs=job.outputs, query_id=identity.query_id
-    )
     batch = BatchContext(
         int(context.getLocalProperty(BATCH_ID) or -1),
         state.getCurrentProcessingTimeMs(),
         str(context.getLocalProperty(RUN_ID)),
     )
-    specs = [node.spec for node in job.sub.stores.values()]
-    # An attempt is over once its transaction has timed out, so until then it may occupy the store.
-    patience_s = job.transaction_timeout_ms / 1000
-    stores = TaskStateManager(
-        kafka,
-        identity,
-        specs,
-        job.state_dir,
-        job.spill_bytes,
-        listener=RestoreReporter(job.restore_reports, job.sub.name) if job.restore_reports else None,
-        lock_timeout_s=patience_s,
-        open_store=partial(open_task_store, kept=open_tables()),
-        trim_delay_ms=job.trim_delay_ms,
-        settings=rocks_settings(job.memory.cache_bytes),
-        snapshots=job.snapshots,
-        replica_dir=job.replica_dir,
-    )
-    step = CommitStep(identity, kafka, stores, job.crash, worker_memory().compared)
+    step, kafka, stores = task_step(job, identity, worker_memory().compared)
 
     def tables(ends: Mapping[str, Any]) -> Mapping[str, Any]:
         return global_stores(job, topics_from_json(ends), kafka, batch.now_ms)
@@ -293,19 +275,31 @@ def _step(
     if result.decision is not Decision.SKIP:
         count_global_tables(job, topics_from_json(given.global_topics), given.counters)
     events = step_events(context.attemptNumber(), batch.batch_id, stores.report)
-    return result, given, {**_about_stores(stores), "restored": restored(stores.report), "events": events}
+    return result, given, {**about_stores(stores), "events": events}
 
 
-def _about_stores(stores: TaskStateManager) -> Mapping[str, Any]:
-    """What a report says about the stores: their size, if it was measured at this step, and what was restored."""
-    about: dict[str, Any] = {}
-    if stores.size is not None:
-        about["state"] = {
-            "disk_bytes": stores.size.disk_bytes,
-            "stores": {name: list(size) for name, size in stores.size.stores.items()},
-        }
-    done = stores.report
-    if done is not None and (done.records or done.copy):
-        rows = sum(store.rows for store in done.stores)
-        about["restore"] = asdict(RestoreFigures(done.records, rows, done.bytes, int(bool(done.copy)), done.seconds))
-    return about
+def dump_live_job(job: LiveJob) -> bytes:
+    subs = [(dump_job(sub.job), sub.query_id, sub.start) for sub in job.subs]
+    dumped: bytes = cloudpickle.dumps((replace(job, subs=()), subs))
+    return dumped
+
+
+@lru_cache(maxsize=4)
+def _live_job(payload: bytes) -> LiveJob:
+    job: LiveJob
+    job, subs = cloudpickle.loads(payload)
+    return replace(job, subs=tuple(LiveSub(load_job(data), query_id, start) for data, query_id, start in subs))
+
+
+def run_live(payload: bytes, key: int, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+    """Runs a slot of live tasks until its lease ends."""
+    gc.freeze()
+    job = _live_job(payload)
+    for _ in frames:
+        # The row only calls the slot.
+        pass
+    slot = shuffle_keys(job.slots).index(key)
+    context = TaskContext.get()
+    run_slot(job, slot, context.attemptNumber() if context is not None else 0)
+    state.update((state.getOption[0] + 1 if state.exists else 1,))
+    yield pd.DataFrame({"slot": [slot]})

@@ -73,8 +73,8 @@ def test_the_marker_of_older_versions_is_read() -> None:
 def test_a_marker_of_a_later_version() -> None:
     more = FORMAT_3.replace(b'{"adopted"', b'{"a_new_field":[1],"adopted"')
     assert CommitMarker.from_bytes(more) == MARKER
-    with pytest.raises(MarkerFormatError, match="format 4"):
-        CommitMarker.from_bytes(FORMAT_3.replace(b'"format":3', b'"format":4'))
+    with pytest.raises(MarkerFormatError, match="format 5"):
+        CommitMarker.from_bytes(FORMAT_3.replace(b'"format":3', b'"format":5'))
 
 
 KEY, START, END = b"k1", 120_000, 180_000

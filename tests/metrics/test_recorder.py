@@ -29,7 +29,7 @@ from streams.metrics.application import (
 )
 from streams.metrics.memory import WORKER, MemoryMeter, about_this_process, host_name, role_of
 from streams.metrics.recorder import START, MetricsRecorder
-from streams.spark.worker import _about_stores
+from streams.microbatch.step import about_stores
 from tests.metrics.made import NOW_MS, recorder, report, step
 from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, commit, marker_of, write_random
 
@@ -198,14 +198,14 @@ def test_sizes_and_restores_come_through(tmp_path: Path) -> None:
     for stores in (first, second):
         with stores.open() as store:
             stores.restore_to(store, marker)
-    figures = StepFigures.of(orjson.loads(orjson.dumps(report(**_about_stores(first)))))
+    figures = StepFigures.of(orjson.loads(orjson.dumps(report(**about_stores(first)))))
     assert figures.state is not None
     assert figures.state.disk_bytes > 0
     assert figures.state.stores["table"].rows == len(list(live.rows("table")))
     assert figures.restore is not None
     assert figures.restore.records >= figures.restore.rows > 0
     # Nothing to restore, and measured a moment ago.
-    assert _about_stores(second) == {}
+    assert about_stores(second) == {"restored": None}
 
 
 # --- The memory of processes by role: this one's tree, and workers elsewhere as they have reported themselves.

@@ -34,18 +34,18 @@ def nothing(*_, **__):
 
 
 def one_producer_for_all_steps(patch):
-    fenced, kept = guards.fenced_producer, {}
+    fenced, made = guards.fenced_producer, {}
 
-    def producer(kafka, transactional_id):
-        if (kafka, transactional_id) not in kept:
-            kept[kafka, transactional_id] = fenced(kafka, transactional_id)
-        return kept[kafka, transactional_id]
+    def producer(kafka, transactional_id, kept=False):
+        if (kafka, transactional_id) not in made:
+            made[kafka, transactional_id] = fenced(kafka, transactional_id)
+        return made[kafka, transactional_id]
 
     patch.setattr(guards, "fenced_producer", producer)
 
 
 def fence_after_reading(patch):
-    def producer(kafka, transactional_id):
+    def producer(kafka, transactional_id, kept=False):
         made = kafka.producer(transactional_id)
         begin = made.begin
 
@@ -60,16 +60,14 @@ def fence_after_reading(patch):
 
 
 def store_before_commit(patch):
-    write = transaction.StepTransaction.write
+    send = transaction.StepTransaction.send
 
-    def apply_first(self, step, last, store, effects, ends, known):
-        commit, self._producer.commit = self._producer.commit, nothing
-        result, position = write(self, step, last, store, effects, ends, known)
+    def send_and_apply(self, step, last, store, effects, ends, known):
+        result, position = send(self, step, last, store, effects, ends, known)
         store.apply(position)
-        commit()
         return result, position
 
-    patch.setattr(transaction.StepTransaction, "write", apply_first)
+    patch.setattr(transaction.StepTransaction, "send", send_and_apply)
 
 
 def spilled_writes_are_in_the_table(patch):

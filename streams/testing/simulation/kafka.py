@@ -207,6 +207,10 @@ class SimulatedProducer:
         self._kafka.end_transaction(self._transactional, self._epoch, committed=True)
         self._kafka.hook.after(event)
 
+    def again(self) -> bool:
+        """Gets ready for another transaction: each request was sent once, and answered."""
+        return not self._begun
+
     def close(self) -> None:
         """Closes the client; an open transaction stays open at the broker."""
 
@@ -452,7 +456,7 @@ class SimulatedKafka:
 
     # Transactions, called by producers
 
-    def producer(self, transactional_id: str) -> SimulatedProducer:
+    def producer(self, transactional_id: str, kept: bool = False) -> SimulatedProducer:
         return SimulatedProducer(
             self, self._transactional.setdefault(transactional_id, Transactional(transactional_id))
         )

@@ -1,0 +1,137 @@
+"""The steps of a task that stays in one process: fenced once, then one transaction after another on the same producer.
+
+A live step is a `CommitStep` that takes from the step before what it would otherwise ask for. It begins where that step has ended,
+so it needs neither a fence, nor the last marker, nor the ends of the logs, as long as three things hold:
+
+* The producer may write another transaction (`TransactionalProducer.again`). If not, it is replaced: the new one fences, and the
+  last marker is read again and must be the session's own.
+* Records land where the session expects them, right behind the control record of its last transaction. If they do not, something
+  else has written to the task's logs, and the step fails before it commits (`guards.check_delivered`).
+* Nothing has failed. Any error ends the session, and with it the attempt: only a new attempt may fence again, so that two
+  processes that take each other for dead cannot fence one another for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import TracebackType
+
+from state.commit import guards
+from state.commit.decide import TaskIdentity, check_lineage, mismatch
+from state.commit.last_marker import read_last_marker
+from state.commit.marker import CommitMarker, MarkerCopy
+from state.commit.protocols import Effects, Producer, TopicPartition
+from state.commit.step import CommitStep, PreparedStep, StepResult, StopWatch
+from state.commit.transaction import StepInput, StepPoints
+from state.stores.task_store import TaskStore
+
+
+class TaskSession:
+    """Live steps of one task, within a `with` block.
+
+    Args:
+        step: The task's step on its Kafka and stores.
+
+    Attributes:
+        last: The last marker of the task; None: it has never committed.
+    """
+
+    def __init__(self, step: CommitStep) -> None:
+        self._step = step
+        self._producer: Producer | None = None
+        self._ends: dict[TopicPartition, int] = {}
+        self._open = ExitStack()
+        self._store: TaskStore | None = None
+        self._copy: MarkerCopy | None = None
+        self.last: CommitMarker | None = None
+
+    @property
+    def identity(self) -> TaskIdentity:
+        return self._step.identity
+
+    def __enter__(self) -> TaskSession:
+        """Fences, reads the last marker and brings the stores to it.
+
+        Raises:
+            CheckpointMismatchError: The marker belongs to something else, or is missing.
+            StreamsError: Fencing or restoring has failed.
+        """
+        with ExitStack() as opened:
+            opened.callback(self._close_producer)
+            self._fence()
+            store = opened.enter_context(self._step.stores.open())
+            points = self._points()
+            self._step.stores.restore_to(store, self.last, points.reach)
+            points.reach("restore_done")
+            self._store, self._open = store, opened.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.__exit__(kind, error, trace)
+
+    def prepare(self, step: StepInput, process: Callable[[TaskStore, CommitMarker | None], Effects]) -> PreparedStep:
+        """Processes a step behind the last one, and sends what it gives; then commit its `transaction`, and `apply` it.
+
+        Raises:
+            StreamsError: The step failed; the session is over.
+        """
+        assert self._store is not None, "used within its block"
+        watch = StopWatch()
+        if self._producer is None or not self._producer.again():
+            self._fence()
+        watch.lap("fence")
+        assert self._producer is not None, "fenced"
+        version = self.last.version if self.last else 0
+        return self._step.prepare(self._producer, step, self.last, self._store, process, self._ends, version, watch)
+
+    def apply(self, done: PreparedStep) -> StepResult:
+        """Brings the stores to a step whose transaction is committed.
+
+        Raises:
+            StateError: The disk refuses; the session is over.
+        """
+        assert self._store is not None, "used within its block"
+        result = self._step.apply(done, self._store)
+        marker = done.copy.marker
+        self._ends = self._step.ends_after(done.copy, marker, self._ends)
+        self._copy, self.last = done.copy, marker
+        self._step.stores.committed(self._store, marker)
+        return result
+
+    def _fence(self) -> None:
+        points = self._points()
+        self._close_producer()
+        points.reach("before_init")
+        self._producer = guards.fenced_producer(self._step.kafka, self.identity.transactional_id, kept=True)
+        points.reach("after_init")
+        self._ends = dict(self._step.ends())
+        found = read_last_marker(self._step.kafka, self._step.commits, end=self._ends[self._step.commits])
+        points.reach("after_tail_read")
+        self._check(found)
+        self._copy, self.last = found, None if found is None else found.marker
+        points.reach("after_decide")
+
+    def _check(self, found: MarkerCopy | None) -> None:
+        """Checks that the last marker is the session's own, or, at its beginning, one to continue."""
+        if self._store is not None:
+            if found != self._copy:
+                raise mismatch(
+                    self.identity,
+                    "another process has committed steps of this task while this one was running it",
+                    "Let one of them run the application: Spark starts this one again.",
+                )
+        elif found is None:
+            guards.check_nothing_written(self.identity, self._step.kafka, self._step.changelogs, self._ends)
+        else:
+            check_lineage(self.identity, found.marker)
+
+    def _points(self) -> StepPoints:
+        return StepPoints(self._step.crash, self.identity.task, (self.last.version if self.last else 0) + 1)
+
+    def _close_producer(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.close()

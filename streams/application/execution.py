@@ -1,0 +1,181 @@
+"""Which sub-topologies run live, and the switch between live execution and micro-batches.
+
+Both executions write the same markers, changelogs and group offsets, so a switch moves no state. It is an adoption
+(`streams.checkpoint.compare`): the tasks are fenced, their markers get the id of a new checkpoint, and that begins where the last
+steps have ended. An interrupted switch is finished by the next start.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from streams.application.adopt import ADOPTING, take_over, unfinished_plan
+from streams.application.prepare import Application, PreparedSub
+from streams.application.start import Findings, Preflight
+from streams.checkpoint.compare import Adoption, Markers
+from streams.checkpoint.files import write_query_id
+from streams.config import Execution
+from streams.errors import ConfigError
+from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets
+
+
+@dataclass(frozen=True)
+class Ways:
+    """How each sub-topology runs.
+
+    Attributes:
+        obstacles: Sub-topology -> why it cannot run live.
+    """
+
+    live: tuple[PreparedSub, ...] = ()
+    micro_batch: tuple[PreparedSub, ...] = ()
+    obstacles: Mapping[str, str] = field(default_factory=dict)
+
+
+def ways_of(
+    application: Application, partitions: Mapping[str, int], processes: int, others: bool, refused: Mapping[str, str]
+) -> Ways:
+    """How the sub-topologies of an application run.
+
+    Args:
+        application: The application.
+        partitions: Source topic -> its number of partitions.
+        processes: How many tasks Spark runs at once.
+        others: Whether the application has other queries: of lake sinks, or of sources outside Kafka.
+        refused: Sub-topology -> what has turned out to prevent live execution.
+
+    Raises:
+        ConfigError: `execution` is `live`, and a sub-topology cannot run live.
+    """
+    subs, execution = application.subs, application.config.execution
+    if execution is Execution.MICRO_BATCH or application.config.available_now:
+        return Ways(micro_batch=subs)
+    obstacles = {one.sub.name: why for one in subs if (why := obstacle(one, partitions)) is not None} | dict(refused)
+    if processes < 2 and (others or (0 < len(obstacles) < len(subs))):
+        # A slot has its process for itself, and a query without one would wait for ever.
+        no_core = "Spark has one core here, which the application's other queries need"
+        obstacles = {one.sub.name: obstacles.get(one.sub.name, no_core) for one in subs}
+    planned = {name: why for name, why in obstacles.items() if name not in refused}
+    if execution is Execution.LIVE and planned:
+        reasons = "; ".join(f"{name}: {why}" for name, why in sorted(planned.items()))
+        raise ConfigError(
+            f"execution=live, but {application.config.application_id} cannot run live: {reasons}. Nothing was written. With "
+            f"execution=auto these sub-topologies run in micro-batches, and the others live"
+        )
+    return Ways(
+        tuple(one for one in subs if one.sub.name not in obstacles),
+        tuple(one for one in subs if one.sub.name in obstacles),
+        obstacles,
+    )
+
+
+def obstacle(prepared: PreparedSub, partitions: Mapping[str, int]) -> str | None:
+    """Why a sub-topology cannot run live; None: it can."""
+    sub = prepared.sub
+    uneven = sorted(topic for topic in sub.topics if partitions.get(topic, prepared.tasks) != prepared.tasks)
+    if uneven:
+        return f"{uneven[0]} has {partitions[uneven[0]]} partitions and the sub-topology {prepared.tasks} tasks"
+    if sub.keyed_by or any(entry.keyed_by for entry in sub.entries):
+        return "a function makes new keys before a stateful operator, so records must move to other tasks (use repartition())"
+    if sub.global_tables:
+        return "it looks up global tables"
+    if sub.delays:
+        return "it reads retry topics, whose records have to wait"
+    return None
+
+
+@dataclass(frozen=True)
+class LiveStart:
+    """Where a sub-topology begins to run live: the id of its checkpoint, and positions for tasks without a live step."""
+
+    query_id: str
+    start: SourceOffsets
+
+
+@dataclass(frozen=True)
+class Switch:
+    """Switches sub-topologies from one execution to the other; only before any of their tasks runs."""
+
+    preflight: Preflight
+    say: Callable[[str], None]
+
+    def finish(self, subs: Sequence[PreparedSub]) -> None:
+        """Finishes switches that a start before this one has begun."""
+        files = self.preflight.files
+        for prepared in subs:
+            if not files.names(prepared.sub.name + ADOPTING):
+                continue
+            access, sub = self.preflight.markers(prepared), self.preflight.identity(prepared)
+            plan = unfinished_plan(files, sub, access.read())
+            if plan is not None and plan.switch:
+                take_over(files, sub, access, lambda markers, plan=plan: plan, _quiet)  # type: ignore[misc]
+
+    def to_live(self, prepared: PreparedSub, first: FirstBatch | None) -> LiveStart | None:
+        """Where a sub-topology continues live, after its last micro-batch or live step.
+
+        None: only some tasks have committed the last micro-batch, so that has to run to its end first.
+
+        Args:
+            prepared: The sub-topology.
+            first: Where it begins if it is new (`Preflight.run`).
+        """
+        found = self.preflight.inspect(prepared)
+        if found.wrong is not None:
+            raise found.wrong
+        checkpoint, name = found.checkpoint, prepared.sub.name
+        if checkpoint.logged > checkpoint.committed or checkpoint.repeats:
+            return None
+        first = checkpoint.first or first
+        at = checkpoint.start(checkpoint.logged + 1) or (first.start if first else None)
+        if at is None:
+            return None
+        if checkpoint.query_id is None:
+            query_id = str(uuid.uuid4())
+            write_query_id(self.preflight.files, name, query_id)
+            return LiveStart(query_id, at)
+        if checkpoint.logged < 0:
+            return LiveStart(checkpoint.query_id, at)
+        query_id = self._take_over(prepared, at)
+        self.say(f"{name}: continues live, behind micro-batch {checkpoint.logged}")
+        return LiveStart(query_id, at)
+
+    def to_micro_batches(self, prepared: PreparedSub, known: FirstBatch | None) -> FirstBatch | None:
+        """Where a sub-topology's first micro-batch begins: where its live steps have ended, if it has any."""
+        found = self.preflight.inspect(prepared)
+        if found.wrong is not None or not any(marker is not None and marker.live for marker in found.markers.values()):
+            return known
+        at = live_positions(found)
+        self._take_over(prepared, at)
+        self.say(f"{prepared.sub.name}: continues in micro-batches, behind its last live steps")
+        return FirstBatch(at, at)
+
+    def _take_over(self, prepared: PreparedSub, at: SourceOffsets) -> str:
+        query_id = str(uuid.uuid4())
+
+        def plan(markers: Markers) -> Adoption:
+            versions = {task: marker.version for task, marker in markers.items() if marker is not None}
+            return Adoption(query_id, FirstBatch(at, at), versions, frozenset(), switch=True)
+
+        files, sub, access = self.preflight.files, self.preflight.identity(prepared), self.preflight.markers(prepared)
+        take_over(files, sub, access, plan, _quiet)
+        return query_id
+
+
+def live_positions(found: Findings) -> SourceOffsets:
+    """How far live steps have read each partition, which only the task of its number reads."""
+    first = found.checkpoint.first
+    assert first is not None, "written before the first live step"
+    topics = {}
+    for topic, start in first.start.topics.items():
+        at = list(start.offsets)
+        for task, marker in found.markers.items():
+            if marker is not None and marker.live and topic in marker.ranges:
+                at[task] = marker.ranges[topic][str(task)][1]
+        topics[topic] = TopicOffsets(start.topic_id, tuple(at))
+    return SourceOffsets(topics)
+
+
+def _quiet(_: str) -> None:
+    """The switch says in its own words what has happened."""

@@ -1,0 +1,247 @@
+"""A slot: runs some live tasks in turns, in one process, until its lease ends or the driver asks it to stop."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from multiprocessing.connection import Client, Connection
+from typing import Any, Final
+
+import orjson
+
+from streams.live.task import LiveTask, Tally
+from streams.logs.json_lines import set_context
+from streams.metrics.memory import about_this_process
+from streams.microbatch.job import QueryJob
+from streams.microbatch.step import about_stores, log_failed_attempt, step_events, task_step
+from streams.source.offsets import SourceOffsets
+
+REPORT_EVERY_S = 1.0
+_POLL_S = 0.004
+"""How long a slot sleeps where no task has anything to do: what a record waits for at most before a task sees it."""
+STOP: Final = "stop"
+PAUSED: Final = "paused"
+
+
+@dataclass(frozen=True)
+class LiveSub:
+    """A sub-topology in live execution.
+
+    Attributes:
+        query_id: The id of its checkpoint, which its markers have.
+        start: Where its tasks begin that have never committed a live step.
+    """
+
+    job: QueryJob
+    query_id: str
+    start: SourceOffsets
+
+
+@dataclass(frozen=True)
+class DriverAddress:
+    """Where slots report, and hear that they are to stop."""
+
+    host: str
+    port: int
+    key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class LiveJob:
+    """All live sub-topologies of an application.
+
+    Attributes:
+        slots: How many processes share their tasks.
+        interval_s: Time between two commits of a task, s.
+        lease_s: How long a slot runs before Spark starts it again, s.
+        run_id: The id of the application's run.
+    """
+
+    subs: tuple[LiveSub, ...]
+    slots: int
+    interval_s: float
+    lease_s: float
+    run_id: str
+    driver: DriverAddress
+
+    def tasks_of(self, slot: int) -> list[tuple[LiveSub, int]]:
+        """The tasks of a slot: the same number in all sub-topologies, as what one writes is mostly read by the same of the next."""
+        return [(sub, task) for sub in self.subs for task in range(slot, sub.job.tasks, self.slots)]
+
+
+class Link:
+    """A slot's connection to the driver. Without a driver there is nothing to run for, so a lost one asks to stop."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.stopped = False
+        self.paused: frozenset[str] = frozenset()
+
+    @classmethod
+    def to(cls, driver: DriverAddress) -> Link:
+        return cls(Client((driver.host, driver.port), authkey=driver.key))
+
+    def listen(self) -> None:
+        """Takes in what the driver has said."""
+        try:
+            while self._connection.poll(0):
+                said = orjson.loads(self._connection.recv_bytes())
+                self.stopped |= bool(said.get(STOP))
+                self.paused = frozenset(said.get(PAUSED, ()))
+        except (EOFError, OSError):
+            self.stopped = True
+
+    def tell(self, message: Mapping[str, Any]) -> None:
+        try:
+            self._connection.send_bytes(orjson.dumps(message))
+        except OSError:
+            self.stopped = True
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class Slot:
+    """The tasks of one slot.
+
+    Args:
+        attempt: How many attempts of Spark's task have failed before this one.
+    """
+
+    def __init__(self, job: LiveJob, slot: int, attempt: int, link: Link) -> None:
+        self._job = job
+        self._slot = slot
+        self._attempt = attempt
+        self._link = link
+        self._reported = time.monotonic()
+        self._tasks: list[LiveTask] = []
+
+    def run(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Runs the tasks until the lease ends.
+
+        Raises:
+            StreamsError: A task has failed: the attempt is over, and Spark runs another.
+        """
+        with ExitStack() as opened:
+            for sub, number in self._job.tasks_of(self._slot):
+                with _named(sub.job, number, self._attempt):
+                    access = task_step(sub.job, sub.job.identity(number, sub.query_id))
+                    task = LiveTask(sub.job, access, sub.start, self._job.run_id, access.kafka.topics)
+                    opened.enter_context(task)
+                self._tasks.append(task)
+                self._report_open(task)
+            # Commits wait for the brokers: those of all tasks at once.
+            pool = opened.enter_context(ThreadPoolExecutor(max(1, len(self._tasks)), thread_name_prefix="commit"))
+            until = clock() + self._job.lease_s
+            due = dict.fromkeys(self._tasks, 0.0)
+            while not self._link.stopped and (now := clock()) < until:
+                begun = [task for task in self._tasks if self._may_run(task, due[task] <= now) and self._begin(task)]
+                self._finish(begun, pool)
+                for task in begun:
+                    due[task] = max(due[task] + self._job.interval_s, now)
+                if now - self._reported >= REPORT_EVERY_S:
+                    self._report(now)
+                self._link.listen()
+                if not begun:
+                    nearest = min(due.values(), default=0.0) - clock()
+                    time.sleep(min(max(nearest, _POLL_S), self._job.interval_s))
+            self._report(clock())
+
+    def _may_run(self, task: LiveTask, due: bool) -> bool:
+        return due and task.job.sub.name not in self._link.paused
+
+    def _begin(self, task: LiveTask) -> bool:
+        with _named(task.job, task.task, self._attempt):
+            return task.begin(time.time_ns() // 1_000_000)
+
+    def _finish(self, begun: Sequence[LiveTask], pool: Executor) -> None:
+        commits = [pool.submit(task.commit) for task in begun[1:]]
+        # One less to hand over.
+        failures = [_failure(task.commit) for task in begun[:1]] + [commit.exception() for commit in commits]
+        for task, failure in zip(begun, failures, strict=True):
+            with _named(task.job, task.task, self._attempt):
+                if failure is not None:
+                    raise failure
+                task.apply()
+
+    def _report(self, now: float) -> None:
+        """Tells the driver what the tasks have done since the last report."""
+        self._reported = now
+        for task in self._tasks:
+            if task.tally.steps:
+                tally, task.tally = task.tally, Tally()
+                self._link.tell({"sub": task.job.sub.name, "report": report_of(task, tally)})
+            if task.ends:
+                positions = [(*place, at, task.ends.get(place, at)) for place, at in task.positions.items()]
+                self._link.tell({"sub": task.job.sub.name, "positions": positions})
+
+    def _report_open(self, task: LiveTask) -> None:
+        events = step_events(self._attempt, -1, task.access.stores.report)
+        self._link.tell({"sub": task.job.sub.name, "task": task.task, "events": events})
+
+
+def report_of(task: LiveTask, tally: Tally) -> Mapping[str, Any]:
+    """A report of several steps, in the form of one step's (`streams.metrics.application.StepFigures`)."""
+    marker = task.session.last
+    assert marker is not None, "steps were committed"
+    return {
+        "task": task.task,
+        "version": marker.version,
+        "batch_id": marker.version,
+        "decision": "run",
+        "steps": tally.steps,
+        "counts": tally.counts,
+        "counters": tally.counters,
+        "stream_time": marker.stream_time,
+        "seconds": {name: round(spent / tally.steps, 6) for name, spent in tally.seconds.items()},
+        "total_s": round(tally.total_s / tally.steps, 6),
+        "cpu_s": round(tally.cpu_s, 6),
+        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        **about_this_process(),
+        "event_times": [(*place, time_ms) for place, time_ms in tally.event_times.items()],
+        **about_stores(task.access.stores),
+    }
+
+
+class _named:
+    """Names the sub-topology and the task in log lines, and logs a failure: Spark shows only the last attempt's."""
+
+    def __init__(self, job: QueryJob, task: int, attempt: int) -> None:
+        self._job, self._task, self._attempt = job, task, attempt
+
+    def __enter__(self) -> None:
+        set_context(sub_topology=self._job.sub.name, task=self._task)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception):
+            log_failed_attempt(self._job.identity(self._task, ""), self._attempt, -1, error)
+
+
+def run_slot(job: LiveJob, slot: int, attempt: int) -> None:
+    """Runs a slot until its lease ends.
+
+    Raises:
+        StreamsError: A task has failed.
+    """
+    link = Link.to(job.driver)
+    try:
+        Slot(job, slot, attempt, link).run()
+    finally:
+        link.close()
+
+
+def _failure(call: Callable[[], object]) -> BaseException | None:
+    try:
+        call()
+    except BaseException as error:
+        return error
+    return None
+
+
+def slots_for(subs: Sequence[LiveSub], processes: int) -> int:
+    """How many slots share the tasks: no more than there are processes, or tasks."""
+    return max(1, min(processes, max((sub.job.tasks for sub in subs), default=1)))

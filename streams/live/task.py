@@ -1,0 +1,374 @@
+"""A live task: reads its own partition of each source topic, merges them by time, and commits one small step after the other.
+
+The order of records is Kafka Streams': by offset within a partition, and between partitions the smallest timestamp first. A step
+takes what has arrived, but of no partition more than can be put in order: as long as the brokers have further records of another
+partition (KIP-695), only records that are older than the newest one known there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Protocol
+
+import numpy as np
+
+from state.columns import RecordColumns
+from state.commit.marker import CommitMarker
+from state.commit.session import TaskSession
+from state.commit.step import PreparedStep
+from state.commit.transaction import StepInput
+from state.errors import TopicRecreatedError
+from state.kafka.admin import delete_if_possible
+from state.kafka.reader import open_range_reader
+from state.kafka.topics import TopicPartition
+from streams.errors import KeyPlacementError
+from streams.microbatch.job import QueryJob
+from streams.microbatch.read import StepRows
+from streams.microbatch.step import BatchContext, TaskAccess, step_process
+from streams.runtime.outputs import OutputTopics
+from streams.runtime.reader.pipeline import ReaderPipeline
+from streams.runtime.settings import Counters
+from streams.source.offsets import SourceOffsets
+
+NO_BATCH = -1
+"""The micro-batch in the markers of live steps."""
+MOST_RECORDS = 50_000
+"""Records of a partition that a step takes at most: a step is a transaction, and in memory."""
+CONTROL_RECORDS_AFTER_S = 1.0
+"""After this time a task also commits that it has passed control records, so that its group has no lag."""
+LOOK_EVERY_S = 5.0
+"""How often a task asks where its partitions end: for the lag, and to find out that a client no longer hears anything."""
+SILENT_S = 10.0
+"""How long a client may give nothing of records that exist before it is replaced."""
+TRIM_EVERY_S = 30.0
+
+
+class Reader(Protocol):
+    """The part of `state.kafka.range_reader.RangeReader` that a live task needs."""
+
+    at_end: bool
+
+    @property
+    def position(self) -> int: ...
+    def poll(self, max_records: int) -> list[RecordColumns]: ...
+    def reopen(self) -> None: ...
+    def close(self) -> None: ...
+
+
+OpenReader = Callable[[str, int, int], Reader]
+"""Topic, partition, first offset."""
+
+
+@dataclass
+class OwnPartition:
+    """A partition that a task reads.
+
+    Attributes:
+        waiting: Records that have arrived and wait for their place in the order.
+        committed: The next offset behind the records of committed steps.
+        heard: When records last arrived, or none were missing (monotonic clock, s).
+    """
+
+    topic: str
+    number: int
+    reader: Reader
+    committed: int
+    heard: float
+    waiting: list[RecordColumns] = field(default_factory=list)
+
+    @property
+    def place(self) -> TopicPartition:
+        return self.topic, self.number
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.waiting))
+
+    @property
+    def newest_ms(self) -> int:
+        return max(int(columns.timestamps.max()) for columns in self.waiting)
+
+    def take(self, before_ms: int | None) -> list[RecordColumns]:
+        """The waiting records that come before the first one at or past a time; all of them without one."""
+        if before_ms is None:
+            taken, self.waiting = self.waiting, []
+            return taken
+        taken = []
+        while self.waiting:
+            columns = self.waiting[0]
+            late = np.flatnonzero(columns.timestamps >= before_ms)
+            cut = int(late[0]) if len(late) else len(columns)
+            if cut:
+                taken.append(columns.part(0, cut))
+            if cut < len(columns):
+                self.waiting[0] = columns.part(cut, len(columns))
+                break
+            del self.waiting[0]
+        return taken
+
+    @property
+    def read_to(self) -> int:
+        """The next offset behind all records that were taken."""
+        return int(self.waiting[0].offsets[0]) if self.waiting else self.reader.position
+
+
+@dataclass
+class Tally:
+    """What a task has done since its last report."""
+
+    steps: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    counters: Counters = field(default_factory=Counters)
+    seconds: dict[str, float] = field(default_factory=dict)
+    total_s: float = 0.0
+    cpu_s: float = 0.0
+    event_times: dict[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A step that was begun."""
+
+    prepared: PreparedStep
+    given: StepRows
+    read_to: Mapping[TopicPartition, int]
+    started: float
+    cpu_s: float
+
+
+class LiveTask:
+    """One task of a sub-topology, within a `with` block.
+
+    Args:
+        job: The sub-topology.
+        access: The task's step, Kafka and stores.
+        start: Where a task begins that has never committed a live step.
+        run_id: The id of the application's run, since which idle time counts.
+        topics: What Kafka knows of the output topics.
+        open_reader: Opens a reader of one partition.
+    """
+
+    def __init__(
+        self,
+        job: QueryJob,
+        access: TaskAccess,
+        start: SourceOffsets,
+        run_id: str,
+        topics: OutputTopics | None = None,
+        open_reader: OpenReader | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.job = job
+        self.session = TaskSession(access.step)
+        self.access = access
+        self.task = access.step.identity.task
+        self.tally = Tally()
+        self.ends: dict[TopicPartition, int] = {}
+        self._start = start
+        self._run_id = run_id
+        self._topics = topics
+        self._open_reader = open_reader or self._kafka_reader
+        self._clock = clock
+        self._head = ReaderPipeline(job.sub, job.tasks, job.settings)
+        self._counted = Counters()
+        self._partitions: list[OwnPartition] = []
+        self._topic_ids: dict[str, str] = {}
+        self._tick_s = None if job.source.tick_ms is None else job.source.tick_ms / 1000
+        now = clock()
+        self._ticked = self._looked = self._trimmed = self._stepped = now
+        self._step: _Step | None = None
+        self._open = ExitStack()
+
+    def __enter__(self) -> LiveTask:
+        with ExitStack() as opened:
+            opened.callback(self._head.close)
+            opened.enter_context(self.session)
+            self._topic_ids = self._checked_ids(self.session.last)
+            for topic in self.job.sub.topics:
+                at = self._position(topic)
+                reader = self._open_reader(topic, self.task, at)
+                opened.callback(reader.close)
+                self._partitions.append(OwnPartition(topic, self.task, reader, at, self._clock()))
+            self._open = opened.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.__exit__(kind, error, trace)
+
+    @property
+    def positions(self) -> Mapping[TopicPartition, int]:
+        return {one.place: one.committed for one in self._partitions}
+
+    def begin(self, now_ms: int) -> bool:
+        """Processes what has arrived and sends the results; returns whether there is a step to `commit` and then `apply`.
+
+        Raises:
+            KeyPlacementError: A record is in another partition than its key's.
+            StreamsError: The step has failed; the task is over.
+        """
+        now = self._clock()
+        for one in self._partitions:
+            self._poll(one, now)
+        if now - self._looked >= LOOK_EVERY_S:
+            self._look(now)
+        tick = self._tick_s is not None and now - self._ticked >= self._tick_s
+        taken = self._taken()
+        if not any(taken) and not tick and not self._passed_control_records(now):
+            return False
+        if tick:
+            self._ticked = now
+        self._stepped = now
+        self._step = self._prepared(taken, now_ms)
+        return True
+
+    def commit(self) -> None:
+        """Commits the step that was begun. Only waits for the brokers, so several tasks may do it at once, in threads."""
+        assert self._step is not None, "a step was begun"
+        self._step.prepared.transaction.commit()
+
+    def apply(self) -> None:
+        """Brings the stores to the step that was committed."""
+        assert self._step is not None, "a step was begun"
+        step, self._step = self._step, None
+        cpu = time.process_time()
+        result = self.session.apply(step.prepared)
+        for one in self._partitions:
+            one.committed = step.read_to[one.place]
+        cpu_s = step.cpu_s + time.process_time() - cpu
+        self._add(step.given, result.counters, result.seconds, time.perf_counter() - step.started, cpu_s)
+
+    def _poll(self, one: OwnPartition, now: float) -> None:
+        room = MOST_RECORDS - one.count
+        if room > 0 and (arrived := one.reader.poll(room)):
+            one.waiting += arrived
+            one.heard = now
+
+    def _taken(self) -> list[list[RecordColumns]]:
+        """The records of each partition whose place in the order is certain."""
+        if len(self._partitions) == 1:
+            return [self._partitions[0].take(None)]
+        if any(not one.waiting and not one.reader.at_end for one in self._partitions):
+            return [[] for _ in self._partitions]
+        # Of these, more is on its way, and it may come before everything that does not come before the newest of what is here.
+        newest = {one.topic: one.newest_ms for one in self._partitions if not one.reader.at_end}
+        taken = []
+        for one in self._partitions:
+            # At equal times, the first topic's records come first.
+            bounds = [time + (one.topic < topic) for topic, time in newest.items() if topic != one.topic]
+            taken.append(one.take(min(bounds) if bounds else None))
+        return taken
+
+    def _passed_control_records(self, now: float) -> bool:
+        return now - self._stepped >= CONTROL_RECORDS_AFTER_S and any(
+            one.read_to > one.committed and not one.waiting for one in self._partitions
+        )
+
+    def _prepared(self, taken: Sequence[Sequence[RecordColumns]], now_ms: int) -> _Step:
+        started, cpu = time.perf_counter(), time.process_time()
+        given = self._rows(taken, now_ms)
+        read_to = {one.place: one.read_to for one in self._partitions}
+        batch = BatchContext(NO_BATCH, now_ms, self._run_id)
+        step = StepInput(
+            batch_id=NO_BATCH,
+            batch="",
+            ranges=given.ranges,
+            offsets={one.place: read_to[one.place] for one in self._partitions if read_to[one.place] > one.committed},
+            topic_ids=self._topic_ids,
+            now_ms=now_ms,
+            live=True,
+        )
+        process = step_process(self.job, self.task, batch, given, _no_tables, self._topics)
+        prepared = self.session.prepare(step, process)
+        return _Step(prepared, given, read_to, started, time.process_time() - cpu)
+
+    def _rows(self, taken: Sequence[Sequence[RecordColumns]], now_ms: int) -> StepRows:
+        given = StepRows(topic_ids=self._topic_ids, backlog=any(one.waiting for one in self._partitions))
+        self._head.now_ms = now_ms
+        for one, pieces in zip(self._partitions, taken, strict=True):
+            given.ranges[one.topic] = {str(one.number): (one.committed, one.read_to)}
+            for columns in pieces:
+                for task, rows in self._head.run(columns):
+                    if task != self.task:
+                        raise KeyPlacementError(
+                            self.job.settings.application_id, self.job.sub.name, columns.topic, columns.partition,
+                            first=int(columns.offsets[0]), last=int(columns.offsets[-1]), task=task,
+                        )  # fmt: skip
+                    given.batches.append(rows)
+            if pieces and (newest := self._head.event_time(*one.place)) is not None:
+                given.event_times[one.place] = newest
+        self._head.touched.clear()
+        counted = Counters(self._head.counters)
+        for name, count in counted.items():
+            if count != self._counted.get(name, 0):
+                given.counters.add(name, count - self._counted.get(name, 0))
+        self._counted = counted
+        return given
+
+    def _add(
+        self, given: StepRows, counters: Mapping[str, int], seconds: Mapping[str, float], total_s: float, cpu_s: float
+    ) -> None:
+        tally, last = self.tally, self.session.last
+        assert last is not None, "a step was committed"
+        tally.steps += 1
+        for found in (given.counters, counters):
+            for name, count in found.items():
+                tally.counters.add(name, count)
+        for name, number in last.counts.items():
+            tally.counts[name] = tally.counts.get(name, 0) + number
+        for name, spent in seconds.items():
+            tally.seconds[name] = tally.seconds.get(name, 0.0) + spent
+        tally.total_s += total_s
+        tally.cpu_s += cpu_s
+        tally.event_times |= given.event_times
+
+    def _look(self, now: float) -> None:
+        """Asks where the partitions end, replaces clients that hear nothing, and trims what was read of internal topics."""
+        self._looked = now
+        kafka = self.access.kafka
+        self.ends = kafka.end_offsets([one.place for one in self._partitions])
+        for one in self._partitions:
+            if self.ends[one.place] <= one.reader.position or one.waiting:
+                one.heard = now
+            elif now - one.heard >= SILENT_S:
+                one.reader.reopen()
+                one.heard = now
+        if now - self._trimmed >= TRIM_EVERY_S:
+            self._trimmed = now
+            below = {one.place: one.committed for one in self._partitions if one.topic in self.job.source.trimmed}
+            delete_if_possible(kafka, below, self._topic_ids)
+
+    def _checked_ids(self, last: CommitMarker | None) -> dict[str, str]:
+        """Kafka's ids of the sources.
+
+        Raises:
+            TopicRecreatedError: A topic was deleted and created again under the same name.
+        """
+        ids = {name: info.topic_id for name, info in self.access.kafka.describe_topics(self.job.sub.topics).items()}
+        for topic, known in {**_ids(self._start), **(last.topic_ids if last else {})}.items():
+            if ids.get(topic, known) != known:
+                raise TopicRecreatedError(topic, known, ids[topic])
+        return ids
+
+    def _position(self, topic: str) -> int:
+        last = self.session.last
+        if last is not None and last.live:
+            return last.ranges[topic][str(self.task)][1]
+        return self._start.of(topic, self.task)
+
+    def _kafka_reader(self, topic: str, partition: int, start: int) -> Reader:
+        job = self.job
+        return open_range_reader(job.client, topic, partition, start, job.bulk_io)
+
+
+def _ids(start: SourceOffsets) -> Mapping[str, str]:
+    return {name: of.topic_id for name, of in start.topics.items()}
+
+
+def _no_tables(_: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {}

@@ -1,0 +1,224 @@
+"""Live execution on Spark: one query, whose only micro-batches are the leases of its slots.
+
+Spark gives the slots their processes, and starts them again elsewhere if a worker, an executor or a host is lost. It knows nothing
+of records: a slot reads, processes and commits by itself (`streams.live`), so this query's checkpoint is a temporary folder.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming import StreamingQuery
+
+from streams.live.slot import PAUSED, STOP, DriverAddress, LiveJob
+from streams.spark.shuffle import shuffle_keys
+from streams.spark.stopping import StopGate, gated
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql.streaming.state import GroupState
+
+log = logging.getLogger(__name__)
+
+NAME = "live"
+LEASE_S = 600.0
+"""How long a slot runs before Spark starts it again: between two leases nothing is committed for a few hundred ms."""
+
+
+class LiveDriver:
+    """The driver's end of the slots' connections, within a `with` block.
+
+    Args:
+        host: The driver's host, as workers reach it.
+        bind: The address to listen at.
+        take: Called with each message of a slot, by the thread of its connection.
+    """
+
+    def __init__(self, host: str, bind: str, take: Callable[[Mapping[str, Any]], None]) -> None:
+        self._take = take
+        self._lock = threading.Lock()
+        self._connections: set[Connection] = set()
+        self._says: dict[str, Any] = {STOP: False, PAUSED: []}
+        key = secrets.token_bytes(32)
+        self._listener = Listener((bind, 0), authkey=key)
+        self._closed = False
+        port = self._listener.address[1]  # type: ignore[index]
+        self.address = DriverAddress(host, int(port), key)
+        self._bound = bind
+
+    def __enter__(self) -> LiveDriver:
+        threading.Thread(target=self._accept, name="live-slots", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closed = True
+        # What wakes the thread that accepts connections.
+        with suppress(OSError, EOFError):
+            Client((self._bound, self.address.port), authkey=self.address.key).close()
+        self._listener.close()
+
+    def stop(self) -> None:
+        """Asks the slots to end their leases, now and whenever one begins."""
+        self._say(STOP, True)
+
+    def pause(self, subs: Iterable[str]) -> None:
+        """Says which sub-topologies are paused."""
+        self._say(PAUSED, sorted(subs))
+
+    def _say(self, name: str, value: Any) -> None:
+        with self._lock:
+            if self._says[name] == value:
+                return
+            self._says[name] = value
+            for connection in self._connections:
+                self._send(connection)
+
+    def _send(self, connection: Connection) -> None:
+        # A slot that is gone has ended its connection, which its thread sees.
+        with suppress(OSError):
+            connection.send_bytes(orjson.dumps(self._says))
+
+    def _accept(self) -> None:
+        while not self._closed:
+            try:
+                connection = self._listener.accept()
+            except Exception as error:
+                if self._closed:
+                    return
+                # A port scanner, or a slot that died while it connected.
+                log.debug("a connection to the driver was refused: %s", error)
+                continue
+            threading.Thread(target=self._serve, args=(connection,), name="live-slot", daemon=True).start()
+
+    def _serve(self, connection: Connection) -> None:
+        with self._lock:
+            self._connections.add(connection)
+            self._send(connection)
+        try:
+            while True:
+                self._take(orjson.loads(connection.recv_bytes()))
+        except (EOFError, OSError):
+            pass
+        finally:
+            with self._lock:
+                self._connections.discard(connection)
+            connection.close()
+
+
+class LiveGate(StopGate):
+    """A gate whose micro-batches are leases, which end when they are asked to."""
+
+    def __init__(self, driver: LiveDriver) -> None:
+        super().__init__()
+        self._driver = driver
+
+    def close(self) -> None:
+        self._driver.stop()
+        super().close()
+
+
+class _Slots(InputPartition):
+    """The one input partition: it names the slots."""
+
+
+class LeaseReader(DataSourceStreamReader):
+    """Gives each slot a row, and so a call, in each micro-batch."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._leases = 0
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"leases": 0}
+
+    def latestOffset(self) -> dict[str, int]:
+        self._leases += 1
+        return {"leases": self._leases}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return [_Slots(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        return iter([(key,) for key in shuffle_keys(self._slots)])
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing is behind an offset."""
+
+
+class LeaseSource(DataSource):
+    """The base of the data source of a live query."""
+
+    slots = 1
+
+    def schema(self) -> str:
+        return "slot INT"
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        return LeaseReader(self.slots)
+
+
+def start_live(
+    session: SparkSession, application_id: str, job: LiveJob, driver: LiveDriver, on_lease: Callable[[], object]
+) -> tuple[StreamingQuery, StopGate]:
+    """Starts the query of all live sub-topologies."""
+    from streams.spark.worker import dump_live_job
+
+    name = f"streams-{application_id}-{NAME}"
+
+    def source_name(cls: type[DataSource]) -> str:
+        return name
+
+    source = type("LeasesOfQuery", (LeaseSource,), {"slots": job.slots, "name": classmethod(source_name)})
+    session.dataSource.register(source)
+    session.conf.set("spark.sql.shuffle.partitions", str(job.slots))
+    leases = (
+        session.readStream.format(name)
+        .load()
+        .groupBy("slot")
+        .applyInPandasWithState(slot_function(dump_live_job(job)), "slot INT", "leases INT", "append", "NoTimeout")
+    )
+    gate = LiveGate(driver)
+
+    def collect(frame: DataFrame, _: int) -> None:
+        on_lease()
+        frame.collect()
+
+    # Spark's checkpoint goes with the query.
+    folder = Path(tempfile.mkdtemp(prefix="streams-live-"))
+    weakref.finalize(gate, shutil.rmtree, folder, ignore_errors=True)
+    query = (
+        leases.writeStream.queryName(f"{application_id}/{NAME}")
+        .outputMode("append")
+        .option("checkpointLocation", f"file://{folder}")
+        .trigger(processingTime="0 seconds")
+        .foreachBatch(gated(gate, collect))
+        .start()
+    )
+    return query, gate
+
+
+def slot_function(payload: bytes) -> Callable[..., Iterator[pd.DataFrame]]:
+    """The function for `applyInPandasWithState` that runs a slot until its lease ends."""
+
+    def run(key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+        from streams.spark.worker import run_live
+
+        return run_live(payload, int(key[0]), frames, state)
+
+    return run

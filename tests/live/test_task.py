@@ -1,0 +1,180 @@
+"""Live tasks over the simulated Kafka: the order of records, however they arrive, and what is committed of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from state.changelog import changelog_topic, commits_topic
+from state.columns import RecordColumns
+from state.commit.decide import TaskIdentity
+from state.commit.step import CommitStep
+from state.kafka.partitioner import partition_for_key
+from state.restore.task_stores import WorkerMemory
+from streams import BytesSerde, StreamsBuilder
+from streams.errors import KeyPlacementError
+from streams.live.task import LiveTask
+from streams.microbatch.job import QueryJob
+from streams.microbatch.step import TaskAccess
+from streams.runtime.settings import TaskSettings
+from streams.source.offsets import SourceOffsets, TopicOffsets
+from streams.source.planner import SourceSpec
+from streams.testing.simulation import SimulatedKafka, SimulatedStores, SimulatedTable
+from streams.topology.plan import build_plan
+from streams.topology.topology import Topology
+
+APP = "app"
+
+
+class Arriving:
+    """A reader whose records arrive when the test says so; it knows where its log ended when the last ones did."""
+
+    def __init__(self, kafka: SimulatedKafka, topic: str, partition: int, start: int) -> None:
+        self._kafka, self._place = kafka, (topic, partition)
+        self.position = start
+        self.at_end = False
+        self.due = 0
+
+    def poll(self, max_records: int) -> list[RecordColumns]:
+        columns = self._kafka.columns(*self._place, self.position)
+        count = min(self.due, max_records, 0 if columns is None else len(columns))
+        self.due = 0
+        if columns is not None and count:
+            self.position = int(columns.offsets[count - 1]) + 1
+        self.at_end = self.position >= self._kafka.end_offsets([self._place])[self._place]
+        return [columns.part(0, count)] if columns is not None and count else []
+
+    def reopen(self) -> None:
+        """Nothing is lost."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class World:
+    """One task of a topology, its topics and its readers."""
+
+    def __init__(self, topology: Topology, partitions: int = 1) -> None:
+        (self.sub,) = build_plan(topology, APP).sub_topologies
+        logs = [commits_topic(APP, self.sub.name), *(changelog_topic(APP, store) for store in self.sub.stores)]
+        self.kafka = SimulatedKafka(dict.fromkeys([*self.sub.topics, *logs, "out"], partitions))
+        source = SourceSpec(dict.fromkeys(self.sub.topics, "earliest"))
+        self.job = QueryJob(
+            self.sub, partitions, TaskSettings(application_id=APP), source, {}, Path(), 0, 0, bulk_io=False
+        )
+        self.readers: dict[str, Arriving] = {}
+        self.table, self.memory = SimulatedTable(), WorkerMemory()
+
+    def send(self, topic: str, records: Sequence[tuple[bytes, int]], partition: int = 0) -> None:
+        for value, timestamp in records:
+            self.kafka.append(topic, b"k", value, timestamp, partition=partition)
+
+    def task(self, number: int = 0) -> LiveTask:
+        identity = TaskIdentity(APP, self.sub.name, number, self.job.tasks, "query", self.sub.topology_hash)
+        specs = [node.spec for node in self.sub.stores.values()]
+        stores = SimulatedStores(self.kafka, identity, specs, self.table, self.memory)
+        step = CommitStep(identity, self.kafka, stores, self.job.crash)
+        ids = self.kafka.topic_ids(self.sub.topics)
+        start = SourceOffsets({name: TopicOffsets(ids[name], (0,) * self.job.tasks) for name in self.sub.topics})
+        access: Any = TaskAccess(step, self.kafka, stores)  # type: ignore[arg-type]
+        return LiveTask(self.job, access, start, "run", open_reader=self._open)
+
+    def _open(self, topic: str, partition: int, start: int) -> Arriving:
+        self.readers[topic] = Arriving(self.kafka, topic, partition, start)
+        return self.readers[topic]
+
+    def step(self, task: LiveTask) -> bool:
+        if not task.begin(now_ms=10_000):
+            return False
+        task.commit()
+        task.apply()
+        return True
+
+    def out(self) -> list[bytes | None]:
+        columns = self.kafka.columns("out", 0)
+        return [] if columns is None else columns.values.to_pylist()
+
+
+def copy(*topics: str) -> Topology:
+    builder = StreamsBuilder(default_key_serde=BytesSerde(), default_value_serde=BytesSerde())
+    builder.stream(list(topics)).to("out")
+    return builder.build()
+
+
+times = st.lists(st.integers(0, 9), min_size=1, max_size=8)
+
+
+@given(times, times, st.lists(st.tuples(st.sampled_from(["left", "right"]), st.integers(1, 4)), max_size=20))
+def test_the_order_does_not_depend_on_what_arrives_first(
+    left: list[int], right: list[int], arrivals: list[tuple[str, int]]
+) -> None:
+    def played(moves: Sequence[tuple[str, int]]) -> list[bytes | None]:
+        world = World(copy("left", "right"))
+        world.send("left", [(b"l%d" % n, time) for n, time in enumerate(left)])
+        world.send("right", [(b"r%d" % n, time) for n, time in enumerate(right)])
+        with world.task() as task:
+            for topic, count in moves:
+                world.readers[topic].due = count
+                world.step(task)
+        return world.out()
+
+    everything = [("left", 99), ("right", 99)]
+    at_once = played([("left", 0), *everything])
+    assert len(at_once) == len(left) + len(right)
+    assert played([*arrivals, *everything]) == at_once
+
+
+def test_records_wait_for_a_partition_that_is_known_to_have_older_ones() -> None:
+    world = World(copy("left", "right"))
+    world.send("left", [(b"l", 5)])
+    world.send("right", [(b"r1", 1), (b"r2", 9)])
+    with world.task() as task:
+        world.readers["left"].due = 1
+        assert not world.step(task)
+        world.readers["right"].due = 1
+        world.step(task)
+        assert world.out() == [b"r1"]
+        world.readers["right"].due = 1
+        world.step(task)
+        assert world.out() == [b"r1", b"l", b"r2"]
+        # Nothing more is known of the other one, so nothing waits.
+        world.send("left", [(b"l2", 20)])
+        world.readers["left"].due = 1
+        world.step(task)
+    assert world.out() == [b"r1", b"l", b"r2", b"l2"]
+
+
+def test_a_task_continues_behind_its_last_commit() -> None:
+    world = World(copy("left", "right"))
+    world.send("left", [(b"a", 1), (b"b", 2)])
+    with world.task() as task:
+        world.readers["left"].due, world.readers["right"].due = 1, 1
+        world.step(task)
+        world.readers["left"].due = 1
+        # Sent, but not committed.
+        assert task.begin(now_ms=10_000)
+    with world.task() as task:
+        assert task.positions == {("left", 0): 1, ("right", 0): 0}
+        world.readers["left"].due, world.readers["right"].due = 9, 9
+        world.step(task)
+    assert world.out() == [b"a", b"b"]
+
+
+def test_a_key_in_another_partition_fails_before_anything_is_sent() -> None:
+    builder = StreamsBuilder(default_key_serde=BytesSerde(), default_value_serde=BytesSerde())
+    builder.stream("in").group_by_key().count().to_stream().to("out")
+    world = World(builder.build(), partitions=2)
+    wrong = 1 - partition_for_key(b"k", 2)
+    world.send("in", [(b"v", 1)], partition=wrong)
+    with world.task(wrong) as task:
+        world.readers["in"].due = 1
+        with pytest.raises(
+            KeyPlacementError, match=f"at in-{wrong}, offsets 0 to 0, has a key of partition {1 - wrong}"
+        ):
+            world.step(task)
+    assert task.session.last is None

@@ -1,0 +1,161 @@
+"""Live execution on real Spark and Kafka: the same results, and the way there and back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from state.commit.crash_points import POINTS
+from streams import StreamsBuilder, TimeWindows, agg
+from streams.config import Execution
+from streams.errors import ConfigError
+from streams.spark.kafka_streams import KafkaStreams
+from streams.topology.topology import Topology
+from tests.spark.harness import Harness, Sent, last_per_key
+from tests.spark.test_restore import differences
+
+WAIT_S = 60.0
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {WAIT_S:g} s: {what}"
+        time.sleep(0.05)
+
+
+@contextmanager
+def running(harness: Harness, topology: Topology, **settings: Any):
+    config = harness.config(available_now=False, **settings)
+    with KafkaStreams(topology, config).start(harness.spark) as app:
+        yield app
+
+
+def counts(source: str, target: str) -> Topology:
+    builder = StreamsBuilder()
+    builder.stream(source).group_by_key().aggregate(n=agg.count()).to_stream().to(target)
+    return builder.build()
+
+
+def record(number: int) -> Sent:
+    return Sent(f"k{number % 7}".encode(), orjson.dumps({"x": number}), 1_000 + number)
+
+
+def found(harness: Harness, target: str) -> dict[str, int]:
+    return {
+        (key or b"").decode(): orjson.loads(value or b"null")["n"]
+        for key, value in last_per_key(harness.read(target)).items()
+    }
+
+
+def expected(numbers: int) -> dict[str, int]:
+    return {f"k{key}": len(range(key, numbers, 7)) for key in range(min(7, numbers))}
+
+
+def is_found(harness: Harness, target: str, numbers: int) -> bool:
+    return found(harness, target) == expected(numbers)
+
+
+def test_an_application_goes_on_in_the_other_execution_with_its_state(harness: Harness) -> None:
+    source, target = harness.topic("in"), harness.topic("out")
+    topology = counts(source, target)
+    harness.send(source, map(record, range(100)))
+    harness.run(topology)
+    assert found(harness, target) == expected(100)
+
+    with running(harness, topology, execution=Execution.LIVE):
+        harness.send(source, map(record, range(100, 150)))
+        until(partial(is_found, harness, target, 150), "live results")
+        harness.send(source, map(record, range(150, 200)))
+        until(lambda: found(harness, target) == expected(200), "more live results")
+    with running(harness, topology, execution=Execution.LIVE):
+        harness.send(source, map(record, range(200, 250)))
+        until(lambda: found(harness, target) == expected(250), "live results after a restart")
+
+    harness.send(source, map(record, range(250, 300)))
+    harness.run(topology)
+    assert found(harness, target) == expected(300)
+    outputs = [orjson.loads(one.value)["n"] for one in harness.read(target) if one.key == b"k0"]
+    assert outputs == sorted(set(outputs)), "each count was sent once"
+
+
+IN_A_STEP = POINTS[POINTS.index("process_halfway") : POINTS.index("before_report")]
+AT_THE_START = POINTS[: POINTS.index("restore_halfway")]
+AT_ONCE = 3
+"""Spark tries each task four times."""
+FAULTS = [*AT_THE_START, "restore_done", *IN_A_STEP]
+
+
+@pytest.mark.timeout(600)
+def test_a_worker_killed_anywhere_changes_nothing(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = harness.topic("in"), harness.topic("out")
+    topology = counts(source, target)
+    sent = 0
+    for first in range(0, len(FAULTS), AT_ONCE):
+        # At the start of an attempt only the first one can happen; the others strike in the steps of the next attempts.
+        points = FAULTS[first : first + AT_ONCE]
+        happened = tmp_path / f"happened-{first}"
+        monkeypatch.setenv("STREAMS_FAULT", ",".join(f"{point}@1" for point in points))
+        monkeypatch.setenv("STREAMS_FAULT_ONCE", str(happened))
+
+        def struck(happened: Path = happened) -> list[str]:
+            return happened.read_text().splitlines() if happened.exists() else []
+
+        with running(harness, topology, execution=Execution.LIVE):
+            while len(struck()) < len(points):
+                harness.send(source, map(record, range(sent, sent + 50)))
+                sent += 50
+                until(partial(is_found, harness, target, sent), f"results in spite of {points}")
+        assert [line.rpartition(" ")[2].partition("@")[0] for line in struck()] == points
+    for key in expected(sent):
+        outputs = [orjson.loads(one.value or b"")["n"] for one in harness.read(target) if one.key == key.encode()]
+        assert outputs == sorted(set(outputs)), "each count was sent once"
+    monkeypatch.delenv("STREAMS_FAULT")
+    harness.send(source, map(record, range(sent, sent + 50)))
+    harness.run(topology)
+    assert found(harness, target) == expected(sent + 50)
+    assert differences(harness, topology, tmp_path / "restored") == []
+
+
+def test_windows_and_two_sub_topologies_run_live(harness: Harness) -> None:
+    source, target = harness.topic("in"), harness.topic("out")
+    builder = StreamsBuilder()
+    windows = TimeWindows.of_size_and_grace(100, 0)
+    counted = builder.stream(source).group_by_key().windowed_by(windows).aggregate(n=agg.count()).to_stream()
+    again = counted.select_key(lambda key, value: "all").repartition()
+    again.group_by_key().aggregate(n=agg.sum("n")).to_stream().to(target)
+    topology = builder.build()
+    with running(harness, topology, execution=Execution.LIVE):
+        for first in range(0, 300, 50):
+            harness.send(source, map(record, range(first, first + 50)))
+        until(lambda: bool(found(harness, target)), "results")
+        until(lambda: max(found(harness, target).values()) >= 300, "all results")
+
+
+def test_what_cannot_run_live_is_named_before_anything_is_written(harness: Harness) -> None:
+    source, target = harness.topic("in", partitions=3), harness.topic("out")
+    config = harness.config(available_now=False, execution=Execution.LIVE, tasks=2)
+    app = KafkaStreams(counts(source, target), config)
+    with pytest.raises(ConfigError, match="has 3 partitions and the sub-topology 2 tasks"):
+        app.start(harness.spark).await_termination()
+
+
+def test_a_key_in_another_partition_continues_in_micro_batches(harness: Harness) -> None:
+    source, target = harness.topic("in"), harness.topic("out")
+    topology = counts(source, target)
+    with running(harness, topology, execution=Execution.AUTO):
+        harness.send(source, map(record, range(50)))
+        until(lambda: found(harness, target) == expected(50), "live results")
+        for number in range(50, 60):
+            one = record(number)
+            harness.send(source, [Sent(one.key, one.value, one.timestamp, partition=number % 2)])
+        until(lambda: found(harness, target) == expected(60), "results in micro-batches")
