@@ -31,6 +31,7 @@ from streams.checkpoint.compare import (
     done_ranges,
     misfit,
     plan_adoption,
+    position,
 )
 from streams.checkpoint.files import (
     FIRST_BATCH,
@@ -385,17 +386,17 @@ def _plan(
             raise
         # An interrupted move: `take_over` continues with its plan.
         return Move(sub, MarkerAccess(kafka, sub), first)
-    return Move(sub, MarkerAccess(kafka, sub), _with_unmoved_topics(sub, first, checkpoint))
+    return Move(sub, MarkerAccess(kafka, sub), _with_unmoved_topics(sub, first, checkpoint, markers))
 
 
-def _with_unmoved_topics(sub: SubIdentity, first: FirstBatch, checkpoint: Checkpoint) -> FirstBatch:
+def _with_unmoved_topics(sub: SubIdentity, first: FirstBatch, checkpoint: Checkpoint, markers: Markers) -> FirstBatch:
     """The new positions, and the present ones in topics that are not moved."""
     if checkpoint.logged > checkpoint.committed or checkpoint.repeats:
         raise ConfigError(
             f"{sub.name}: micro-batch {max(checkpoint.logged, 0)} is logged but not complete, and some tasks may have committed "
             "it. Run the application once more (--available-now) and stop it, then move its positions. Nothing was written"
         )
-    present = checkpoint.start(checkpoint.logged + 1)
+    present = position(checkpoint, markers)
     if present is None:
         raise ConfigError(
             f"{sub.name}: the checkpoint does not show where reading continues. Run the application once (--available-now) and "

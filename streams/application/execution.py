@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 from streams.application.adopt import ADOPTING, take_over, unfinished_plan
 from streams.application.prepare import Application, PreparedSub
-from streams.application.start import Findings, Preflight
-from streams.checkpoint.compare import Adoption, Markers
+from streams.application.start import Preflight
+from streams.checkpoint.compare import Adoption, Markers, position
 from streams.checkpoint.files import write_query_id
 from streams.config import Execution
 from streams.errors import ConfigError
-from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets
+from streams.source.offsets import FirstBatch, SourceOffsets
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,8 @@ class Switch:
         found = self.preflight.inspect(prepared)
         if found.wrong is not None or not any(marker is not None and marker.live for marker in found.markers.values()):
             return known
-        at = live_positions(found)
+        at = position(found.checkpoint, found.markers)
+        assert at is not None, "written before the first live step"
         self._take_over(prepared, at)
         self.say(f"{prepared.sub.name}: continues in micro-batches, behind its last live steps")
         return FirstBatch(at, at)
@@ -161,20 +162,6 @@ class Switch:
         files, sub, access = self.preflight.files, self.preflight.identity(prepared), self.preflight.markers(prepared)
         take_over(files, sub, access, plan, _quiet)
         return query_id
-
-
-def live_positions(found: Findings) -> SourceOffsets:
-    """How far live steps have read each partition, which only the task of its number reads."""
-    first = found.checkpoint.first
-    assert first is not None, "written before the first live step"
-    topics = {}
-    for topic, start in first.start.topics.items():
-        at = list(start.offsets)
-        for task, marker in found.markers.items():
-            if marker is not None and marker.live and topic in marker.ranges:
-                at[task] = marker.ranges[topic][str(task)][1]
-        topics[topic] = TopicOffsets(start.topic_id, tuple(at))
-    return SourceOffsets(topics)
 
 
 def _quiet(_: str) -> None:

@@ -213,6 +213,23 @@ class Adoption:
         )
 
 
+def position(checkpoint: Checkpoint, markers: Markers) -> SourceOffsets | None:
+    """Where reading continues: behind the last micro-batch, and where live steps have ended; None if that is not known.
+
+    A live step reads the task's own partition of each topic, so the marker of a task says how far that is read.
+    """
+    at = checkpoint.start(checkpoint.logged + 1)
+    live = {task: marker for task, marker in markers.items() if marker is not None and marker.live}
+    if at is None or not live:
+        return at
+    topics = {}
+    for topic, of in at.topics.items():
+        ends = {task: marker.ranges[topic][str(task)][1] for task, marker in live.items() if topic in marker.ranges}
+        offsets = tuple(ends.get(number, offset) for number, offset in enumerate(of.offsets))
+        topics[topic] = TopicOffsets(of.topic_id, offsets)
+    return replace(at, topics=topics)
+
+
 def last_batch(markers: Markers) -> int:
     return max(marker.batch_id for marker in markers.values() if marker is not None)
 

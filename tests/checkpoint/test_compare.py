@@ -8,9 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from state.commit.marker import CommitMarker
+from state.commit.marker import LIVE_FORMAT, CommitMarker
 from state.errors import CheckpointMismatchError
-from streams.checkpoint.compare import Markers, check_checkpoint, check_program, check_topic
+from streams.checkpoint.compare import (
+    Markers,
+    check_checkpoint,
+    check_program,
+    check_topic,
+    plan_adoption,
+    position,
+)
 from streams.checkpoint.files import (
     FIRST_BATCH,
     Checkpoint,
@@ -217,3 +224,24 @@ def test_files_that_are_missing_or_cut_short(made: Made, path: str, data: bytes 
 
 def test_no_checkpoint_knows_nothing() -> None:
     assert (Checkpoint().digest(0), Checkpoint().ranges(3), Checkpoint().start(0)) == (None, None, None)
+
+
+def live_marker(task: int, end: int) -> CommitMarker:
+    ranges = {"in": {str(task): (end - 1, end)}}
+    return made_marker(task, batch_id=-1, ranges=ranges, format=LIVE_FORMAT)
+
+
+def test_reading_continues_where_live_steps_have_ended(tmp_path: Path) -> None:
+    checkpoint = Checkpoint("query", first=FirstBatch(at(3, 5)))
+    assert position(checkpoint, {0: None, 1: None}) == at(3, 5)
+    assert position(checkpoint, {0: live_marker(0, 7), 1: None}) == at(7, 5)
+    assert position(checkpoint, {0: live_marker(0, 7), 1: live_marker(1, 8)}) == at(7, 8)
+    assert position(Checkpoint(), {0: None, 1: None}) is None
+
+
+def test_adopting_live_steps_repeats_nothing() -> None:
+    markers = {0: live_marker(0, 7), 1: live_marker(1, 8)}
+    positions = {("in", 0): 6, ("in", 1): 7}
+    adoption = plan_adoption(SUB, markers, {"in": "id"}, positions, {}, "new")
+    assert (adoption.first, adoption.done) == (FirstBatch(at(7, 8), at(7, 8)), frozenset())
+    assert not adoption.marker(markers[0]).live

@@ -268,6 +268,20 @@ def test_damaged_and_stale_local_state_heals(application: Application, tmp_path:
 STAGE_KEYS = [b"k%d" % number for number in range(8)]
 
 
+def adopt(harness: Harness, topology: Topology, files: CheckpointFiles | None = None) -> list[str]:
+    """Adopts; gives the names of the sub-topologies that needed it."""
+    config = harness.config()
+    with KafkaAdmin({"bootstrap.servers": harness.servers}) as admin:
+        application = plan_application(topology, config, admin)
+        files = files or LocalFiles(config.checkpoint_dir)
+        adopter = Adopter(Preflight(application, files, admin, lambda text: None))
+        misfits = adopter.misfits()
+        for prepared, findings in misfits:
+            adopter.adopt(prepared, findings)
+        assert adopter.misfits() == []
+    return [prepared.sub.name for prepared, _ in misfits]
+
+
 class TwoStages:
     """Copies its records, counts them in windows, and counts these results in a second sub-topology."""
 
@@ -313,16 +327,7 @@ class TwoStages:
         return [self.harness.group_offsets(), *(self.harness.read(topic) for topic in mine)]
 
     def adopt(self, files: CheckpointFiles | None = None) -> list[str]:
-        """Adopts; gives the names of the sub-topologies that needed it."""
-        with KafkaAdmin({"bootstrap.servers": self.harness.servers}) as admin:
-            stages = plan_application(self.topology, self.harness.config(), admin)
-            files = files or LocalFiles(str(self.checkpoint))
-            adopter = Adopter(Preflight(stages, files, admin, lambda text: None))
-            misfits = adopter.misfits()
-            for prepared, findings in misfits:
-                adopter.adopt(prepared, findings)
-            assert adopter.misfits() == []
-        return [prepared.sub.name for prepared, _ in misfits]
+        return adopt(self.harness, self.topology, files)
 
     def check(self) -> None:
         """Every record was copied once, and counted once; every result was counted once."""

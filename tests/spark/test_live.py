@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -13,12 +14,14 @@ import orjson
 import pytest
 
 from state.commit.crash_points import POINTS
+from state.errors import CheckpointMismatchError
 from streams import StreamsBuilder, TimeWindows, agg
 from streams.config import Execution
 from streams.errors import ConfigError
 from streams.spark.kafka_streams import KafkaStreams
 from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent, last_per_key
+from tests.spark.test_checkpoints import adopt, rescale
 from tests.spark.test_restore import differences
 
 WAIT_S = 60.0
@@ -159,3 +162,25 @@ def test_a_key_in_another_partition_continues_in_micro_batches(harness: Harness)
             one = record(number)
             harness.send(source, [Sent(one.key, one.value, one.timestamp, partition=number % 2)])
         until(lambda: found(harness, target) == expected(60), "results in micro-batches")
+
+
+def test_a_lost_checkpoint_is_adopted_and_another_number_of_tasks_continues_behind_live_steps(harness: Harness) -> None:
+    source, target = harness.topic("in"), harness.topic("out")
+    topology = counts(source, target)
+    with running(harness, topology, execution=Execution.LIVE):
+        harness.send(source, map(record, range(100)))
+        until(partial(is_found, harness, target, 100), "live results")
+    shutil.rmtree(harness.config().checkpoint_dir)
+    live = running(harness, topology, execution=Execution.LIVE)
+    with pytest.raises(CheckpointMismatchError, match="there is no checkpoint"), live as app:
+        app.await_termination()
+    assert adopt(harness, topology) == [source]
+    with running(harness, topology, execution=Execution.LIVE):
+        harness.send(source, map(record, range(100, 150)))
+        until(partial(is_found, harness, target, 150), "live results behind the adopted checkpoint")
+    rescale(harness, topology, 4)
+    harness.send(source, map(record, range(150, 200)))
+    harness.run(topology, tasks=4)
+    assert found(harness, target) == expected(200)
+    outputs = [orjson.loads(one.value or b"")["n"] for one in harness.read(target) if one.key == b"k0"]
+    assert outputs == sorted(set(outputs)), "each count was sent once"

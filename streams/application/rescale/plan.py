@@ -19,7 +19,7 @@ from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicSpec
 from streams.application.markers import still_running
 from streams.application.rescale.rows import records_of
-from streams.checkpoint.compare import NEVER, Markers, SubIdentity
+from streams.checkpoint.compare import NEVER, Markers, SubIdentity, position
 from streams.checkpoint.files import Checkpoint
 from streams.errors import RescaleError, RescaleUnfinishedError
 from streams.model.record import NO_TIME
@@ -243,7 +243,7 @@ def first_batch(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> F
         # Never begun: where there are markers, a missing checkpoint does not match them.
         return None
     if checkpoint.logged == checkpoint.committed and not checkpoint.repeats:
-        at = checkpoint.start(checkpoint.logged + 1)
+        at = position(checkpoint, markers)
     elif any(marker is not None and marker.batch_id >= max(checkpoint.logged, 0) for marker in markers.values()):
         raise RescaleError(
             f"{sub}: micro-batch {max(checkpoint.logged, 0)} was begun and is not finished: some of its {sub.tasks} tasks have "
