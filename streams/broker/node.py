@@ -23,8 +23,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from state.tables.files import make_private, write_private
+from streams.broker.class_archive import archive_in, options_for
 from streams.broker.cluster import ClusterRecord, NodeRecord
-from streams.broker.jars import class_path, find_java
+from streams.broker.jars import class_path, find_java, jar_dir
 from streams.broker.processes import HOST, ProcessId, started_at
 from streams.broker.secure import Security, first_users
 from streams.errors import BrokerStartError
@@ -146,6 +147,11 @@ _TAIL_BYTES = 64 * 1024
 _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
+def class_archive() -> Path:
+    """The path of the archive of the broker's classes, whether it exists or not."""
+    return archive_in(jar_dir(), "classes")
+
+
 @dataclass(frozen=True, slots=True)
 class JavaSettings:
     """How Java runs a node.
@@ -185,6 +191,7 @@ class NodeFolder:
         command = [
             str(find_java()),
             f"-Xmx{java.heap}",
+            *options_for(class_archive()),
             *java.options,
             f"-Dlog4j2.configurationFile={log4j}",
             *("-cp", class_path()),

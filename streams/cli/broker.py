@@ -100,8 +100,21 @@ def _fetch(jars: JarSet, *, quiet: bool = False) -> None:
     if not is_complete(jars.folder):
         with Console().status(f"Fetching the jars of {jars.title} (once, about a minute) ...") as spinner:
             fetch_jars(lambda line: spinner.update(f"Fetching {jars.title}: {escape(line.strip()[:60])}"), jars)
+    if jars is BROKER_JARS:
+        _record_classes()
     if not quiet:
         print_line(f"The jars of {jars.title} are in {jars.folder}.")
+
+
+def _record_classes() -> None:
+    from streams.broker.class_archive import is_whole
+    from streams.broker.node import class_archive
+
+    if not is_whole(class_archive()):
+        from streams.broker.record_classes import record_classes
+
+        with Console().status("Recording the broker's classes, so that it starts with less CPU (once) ..."):
+            record_classes()
 
 
 def _as_dict(found: BrokerStatus) -> dict[str, Any]:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from streams.spark.java import archive, is_whole, size_note
+from streams.broker.class_archive import record
+from streams.spark.java import archive
 from streams.spark.session import LOCAL_JAVA_OPTIONS, start_session
 
 if TYPE_CHECKING:
@@ -25,23 +25,10 @@ _END_S = 120.0
 """How long Java may take to write the archive, seconds."""
 
 
-def record() -> None:
+def record_spark() -> None:
     """Creates the archive unless it exists, by a small query like the engine's whose classes Java records."""
-    path = archive()
-    if is_whole(path):
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(f".{os.getpid()}")
-    try:
-        with tempfile.TemporaryDirectory(prefix="streams-classes-") as folder:
-            ended_well = _run(folder, f"-XX:ArchiveClassesAtExit={unfinished} -Xlog:disable")
-        if ended_well and unfinished.exists():
-            size = unfinished.stat().st_size
-            size_note(path).unlink(missing_ok=True)
-            unfinished.rename(path)
-            size_note(path).write_text(f"{size}\n")
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix="streams-classes-") as folder:
+        record(archive(), lambda options: _run(folder, " ".join(options)))
 
 
 def _run(folder: str, options: str) -> bool:
@@ -116,4 +103,4 @@ class _Source(DataSource):
 
 
 if __name__ == "__main__":
-    record()
+    record_spark()

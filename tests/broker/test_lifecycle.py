@@ -14,8 +14,10 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from streams.broker import BrokerStartError, DataFolderError, EmbeddedBroker, fetch_jars
+from streams.broker import BrokerStartError, DataFolderError, EmbeddedBroker, fetch_jars, node
+from streams.broker.class_archive import size_note
 from streams.broker.processes import started_at
+from streams.broker.record_classes import record_classes
 
 pytestmark = pytest.mark.kafka
 
@@ -63,8 +65,16 @@ def _read(broker: EmbeddedBroker, topic: str, count: int) -> list[bytes | None]:
         consumer.close()
 
 
-def test_data_id_and_address_survive_a_kill_and_a_stop(own_broker: EmbeddedBroker) -> None:
-    own_broker.start()
+def test_data_id_and_address_survive_a_kill_and_a_stop(
+    own_broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A file that is no archive of classes, though as large as noted: Java ignores it.
+    archive = tmp_path / "other.jsa"
+    archive.write_bytes(bytes(10))
+    size_note(archive).write_text("10\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(node, "class_archive", lambda: archive)
+        own_broker.start()
     before = own_broker.status()
     assert before.running
     _create_topic(own_broker, "letters")
@@ -86,9 +96,12 @@ def test_data_id_and_address_survive_a_kill_and_a_stop(own_broker: EmbeddedBroke
 
 
 def test_another_process_finds_and_stops_it_and_removes_its_data_only(own_broker: EmbeddedBroker) -> None:
+    record_classes()
     own_broker.start()
     own_broker.start()  # a second start finds it running and leaves it alone
     (pid,) = _pids(own_broker)
+    if (mapped := Path(f"/proc/{pid}/maps")).exists():
+        assert str(node.class_archive()) in mapped.read_text(), "it does not start from the archive of its classes"
     stranger = own_broker.data_dir / "notes.txt"
     stranger.write_text("not the broker's")
 

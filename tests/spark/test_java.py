@@ -21,13 +21,13 @@ from pyspark.sql import SparkSession
 
 import streams.spark.session
 from state import secrets
+from streams.broker.class_archive import is_whole
 from streams.errors import ApplicationFailedError
 from streams.spark import java
 from streams.spark.java import (
     archive,
     archive_options,
     has_gone,
-    is_whole,
     java_ahead,
     needs_java,
     on_the_command_line,
@@ -248,7 +248,7 @@ def test_spark_starts_from_a_recorded_archive_and_without_a_fitting_one(folder: 
     write(10, "10\n")  # no archive at all, though as large as noted: Java leaves it alone
     assert run(COUNT_PROGRAM).startswith("3 ")
     archive().unlink()
-    run("from streams.spark.record_classes import record; record()")
+    run("from streams.spark.record_classes import record_spark; record_spark()")
     assert is_whole(archive())
     assert sorted(path.name for path in folder.iterdir()) == [archive().name, archive().with_suffix(".size").name]
     assert str(archive()) in run(COUNT_PROGRAM)
