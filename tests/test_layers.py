@@ -72,9 +72,12 @@ FOREIGN = {
     "psutil": ("streams/drills", "streams/metrics"),
     "prometheus_client": ("streams/metrics",),
     "opentelemetry": ("streams/metrics",),
-    "starlette": ("streams/ui",),
-    "uvicorn": ("streams/ui",),
+    "starlette": ("streams/serve", "streams/ui"),
+    "uvicorn": ("streams/serve", "streams/ui"),
     "typer": ("streams/cli",),
+    "jwt": ("streams/serve",),
+    "httpx2": ("streams/serve",),
+    "duckdb": ("streams/serve",),
 }
 """Libraries that only these floors know; the broker takes its jars from pyspark."""
 

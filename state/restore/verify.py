@@ -43,11 +43,10 @@ class TaskPlace:
     tasks: int
     topology_hash: str
 
-    def identity(self, marker: CommitMarker) -> TaskIdentity:
-        """The task, as of the query that wrote the marker."""
-        return TaskIdentity(
-            self.application_id, self.sub_topology, self.task, self.tasks, marker.query_id, self.topology_hash
-        )
+    def identity(self, marker: CommitMarker | None = None) -> TaskIdentity:
+        """The task, as of the query that wrote the marker; without one, of whatever query."""
+        query_id = "" if marker is None else marker.query_id
+        return TaskIdentity(self.application_id, self.sub_topology, self.task, self.tasks, query_id, self.topology_hash)
 
     def __str__(self) -> str:
         return f"task {self.task} of {self.tasks} of {self.application_id}/{self.sub_topology}"

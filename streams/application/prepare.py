@@ -39,6 +39,26 @@ class PreparedSub:
     tasks: int
 
 
+def task_settings(config: StreamsConfig, partition_counts: Mapping[str, int]) -> TaskSettings:
+    """The settings of tasks that an application's settings give."""
+    return TaskSettings(
+        application_id=config.application_id,
+        mode=config.mode.value,
+        deserialization=config.deserialization.value,
+        processing=config.processing.value,
+        production=config.production.value,
+        future=config.future.value,
+        dead_letter_topic=config.dead_letter_topic,
+        global_table_errors=None if config.global_table_errors is None else config.global_table_errors.value,
+        max_record_bytes=config.max_record_bytes,
+        max_message_bytes=config.max_message_bytes,
+        max_future_ms=config.max_future_ms,
+        partition_counts=dict(partition_counts),
+        emit_interval_ms=config.emit_interval_ms,
+        idle_timeout_ms=None if config.available_now else config.idle_timeout_ms,
+    )
+
+
 @dataclass(frozen=True)
 class Application:
     """A planned topology and its settings."""
@@ -119,23 +139,7 @@ class Application:
         return sorted(named | ({self.config.dead_letter_topic} if self.config.dead_letter_topic else set()))
 
     def task_settings(self, partition_counts: Mapping[str, int]) -> TaskSettings:
-        config = self.config
-        return TaskSettings(
-            application_id=config.application_id,
-            mode=config.mode.value,
-            deserialization=config.deserialization.value,
-            processing=config.processing.value,
-            production=config.production.value,
-            future=config.future.value,
-            dead_letter_topic=config.dead_letter_topic,
-            global_table_errors=None if config.global_table_errors is None else config.global_table_errors.value,
-            max_record_bytes=config.max_record_bytes,
-            max_message_bytes=config.max_message_bytes,
-            max_future_ms=config.max_future_ms,
-            partition_counts=dict(partition_counts),
-            emit_interval_ms=config.emit_interval_ms,
-            idle_timeout_ms=None if config.available_now else config.idle_timeout_ms,
-        )
+        return task_settings(self.config, partition_counts)
 
     def source_spec(self, sub: SubTopology) -> SourceSpec:
         config = self.config

@@ -64,6 +64,21 @@ class StoreReader:
         self._window_ms = window_ms
         self._view = view
 
+    @property
+    def key_serde(self) -> Serde:
+        """The serde of the keys."""
+        return self._node.key_serde
+
+    @property
+    def value_serde(self) -> Serde:
+        """The serde of the stored values."""
+        return self._node.value_serde
+
+    @property
+    def computes(self) -> bool:
+        """Whether values are computed of the stored ones, and may have another type."""
+        return self._view is not None
+
     def rows(self, store: TaskStore, task: int, keys: frozenset[bytes] | None = None) -> Iterator[StoreRow]:
         """The committed rows of a task, ordered by key bytes (in windowed stores: by time segment first).
 
@@ -75,17 +90,21 @@ class StoreReader:
                 yield self.decoded(row, task)
 
     def key_bytes(self, text: str) -> frozenset[bytes]:
+        """`key_candidates` as a set."""
+        return frozenset(self.key_candidates(text))
+
+    def key_candidates(self, text: str) -> list[bytes]:
         """The possible serialised forms of a typed key: as text, and as JSON if it is valid JSON.
 
         Raises:
             ConfigError: The store's serde accepts neither.
         """
-        found = {data for value in _typed(text) if (data := self._serialized(value)) is not None}
+        found = [data for value in _typed(text) if (data := self._serialized(value)) is not None]
         if not found:
             raise ConfigError(
                 f"{text!r} is not a key of store {self._node.name!r}, whose keys are of {type(self._node.key_serde).__name__}"
             )
-        return frozenset(found)
+        return list(dict.fromkeys(found))
 
     def key(self, value: Any) -> bytes | None:
         """The bytes of a key.

@@ -47,6 +47,7 @@ COMMANDS = {
     "restore": LazyCommand("restore", "Rebuild an application's stores from its changelogs."),
     "snapshots": LazyCommand("state", "List the snapshots of an application's stores."),
     "replica": LazyCommand("replica", "Keep warm copies of an application's stores."),
+    "serve": LazyCommand("replica", "Answer reads of an application's stores over HTTP."),
     "adopt": LazyCommand("rescale", "Create a new checkpoint from an application's commits."),
     "rescale": LazyCommand("rescale", "Move an application's state to more or fewer tasks."),
     "doctor": LazyCommand("doctor", "Find what is wrong with an application, and which command fixes it."),

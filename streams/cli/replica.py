@@ -1,4 +1,4 @@
-"""`streams replica`: keeps warm copies of an application's stores on this host."""
+"""`streams replica` keeps warm copies of an application's stores on this host; `streams serve` answers reads of them over HTTP."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,7 +20,9 @@ from streams.cli.command import command, option
 from streams.cli.options import ApplicationOptions, AsJson, Target, duration_ms, live
 from streams.cli.output import print_json_line
 from streams.cli.progress import RestoreProgress
+from streams.config.settings import Address
 from streams.errors import ConfigError
+from streams.logs.output import set_up_command
 from streams.spark.stopping import stopped_by_signals
 from streams.suggest import did_you_mean
 
@@ -73,6 +76,90 @@ def replica(
             _follow(copies, member, interval_s, once, report, asked.is_set)
         if asked.is_set():
             typer.echo(f"Ended; the copies stay in {config.replica_dir}.", err=True)
+
+
+_HTTP = "Who may ask"
+
+
+@command
+def serve(
+    target: Target,
+    *,
+    http: Annotated[
+        str,
+        option("Where to listen: HOST:PORT, or a port for programs on this host. 0: a free one.", metavar="ADDRESS"),
+    ] = "8080",
+    group: Annotated[
+        str | None,
+        option("The consumer group whose members share the tasks. Default: ID-serve.", metavar="NAME"),
+    ] = None,
+    directory: Annotated[
+        Path | None,
+        option(
+            "Folder of the copies; each process needs its own. Default: serve, in --base-dir.", "--dir", metavar="DIR"
+        ),
+    ] = None,
+    parallel: Annotated[int, option("Copies to bring forward at a time.", min=1)] = 2,
+    token_file: Annotated[
+        Path | None,
+        option("Bearer tokens: lines of a token, read, write or admin, and a name.", metavar="FILE", panel=_HTTP),
+    ] = None,
+    jwt_key: Annotated[
+        Path | None,
+        option("Key of JWTs with the claim scope: a public key as PEM, or a secret.", metavar="FILE", panel=_HTTP),
+    ] = None,
+    jwt_audience: Annotated[
+        str | None, option("The audience that a JWT must name.", metavar="NAME", panel=_HTTP)
+    ] = None,
+    tls_cert: Annotated[Path | None, option("Certificate of this server.", metavar="FILE", panel=_HTTP)] = None,
+    tls_key: Annotated[Path | None, option("Its key.", metavar="FILE", panel=_HTTP)] = None,
+    tls_ca: Annotated[
+        Path | None,
+        option("Authority whose certificates clients need to connect; they may read.", metavar="FILE", panel=_HTTP),
+    ] = None,
+    rate: Annotated[float | None, option("Most requests of a caller each second.", metavar="N", panel=_HTTP)] = None,
+    max_rows: Annotated[int, option("Most rows of a page, and keys of a batch.", min=1, panel=_HTTP)] = 10_000,
+    max_wait: Annotated[
+        str, option("Longest wait of a request for a position.", metavar="DURATION", panel=_HTTP)
+    ] = "30s",
+    application: ApplicationOptions,
+) -> None:
+    """Answer reads of an application's stores over HTTP, from copies that follow its commits.
+
+    The application itself is not touched, and may run here or elsewhere.
+    Beyond this host, callers must show a token, a JWT or a certificate.
+    Needs: pip install 'streams-on-spark[serve]'. Ends with Ctrl-C or SIGTERM.
+    """
+    from streams.serve.server import StoreServer, check_installed, listening, serve_http, tls_options
+
+    check_installed()
+    from streams.serve.app import Api
+    from streams.serve.requests import Limits
+    from streams.serve.security import Guard, Security, check_protected
+
+    address = _address(http)
+    security = Security(token_file, jwt_key, jwt_audience, tls_ca)
+    check_protected(address.host, security)
+    guard, tls = Guard(security, rate), tls_options(tls_cert, tls_key, security)
+    limits = Limits(most_rows=max_rows, wait_ms=duration_ms("--max-wait", max_wait))
+    topology, config = application.of(target)
+    set_up_command(config.logs, config.application_id)
+    with (
+        closing(listening(address)) as listener,
+        StoreServer(topology, config, directory or config.base_dir / "serve", group, parallel) as server,
+    ):
+        at = Address(address.host, listener.getsockname()[1])
+        typer.echo(
+            f"{config.application_id}: {', '.join(server.served.stores)} at {'https' if tls else 'http'}://{at}/v1/metadata"
+        )
+        serve_http(Api(server.served, guard, limits, lambda: server.trouble).application(), listener, server, tls)
+
+
+def _address(text: str) -> Address:
+    try:
+        return Address.parse(text)
+    except ValueError as error:
+        raise ConfigError(f"--http: {error}") from error
 
 
 def replica_tasks(tasks: list[StoredTask], stores: list[str]) -> list[ReplicaTask]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from math import ceil
@@ -25,8 +26,8 @@ from streams.application.restore import ReplicaTask
 from streams.errors import CursorExpiredError, StoreNotReadyError
 from streams.serve.position import Position
 
-MakeStores = Callable[[ReplicaTask, CommitMarker], TaskStateManager]
-"""Makes what opens the stores of a task, as of the query that wrote the marker."""
+MakeStores = Callable[[ReplicaTask], TaskStateManager]
+"""Makes what opens the stores of a task."""
 
 Clock = Callable[[], float]
 """Seconds, of a clock that nobody sets."""
@@ -59,7 +60,7 @@ class View:
         self.readers = 0
 
 
-class Copy:
+class Copy(ABC):
     """What can be read while it is brought forward; any thread may read.
 
     Args:
@@ -81,6 +82,14 @@ class Copy:
         self._changed = threading.Condition()
         self._views: list[View] = []
         self._current: View | None = None
+
+    @abstractmethod
+    def bring_forward(self) -> bool:
+        """Brings the copy to the last commit, and says whether there was a new one; called by one thread at a time."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes the copy."""
 
     @property
     def version(self) -> int:
@@ -106,7 +115,7 @@ class Copy:
             if view is None:
                 why = f": {self.fault}" if self.fault else ""
                 raise StoreNotReadyError(
-                    f"{self.what} cannot be read yet: it has no commit, or its copy is still being restored{why}. Wait, or ask "
+                    f"{self.what} cannot be read yet: its copy is still being restored{why}. Wait, or ask "
                     f"another replica"
                 )
             view.readers += 1
@@ -196,15 +205,22 @@ class TaskCopy(Copy):
         task: The task and its stores.
         make: Makes what opens the stores.
         clock_s: Measures ages.
+        on_close: Called when the copy is closed.
     """
 
     def __init__(
-        self, source: StoreSource, task: ReplicaTask, make: MakeStores, clock_s: Clock = time.monotonic
+        self,
+        source: StoreSource,
+        task: ReplicaTask,
+        make: MakeStores,
+        clock_s: Clock = time.monotonic,
+        on_close: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(str(task.place), clock_s)
         self.task = task
         self._source = source
         self._make = make
+        self._on_close = on_close
         self._following = threading.Lock()
         self._marker: CommitMarker | None = None
         self._position = Position()
@@ -228,6 +244,8 @@ class TaskCopy(Copy):
             if markers:
                 check_marker(self.task.place, markers[-1])
                 self._publish(markers)
+            elif not self.ready:
+                self._show_nothing()
             with self._changed:
                 self.read_to = end
             self.known_until(asked_s)
@@ -235,7 +253,7 @@ class TaskCopy(Copy):
 
     def is_behind(self, end: int) -> bool:
         """Whether the commits partition, which ends there, may have a commit that the copy has not."""
-        return end != self.read_to
+        return end != self.read_to or not self.ready
 
     def _markers(self, end: int) -> Iterator[CommitMarker]:
         """The markers since the last call, in order; at first all that the topic still has, for the position of the sources."""
@@ -247,7 +265,7 @@ class TaskCopy(Copy):
     def _publish(self, markers: list[CommitMarker]) -> None:
         last = markers[-1]
         self._await_visible(last)
-        manager, stores = self._opened(last)
+        manager, stores = self._opened()
         try:
             manager.restore_to(stores, last)
         except StateCorruptedError as error:
@@ -275,9 +293,15 @@ class TaskCopy(Copy):
                 return
             time.sleep(_LOOK_AGAIN_S)
 
-    def _opened(self, marker: CommitMarker) -> tuple[TaskStateManager, TaskStore]:
+    def _show_nothing(self) -> None:
+        """The stores of a task that has never committed are empty."""
+        manager, stores = self._opened()
+        manager.restore_to(stores, None)
+        self._show(View(0, Position(), stores.snapshot()))
+
+    def _opened(self) -> tuple[TaskStateManager, TaskStore]:
         if self._stores is None:
-            manager = self._make(self.task, marker)
+            manager = self._make(self.task)
             self._stores = manager, self._open.enter_context(manager.open())
         return self._stores
 
@@ -299,3 +323,4 @@ class TaskCopy(Copy):
         """Closes the copy, which stays on disk."""
         with self._following:
             self._shut(None)
+            self._on_close()

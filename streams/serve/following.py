@@ -17,11 +17,14 @@ from state.commit.live import LiveKafka
 from state.errors import KafkaClientError, StreamsError
 from state.kafka.reader import ReaderPool
 from state.kafka.topics import TopicPartition
-from streams.serve.copies import TaskCopy
+from streams.serve.copies import Copy, TaskCopy
+from streams.serve.global_copy import GlobalCopy
 
 _POLL_S = 0.2
 """How often the ends of the commits topics are asked for while nothing is committed: so old are answers of an idle application."""
 _RETRY_S = 2.0
+_GLOBAL: TopicPartition = ("", 0)
+"""In the place of a task's partition: the copy of the global tables."""
 _BEGINS_S = 60.0
 _PREFETCH_BYTES = 8 * 1024 * 1024
 
@@ -77,6 +80,7 @@ class Follower:
         kafka: Asked for the ends of the commits topics.
         make: Makes the copy of a task, by its partition of a commits topic.
         known: All tasks.
+        global_copy: The copy of the global tables, which every process has for itself; None: there are none.
         parallel: How many copies are brought forward at a time.
 
     Attributes:
@@ -89,11 +93,13 @@ class Follower:
         kafka: Ends,
         make: Callable[[TopicPartition], TaskCopy],
         known: Collection[TopicPartition],
+        global_copy: GlobalCopy | None = None,
         parallel: int = 2,
     ) -> None:
         self._kafka = kafka
         self._make = make
         self._known = frozenset(known)
+        self.global_copy = global_copy
         self.copies: Mapping[TopicPartition, TaskCopy] = {}
         self.trouble = ""
         self._closing = False
@@ -130,6 +136,8 @@ class Follower:
         self.trouble = ""
         for place, end in ends.items():
             self._look_at(place, end, asked_s)
+        if self.global_copy is not None and self._may_begin(_GLOBAL, asked_s):
+            self._begin(_GLOBAL, self.global_copy)
 
     def _take(self, assigned: Collection[TopicPartition]) -> None:
         mine = {place for place in assigned if place in self._known}
@@ -140,15 +148,22 @@ class Follower:
                 self._pool.submit(copy.close)
 
     def _look_at(self, place: TopicPartition, end: int, asked_s: float) -> None:
-        copy, running = self.copies[place], self._running.get(place)
-        if running is not None and not running.done():
+        copy = self.copies[place]
+        if not self._may_begin(place, asked_s):
             return
-        if not copy.is_behind(end):
+        if copy.is_behind(end):
+            self._begin(place, copy)
+        else:
             copy.known_until(asked_s)
-        elif asked_s >= self._retry_at.get(place, 0.0):
-            self._running[place] = self._pool.submit(self._catch_up, place, copy)
 
-    def _catch_up(self, place: TopicPartition, copy: TaskCopy) -> None:
+    def _may_begin(self, place: TopicPartition, now_s: float) -> bool:
+        running = self._running.get(place)
+        return (running is None or running.done()) and now_s >= self._retry_at.get(place, 0.0)
+
+    def _begin(self, place: TopicPartition, copy: Copy) -> None:
+        self._running[place] = self._pool.submit(self._catch_up, place, copy)
+
+    def _catch_up(self, place: TopicPartition, copy: Copy) -> None:
         """Brings a copy to the last commit, and to further ones that come meanwhile."""
         try:
             while copy.bring_forward() and not self._closing:
@@ -164,3 +179,5 @@ class Follower:
         self._pool.shutdown(wait=True)
         for copy in self.copies.values():
             copy.close()
+        if self.global_copy is not None:
+            self.global_copy.close()

@@ -33,6 +33,7 @@ class GlobalCopy(Copy):
         store: The store, which is closed with the copy.
         now_ms: The wall clock, for timestamp extractors.
         clock_s: Measures ages.
+        on_close: Called when the copy is closed.
     """
 
     def __init__(
@@ -42,12 +43,14 @@ class GlobalCopy(Copy):
         store: TaskStore,
         now_ms: Callable[[], int],
         clock_s: Clock = time.monotonic,
+        on_close: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__("the copy of the global tables", clock_s)
         self._source = source
         self._tables = tables
         self._store = store
         self._now_ms = now_ms
+        self._on_close = on_close
         self._following = threading.Lock()
         self._version = 0
         self._ends: Mapping[TopicPartition, int] = {}
@@ -79,3 +82,4 @@ class GlobalCopy(Copy):
         with self._following:
             self._end_reading()
             self._store.close()
+            self._on_close()

@@ -188,6 +188,10 @@ class ReadStore:
         """The copy of a task, if it is here."""
         return self._copy_of(task)
 
+    def here(self) -> list[Copy]:
+        """The copies that are here."""
+        return [copy for task in range(self.tasks) if (copy := self.find(task)) is not None]
+
     def get(self, keys: Iterable[bytes], as_of_ms: int | None = None) -> Answer:
         """The row of the first of these keys that has one, which are the ways in which one key may be written.
 

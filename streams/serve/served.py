@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from state.changelog import commits_topic
 from state.kafka.topics import TopicPartition
@@ -12,11 +13,12 @@ from state.restore.verify import TaskPlace
 from streams.application.restore import ReplicaTask
 from streams.application.store_rows import StoreReader, view_of, window_size_ms
 from streams.errors import NotUpToBoundError, QueryError
+from streams.serdes.base import serde_identity
 from streams.serve.copies import Copy, TaskCopy, View
 from streams.serve.following import Ends
 from streams.serve.global_copy import GlobalCopy
 from streams.serve.position import Commits, Position, commits_text, common
-from streams.serve.reading import Point, ReadStore
+from streams.serve.reading import ReadStore
 from streams.suggest import did_you_mean
 from streams.topology.plan import SubTopology
 from streams.topology.topology import Topology
@@ -157,13 +159,32 @@ class Served:
             commits=commits_text(commits),
         )
 
-    def points(self) -> list[Point]:
-        """As of what each task and the global tables can be read here now."""
+    def metadata(self) -> dict[str, Any]:
+        """The stores, and the copies that are here, as JSON."""
+        stores = [
+            {
+                "name": store.name,
+                "kind": store.kind.value,
+                "sub_topology": store.sub,
+                "tasks": store.tasks,
+                "topics": sorted(self.topics_of(store)),
+                "key": serde_identity(store.reader.key_serde),
+                "value": serde_identity(store.reader.value_serde),
+            }
+            for store in self.stores.values()
+        ]
         by_sub = {store.sub: store for store in self.stores.values()}
-        found: list[Point] = []
-        for store in by_sub.values():
-            here = [task for task in range(store.tasks) if (copy := store.find(task)) is not None and copy.ready]
-            found += store.points(here)
+        copies = [self._copy(store, task) for store in by_sub.values() for task in range(store.tasks)]
+        return {"application_id": self.application_id, "stores": stores, "copies": [one for one in copies if one]}
+
+    def _copy(self, store: ReadStore, task: int) -> dict[str, Any] | None:
+        copy = store.find(task)
+        if copy is None:
+            return None
+        found: dict[str, Any] = {"sub_topology": store.sub, "task": task, "ready": copy.ready, "fault": copy.fault}
+        if copy.ready:
+            (point,) = store.points([task])
+            found |= {"commit": point.version, "position": str(point.position), "age_ms": point.age_ms}
         return found
 
     def _is_too_old(self, copy: Copy, bound: Bound) -> bool:
@@ -183,7 +204,7 @@ class Served:
         return {task: end for (_, task), end in self._kafka.end_offsets([(topic, task) for task in tasks]).items()}
 
     def _check_topics(self, store: ReadStore, position: Position) -> None:
-        topics = set(self.subs[store.sub].topics) if store.sub else self._global_topics(store.name)
+        topics = self.topics_of(store)
         foreign = sorted({topic for topic, _ in position.offsets} - topics)
         if foreign:
             raise QueryError(
@@ -191,8 +212,11 @@ class Served:
                 f"of these. To read what you have just written to another topic, wait for a store that reads that topic"
             )
 
-    def _global_topics(self, name: str) -> set[str]:
-        return {str(topic) for topic in self.topology.global_tables[name].source.topics}
+    def topics_of(self, store: ReadStore) -> set[str]:
+        """The topics that positions of a store are about."""
+        if store.sub:
+            return set(self.subs[store.sub].topics)
+        return {str(topic) for topic in self.topology.global_tables[store.name].source.topics}
 
 
 def _fits(copy: Copy, position: Position, version: int, end: int) -> Callable[[View], bool]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from state.changelog import commits_topic
-from state.commit.marker import CommitMarker
 from state.kafka.topics import TopicPartition
 from state.restore.task_stores import TaskStateManager
 from state.stores.task_store import TaskStore
@@ -31,8 +30,8 @@ def served_by_driver(
     tasks = {query.sub.name: query.tasks for query in stateful}
     disks = MemoryDisks()
 
-    def make(task: ReplicaTask, marker: CommitMarker) -> TaskStateManager:
-        return disks.stores(kafka, task.place.identity(marker), list(task.specs), marker.now_ms)
+    def make(task: ReplicaTask) -> TaskStateManager:
+        return disks.stores(kafka, task.place.identity(), list(task.specs), 0)
 
     copies: dict[TopicPartition, TaskCopy] = {}
     for query in stateful:

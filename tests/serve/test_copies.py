@@ -34,9 +34,9 @@ class Served(Life):
     def new_copy(self, folder="copies"):
         memory = WorkerMemory()
 
-        def make(task, marker):
+        def make(task):
             place = self.folder / folder
-            return TaskStateManager(self.logs, task.place.identity(marker), list(task.specs), place, memory=memory)
+            return TaskStateManager(self.logs, task.place.identity(), list(task.specs), place, memory=memory)
 
         return TaskCopy(self.logs, TASK, make)
 
@@ -120,17 +120,23 @@ def test_a_whole_restore_is_not_seen_by_the_readers(life):
 
     life.logs.read = reading
     life.now_ms += 10**10
-    life.copy._opened(marker_of(life.target))[0]._clock_ms = lambda: life.now_ms
+    life.copy._opened()[0]._clock_ms = lambda: life.now_ms
     life.copy.bring_forward()
     assert set(seen) == {(1, True)}
     with life.copy.reading() as view:
         assert life.digests_in(view) == life.digests_of[2]
 
 
-def test_without_a_commit_there_is_nothing_to_read(life):
-    life.copy.bring_forward()
-    with pytest.raises(StoreNotReadyError, match="has no commit"), life.copy.reading():
+def test_before_the_first_look_nothing_is_known_and_without_a_commit_the_stores_are_empty(life):
+    with pytest.raises(StoreNotReadyError, match="still being restored"), life.copy.reading():
         pass
+    life.copy.bring_forward()
+    with life.copy.reading() as view:
+        assert (view.version, list(view.stores.rows("table"))) == (0, [])
+    life.step()
+    life.copy.bring_forward()
+    with life.copy.reading() as view:
+        assert life.digests_in(view) == life.digests_of[1]
 
 
 def test_who_waits_for_a_commit_is_woken_by_it(life):
@@ -169,15 +175,21 @@ def test_an_application_that_was_reset_is_not_answered_for(life):
     life.logs.records.pop(COMMITS[0])
     life.logs.ends[COMMITS[0]] = 0
     life.copy.bring_forward()
-    assert not life.copy.ready
+    with life.copy.reading() as view:
+        assert (view.version, list(view.stores.rows("plain"))) == (0, [])
 
 
 def test_the_follower_brings_copies_forward_and_lets_go_of_those_that_move(life):
     follower = Follower(life.logs, lambda place: life.copy, [COMMITS])
+    follower.follow([COMMITS])
+    assert life.copy.wait(lambda view: view.version == 0, 60), (
+        "a task that has never committed is empty, and can be read"
+    )
     life.step()
+    while life.copy.version < 1:
+        follower.follow([COMMITS])
     follower.follow([COMMITS, ("elsewhere", 0)])
     assert set(follower.copies) == {COMMITS}
-    assert life.copy.wait(lambda view: view.version == 1, 60)
     life.step()
     while life.copy.version < 2:
         follower.follow([COMMITS])

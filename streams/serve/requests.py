@@ -1,0 +1,210 @@
+"""Requests and answers as HTTP has them: parameters and headers, rows and positions as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from state.stores.codec import MAX_TIME
+from streams.application.store_rows import StoreRow, plain
+from streams.config.settings import to_milliseconds
+from streams.errors import ConfigError, QueryError
+from streams.model.record import to_timestamp_ms
+from streams.serve.position import Position, commits_text, parse_commits
+from streams.serve.reading import Answer, ReadStore, Scan
+from streams.serve.served import Bound, Consistency
+
+POSITION, COMMIT, AGE = "Streams-Position", "Streams-Commit", "Streams-Age-Ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request may cost.
+
+    Attributes:
+        page_rows: Rows of a page, if the request does not say.
+        most_rows: The most rows of a page, and keys of a batch.
+        body_bytes: The most bytes of a request's body.
+        wait_ms: The longest time that a request may wait for a position.
+    """
+
+    page_rows: int = 100
+    most_rows: int = 10_000
+    body_bytes: int = 1024 * 1024
+    wait_ms: int = 30_000
+
+
+class Parameters:
+    """The parameters of a request, by name.
+
+    Args:
+        query: The parameters in its address.
+        headers: Its headers.
+        limits: What it may cost.
+    """
+
+    def __init__(self, query: Mapping[str, str], headers: Mapping[str, str], limits: Limits) -> None:
+        self._query = query
+        self._headers = headers
+        self._limits = limits
+
+    def bound(self) -> Bound:
+        """How new the answer has to be.
+
+        Raises:
+            QueryError: A parameter is wrong.
+        """
+        text = self._query.get("consistency", Consistency.BOUND.value)
+        if text not in {one.value for one in Consistency}:
+            raise QueryError(f"consistency is any, bound or latest, not {text!r}")
+        position = self._query.get("position", self._headers.get(POSITION, ""))
+        commits = self._query.get("commits", self._headers.get(COMMIT, ""))
+        age = self._query.get("max_age")
+        max_age_ms = None if age is None else self._duration("max_age", age)
+        return Bound(Consistency(text), Position.parse(position), parse_commits(commits), max_age_ms)
+
+    def wait_s(self) -> float:
+        """How long the request may wait.
+
+        Raises:
+            QueryError: The duration is wrong, or longer than this server waits.
+        """
+        wait_ms = self._duration("wait", self._query.get("wait", "0"))
+        if wait_ms > self._limits.wait_ms:
+            raise QueryError(f"wait={wait_ms} ms is longer than this server waits: at most {self._limits.wait_ms} ms")
+        return wait_ms / 1000
+
+    def range(self, store: ReadStore) -> Scan:
+        """The range of keys that is asked for.
+
+        Raises:
+            QueryError: A parameter is wrong.
+        """
+        lower, upper, prefix = (self._query.get(name) for name in ("from", "to", "prefix"))
+        return Scan(
+            lower=None if lower is None else key_bytes(store, lower)[0],
+            upper=None if upper is None else key_bytes(store, upper)[0],
+            prefix=None if prefix is None else prefix.encode(),
+            reverse=self.flag("reverse"),
+            limit=self.rows("limit", self._limits.page_rows),
+        )
+
+    def windows(self, store: ReadStore) -> Scan:
+        """The windows or sessions that are asked for.
+
+        Raises:
+            QueryError: A parameter is wrong.
+        """
+        key, latest = self._query.get("key"), "latest" in self._query
+        return Scan(
+            key=None if key is None else key_bytes(store, key)[0],
+            from_ms=self.time("window_from") or 0,
+            to_ms=MAX_TIME if (to := self.time("window_to")) is None else to,
+            reverse=latest or self.flag("reverse"),
+            limit=self.rows("latest" if latest else "limit", self._limits.page_rows),
+        )
+
+    def text(self, name: str) -> str | None:
+        """A parameter as it is."""
+        return self._query.get(name)
+
+    def flag(self, name: str) -> bool:
+        """Whether a parameter is set: `reverse`, `reverse=1` or `reverse=true`.
+
+        Raises:
+            QueryError: It is something else.
+        """
+        text = self._query.get(name, "false").lower()
+        if text not in ("", "1", "true", "0", "false"):
+            raise QueryError(f"{name} is true or false, not {text!r}")
+        return text in ("", "1", "true")
+
+    def rows(self, name: str, default: int) -> int:
+        """A number of rows.
+
+        Raises:
+            QueryError: It is not a number, or larger than this server allows.
+        """
+        text = self._query.get(name)
+        if text is None:
+            return default
+        if not text.isdecimal() or not 1 <= int(text) <= self._limits.most_rows:
+            raise QueryError(f"{name} is a number of rows from 1 to {self._limits.most_rows}, not {text!r}")
+        return int(text)
+
+    def time(self, name: str) -> int | None:
+        """A time in ms: a number, or `2024-05-01T10:00:00Z`.
+
+        Raises:
+            QueryError: It is not a time.
+        """
+        text = self._query.get(name)
+        if text is None:
+            return None
+        try:
+            return (
+                int(text)
+                if text.lstrip("-").isdecimal()
+                else to_timestamp_ms(datetime.fromisoformat(text.replace("Z", "+00:00")))
+            )
+        except ValueError as error:
+            raise QueryError(f"{name} is a time in ms, or such as 2024-05-01T10:00:00Z, not {text!r}") from error
+
+    def _duration(self, name: str, text: str) -> int:
+        try:
+            found: int = to_milliseconds(text)
+        except ValueError as error:
+            raise QueryError(f"{name}: {error}") from error
+        return found
+
+
+def key_bytes(store: ReadStore, text: str) -> list[bytes]:
+    """The bytes of a key from an address: as text, and else as JSON.
+
+    Raises:
+        QueryError: The store has no such keys.
+    """
+    try:
+        return store.reader.key_candidates(text)
+    except ConfigError as error:
+        raise QueryError(str(error)) from error
+
+
+def row_json(row: StoreRow) -> dict[str, Any]:
+    """A row as JSON; times and windows where the store has them."""
+    found = {"key": plain(row.key), "value": plain(row.value)}
+    if row.timestamp is not None:
+        found["timestamp"] = row.timestamp
+    if row.window_start is not None:
+        found["window"] = {"start": row.window_start, "end": row.window_end}
+    return found
+
+
+def answer_headers(answer: Answer) -> dict[str, str]:
+    """What an answer says of itself."""
+    return {
+        POSITION: str(answer.position),
+        COMMIT: commits_text(answer.commits),
+        AGE: str(answer.age_ms),
+    }
+
+
+def page_json(answer: Answer) -> dict[str, Any]:
+    """A page of rows."""
+    return {"rows": [row_json(row) for row in answer.rows], "cursor": answer.cursor, "tasks": tasks_json(answer)}
+
+
+def tasks_json(answer: Answer) -> list[dict[str, Any]]:
+    """As of what each task has answered."""
+    return [
+        {
+            "sub_topology": point.sub,
+            "task": point.task,
+            "commit": point.version,
+            "position": str(point.position),
+            "age_ms": point.age_ms,
+        }
+        for point in answer.points
+    ]
