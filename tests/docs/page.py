@@ -1,7 +1,8 @@
 """The executable examples of the pages in `docs`: each a Python block and the table behind it.
 
-The block sees a ``builder`` and everything public in ``streams``. A row of the table is one record that is piped in, and
-in its last column what comes out of it, in order: ``key = value @ time``, behind ``topic:`` where that is not ``out``. A
+A block is run behind the first block of its page that has no table, which has the imports and the ``builder``; on a page without
+one, blocks have their own. Nothing else is added, so a reader can paste both. A row of the table is one record that is piped in,
+and in its last column what comes out of it, in order: ``key = value @ time``, behind ``topic:`` where that is not ``out``. A
 ``+`` before the topic puts the record into the step of the one above. ``(restart)`` and ``(clock +1000)`` in the first
 column do what they say; ``settings`` in the block are the driver's. Two last columns, ``strict`` and ``compat``, show both modes.
 
@@ -15,12 +16,10 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import streams
-from streams import StreamsBuilder, Windowed
+from streams import Windowed
 from streams.operators.operator import Mode
 from streams.testing import TopologyTestDriver
 
@@ -31,7 +30,7 @@ _WITH_EXAMPLES = """
 PAGES = {name: DOCS / f"{name}.md" for name in _WITH_EXAMPLES.split()}
 """The pages with executable examples, by name."""
 
-_EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n\n(?P<table>(?:\|[^\n]*\n)+)", re.DOTALL)
+_EXAMPLE = re.compile(r"```python\n(?P<code>(?:(?!```).)*)```\n\n(?P<table>(?:\|[^\n]*\n)+)", re.DOTALL)
 _MODES: tuple[Mode, ...] = ("strict", "compat")
 NOTHING = "\u2013"
 
@@ -45,6 +44,7 @@ class Example:
     columns: list[str]
     rows: list[list[str]]
     place: tuple[int, int]
+    prelude: str
 
     @property
     def results(self) -> dict[str, Mode]:
@@ -57,9 +57,9 @@ class Example:
 
     def run(self, mode: Mode) -> list[str]:
         """What the engine gives, row by row; an error ends it and stands in its row."""
-        public: dict[str, Any] = {name: getattr(streams, name) for name in streams.__all__}  # type: ignore[attr-defined]
-        space = public | {"builder": StreamsBuilder(), "timedelta": timedelta}
-        exec(compile(self.code, self.heading, "exec"), space)
+        space: dict[str, Any] = {}
+        for code in (self.prelude, self.code):
+            exec(compile(code, self.heading, "exec"), space)
         topology = space["builder"].build()
         found = [""] * len(self.rows)
         with TopologyTestDriver(topology, mode=mode, **space.get("settings", {})) as driver:
@@ -128,11 +128,13 @@ def _cause(error: BaseException) -> str:
 
 def examples(text: str) -> Iterator[Example]:
     """All examples of a page."""
+    first = re.search(r"```python\n((?:(?!```).)*)```\n\n(\|)?", text, re.DOTALL)
+    prelude = first[1] if first and not first[2] else ""
     for found in _EXAMPLE.finditer(text):
         heading = re.findall(r"^#+ (.*)$", text[: found.start()], re.MULTILINE)[-1]
         lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in found["table"].splitlines()]
         if lines[0][0] == "in":
-            yield Example(heading, found["code"], lines[0], lines[2:], found.span("table"))
+            yield Example(heading, found["code"], lines[0], lines[2:], found.span("table"), prelude)
 
 
 def written_anew(text: str) -> str:

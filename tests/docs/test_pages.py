@@ -135,3 +135,13 @@ def test_the_cases_that_the_page_names_show_a_difference():
     for case in cases.values():
         strict, compat = run_on_driver(case, "strict"), run_on_driver(case, "compat")
         assert (strict.rows, strict.error is None) != (compat.rows, compat.error is None), case.name
+
+
+def test_an_example_can_be_tried_as_the_guide_says(capsys):
+    first = next(examples(TEXTS["guide"]))
+    recipe = re.search(r"```py\n(from streams.testing import TopologyTestDriver\n.*?)```", TEXTS["guide"], re.DOTALL)
+    space = {}
+    for code in (first.prelude, first.code, recipe[1]):
+        exec(compile(code, "guide", "exec"), space)
+    space["driver"].close()
+    assert "'amount': 12" in capsys.readouterr().out
