@@ -50,6 +50,7 @@ FLOORS = [
     "streams/ui",
     "streams/spark",
     "streams/testing",
+    "streams/pytest_plugin.py",
     "streams/drills",
     "streams/cli",
     "streams/__main__.py",

@@ -39,6 +39,7 @@ from streams.cli.options import (
     DryRun,
     Yes,
     check_no_question,
+    complete_topics,
     live,
     reachable,
     to_timestamp,
@@ -49,7 +50,9 @@ from streams.errors import ConfigError
 from streams.wording import counted
 
 Target = Annotated[str | None, argument("The topology, for its topics of dead letters.", metavar="TARGET")]
-Topic = Annotated[str | None, option("The topic of dead letters.", "--topic", metavar="TOPIC")]
+Topic = Annotated[
+    str | None, option("The topic of dead letters.", "--topic", metavar="TOPIC", autocompletion=complete_topics)
+]
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from streams.cli.options import (
     Target,
     Yes,
     check_no_question,
+    complete_topics,
     live,
     open_checkpoint,
     reachable,
@@ -148,7 +149,9 @@ class JavaRequests:
 class Choice(OptionGroup):
     """Options that choose transactions, and what happens to these."""
 
-    topic: Annotated[list[str] | None, option("Topics to look at; may be repeated.", metavar="TOPIC")] = None
+    topic: Annotated[
+        list[str] | None, option("Topics to look at; may be repeated.", metavar="TOPIC", autocompletion=complete_topics)
+    ] = None
     hanging: Annotated[bool, option("Only transactions that no coordinator is going to end.")] = False
     abort: Annotated[
         str | None, option("End the open transactions of this transactional id, by fencing its producer.", metavar="ID")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _PANEL = "Kafka connection"
 DEFAULT_DATA_DIR = Path(".kafka")
+_COMPLETION_S = 5.0
+"""How long a shell waits for the topics of a cluster, at most."""
 
 Bootstrap = Annotated[
     str | None,
@@ -64,6 +66,30 @@ PropertiesFile = Annotated[
 DataDir = Annotated[
     Path, option("Data folder of the embedded broker.", "-d", envvar="STREAMS_BROKER_DIR", metavar="DIR", panel=_PANEL)
 ]
+
+
+def complete_topics(context: typer.Context, incomplete: str) -> list[str]:
+    """For the shell: topics of the cluster that the command line names so far; none if it does not answer."""
+    from confluent_kafka.admin import AdminClient
+
+    given = context.params
+    with suppress(Exception):
+        properties = (given.get("bootstrap_servers"), given.get("properties"), given.get("properties_file"))
+        client = with_embedded_default(client_properties(*properties), given.get("data_dir") or DEFAULT_DATA_DIR)
+        found = AdminClient({**client, "log_level": 0}).list_topics(timeout=_COMPLETION_S).topics
+        return sorted(name for name in found if name.startswith(incomplete))
+    return []
+
+
+def complete_stores(context: typer.Context, incomplete: str) -> list[str]:
+    """For the shell: stores of the topology that the command line names."""
+    with suppress(Exception):
+        # Behind an option that waits for its value, arguments are not assigned yet.
+        target = context.params.get("target") or context.args[0]
+        return sorted(name for name in TopologyTarget.parse(target).load().stores if name.startswith(incomplete))
+    return []
+
+
 Target = Annotated[
     str,
     argument(

@@ -17,7 +17,7 @@ from state.kafka.consumers import GroupMember
 from state.tables.files import make_private
 from streams.application.restore import Replica, ReplicaPosition, ReplicaTask, StoredTask, stored_tasks
 from streams.cli.command import command, option
-from streams.cli.options import ApplicationOptions, AsJson, Target, duration_ms, live
+from streams.cli.options import ApplicationOptions, AsJson, Target, complete_stores, duration_ms, live
 from streams.cli.output import print_json_line
 from streams.cli.progress import RestoreProgress
 from streams.config.settings import Address
@@ -33,7 +33,10 @@ _POLL_S = 0.2
 def replica(
     target: Target,
     *,
-    store: Annotated[list[str] | None, option("Keep this store only; may be repeated.", metavar="NAME")] = None,
+    store: Annotated[
+        list[str] | None,
+        option("Keep this store only; may be repeated.", metavar="NAME", autocompletion=complete_stores),
+    ] = None,
     group: Annotated[
         str | None,
         option(

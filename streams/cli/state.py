@@ -25,7 +25,7 @@ from state.stores.task_store import TaskStore
 from streams.application.restore import StoredTask, restore_tasks, stateful_subs, stored_tasks
 from streams.application.store_rows import StoreReader, StoreRow, plain, view_of, window_size_ms
 from streams.cli.command import argument, command, option
-from streams.cli.options import ApplicationOptions, AsJson, Target, reachable
+from streams.cli.options import ApplicationOptions, AsJson, Target, complete_stores, reachable
 from streams.cli.output import print_json, print_json_line, print_table, shown_time, visible
 from streams.cli.progress import RestoreProgress
 from streams.cli.target import TopologyTarget
@@ -50,7 +50,10 @@ class Place:
 @command
 def state(
     target: Target,
-    store: Annotated[str | None, argument("The store. Default: the sizes of all stores.", metavar="STORE")] = None,
+    store: Annotated[
+        str | None,
+        argument("The store. Default: the sizes of all stores.", metavar="STORE", autocompletion=complete_stores),
+    ] = None,
     task: Annotated[int | None, option("Only this task.", metavar="N", min=0)] = None,
     key: Annotated[str | None, option("Only this key, as text or as JSON.", metavar="KEY")] = None,
     limit: Annotated[

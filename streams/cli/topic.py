@@ -19,7 +19,15 @@ from state.kafka.topics import TopicSpec
 from streams import serdes
 from streams.application.store_rows import plain
 from streams.cli.command import OptionGroup, application, argument, command, option
-from streams.cli.options import AsJson, ClusterOptions, pairs, printable, to_timestamp, with_embedded_default
+from streams.cli.options import (
+    AsJson,
+    ClusterOptions,
+    complete_topics,
+    pairs,
+    printable,
+    to_timestamp,
+    with_embedded_default,
+)
 from streams.cli.output import print_json, print_json_line, print_line, print_table, shown_time, visible, visible_bytes
 from streams.cli.target import load_topology
 from streams.cluster.admin import list_topics as topics_of
@@ -32,8 +40,8 @@ from streams.topology.graph import InternalTopic
 from streams.topology.topology import Topology
 from streams.wording import counted
 
-Topic = Annotated[str, argument("The topic.", metavar="TOPIC")]
-Topics = Annotated[list[str], argument("The topics.", metavar="TOPIC")]
+Topic = Annotated[str, argument("The topic.", metavar="TOPIC", autocompletion=complete_topics)]
+Topics = Annotated[list[str], argument("The topics.", metavar="TOPIC", autocompletion=complete_topics)]
 
 
 @dataclass(frozen=True)

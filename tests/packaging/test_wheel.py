@@ -38,6 +38,26 @@ def test_an_error_is_explained_from_the_wheel(python: Path, tmp_path: Path) -> N
     assert "Is anything lost? Yes" in said
 
 
+def test_pytest_finds_the_fixtures(python: Path, tmp_path: Path) -> None:
+    test = "def test_it(topology_test_driver):\n    assert callable(topology_test_driver)\n"
+    (tmp_path / "test_app.py").write_text(test)
+    done = run(tmp_path, python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", ".")
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_a_type_checker_finds_the_types(python: Path, tmp_path: Path) -> None:
+    said = run(tmp_path, python.parent / "streams", "init", "shop", "--template", "typed")
+    assert said.returncode == 0, said.stderr
+    program = tmp_path / "shop" / "app.py"
+    check = ("-m", "mypy", "--strict", "--python-executable", python, "--cache-dir", tmp_path / "cache", "app.py")
+    right = run(program.parent, sys.executable, *check)
+    assert right.returncode == 0, right.stdout + right.stderr
+    program.write_text(program.read_text().replace("lambda order: order.customer", "lambda order: order.client"))
+    wrong = run(program.parent, sys.executable, *check)
+    assert '"Order" has no attribute "client"' in wrong.stdout, wrong.stdout + wrong.stderr
+
+
 @pytest.mark.slow
 def test_a_topology_runs_from_the_wheel(python: Path, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(PROGRAM)
