@@ -13,7 +13,7 @@ from rich.table import Table
 
 from benchmarks.failover import failovers
 from benchmarks.growth import SERIES, label_of, points
-from benchmarks.harness import front, peers, result
+from benchmarks.harness import front, peers, result, sizing
 from benchmarks.harness.report import write
 from benchmarks.harness.result import Result
 from benchmarks.harness.run import Loaded, Options
@@ -130,7 +130,7 @@ def failover(
 @app.command()
 def report() -> None:
     """Write docs/performance.md, its plots and the comparison in README.md from the result files."""
-    for path in [*write(), *front.write()]:
+    for path in [*write(), *front.write(), *sizing.write()]:
         _notes.print(f"written: {path}")
 
 

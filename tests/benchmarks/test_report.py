@@ -145,3 +145,10 @@ def test_a_reading_without_a_result_counts_as_one_that_waits_for_ever() -> None:
     assert _percentiles(found) == {"p50_ms": 500.0, "p95_ms": 950.0, "p99_ms": 990.0, "max_ms": 999.0}
     found[:20] = np.nan
     assert _percentiles(found) == {"p50_ms": 520.0, "p95_ms": 970.0, "without_result": 20}
+
+
+def test_the_calculator_has_the_figures_of_the_result_files() -> None:
+    """`python -m benchmarks report` writes them."""
+    page = sizing.PAGE.read_text(encoding="utf-8")
+    assert sizing.with_figures(page, [result.read(path) for path in sorted(result.RESULTS.glob("*.json"))]) == page
+    assert '"join-inner"' in page

@@ -1,4 +1,4 @@
-"""The tutorial works as it is written, and the quick start of the README is a part of it."""
+"""The tutorials work as they are written, and the quick start of the README is a part of it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from tests.docs.console import play, steps
 
 ROOT = Path(__file__).parents[2]
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+SECOND = (ROOT / "docs" / "start" / "second.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.kafka
 @pytest.mark.spark
 @pytest.mark.slow
-def test_every_command_prints_what_the_page_says(tmp_path: Path) -> None:
-    play(TUTORIAL, tmp_path)
+@pytest.mark.parametrize("page", [TUTORIAL, SECOND], ids=["first", "second"])
+def test_every_command_prints_what_the_page_says(tmp_path: Path, page: str) -> None:
+    play(page, tmp_path)
 
 
 def test_the_quick_start_is_a_part_of_the_tutorial() -> None:

@@ -76,23 +76,7 @@ class Harness:
 
     def send(self, topic: str, records: Iterable[Sent]) -> None:
         """Produces records and waits for all of them."""
-        # Idempotent: a retry on a topic that is new must not change the order of the records.
-        client = {"bootstrap.servers": self.servers, "linger.ms": 5, "enable.idempotence": True}
-        producer = Producer({**client, "partitioner": "murmur2_random"})
-        failures: list[Any] = []
-        for one in records:
-            producer.produce(
-                topic,
-                one.value,
-                one.key,
-                one.partition,
-                timestamp=one.timestamp,
-                headers=list(one.headers),
-                on_delivery=lambda error, _: failures.append(error) if error else None,
-            )
-            producer.poll(0)
-        producer.flush()
-        assert not failures, failures
+        send(self.servers, topic, records)
 
     def read(self, topic: str) -> list[Read]:
         """All committed records of a topic."""
@@ -126,6 +110,27 @@ class Harness:
             places = [(name, number) for name, info in found.items() for number in range(info.partitions)]
             wait_until_decided(admin, places, DECIDED_S)
         return self.progress
+
+
+def send(servers: str, topic: str, records: Iterable[Sent]) -> None:
+    """Produces records and waits for all of them."""
+    # Idempotent: a retry on a topic that is new must not change the order of the records.
+    client = {"bootstrap.servers": servers, "linger.ms": 5, "enable.idempotence": True}
+    producer = Producer({**client, "partitioner": "murmur2_random"})
+    failures: list[Any] = []
+    for one in records:
+        producer.produce(
+            topic,
+            one.value,
+            one.key,
+            one.partition,
+            timestamp=one.timestamp,
+            headers=list(one.headers),
+            on_delivery=lambda error, _: failures.append(error) if error else None,
+        )
+        producer.poll(0)
+    producer.flush()
+    assert not failures, failures
 
 
 def last_per_key(records: Sequence[Read]) -> dict[bytes | None, bytes | None]:
