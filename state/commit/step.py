@@ -193,10 +193,10 @@ class CommitStep:
         copy, position = transaction.send(step, found, store, effects, ends, version)
         return PreparedStep(transaction, points, copy, position, effects.counters, needless, watch)
 
-    def apply(self, done: PreparedStep, store: TaskStore) -> StepResult:
-        """Item 6, once the transaction is committed."""
+    def apply(self, done: PreparedStep, store: TaskStore, durable: bool = True) -> StepResult:
+        """Item 6, once the transaction is committed; `durable`: see `TaskStore.apply`."""
         done.watch.lap("commit")
-        store.apply(done.position, done.points.at("store_half_applied"))
+        store.apply(done.position, done.points.at("store_half_applied"), durable)
         done.points.reach("store_applied")
         # Nothing fences a deletion, so only an attempt that has committed may ask for one.
         self.stores.trim(store, done.needless)

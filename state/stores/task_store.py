@@ -136,8 +136,8 @@ class TableStores:
         lower, upper = _rows_of(self._entries[name].store_id)
         return next(self.table.scan(lower, upper), None) is None
 
-    def apply(self, position: StorePosition, halfway: Callable[[], None] | None = None) -> None:
-        """Writes the step's rows and its position in one atomic write; `halfway`: see `OrderedTable.write`."""
+    def apply(self, position: StorePosition, halfway: Callable[[], None] | None = None, durable: bool = True) -> None:
+        """Writes the step's rows and its position in one atomic write; `halfway` and `durable`: see `OrderedTable.write`."""
         first = {n: self.meta.offsets.get(n, 0) if s.logged else UNLOGGED for n, s in self.specs.items()}
         meta = TableMetadata(
             (position.query_id, position.version, position.written_ms),
@@ -151,7 +151,7 @@ class TableStores:
         if any(buffer.spilled for buffer in self.buffers.values()):
             self._write_file(parts, deleted_ranges, halfway)
         else:
-            self._write(list(parts), deleted_ranges, halfway)
+            self._write(list(parts), deleted_ranges, halfway, durable)
         for name, segments in self.segments.items():
             segments.written(first[name])
         self.meta = meta
@@ -168,14 +168,18 @@ class TableStores:
             yield keys[dead:], values[dead:]
 
     def _write(
-        self, parts: Sequence[Columns], delete_ranges: Sequence[KeyRange], halfway: Callable[[], None] | None = None
+        self,
+        parts: Sequence[Columns],
+        delete_ranges: Sequence[KeyRange],
+        halfway: Callable[[], None] | None = None,
+        durable: bool = True,
     ) -> None:
         """Writes rows in key order: many of them as a file, few as a batch."""
         if sum(len(keys) for keys, _ in parts) >= _BULK_ROWS:
             self._write_file(parts, delete_ranges, halfway)
         else:
             keys, values = (pa.concat_arrays(columns) for columns in zip(*parts, strict=True))
-            self.table.write_columns(keys, values, delete_ranges, halfway)
+            self.table.write_columns(keys, values, delete_ranges, halfway, durable)
 
     def _write_file(
         self, parts: Iterable[Columns], delete_ranges: Sequence[KeyRange], halfway: Callable[[], None] | None
@@ -397,11 +401,19 @@ class TaskStore:
                 for batch in changelog_batches(self.specs[name], buffer.written()):
                     yield name, batch
 
-    def apply(self, position: StorePosition, halfway: Callable[[], None] | None = None) -> None:
-        """Writes the step's changes and the position, all or nothing. The write survives a kill of the process."""
+    def apply(self, position: StorePosition, halfway: Callable[[], None] | None = None, durable: bool = True) -> None:
+        """Writes the step's changes and the position, all or nothing.
+
+        If the write is not `durable`, a kill of the process may take the stores back to an earlier step, until the next write that
+        is, or `flush`. What is missing is restored from the changelogs then.
+        """
         for state in self._states:
-            state.apply(position, halfway if state is self._main else None)
+            state.apply(position, halfway if state is self._main else None, durable)
         self._memory.clear()
+
+    def flush(self) -> None:
+        """Makes all that was written survive a kill of the process."""
+        self.table.write([])
 
     def discard(self) -> None:
         for state in self._states:

@@ -424,8 +424,9 @@ class NativeTable(_Reads):
         changes: Iterable[RowChange],
         delete_ranges: Sequence[KeyRange] = (),
         halfway: Callable[[], None] | None = None,
+        durable: bool = True,
     ) -> None:
-        self.write_columns(*columns_of(list(changes)), delete_ranges, halfway)
+        self.write_columns(*columns_of(list(changes)), delete_ranges, halfway, durable)
 
     def write_columns(
         self,
@@ -433,12 +434,14 @@ class NativeTable(_Reads):
         values: pa.BinaryArray,
         delete_ranges: Sequence[KeyRange] = (),
         halfway: Callable[[], None] | None = None,
+        durable: bool = True,
     ) -> None:
         with self._named():
             self._writer.write_batch(keys, values, delete_ranges)
             if halfway is not None:
                 halfway()
-            self._writer.flush()
+            if durable:
+                self._writer.flush()
 
     def write_unsafe(self, keys: pa.BinaryArray, values: pa.BinaryArray) -> None:
         """A write of columns that a crash may lose, for scratch tables."""

@@ -113,11 +113,13 @@ class RocksTable(RowByRow):
         changes: Iterable[RowChange],
         delete_ranges: Sequence[KeyRange] = (),
         halfway: Callable[[], None] | None = None,
+        durable: bool = True,
     ) -> None:
         self._write(changes, delete_ranges)
         if halfway is not None:
             halfway()
-        self._flush()
+        if durable:
+            self._flush()
 
     def write_unsafe(self, keys: pa.BinaryArray, values: pa.BinaryArray) -> None:
         """A write of columns that a crash may lose, for scratch tables."""

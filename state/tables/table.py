@@ -64,8 +64,13 @@ class OrderedTable(Protocol):
         changes: Iterable[RowChange],
         delete_ranges: Sequence[KeyRange] = (),
         halfway: Callable[[], None] | None = None,
+        durable: bool = True,
     ) -> None:
-        """Applies changes atomically, the ranges first."""
+        """Applies changes atomically, the ranges first.
+
+        A write survives a kill of the process if it is `durable`, or once a later write is. After a kill, the table is as it was
+        after one of its writes.
+        """
 
     def write_columns(
         self,
@@ -73,6 +78,7 @@ class OrderedTable(Protocol):
         values: pa.BinaryArray,
         delete_ranges: Sequence[KeyRange] = (),
         halfway: Callable[[], None] | None = None,
+        durable: bool = True,
     ) -> None:
         """As `write`, with the changes as columns in any order, each key at most once; a null value deletes."""
 
@@ -165,7 +171,11 @@ class _Rows(Protocol):
     def scan(self, lower: bytes, upper: bytes | None, reverse: bool = False) -> Iterator[Row]: ...
 
     def write(
-        self, changes: Iterator[RowChange], delete_ranges: Sequence[KeyRange], halfway: Callable[[], None] | None
+        self,
+        changes: Iterator[RowChange],
+        delete_ranges: Sequence[KeyRange],
+        halfway: Callable[[], None] | None,
+        durable: bool = True,
     ) -> None: ...
 
 
@@ -193,8 +203,9 @@ class RowByRow:
         values: pa.BinaryArray,
         delete_ranges: Sequence[KeyRange] = (),
         halfway: Callable[[], None] | None = None,
+        durable: bool = True,
     ) -> None:
-        self.write(rows_of([(keys, values)]), delete_ranges, halfway)
+        self.write(rows_of([(keys, values)]), delete_ranges, halfway, durable)
 
     def write_sorted(self: _Rows, parts: Iterable[Columns], halfway: Callable[[], None] | None = None) -> None:
         self.write(rows_of(parts), (), halfway)
@@ -287,6 +298,7 @@ class MemoryTable(RowByRow):
         changes: Iterable[RowChange],
         delete_ranges: Sequence[KeyRange] = (),
         halfway: Callable[[], None] | None = None,
+        durable: bool = True,
     ) -> None:
         if halfway is not None:
             halfway()

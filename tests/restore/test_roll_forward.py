@@ -42,7 +42,7 @@ class FragileTable(MemoryTable):
             if self.until_death < 0:
                 raise Killed
 
-    def write(self, changes, delete_ranges=(), halfway=None):
+    def write(self, changes, delete_ranges=(), halfway=None, durable=True):
         changes = list(changes)
         self.event()
         super().write(changes, delete_ranges)

@@ -71,6 +71,7 @@ class SimulatedTable(MemoryTable):
         changes: Iterable[RowChange],
         delete_ranges: Sequence[KeyRange] = (),
         halfway: Callable[[], None] | None = None,
+        durable: bool = True,
     ) -> None:
         written = Event("write", self.location)
         self.hook.before(written)
@@ -84,6 +85,8 @@ class SimulatedTable(MemoryTable):
             self._write_torn(changes)
         if halfway is not None:
             halfway()
+        if not durable:
+            return
         flushed = Event("flush", self.location)
         self.hook.before(flushed)
         self._unflushed = []
