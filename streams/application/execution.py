@@ -19,6 +19,7 @@ from streams.checkpoint.files import write_query_id
 from streams.config import Execution
 from streams.errors import ConfigError
 from streams.source.offsets import FirstBatch, SourceOffsets
+from streams.topology.ways import why_not_live
 
 
 @dataclass(frozen=True)
@@ -77,13 +78,7 @@ def obstacle(prepared: PreparedSub, partitions: Mapping[str, int]) -> str | None
     uneven = sorted(topic for topic in sub.topics if partitions.get(topic, prepared.tasks) != prepared.tasks)
     if uneven:
         return f"{uneven[0]} has {partitions[uneven[0]]} partitions and the sub-topology {prepared.tasks} tasks"
-    if sub.keyed_by or any(entry.keyed_by for entry in sub.entries):
-        return "a function makes new keys before a stateful operator, so records must move to other tasks (use repartition())"
-    if sub.global_tables:
-        return "it looks up global tables"
-    if sub.delays:
-        return "it reads retry topics, whose records have to wait"
-    return None
+    return why_not_live(sub)
 
 
 @dataclass(frozen=True)

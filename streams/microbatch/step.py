@@ -182,9 +182,10 @@ def _why(restored: Sequence[StoreReport]) -> str:
 
 def _retried(attempt: int, batch_id: int) -> Iterator[Mapping[str, Any]]:
     if attempt > 0:
+        what = "live execution" if batch_id < 0 else f"micro-batch {batch_id}"
         yield _event(
             RETRIED,
-            f"micro-batch {batch_id} needed attempt {attempt + 1} of this task: see the workers' log lines before",
+            f"{what} needed attempt {attempt + 1} of this task: see the workers' log lines before",
             attempt=attempt + 1,
             batch_id=batch_id,
         )

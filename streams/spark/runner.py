@@ -265,6 +265,9 @@ class StreamsApplication:
         with KafkaAdmin(self.config.client) as admin:
             partitions = {name: info.partitions for name, info in admin.describe_topics(topics).items()}
             ways = ways_of(application, partitions, processes_of(self._spark), others, refused)
+            for name, why in sorted(ways.obstacles.items()):
+                if name not in refused:
+                    self.progress.say(f"{name} runs in micro-batches: {why}")
             switch = Switch(Preflight(application, files, admin, self.progress.say), self.progress.say)
             starts = {}
             for prepared in ways.live:

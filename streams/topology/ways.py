@@ -55,8 +55,19 @@ def ways(sub: SubTopology) -> list[NodeWay]:
     ]
 
 
+def why_not_live(sub: SubTopology) -> str | None:
+    """Why live execution cannot run a sub-topology, whatever its topics are like; None: it can."""
+    if sub.keyed_by or any(entry.keyed_by for entry in sub.entries):
+        return "a function makes new keys before a stateful operator, so records must move to other tasks (use repartition())"
+    if sub.global_tables:
+        return "it looks up global tables"
+    if sub.delays:
+        return "it reads retry topics, whose records have to wait"
+    return None
+
+
 def explained(topology: Graph) -> str:
-    """The ways of all nodes as text.
+    """The ways of all nodes as text, and whether a sub-topology can run live.
 
     Raises:
         TopologyError: The topology cannot be planned.
@@ -65,7 +76,9 @@ def explained(topology: Graph) -> str:
     for sub in plan_alone(topology).sub_topologies:
         found = ways(sub)
         width = max(len(one.node) for one in found)
-        parts.append(f"Sub-topology: {sub.index}\n{''.join(_lines(found, width))}")
+        why = why_not_live(sub)
+        live = f"  Only in micro-batches: {why}\n" if why else "  Can run live, with as many tasks as partitions\n"
+        parts.append(f"Sub-topology: {sub.index}\n{live}{''.join(_lines(found, width))}")
     if topology.lake_sinks:
         sinks = (
             f"  {sink.topic} --> {sink.target_text} ({', '.join(sink.layout.names)})\n"
