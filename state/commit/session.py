@@ -27,7 +27,6 @@ from state.commit.step import CommitStep, PreparedStep, StepResult, StopWatch
 from state.commit.transaction import StepInput, StepPoints
 from state.stores.task_store import TaskStore
 
-
 FLUSH_EVERY_S = 10.0
 """How often a session's stores are made durable, s. A flush costs several ms, and makes a file that has to be merged; after a kill,
 the changelogs have what was written since."""

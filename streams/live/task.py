@@ -179,7 +179,9 @@ class LiveTask:
         self._topic_ids: dict[str, str] = {}
         self._tick_s = None if job.source.tick_ms is None else job.source.tick_ms / 1000
         now = clock()
-        self._ticked = self._looked = self._trimmed = self._stepped = now
+        self._looked = self._trimmed = self._stepped = now
+        # The first tick is due at the start.
+        self._ticked = now - (self._tick_s or 0.0)
         self._step: _Step | None = None
         self._open = ExitStack()
 

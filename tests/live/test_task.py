@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,7 @@ class World:
         )
         self.readers: dict[str, Arriving] = {}
         self.table, self.memory = SimulatedTable(), WorkerMemory()
+        self.now = 0.0
 
     def send(self, topic: str, records: Sequence[tuple[bytes, int]], partition: int = 0) -> None:
         for value, timestamp in records:
@@ -82,7 +84,7 @@ class World:
         ids = self.kafka.topic_ids(self.sub.topics)
         start = SourceOffsets({name: TopicOffsets(ids[name], (0,) * self.job.tasks) for name in self.sub.topics})
         access: Any = TaskAccess(step, self.kafka, stores)  # type: ignore[arg-type]
-        return LiveTask(self.job, access, start, "run", open_reader=self._open)
+        return LiveTask(self.job, access, start, "run", open_reader=self._open, clock=lambda: self.now)
 
     def _open(self, topic: str, partition: int, start: int) -> Arriving:
         self.readers[topic] = Arriving(self.kafka, topic, partition, start)
@@ -178,3 +180,18 @@ def test_a_key_in_another_partition_fails_before_anything_is_sent() -> None:
         ):
             world.step(task)
     assert task.session.last is None
+
+
+def test_a_tick_is_a_step_without_records_and_the_first_is_at_the_start() -> None:
+    world = World(copy("in"))
+    world.job = replace(world.job, source=replace(world.job.source, tick_ms=1_000))
+    world.now = 50.0
+    with world.task() as task:
+        assert world.step(task)
+        assert not world.step(task)
+        world.now += 0.9
+        assert not world.step(task)
+        world.now += 0.2
+        assert world.step(task)
+    assert task.session.last is not None
+    assert task.session.last.version == 2
