@@ -136,6 +136,7 @@ def serve(
     from streams.serve.server import StoreServer, check_installed, listening, serve_http, tls_options
 
     check_installed()
+    from streams.cluster.records import RecordWriter
     from streams.serve.app import Api
     from streams.serve.requests import Limits
     from streams.serve.security import Guard, Security, check_protected
@@ -155,7 +156,10 @@ def serve(
         typer.echo(
             f"{config.application_id}: {', '.join(server.served.stores)} at {'https' if tls else 'http'}://{at}/v1/metadata"
         )
-        serve_http(Api(server.served, guard, limits, lambda: server.trouble).application(), listener, server, tls)
+        writer = RecordWriter(config.client)
+        api = Api(server.served, guard, limits, lambda: server.trouble, server.reader, writer.write)
+        serve_http(api.application(), listener, server, tls)
+        writer.close()
 
 
 def _address(text: str) -> Address:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -161,6 +162,39 @@ def write_records(client: Mapping[str, str], topic: str, records: Iterable[Outgo
         why = failures[0].str() if failures else f"no answer within {_FLUSH_S:g} s"
         raise KafkaClientError(f"{len(failures) + left} of {count} records were not written to {topic!r}: {why}")
     return count
+
+
+class RecordWriter:
+    """Writes single records, for as long as a program runs; any thread may write."""
+
+    def __init__(self, client: Mapping[str, str]) -> None:
+        settings = {"partitioner": "murmur2_random", "enable.idempotence": "true", "linger.ms": "0"}
+        self._producer = Producer({**admin_config(client), **settings})
+
+    def write(self, topic: str, record: Outgoing) -> tuple[int, int]:
+        """Writes a record, and gives its partition and offset once Kafka has acknowledged it.
+
+        Raises:
+            KafkaClientError: Kafka did not accept it, or did not answer.
+        """
+        answers: list[tuple[KafkaError | None, Message]] = []
+        deadline = time.monotonic() + _FLUSH_S
+        try:
+            self._producer.produce(**_arguments(topic, record), on_delivery=lambda *answer: answers.append(answer))
+            while not answers and time.monotonic() < deadline:
+                self._producer.poll(0.01)
+        except (KafkaException, BufferError) as error:
+            raise KafkaClientError(f"the record was not written to {topic!r}: {error}") from error
+        if not answers:
+            raise KafkaClientError(f"{topic!r} did not answer within {_FLUSH_S:g} s; the record may still arrive")
+        failure, message = answers[0]
+        if failure is not None:
+            raise KafkaClientError(f"the record was not written to {topic!r}: {failure.str()}")
+        return message.partition() or 0, message.offset() or 0
+
+    def close(self) -> None:
+        """Waits until everything is written."""
+        self._producer.flush(_FLUSH_S)
 
 
 def _arguments(topic: str, record: Outgoing) -> dict[str, Any]:

@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import orjson
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from state.errors import KafkaClientError, StreamsError
+from state.restore.restorer import ChangelogSource
 from state.secrets import mask
 from streams.errors import (
     ConfigError,
@@ -29,6 +31,8 @@ from streams.errors import (
     StoreNotReadyError,
 )
 from streams.metrics.serving import CopyFigures, ServingMetrics
+from streams.serve.changes import Changes
+from streams.serve.events import events
 from streams.serve.openapi import openapi
 from streams.serve.reading import ReadStore
 from streams.serve.requests import (
@@ -44,6 +48,7 @@ from streams.serve.requests import (
 )
 from streams.serve.security import Caller, Guard, RefusedError, Scope, check_allowed, is_loopback, note
 from streams.serve.served import Bound, Consistency, Served, Wanting
+from streams.serve.topics import Topics, Write
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -65,6 +70,8 @@ class Api:
         guard: Recognises callers.
         limits: What a request may cost.
         alive: Says why the process cannot continue; empty: it can.
+        source: Makes a reader of changelogs for one client; None: changes are not served.
+        write: Writes a record to a topic, and gives its partition and offset; None: nothing can be written.
     """
 
     def __init__(
@@ -73,11 +80,15 @@ class Api:
         guard: Guard,
         limits: Limits | None = None,
         alive: Callable[[], str] = lambda: "",
+        source: Callable[[], AbstractContextManager[ChangelogSource]] | None = None,
+        write: Write | None = None,
     ) -> None:
         self._served = served
         self._guard = guard
         self._limits = limits or Limits()
         self._alive = alive
+        self._source = source
+        self._sink = None if write is None else Topics(served, write)
         self.metrics = ServingMetrics(served.application_id, self._figures)
 
     def application(self) -> Starlette:
@@ -93,6 +104,8 @@ class Api:
                 Route(f"{stores}/keys/{{key:path}}", self._guarded("key", Scope.READ, self._key)),
                 Route(f"{stores}/range", self._guarded("range", Scope.READ, self._range)),
                 Route(f"{stores}/windows", self._guarded("windows", Scope.READ, self._windows)),
+                Route(f"{stores}/changes", self._guarded("changes", Scope.READ, self._changes)),
+                Route("/v1/topics/{topic}", self._guarded("topic", Scope.WRITE, self._write), methods=["POST"]),
             ]
         )
 
@@ -203,6 +216,52 @@ class Api:
     async def _windows(self, request: Request) -> Response:
         store, given = self._asked(request)
         return await self._page(store, given, given.windows)
+
+    async def _changes(self, request: Request) -> Response:
+        store, given = self._asked(request)
+        if self._source is None:
+            raise RefusedError(501, "changes are not served here")
+        after = request.headers.get("last-event-id") or given.text("after")
+        key, prefix = given.text("key"), given.text("prefix")
+        keys = None if key is None else frozenset(key_bytes(store, key))
+        first = None if prefix is None else prefix.encode()
+
+        def wanted(data: bytes) -> bool:
+            return (keys is None or data in keys) and (first is None or data.startswith(first))
+
+        initial = None
+        if given.flag("initial") and not after:
+            initial = given.initial(store)
+            store.check(initial)
+        with ExitStack() as leave:
+            source = leave.enter_context(self._source())
+            changes = Changes(store, self._served.application_id, source, after or None, wanted)
+            follow = given.text("follow") is None or given.flag("follow")
+            found = events(changes, initial, follow, leave.pop_all())
+        return StreamingResponse(found, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+    async def _write(self, request: Request) -> Response:
+        given = Parameters(request.query_params, request.headers, self._limits)
+        wait_s = given.wait_s() if given.text("wait") is not None else min(5.0, self._limits.wait_ms / 1000)
+        body = await self._body(request)
+        if self._sink is None:
+            raise RefusedError(501, "nothing can be written here")
+        name = given.text("await")
+        store = None if name is None else self._served.store(name)
+        record = self._sink.record(request.path_params["topic"], body)
+        written = await run_in_threadpool(self._sink.write, record)
+        if store is None:
+            return _json({"record": written.as_json}, 202, {POSITION: str(written.position)})
+        task, keys = self._sink.awaited(store, record, given.text("await_key"))
+        bound = Bound(position=written.position)
+        wanting = self._served.wanting(store, [task], bound)
+        if wanting and not await until(wanting, wait_s):
+            # Not an error, or a client would write the record again.
+            return _json({"record": written.as_json, "processed": False}, 202, {POSITION: str(written.position)})
+        answer = store.get(keys, in_task=task)
+        row = row_json(answer.rows[0]) if answer.rows else None
+        found = {"record": written.as_json, "processed": True, "row": row, "tasks": tasks_json(answer)}
+        return _json(found, 200, answer_headers(answer))
 
     async def _page(self, store: ReadStore, given: Parameters, scan_of: Callable[[ReadStore], Any]) -> Response:
         scan, cursor = scan_of(store), given.text("cursor")

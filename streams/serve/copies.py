@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from math import ceil
 
@@ -46,12 +46,16 @@ class View:
         version: The number of the commit.
         position: The position of the sources.
         stores: The stores, for reading.
+        changelog_ends: Store -> where its changelog ends as of the commit.
         known_s: When this was known to be the last commit, by the copy's clock.
         held_until_s: Until when the view is kept for the next page of a cursor.
         readers: How many read it now.
     """
 
-    def __init__(self, version: int, position: Position, stores: TaskStore) -> None:
+    def __init__(
+        self, version: int, position: Position, stores: TaskStore, changelog_ends: Mapping[str, int] | None = None
+    ) -> None:
+        self.changelog_ends = changelog_ends or {}
         self.version = version
         self.position = position
         self.stores = stores
@@ -278,7 +282,7 @@ class TaskCopy(Copy):
         for marker in markers:
             position, before = position.after(marker, before), marker
         self._position, self._marker = position, last
-        self._show(View(last.version, position, stores.snapshot()))
+        self._show(View(last.version, position, stores.snapshot(), last.changelog_ends))
 
     def _await_visible(self, marker: CommitMarker) -> None:
         """Waits for the control records of a commit: the marker's may be written before those of the changelogs."""

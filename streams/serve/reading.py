@@ -192,8 +192,13 @@ class ReadStore:
         """The copies that are here."""
         return [copy for task in range(self.tasks) if (copy := self.find(task)) is not None]
 
-    def get(self, keys: Iterable[bytes], as_of_ms: int | None = None) -> Answer:
+    def get(self, keys: Iterable[bytes], as_of_ms: int | None = None, in_task: int | None = None) -> Answer:
         """The row of the first of these keys that has one, which are the ways in which one key may be written.
+
+        Args:
+            keys: The keys.
+            as_of_ms: The time of a version; None: the newest one.
+            in_task: The task to look into; default: that of the key. A processor's store may have rows under other keys.
 
         Raises:
             QueryError: The store has windows or sessions, or no versions although a time is given.
@@ -205,7 +210,7 @@ class ReadStore:
             raise QueryError(f"{self.name!r} has no versions, so a row as of a time cannot be read")
         points: dict[int, Point] = {}
         for key in keys:
-            task = self.task_of(key)
+            task = self.task_of(key) if in_task is None else in_task
             copy = self.copy(task)
             with copy.reading() as view:
                 points[task] = self._point(task, copy, view)
@@ -263,7 +268,7 @@ class ReadStore:
                 given.skip,
                 dict(given.versions),
             )
-        self._check(scan)
+        self.check(scan)
         tasks = [self.task_of(scan.key)] if scan.key is not None else range(self.tasks)
         with ExitStack() as reading:
             parts, points, views = [], [], []
@@ -309,7 +314,12 @@ class ReadStore:
             return "sessions"
         return "windows" if self.kind.windowed else "versions"
 
-    def _check(self, scan: Scan) -> None:
+    def check(self, scan: Scan) -> None:
+        """Checks that the store has the order of a scan.
+
+        Raises:
+            QueryError: It does not.
+        """
         if self.kind is StoreKind.VERSIONED:
             raise QueryError(f"{self.name!r} has versions: its rows can be read by key and time only")
         if scan.prefix is not None and (scan.lower is not None or scan.upper is not None):

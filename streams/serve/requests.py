@@ -13,7 +13,7 @@ from streams.config.settings import to_milliseconds
 from streams.errors import ConfigError, QueryError
 from streams.model.record import to_timestamp_ms
 from streams.serve.position import Position, commits_text, parse_commits
-from streams.serve.reading import Answer, ReadStore, Scan
+from streams.serve.reading import Answer, Point, ReadStore, Scan
 from streams.serve.served import Bound, Consistency
 
 POSITION, COMMIT, AGE = "Streams-Position", "Streams-Commit", "Streams-Age-Ms"
@@ -105,6 +105,21 @@ class Parameters:
             reverse=latest or self.flag("reverse"),
             limit=self.rows("latest" if latest else "limit", self._limits.page_rows),
         )
+
+    def initial(self, store: ReadStore) -> Scan:
+        """The rows with which a stream of changes begins.
+
+        Raises:
+            QueryError: A parameter is wrong.
+        """
+        key, prefix = self._query.get("key"), self._query.get("prefix")
+        found = None if key is None else key_bytes(store, key)[0]
+        limit = self._limits.most_rows
+        if store.kind.segmented:
+            return Scan(key=found, prefix=None if prefix is None else prefix.encode(), limit=limit)
+        if found is not None:
+            return Scan(lower=found, upper=found, limit=limit)
+        return Scan(prefix=None if prefix is None else prefix.encode(), limit=limit)
 
     def text(self, name: str) -> str | None:
         """A parameter as it is."""
@@ -198,13 +213,15 @@ def page_json(answer: Answer) -> dict[str, Any]:
 
 def tasks_json(answer: Answer) -> list[dict[str, Any]]:
     """As of what each task has answered."""
-    return [
-        {
-            "sub_topology": point.sub,
-            "task": point.task,
-            "commit": point.version,
-            "position": str(point.position),
-            "age_ms": point.age_ms,
-        }
-        for point in answer.points
-    ]
+    return [point_json(point) for point in answer.points]
+
+
+def point_json(point: Point) -> dict[str, Any]:
+    """As of what one task has answered."""
+    return {
+        "sub_topology": point.sub,
+        "task": point.task,
+        "commit": point.version,
+        "position": str(point.position),
+        "age_ms": point.age_ms,
+    }

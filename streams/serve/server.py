@@ -7,6 +7,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, closing
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
 _DRAIN_S = 5
+_GLOBAL_LOGS = 16
 
 
 def check_installed() -> None:
@@ -115,6 +117,14 @@ class StoreServer:
         """Why commits cannot be followed now; empty: they are."""
         return str(self._error) if self._error is not None else self._follower.trouble
 
+    def reader(self) -> AbstractContextManager[CopyKafka]:
+        """Kafka, for one client who follows changes."""
+        return closing(self._reader(len(self._tasks)))
+
+    def _reader(self, logs: int) -> CopyKafka:
+        config = self._config
+        return CopyKafka(config.client, config.transaction_timeout_ms, config.bulk_io, logs)
+
     def _run(self) -> None:
         topics = sorted({topic for topic, _ in self._tasks})
         try:
@@ -129,8 +139,7 @@ class StoreServer:
 
     def _copy(self, place: TopicPartition) -> TaskCopy:
         task, config, memory = self._tasks[place], self._config, WorkerMemory()
-        logs = len(task.specs) + 1
-        kafka = CopyKafka(config.client, config.transaction_timeout_ms, config.bulk_io, logs)
+        kafka = self._reader(len(task.specs) + 1)
 
         def make(of: ReplicaTask) -> TaskStateManager:
             identity, specs = of.place.identity(), list(of.specs)
@@ -146,7 +155,7 @@ class StoreServer:
         folder = self._folder / self._config.application_id / "global"
         shutil.rmtree(folder, ignore_errors=True)
         store = open_task_store(folder, global_store_specs(tables))
-        kafka = CopyKafka(self._config.client, self._config.transaction_timeout_ms, self._config.bulk_io, 16)
+        kafka = self._reader(_GLOBAL_LOGS)
         settings = task_settings(self._config, {})
         return GlobalCopy(kafka, GlobalTables(tables, store, settings), store, now_ms, on_close=kafka.close)
 

@@ -1,0 +1,162 @@
+"""`Changes`: the changes of a store, commit by commit, from its changelogs; a position continues behind what was seen.
+
+A position is the offset in the changelog of each task. Invariants: what lies behind a copy's commit is never shown; whoever
+continues at the position of an event gets everything behind it, and nothing before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from state.changelog import changelog_topic
+from state.columns import RecordColumns
+from state.restore.restorer import ChangelogSource
+from state.stores.codec import split_session_key, split_window_key
+from state.stores.dump import DumpRow
+from state.stores.spec import StoreKind
+from streams.application.store_rows import StoreRow
+from streams.errors import CursorExpiredError, QueryError
+from streams.serve.reading import Point, ReadStore, Scan
+
+MOST_ROWS = 1000
+"""The most rows of an event: a larger commit is several events."""
+
+_PLACE = re.compile(r"(\d+)=(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Rows that one commit of a task has changed, or a part of them.
+
+    Attributes:
+        rows: The rows; a value of None was deleted.
+        point: The commit.
+        id: Where to continue behind these rows; empty: not here, because rows that existed before are still being given.
+    """
+
+    rows: tuple[StoreRow, ...]
+    point: Point
+    id: str = ""
+
+
+class Changes:
+    """The changes of a store for one reader; used by one thread at a time.
+
+    Args:
+        store: The store; not of a global table.
+        application_id: Its application.
+        source: Kafka.
+        after: The id of the last event that was seen; None: only what is committed from now on.
+        wanted: Whether a key's bytes are wanted.
+
+    Raises:
+        QueryError: The id is none of this store, or the store has no changelog of its own.
+        StoreNotReadyError: A copy is not here.
+    """
+
+    def __init__(
+        self,
+        store: ReadStore,
+        application_id: str,
+        source: ChangelogSource,
+        after: str | None = None,
+        wanted: Callable[[bytes], bool] = lambda key: True,
+    ) -> None:
+        if not store.sub:
+            raise QueryError(f"{store.name!r} is a global table: its changes are the records of its topic")
+        self.store = store
+        self._topic = changelog_topic(application_id, store.name)
+        self._source = source
+        self._wanted = wanted
+        self._places = self._ends() if after is None else _parsed(after, store)
+
+    @property
+    def id(self) -> str:
+        """Where this reader is."""
+        return ",".join(f"{task}={offset}" for task, offset in sorted(self._places.items()))
+
+    def initial(self, scan: Scan) -> Iterator[Change]:
+        """The rows of a scan as they are now; what changes from there on comes with `next`."""
+        cursor = None
+        while True:
+            answer = self.store.scan(scan, cursor)
+            if cursor is None:
+                for point in answer.points:
+                    with self.store.copy(point.task).reading(point.version) as view:
+                        self._places[point.task] = view.changelog_ends.get(self.store.name, 0)
+            cursor = answer.cursor
+            for point in answer.points:
+                rows = tuple(row for row in answer.rows if row.task == point.task)
+                if rows:
+                    yield Change(rows, point)
+            if cursor is None:
+                return
+
+    def pending(self) -> bool:
+        """Whether a commit has come since the last call of `next`."""
+        return any(end != self._places[task] for task, end in self._ends().items())
+
+    def next(self) -> Iterator[Change]:
+        """The changes that have been committed since.
+
+        Raises:
+            CursorExpiredError: Some of them are deleted.
+            KafkaClientError: They cannot be read.
+        """
+        for task, end in self._ends().items():
+            if end != self._places[task]:
+                yield from self._of_task(task)
+
+    def _of_task(self, task: int) -> Iterator[Change]:
+        copy, start = self.store.copy(task), self._places[task]
+        with copy.reading() as view:
+            end, (point,) = view.changelog_ends.get(self.store.name, 0), self.store.points([task])
+        if end < start or start < self._source.begin_offset((self._topic, task)):
+            raise CursorExpiredError(
+                f"{self._topic}-{task}: the changes from offset {start} on are deleted, or the topic was made again: begin again "
+                f"with initial=true"
+            )
+        rows: list[StoreRow] = []
+        for columns in self._source.read(self._topic, task, start, end):
+            for offset, row in self._rows(columns):
+                if len(rows) == MOST_ROWS:
+                    self._places[task] = offset
+                    yield Change(tuple(rows), point, self.id)
+                    rows = []
+                if self._wanted(row.key):
+                    rows.append(self.store.reader.decoded(row, task))
+        self._places[task] = end
+        if rows:
+            yield Change(tuple(rows), point, self.id)
+
+    def _rows(self, columns: RecordColumns) -> Iterator[tuple[int, DumpRow]]:
+        kind = self.store.kind
+        cells = zip(columns.offsets.tolist(), columns.timestamps.tolist(), columns.keys, columns.values, strict=True)
+        for offset, timestamp, key_cell, value_cell in cells:
+            key, value = key_cell.as_py(), value_cell.as_py()
+            time = timestamp if kind.timestamped or kind is StoreKind.VERSIONED else None
+            start = end = None
+            if kind is StoreKind.SESSION:
+                key, end, start = split_session_key(key)
+            elif kind.windowed:
+                key, start, _ = split_window_key(key)
+            yield offset, DumpRow(key, start, end, time, value)
+
+    def _ends(self) -> dict[int, int]:
+        """Task -> where its changelog ends as of the copy's commit."""
+        found = {}
+        for task in range(self.store.tasks):
+            with self.store.copy(task).reading() as view:
+                found[task] = view.changelog_ends.get(self.store.name, 0)
+        return found
+
+
+def _parsed(text: str, store: ReadStore) -> dict[int, int]:
+    found: Mapping[int, int] = {int(task): int(offset) for task, offset in _PLACE.findall(text)}
+    if set(found) != set(range(store.tasks)):
+        raise QueryError(
+            f"{text!r} is not the id of an event of {store.name!r}, which has {store.tasks} tasks: begin again with initial=true"
+        )
+    return dict(found)
