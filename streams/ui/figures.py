@@ -212,6 +212,7 @@ def steps(app: ApplicationMetrics, history: History) -> dict[str, Any]:
 
 
 def _parts(batches: Sequence[MicroBatchPoint]) -> dict[str, Any]:
+    batches = batches[-_COLUMNS:]
     done = [step for batch in batches for step in batch.steps if not step.skipped and step.seconds]
     timed = [batch for batch in batches if batch.began_ms is not None and batch.steps]
     whole = [batch.at_ms - batch.began_ms for batch in timed if batch.began_ms is not None]

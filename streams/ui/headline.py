@@ -8,11 +8,10 @@ from typing import Literal
 
 from streams.config.settings import age_in_words
 from streams.metrics.application import ApplicationMetrics
+from streams.ui.history import OLD_MS
 
 Level = Literal["ok", "busy", "bad"]
 """`ok`: it works and keeps up; `busy`: it works on something that ends by itself; `bad`: somebody has to look."""
-_REPLAY_MS = 600_000
-"""Records that are older than this when they become visible are not of today: their age says nothing about the application."""
 _CAUGHT_UP_MS = 2_000
 """A lag below this is what a micro-batch finds when it begins."""
 
@@ -105,9 +104,9 @@ def _level(pace: Pace) -> Level:
 def _parts(pace: Pace, behind: bool) -> Iterable[str]:
     if pace.records_per_s is not None:
         yield f"{pace.records_per_s:,.0f} records/s"
-    if pace.visible_ms is not None and pace.visible_ms[0] < _REPLAY_MS:
+    if pace.visible_ms is not None:
         yield f"visible after {_ms(pace.visible_ms[0])} (p50), {_ms(pace.visible_ms[1])} (p99)"
-    elif pace.event_time_lag_ms is not None:
+    elif pace.event_time_lag_ms is not None and pace.event_time_lag_ms > OLD_MS:
         yield f"event time is {age_in_words(pace.event_time_lag_ms)} behind the clock"
     yield _lag(pace)
     if not behind:

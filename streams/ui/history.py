@@ -13,10 +13,12 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import accumulate
+from math import log
 
 from streams.logs.events import PAUSED, RESUMED, Event
 from streams.metrics.application import ApplicationMetrics, MicroBatchFigures, StepFigures, SubTopologyMetrics
@@ -25,6 +27,8 @@ RATE_OVER_MS = 10_000
 """The period that rates are averaged over."""
 WAITS_OVER_MS = 60_000
 """The period whose waiting times count."""
+OLD_MS = 600_000
+"""Records that are older than this when they become visible are not of today: their age says nothing about the application."""
 _SAMPLE_MS = 500
 """The shortest time between two samples."""
 _ENDS = 1_200
@@ -32,8 +36,10 @@ _EVENTS = 500
 _STEPS = 20_000
 """The most steps of a sub-topology that are kept: some megabytes."""
 _MICRO_BATCHES = 240
-_POINTS = 8
+_POINTS = 5
 """The number of points that stand for the waiting times of a partition's records in a micro-batch."""
+_WIDTH = 1.03
+"""How much longer the waiting times of a bucket are than those of the one before."""
 
 
 def wall_clock_ms() -> int:
@@ -108,20 +114,44 @@ class MicroBatchPoint:
     steps: tuple[StepPoint, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class _Waits:
-    """Records that became visible together: the shortest and the longest of their waiting times, evenly spread between."""
+    """Waiting times of the last `WAITS_OVER_MS`, counted by buckets, each a few per cent wide."""
 
-    at_ms: int
-    shortest_ms: float
-    longest_ms: float
-    records: int
+    def __init__(self) -> None:
+        self._added: deque[tuple[int, Counter[int]]] = deque()
+        self._counts: Counter[int] = Counter()
 
-    def points(self) -> Iterator[tuple[float, float]]:
-        """Waiting times with their weights."""
-        count = min(_POINTS, self.records)
-        step = (self.longest_ms - self.shortest_ms) / max(1, count)
-        return ((self.shortest_ms + step * (number + 0.5), self.records / count) for number in range(count))
+    def add(self, at_ms: int, spans: Iterable[tuple[int, float, int]]) -> None:
+        """Adds the records of a micro-batch: for each partition the shortest and longest waiting time, and their number."""
+        added: Counter[int] = Counter()
+        for shortest_ms, longest_ms, records in spans:
+            points = min(_POINTS, records)
+            step = (longest_ms - shortest_ms) / points
+            for number in range(points):
+                added[_bucket(shortest_ms + step * (number + 0.5))] += records * _POINTS // points
+        self._added.append((at_ms, added))
+        self._counts.update(added)
+        self.forget(at_ms)
+
+    def forget(self, now_ms: int) -> None:
+        while self._added and self._added[0][0] < now_ms - WAITS_OVER_MS:
+            self._counts.subtract(self._added.popleft()[1])
+            self._counts = +self._counts
+
+    def percentiles_ms(self, shares: Sequence[float]) -> tuple[float, ...] | None:
+        """None: there were no records."""
+        total, ordered = sum(self._counts.values()), sorted(self._counts.items())
+        return tuple(_percentile(ordered, total * share) for share in shares) if total else None
+
+
+def _bucket(ms: float) -> int:
+    return round(log(max(1.0, ms), _WIDTH))
+
+
+def _percentile(ordered: Sequence[tuple[int, int]], wanted: float) -> float:
+    passed = accumulate(count for _, count in ordered)
+    bucket = next(bucket for (bucket, _), so_far in zip(ordered, passed, strict=True) if so_far >= wanted)
+    return float(round(_WIDTH**bucket, 1))
 
 
 @dataclass
@@ -137,13 +167,15 @@ class SubHistory:
     samples: deque[Sample] = field(default_factory=deque)
     ends: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=_ENDS))
     micro_batches: deque[MicroBatchPoint] = field(default_factory=deque)
-    _waits: deque[_Waits] = field(default_factory=deque)
+    _waits: _Waits = field(default_factory=_Waits)
     _newest: dict[tuple[str, int], int] = field(default_factory=dict)
     _step_count: int = 0
 
+    def is_due(self, at_ms: int) -> bool:
+        """Whether a sample is wanted."""
+        return not self.samples or at_ms - self.samples[-1].at_ms >= _SAMPLE_MS
+
     def add(self, sample: Sample) -> None:
-        if self.samples and sample.at_ms - self.samples[-1].at_ms < _SAMPLE_MS:
-            return
         self.samples.append(sample)
         while len(self.samples) > 2 and self.samples[1].at_ms <= sample.at_ms - RATE_OVER_MS:
             self.samples.popleft()
@@ -162,31 +194,31 @@ class SubHistory:
             self._step_count -= len(self.micro_batches.popleft().steps)
 
     def _wait(self, batch: MicroBatchFigures, before: MicroBatchPoint | None) -> None:
+        spans = []
         times = [time for step in batch.steps if not step.skipped for time in step.event_times]
         share = max(1, round(batch.records_in / max(1, len(times))))
         for one in times:
             place, newest = (one.topic, one.partition), one.event_time_ms
             oldest = min(newest, max(self._newest.get(place, newest), _since(batch, before, newest)))
             self._newest[place] = newest
+            if batch.at_ms - newest > OLD_MS:
+                continue
             # Of n records that are evenly spread over the time (oldest, newest], the first is an nth of it away from its beginning.
             longest = batch.at_ms - newest + (newest - oldest) * (share - 1) / share
-            self._waits.append(_Waits(batch.at_ms, float(max(0, batch.at_ms - newest)), max(0.0, longest), share))
-        while self._waits and self._waits[0].at_ms < batch.at_ms - WAITS_OVER_MS:
-            self._waits.popleft()
+            spans.append((batch.at_ms - newest, longest, share))
+        self._waits.add(batch.at_ms, spans)
 
     def per_s(self, value: Callable[[Sample], float | None]) -> float | None:
         """How fast a total has grown; None: not known yet."""
-        known = [(one.at_ms, found) for one in self.samples if (found := value(one)) is not None]
-        if len(known) < 2:
+        known = (one for one in self.samples if value(one) is not None)
+        if (first := next(known, None)) is None or (last := self.samples[-1]) is first:
             return None
-        (first_ms, first), (last_ms, last) = known[0], known[-1]
-        return max(0.0, last - first) * 1000 / max(1, last_ms - first_ms)
+        return max(0.0, (value(last) or 0) - (value(first) or 0)) * 1000 / max(1, last.at_ms - first.at_ms)
 
     def waits_ms(self, now_ms: int, *shares: float) -> tuple[float, ...] | None:
         """Percentiles of the waiting times of records that became visible lately; None: there were none."""
-        points = sorted(point for one in self._waits if one.at_ms >= now_ms - WAITS_OVER_MS for point in one.points())
-        total = sum(weight for _, weight in points)
-        return tuple(_percentile(points, total * share) for share in shares) if points else None
+        self._waits.forget(now_ms)
+        return self._waits.percentiles_ms(shares)
 
     def lag_ms(self, now_ms: int) -> int | None:
         """How long ago the topics ended where reading is now; None: unknown, because the history does not reach back so far."""
@@ -210,15 +242,6 @@ def _since(batch: MicroBatchFigures, before: MicroBatchPoint | None, newest: int
     if before is None or began is None or before.began_ms is None or newest < before.began_ms:
         return 0
     return before.began_ms if began - before.at_ms < RATE_OVER_MS / 10 else min(began, newest)
-
-
-def _percentile(points: list[tuple[float, float]], wanted: float) -> float:
-    passed = 0.0
-    for value, weight in points:
-        passed += weight
-        if passed >= wanted:
-            return value
-    return points[-1][0]
 
 
 class History:
@@ -250,7 +273,9 @@ class History:
         """Takes in the totals of an application."""
         with self._lock:
             for name, sub in app.sub_topologies.items():
-                self._subs.setdefault(name, SubHistory()).add(Sample.of(app.at_ms, sub))
+                known = self._subs.setdefault(name, SubHistory())
+                if known.is_due(app.at_ms):
+                    known.add(Sample.of(app.at_ms, sub))
                 for (task, store), one in sub.restores.items():
                     if one.remaining:
                         self._restores.setdefault((name, task, store), (app.at_ms, one.remaining))

@@ -73,7 +73,7 @@ function placed(boxes, arrows) {
   const columns = []
   for (const [id, box] of boxes) {
     (columns[far(id)] ??= []).push(box)
-    box.width = Math.max(...box.lines.map(one => one.length), ...box.stores.map(one => one.name.length + 2), 12) * CHARACTER + 2 * PADDING
+    box.width = Math.max(...box.lines.map(one => one.length), ...box.stores.map(one => one.name.length + 2), 19) * CHARACTER + 2 * PADDING
     box.height = (box.lines.length + box.small) * LINE + PADDING
   }
   let x = PADDING
@@ -110,7 +110,7 @@ function drawnBox(box, details) {
   const lines = box.lines.map((text, at) => svg("text", {x: PADDING, y: LINE * (at + 1)}, text))
   box.figure = svg("text", {class: "small", x: PADDING, y: LINE * (box.lines.length + 1)})
   const stores = box.stores.map((store, at) => svg("text", {class: "small", x: PADDING, y: LINE * (box.lines.length + 2 + at)}, `▤ ${store.name}`))
-  box.badge = svg("g", {class: "badge", transform: `translate(${box.width} -7)`})
+  box.badge = svg("g", {class: "badge", transform: `translate(${box.width + 4} -11)`})
   const corner = box.look === "topic" ? box.height / 2 : 4
   return svg("g", {class: `box ${box.look}`, transform: `translate(${box.x} ${box.y})`, tabindex: 0, role: "button", "aria-label": `${box.kind} ${box.name}`,
     onclick: open, onkeydown: event => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); open() } }},
@@ -129,7 +129,7 @@ function update(one, overview, operators) {
   const sub = overview.sub_topologies.find(found => found.sub_topology === one.sub.sub_topology)
   const of = new Map(operators.operators.map(found => [found.operator, found]))
   const share = sub?.cpu_share ?? 0
-  one.share.setAttribute("fill-opacity", share * 0.3)
+  one.share.setAttribute("fill-opacity", overview.sub_topologies.length > 1 ? share * 0.3 : 0)
   one.title.textContent = `${one.sub.index}: ${one.sub.sub_topology}${sub && sub.cpu_share !== null ? ` · ${percent(share)} of the CPU time, ${sub.cpu_cores.toFixed(2)} cores` : ""}`
   for (const line of one.lines) {
     const speed = of.get(line.fromId)?.out_per_s || of.get(line.toId)?.in_per_s || (of.get(line.fromId)?.in_per_s ?? null)
@@ -139,10 +139,15 @@ function update(one, overview, operators) {
   for (const box of one.boxes.values()) {
     const found = of.get(box.id), letters = found ? (found.events.dead_letters ?? 0) : 0
     if (box.kind === "topic") box.figure.textContent = box.small && sub ? lag(sub, box.name) : ""
-    else box.figure.textContent = found ? `${compact(found.records_in)} in, ${compact(found.records_out)} out` : ""
+    else box.figure.textContent = found ? counts(box, found) : ""
     const drops = found ? Object.values(found.dropped).reduce((sum, count) => sum + count, 0) : 0
     badge(box.badge, [drops && `${compact(drops)} dropped`, letters && `${compact(letters)} dead`].filter(Boolean).join(", "))
   }
+}
+
+function counts(box, found) {
+  if (box.kind === "operator") return `${compact(found.records_in)} in, ${compact(found.records_out)} out`
+  return `${compact(found.records_in)} ${box.kind === "source" ? "read" : "written"}`
 }
 
 function lag(sub, topicName) {

@@ -3,17 +3,17 @@ import {$, ago, bytes, clock, compact, duration, el, number, percent, rate, show
 import {graph, noTopology} from "./graph.js"
 
 const API = "api/v1/"
-const OFTEN = 1000, SELDOM = 5000
+const OFTEN = 1000, NOW_AND_THEN = 2000, SELDOM = 5000
 const state = {view: "graph", overview: null, operators: {operators: []}, tasks: null, drawn: null, topology: null, advisedAt: 0}
 
 const VIEWS = {
   graph: {label: "Graph", every: OFTEN, draw: drawGraph},
-  tasks: {label: "Tasks", every: OFTEN, draw: drawTasks},
-  steps: {label: "Steps", every: OFTEN, draw: drawSteps},
+  tasks: {label: "Tasks", every: NOW_AND_THEN, draw: drawTasks},
+  steps: {label: "Steps", every: SELDOM, draw: drawSteps},
   commits: {label: "Commits", every: SELDOM, draw: drawCommits},
-  state: {label: "State", every: OFTEN, draw: drawState},
+  state: {label: "State", every: NOW_AND_THEN, draw: drawState},
   letters: {label: "Dead letters", every: SELDOM, draw: drawLetters},
-  events: {label: "Events", every: OFTEN, draw: drawEvents},
+  events: {label: "Events", every: NOW_AND_THEN, draw: drawEvents},
   doctor: {label: "Doctor", every: 6 * SELDOM, draw: drawDoctor},
 }
 

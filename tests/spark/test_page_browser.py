@@ -1,0 +1,195 @@
+"""The page in a real browser, while an application works whose worker is killed.
+
+Needs Chromium (Debian: `apt-get install chromium`) and `pip install playwright`; it is skipped without them. The pictures in
+docs/ui.md are made by
+
+    UI_PICTURES=docs/pictures python -m pytest tests/spark/test_page_browser.py
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from streams import Joined, JsonSerde, KafkaStreams, Materialized, StreamsBuilder, Topology
+from tests.spark.harness import Harness, Sent
+
+TOKEN = "a-token-for-the-page"
+WAIT_S = 180.0
+PICTURES = os.environ.get("UI_PICTURES")
+KEYS = 40
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        pytest.skip("there is no Chromium on this machine")
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with playwright.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+def shop(orders: str, customers: str, revenue: str, rejected: str) -> Topology:
+    builder = StreamsBuilder(default_value_serde=JsonSerde())
+
+    def checked(order: dict[str, int]) -> dict[str, int]:
+        if order["cents"] < 0:
+            raise ValueError(f"an order of {order['cents']} cents")
+        return order
+
+    known = builder.table(customers, materialized=Materialized("customers"))
+    valid = builder.stream(orders).map_values(checked, named="check-order")
+    large = valid.filter(lambda key, order: order["cents"] >= 1_000, named="large-orders")
+    large.join(known, lambda order, customer: {**order, **customer}, Joined(name="with-customer")).to(rejected)
+    valid.map_values(lambda order: order["cents"], named="cents").group_by_key().reduce(
+        lambda one, other: one + other, Materialized("revenue")
+    ).to_stream().to(revenue)
+    return builder.build()
+
+
+@contextmanager
+def orders_arriving(harness: Harness, topic: str) -> Iterator[None]:
+    """Some hundred orders a second within the block."""
+    ended = threading.Event()
+
+    def send() -> None:
+        number = 0
+        while not ended.wait(0.1):
+            now = int(time.time() * 1000)
+            one = [(n, orjson.dumps({"cents": 100 + 97 * n % 2_000})) for n in range(number, number + 40)]
+            harness.send(topic, [Sent(b"c%d" % (n * n % KEYS), value, now) for n, value in one])
+            number += 40
+
+    thread = threading.Thread(target=send, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@pytest.fixture
+def url(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[str]:
+    """The page of an application that has rejected an order, and one of whose workers was killed."""
+    harness.application_id = "shop"
+    names = [harness.topic(name, 4) for name in ("orders", "customers", "revenue", "large")]
+    letters, now = harness.topic("rejected", 1), int(time.time() * 1000)
+    monkeypatch.setenv("STREAMS_FAULT", "marker_sent@1:2")
+    monkeypatch.setenv("STREAMS_FAULT_ONCE", str(tmp_path / "killed"))
+    harness.send(names[1], [Sent(b"c%d" % n, orjson.dumps({"name": f"customer {n}"}), now) for n in range(KEYS)])
+    harness.send(names[0], [Sent(b"c1", b'{"cents": -5}', now)])
+    policies = {"processing": "dlq", "dead_letter_topic": letters}
+    config = harness.config(available_now=False, ui="0", ui_token=TOKEN, tasks=4, **policies)
+    said = ""
+    with KafkaStreams(shop(*names), config).start(harness.spark) as streams, orders_arriving(harness, names[0]):
+        assert streams.wait_until_running(WAIT_S)
+        end = time.monotonic() + WAIT_S
+        while not (tmp_path / "killed").exists():
+            assert not streams.await_termination(timeout=0.2)
+            assert time.monotonic() < end
+        said += capsys.readouterr().err
+        (found,) = re.findall(r"page: (http://\S+)", said)
+        yield found
+
+
+def picture(page: Any, name: str) -> None:
+    if PICTURES:
+        Path(PICTURES).mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=Path(PICTURES) / f"page-{name}.png")
+
+
+def test_the_page_in_a_browser(browser: Any, url: str) -> None:
+    errors: list[str] = []
+    asked: set[str] = set()
+    page = browser.new_page(viewport={"width": 1280, "height": 560})
+    page.set_default_timeout(WAIT_S * 1000)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("request", lambda request: asked.add(request.url))
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.goto(url)
+
+    # Without the token, nothing is shown.
+    page.fill("#token", TOKEN)
+    page.press("#token", "Enter")
+    page.wait_for_selector("#state:text('RUNNING')")
+    page.locator("#sentence", has_text=re.compile(r"records/s · visible after .* \(p99\) · ")).wait_for()
+    assert not page.is_visible("#login")
+
+    # The graph: counts, and by the keyboard the details of an operator with the line of code.
+    box = page.locator(".box[aria-label='operator check-order']")
+    page.locator(".badge text", has_text="1 dropped").first.wait_for()
+    page.locator(".rate", has_text=re.compile(r"[1-9][\d,.]*/s")).first.wait_for()
+    if PICTURES:
+        # Pictures show more than the first micro-batches.
+        page.wait_for_timeout(45_000)
+    picture(page, "graph")
+    box.focus()
+    page.keyboard.press("Enter")
+    assert 'named="check-order"' in page.inner_text("#details-body pre")
+    assert re.search(r"test_page_browser\.py, line \d+", page.inner_text("#details-body"))
+    assert "processing: 1" in page.inner_text("#details-body")
+    page.keyboard.press("Escape")
+    assert not page.is_visible("#details")
+
+    # The killed worker: a failed attempt of task 1, and an event.
+    page.keyboard.press("2")
+    page.wait_for_selector("#tasks .bad:text('1')")
+    assert page.locator("#tasks canvas").count() == 4
+    picture(page, "tasks")
+    page.keyboard.press("7")
+    page.wait_for_selector("#events :text('retried')")
+
+    page.keyboard.press("3")
+    page.locator("#steps .bar.p50").first.wait_for()
+    widths = page.locator("#steps .bar.p50").evaluate_all("bars => bars.map(one => one.clientWidth)")
+    assert sum(widths) > 100
+    picture(page, "steps")
+    page.keyboard.press("4")
+    page.wait_for_selector("#commits td.number")
+
+    # A dead letter goes back to where it came from; it fails again, and so becomes a second one.
+    page.keyboard.press("6")
+    page.wait_for_selector("#letters :text('an order of -5 cents')")
+    page.click("#letters button:text('Replay')")
+    page.wait_for_selector("#letters td:text('replayed')")
+
+    page.keyboard.press("8")
+    page.wait_for_selector("#doctor td:text('checkpoint')")
+
+    assert errors == []
+    assert all(one.startswith(url) for one in asked)
+    token = page.evaluate("sessionStorage.getItem('token')")
+    page.close()
+    _on_a_phone_in_the_dark(browser, url, token)
+
+
+def _on_a_phone_in_the_dark(browser: Any, url: str, token: str) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 780}, color_scheme="dark", device_scale_factor=2)
+    context.add_init_script(f"sessionStorage.setItem('token', '{token}')")
+    page = context.new_page()
+    page.goto(url)
+    page.wait_for_selector("#state:text('RUNNING')")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 22, 27)"
+    for view in ("graph", "tasks", "steps", "commits"):
+        page.click(f"#tab-{view}")
+        page.wait_for_selector(f"#view-{view} :is(table, .waterfall)")
+        # What is wider than the screen scrolls within itself.
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
+    picture(page, "phone")
+    context.close()
