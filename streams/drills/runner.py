@@ -123,7 +123,7 @@ def _attempt(drill: Drill, subject: Subject, seed: int, folder: Path, say: Say) 
 _HEAD = """\
 # Fault drills
 
-`streams drill list` prints the drills, `streams drill run D03` holds one of them, `streams drill run quick` those of `make test`,
+`streams drill list` prints the drills, `streams drill run D03` holds one of them, `streams drill run quick` the quick ones,
 and `make drills` all of them. This page is made by `streams drill run all --report docs/drills.md`.
 
 Each drill starts a broker of its own (or a cluster of three), a continuous flow of input, read_committed readers that run all
