@@ -23,12 +23,15 @@ from state.kafka.topics import TopicSpec
 from streams.broker import EmbeddedBroker
 from streams.drills.processes import START_TIMEOUT_S, wait_until
 from streams.drills.topics import Follower, read_committed
-from streams.spark.java import PLANNERS
+from streams.spark.java import PLANNERS, archive_options
+from streams.spark.session import LOCAL_JAVA_OPTIONS
 from tests.spark.harness import last_per_key
 from tests.spark.processes import ROOT, Application, command_lines
 from tests.spark.test_operators import increasing
 
 WORDS = [f"word-{n}" for n in range(40)]
+QUICK_JAVA = LOCAL_JAVA_OPTIONS + archive_options()
+"""Spark's own processes start with less CPU like this; under spark-submit the engine cannot choose it."""
 STOP_S = 150.0
 """Some seconds on an idle machine; the machine of the tests may have other things to do."""
 
@@ -145,7 +148,8 @@ def test_killed_and_stopped_drivers_change_nothing(
 @pytest.mark.timeout(900)
 def test_spark_submit_on_a_cluster_of_processes(broker: EmbeddedBroker, prefix: str, start: Starter) -> None:
     sent = send_words(broker, prefix, 4, 1000)
-    app = start("--available-now", submit=("--master", "local-cluster[1,1,1024]"))
+    java = ("--driver-java-options", QUICK_JAVA, "--conf", f"spark.executor.extraJavaOptions={QUICK_JAVA}")
+    app = start("--available-now", submit=("--master", "local-cluster[1,1,1024]", *java))
     wait_until(lambda: app.watch() is None and app.process.poll() is not None, START_TIMEOUT_S, "no end", app.log)
     assert app.ended(STOP_S) == 0, app.log()
     assert last_per_key(read_committed(broker.bootstrap_servers, f"{prefix}.counts")) == table_of(sent)
@@ -206,7 +210,8 @@ def test_a_script_with_a_class_of_its_own_from_a_shell_without_the_environment(
     """`.venv/bin/spark-submit SCRIPT`, with no more than Java and the system's own programs on the PATH."""
     sent = send_words(broker, prefix, 6, 300)
     script = ROOT / "tests/spark/own_classes.py"
-    command = [str(Path(sys.executable).with_name("spark-submit")), str(script), "-b", broker.bootstrap_servers]
+    submit = [str(Path(sys.executable).with_name("spark-submit")), "--driver-java-options", QUICK_JAVA, str(script)]
+    command = [*submit, "-b", broker.bootstrap_servers]
     options = ["-a", prefix, "--base-dir", str(tmp_path / "var"), "--available-now", "--bad-records", "skip"]
     settings = ["--set", "spark.ui.enabled=false", "--set", "spark.driver.memory=512m"]
     kept = {name: value for name, value in os.environ.items() if name in ("HOME", "JAVA_HOME", "PYTHONPATH")}
