@@ -1,0 +1,86 @@
+"""Numbers in sentences are those of benchmarks/results, rounded to as many digits as the sentence has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.harness import sizing
+from benchmarks.harness.result import RESULTS, read
+
+DOCS = Path(__file__).parents[2] / "docs"
+FOUND = {path.stem: read(path) for path in sorted(RESULTS.glob("*.json"))}
+
+
+def figure(name: str, of: str = "cpu_us_per_record") -> float:
+    """The median of a figure of one result."""
+    spread = FOUND[name].spread(of)
+    assert spread is not None, name
+    return spread[0]
+
+
+def cpu(workload: str) -> float:
+    return figure(f"{workload}-small-streams")
+
+
+def counts(series: str) -> float:
+    return figure(f"counts-small-streams-growth-{series}")
+
+
+def of_sizes() -> dict[str, list[float]]:
+    """A sentence of docs/deployment.md, with a group for each number -> the numbers."""
+    one_core = "join-3d-small-streams-10-million-live-rows-one-core"
+    written = figure("join-3d-small-streams-growth-state-5e+06", "internal_bytes") / 5_000_000
+    return {
+        r"(\d+) µs of CPU a record for windows of\s+built-in aggregates": [cpu("windows")],
+        r"(\d+) with Python functions, (\d+) to (\d+) for joins": [
+            cpu("windows-python"),
+            cpu("table-join"),
+            cpu("join-left"),
+        ],
+        r"a count takes (\d+) µs a record instead of ([\d.]+); with ten million, .*?, (\d+)\.": [
+            counts("keys-1e+06"),
+            counts("keys-1000"),
+            counts("keys-1e+07"),
+        ],
+        r"16 tasks\s+took ([\d.]+) times as much CPU as 4, and 64 took ([\d.]+) times": [
+            counts("tasks-16") / counts("tasks-4"),
+            counts("tasks-64") / counts("tasks-4"),
+        ],
+        r"changelog: (\d+) bytes a record of 200 bytes in a join": [written],
+        r"10 million live rows ran in ([\d,]+) MiB, the driver included, at ([\d ]+) records": [
+            figure(one_core, "peak_pss_mb"),
+            figure(one_core, "records_per_second"),
+        ],
+        r"(four) cores at 60 % use compute windows of\s+built-in aggregates, (\d+) an inner join": [
+            sizing.cores(1_000_000, cpu("windows")),
+            sizing.cores(1_000_000, cpu("join-inner")),
+        ],
+    }
+
+
+def is_rounded(stated: str, exact: float) -> bool:
+    """Whether a number in a text is the exact one with fewer digits."""
+    text = {"four": "4"}.get(stated, re.sub(r"[ ,]", "", stated))
+    digits = len(text.partition(".")[2])
+    zeros = 0 if digits else len(text) - len(text.rstrip("0"))
+    return abs(float(text) - exact) <= 0.501 * 10.0 ** (zeros - digits)
+
+
+@pytest.mark.parametrize(("sentence", "exact"), of_sizes().items())
+def test_a_number_in_a_sentence_is_the_measured_one(sentence: str, exact: list[float]) -> None:
+    page = (DOCS / "deployment.md").read_text(encoding="utf-8")
+    stated = re.search(sentence, page, re.DOTALL)
+    assert stated is not None, "the sentence has changed: change it here, too"
+    for text, number in zip(stated.groups(), exact, strict=True):
+        assert is_rounded(text, number), f"{stated[0]}: {text} is {number:.4g}"
+
+
+@pytest.mark.parametrize(
+    ("stated", "exact", "right"),
+    [("2", 1.87, True), ("2", 2.6, False), ("1,009", 1009.3, True), ("67 000", 67_400, True), ("1.6", 1.72, False)],
+)
+def test_rounding_is_what_the_digits_allow(stated: str, exact: float, right: bool) -> None:
+    assert is_rounded(stated, exact) is right
