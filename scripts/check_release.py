@@ -65,6 +65,9 @@ def play(place: Path, commands: Path, kafka: str | None) -> None:
     """A new project with a module `state` of its own: its test, and one run on a broker and on Spark."""
     env = {"PATH": f"{commands}{os.pathsep}{os.environ['PATH']}"} | ({"STREAMS_KAFKA_VERSION": kafka} if kafka else {})
     run(place, "streams", "--version", env=env)
+    for template in ("joins", "lake", "typed"):
+        run(place, "streams", "init", template, "--template", template, env=env)
+        run(place / template, "python", "-m", "pytest", "-q", env=env)
     run(place, "streams", "init", "shop", env=env)
     shop = place / "shop"
     (shop / "state.py").write_text("def visits(count):\n    return count\n")

@@ -24,16 +24,19 @@ def steps(page: str) -> list[tuple[str, list[str]]]:
     return found
 
 
-def play(page: str, folder: Path) -> None:
-    """Runs the commands one after the other in one shell. `...` in an expected line stands for any text."""
+def play(page: str, folder: Path, python: Path = Path(sys.executable)) -> None:
+    """Runs the commands one after the other in one shell, with the commands of an environment, as if it were activated.
+
+    `...` in an expected line stands for any text.
+    """
     commands = [step for step in steps(page) if not step[0].startswith(". ")]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         start = f"streams broker start --port {free.getsockname()[1]}"
     lines = [command.replace("streams broker start", start) for command, _ in commands]
     script = "\n".join(f"echo '@{number}'\n{{ {line}; }} || echo '{_FAILED}'" for number, line in enumerate(lines))
-    # The commands of this environment, as if it were activated; wide tables are not wrapped.
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    path = os.pathsep.join([str(python.parent), os.environ["PATH"]])
+    # Wide tables are not wrapped.
     environment = {**os.environ, "PATH": path, "COLUMNS": "300"}
     bash = ["bash", "-o", "pipefail", "-c", script]
     output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}

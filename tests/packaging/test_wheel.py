@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.conftest import run
+from tests.docs.console import play
+from tests.packaging.conftest import ROOT, run
 
 PROGRAM = """
 from streams import JsonSerde, StreamsBuilder, StringSerde
@@ -63,6 +64,16 @@ def test_a_topology_runs_from_the_wheel(python: Path, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(PROGRAM)
     done = run(tmp_path, python, "app.py")
     assert (done.stdout, done.stderr) == ("['1', '2']\n", "")
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_quick_start_works_from_the_wheel(python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    where = "$ python -c 'import streams; print(streams.__file__)'\n" + str(python.parents[1])
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    play(f"```console\n{where}\n```\n{readme}", tmp_path, python)
 
 
 def test_a_packed_environment_needs_no_activation_for_its_python(python: Path, wheel: Path, tmp_path: Path) -> None:
