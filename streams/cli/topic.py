@@ -220,7 +220,11 @@ def read(
     follow: Annotated[bool, option("Wait for further records, until Ctrl-C.", "-f")] = False,
     limit: Annotated[int | None, option("Most records to print.", "-n", min=1)] = None,
     offset: Annotated[
-        str, option("Where to begin: earliest, latest, an offset, or -N for the last N.", metavar="OFFSET")
+        str,
+        option(
+            "Where to begin: earliest, latest, an offset, or -N for the last N offsets (a commit takes one, too).",
+            metavar="OFFSET",
+        ),
     ] = "earliest",
     from_beginning: Annotated[bool, option("The same as --offset earliest, the default.")] = False,
     partition: Annotated[int | None, option("Only this partition.", min=0)] = None,
