@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -38,6 +39,9 @@ def test_transform_with_state_counts_the_same(tmp_path: Path) -> None:
     for number, (user, value, *_) in enumerate(rows):
         (tmp_path / "orders" / f"{number}.json").write_text(value.replace("{", f'{{"user": "{user}", '))
     (tmp_path / "app.py").write_text(AROUND.replace("{block}", block))
-    done = subprocess.run([sys.executable, "app.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    # Spark's workers need the packages of this environment.
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    command = [sys.executable, "app.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[:3000] + done.stderr[-3000:]
     assert done.stdout.splitlines()[-1] == str(sorted((key, int(count)) for *_, key, count in rows))
