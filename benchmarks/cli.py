@@ -128,6 +128,20 @@ def failover(
 
 
 @app.command()
+def reads(
+    rows: Annotated[int, typer.Option(min=1000, help="Rows of the store.")] = 1_000_000,
+    requests: Annotated[int, typer.Option(min=1000, help="Keys to read.")] = 100_000,
+) -> None:
+    """Measure reads of a served store: single keys, batches and ranges, from Python and over HTTP."""
+    from benchmarks.reads import reads as measured
+
+    table = Table("way", "rows/s", "p50 ms", "p99 ms", title=f"reads of {rows:,} rows", title_justify="left")
+    for one in measured(rows, requests):
+        table.add_row(one.way, f"{one.rows / one.seconds:,.0f}", f"{one.p50_ms:.3f}", f"{one.p99_ms:.3f}")
+    console.print(table)
+
+
+@app.command()
 def report() -> None:
     """Write docs/performance.md, its plots and the comparison in README.md from the result files."""
     for path in [*write(), *front.write(), *sizing.write()]:

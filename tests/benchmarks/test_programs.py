@@ -26,6 +26,7 @@ from benchmarks.harness.reader import ArrivalReader, latencies
 from benchmarks.harness.run import Loaded, Options
 from benchmarks.harness.system import SessionSystem
 from benchmarks.look_ups import main
+from benchmarks.reads import reads
 from benchmarks.workloads.base import PARTITIONS, closing_key, session_key, windowed_key
 from benchmarks.workloads.catalogue import WORKLOADS
 from state.kafka.admin import KafkaAdmin
@@ -262,3 +263,17 @@ def test_keys_of_windows_are_read_as_texts_and_as_kafka_streams_bytes() -> None:
     assert windowed_key(b"k-0000017" + start[:-2] + b"|5") == (17, bar)
     assert session_key(b"k-0000017|1700000000000|1700000000124") == (17, 1_700_000_000_000, 1_700_000_000_124)
     assert session_key(b"k-0000017" + end + start) == (17, 1_700_000_000_000, 1_700_000_000_124)
+
+
+# The benchmark `reads` reads what it asks for in every way.
+
+
+def test_reads_find_their_rows() -> None:
+    found = {one.way: one.rows for one in reads(3_000, 2_000)}
+    assert {way: rows for way, rows in found.items() if way != "a range of 1000 rows"} == {
+        "a key, from Python": 2_000,
+        "1000 keys at once": 2_000,
+        "a key, over HTTP": 200,
+        "1000 keys, over HTTP": 2_000,
+    }
+    assert 0 < found["a range of 1000 rows"] <= 2_000

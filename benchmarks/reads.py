@@ -1,0 +1,176 @@
+"""How fast a served store answers: single keys and batches from Python and over HTTP, and scans; from one copy in RocksDB.
+
+The changelog is generated in memory, so Kafka takes no part. The HTTP server and its one client share a process, hence a core.
+"""
+
+from __future__ import annotations
+
+import http.client
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from benchmarks.failover import GeneratedChangelog
+from state.changelog import commits_topic
+from state.columns import RecordColumns
+from state.commit.marker import MARKER_KEY, CommitMarker
+from state.kafka.topics import TopicPartition
+from state.restore.task_stores import TaskStateManager, WorkerMemory
+from streams import JsonSerde, Materialized, StreamsBuilder, StringSerde
+from streams.dsl.options import Consumed
+from streams.serve.copies import TaskCopy
+from streams.serve.reading import Scan
+from streams.serve.security import Guard, Security
+from streams.serve.served import Served, replica_task
+from streams.topology.plan import build_plan
+
+_APP, _PART = "reads", 100_000
+_Asked = TypeVar("_Asked")
+
+
+@dataclass(frozen=True)
+class Reads:
+    """One way to read.
+
+    Attributes:
+        way: Its name.
+        rows: How many rows were read.
+        seconds: In all.
+        p50_ms: Half of the requests took no longer.
+        p99_ms: 99 of 100 requests took no longer.
+    """
+
+    way: str
+    rows: int
+    seconds: float
+    p50_ms: float
+    p99_ms: float
+
+
+class _Logs(GeneratedChangelog):
+    """The changelog of a table with a text key and a JSON value of about 100 bytes each, and its one commit."""
+
+    def __init__(self, rows: int, commits: str, marker: Callable[[int], CommitMarker]) -> None:
+        super().__init__(rows)
+        self._commits = commits
+        self._marker = marker(rows)
+
+    def end_offsets(self, partitions: object) -> dict[TopicPartition, int]:
+        return {place: 2 if place[0] == self._commits else self.end for place in partitions}  # type: ignore[attr-defined]
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]:
+        if topic == self._commits:
+            yield _columns(topic, [(MARKER_KEY, self._marker.to_bytes())], 0)
+            return
+        for first in range(start, end, _PART):
+            numbers = range(first, min(first + _PART, end))
+            yield _columns(topic, [(_key(number).encode(), _value(number)) for number in numbers], first)
+
+
+def _key(number: int) -> str:
+    return f"{number:016d}"
+
+
+def _value(number: int) -> bytes:
+    return orjson.dumps(
+        {"id": number, "name": f"customer {number}", "city": "Frankfurt am Main", "orders": number % 97}
+    )
+
+
+def _columns(topic: str, rows: list[tuple[bytes, bytes]], first: int) -> RecordColumns:
+    offsets = np.arange(first, first + len(rows), dtype=np.int64)
+    keys, values = (pa.array(column, pa.binary()) for column in zip(*rows, strict=True))
+    return RecordColumns(topic, 0, offsets, np.ones(len(rows), np.int64), keys, values)
+
+
+def reads(rows: int, requests: int) -> Iterator[Reads]:
+    """Measures each way, over keys chosen at random."""
+    with tempfile.TemporaryDirectory(prefix="streams-reads-") as scratch:
+        served = _served(rows, Path(scratch))
+        store = served.store("customers")
+        chosen = random.Random(2)
+        keys = [_key(chosen.randrange(rows)) for _ in range(requests)]
+        yield _timed("a key, from Python", lambda key: len(store.get([key.encode()]).rows), keys)
+        batches = [[key.encode() for key in keys[at : at + 1000]] for at in range(0, len(keys), 1000)]
+        yield _timed("1000 keys at once", lambda batch: len(store.get_all(batch).rows), batches)
+        lows = [key.encode() for key in keys[: max(1, requests // 1000)]]
+        yield _timed("a range of 1000 rows", lambda low: len(store.scan(Scan(lower=low)).rows), lows)
+        yield from _over_http(served, keys)
+
+
+def _timed(way: str, call: Callable[[_Asked], int], asked: Sequence[_Asked]) -> Reads:
+    times, rows = [], 0
+    for one in asked:
+        started = time.perf_counter()
+        rows += call(one)
+        times.append(time.perf_counter() - started)
+    p50, p99 = (float(np.quantile(times, share)) * 1000 for share in (0.5, 0.99))
+    return Reads(way, rows, sum(times), p50, p99)
+
+
+def _served(rows: int, folder: Path) -> Served:
+    builder = StreamsBuilder()
+    builder.table("customers-in", Consumed(StringSerde(), JsonSerde()), Materialized("customers"))
+    topology = builder.build()
+    (sub,) = build_plan(topology, _APP).sub_topologies
+    task = replica_task(_APP, sub, 0, 1)
+
+    def marker(end: int) -> CommitMarker:
+        return CommitMarker(
+            "query", 0, 1, sub.topology_hash, 1, 0, "", {}, {}, 0, {}, {"customers": end}, {}, {}, "", 1
+        )
+
+    logs = _Logs(rows, task.commits[0], marker)
+    memory = WorkerMemory()
+
+    def make(_: object) -> TaskStateManager:
+        return TaskStateManager(logs, task.place.identity(), list(task.specs), folder, memory=memory)
+
+    copy = TaskCopy(logs, task, make)
+    copy.bring_forward()
+    assert copy.version == 1
+    copies: Mapping[TopicPartition, TaskCopy] = {(commits_topic(_APP, sub.name), 0): copy}
+    return Served(topology, _APP, [sub], {sub.name: 1}, lambda: copies, logs)
+
+
+def _over_http(served: Served, keys: list[str]) -> Iterator[Reads]:
+    import uvicorn
+
+    from streams.config.settings import Address
+    from streams.serve.app import Api
+    from streams.serve.server import listening
+
+    listener = listening(Address("127.0.0.1", 0))
+    config = uvicorn.Config(Api(served, Guard(Security())).application(), log_config=None, lifespan="off")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    client = http.client.HTTPConnection("127.0.0.1", listener.getsockname()[1])
+
+    def get(key: str) -> int:
+        client.request("GET", f"/v1/stores/customers/keys/{key}")
+        answer = client.getresponse()
+        answer.read()
+        return int(answer.status == 200)
+
+    def batch(some: list[str]) -> int:
+        body = orjson.dumps({"keys": some})
+        client.request("POST", "/v1/stores/customers/keys:batch", body, {"Content-Type": "application/json"})
+        return len(orjson.loads(client.getresponse().read())["rows"])
+
+    try:
+        yield _timed("a key, over HTTP", get, keys[: len(keys) // 10])
+        yield _timed("1000 keys, over HTTP", batch, [keys[at : at + 1000] for at in range(0, len(keys), 1000)])
+    finally:
+        client.close()
+        server.should_exit = True
+        thread.join()
