@@ -112,13 +112,20 @@ class LiveDriver:
             self._send(connection)
         try:
             while True:
-                self._take(orjson.loads(connection.recv_bytes()))
+                self._taken(orjson.loads(connection.recv_bytes()))
         except (EOFError, OSError):
             pass
         finally:
             with self._lock:
                 self._connections.discard(connection)
             connection.close()
+
+    def _taken(self, message: Mapping[str, Any]) -> None:
+        """Takes in a message. An error there must not end the slot, which commits whether or not anybody counts."""
+        try:
+            self._take(message)
+        except Exception:
+            log.exception("a report of live execution was not taken in")
 
 
 class LiveGate(StopGate):

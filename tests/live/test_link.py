@@ -1,0 +1,80 @@
+"""The connection between slots and the driver: reports one way, pauses and the stop the other."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Listener
+from typing import Any
+
+import pytest
+
+from streams.live.slot import DriverAddress, Link
+from streams.spark.live import LiveDriver, LiveGate
+
+HOST = "127.0.0.1"
+WAIT_S = 30.0
+
+
+@pytest.fixture
+def heard() -> queue.Queue[Any]:
+    return queue.Queue()
+
+
+@pytest.fixture
+def driver(heard: queue.Queue[Any]) -> Iterator[LiveDriver]:
+    with LiveDriver(HOST, HOST, heard.put) as one:
+        yield one
+
+
+def until(link: Link, holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < deadline
+        link.listen()
+        time.sleep(0.01)
+
+
+def test_reports_arrive_in_their_order(driver: LiveDriver, heard: queue.Queue[Any]) -> None:
+    link = Link.to(driver.address)
+    for number in range(3):
+        link.tell({"number": number})
+    link.close()
+    assert [heard.get(timeout=WAIT_S)["number"] for _ in range(3)] == [0, 1, 2]
+
+
+def test_a_slot_hears_of_pauses_and_of_the_stop_even_if_it_comes_later(driver: LiveDriver) -> None:
+    link = Link.to(driver.address)
+    driver.pause(["b", "a"])
+    until(link, lambda: link.paused == {"a", "b"})
+    driver.pause([])
+    until(link, lambda: not link.paused)
+    assert not link.stopped
+    LiveGate(driver).close()
+    late = Link.to(driver.address)
+    for one in (link, late):
+        until(one, lambda one=one: one.stopped)
+        one.close()
+
+
+def test_a_slot_without_a_driver_stops() -> None:
+    with Listener((HOST, 0), authkey=b"key") as listener, ThreadPoolExecutor(1) as pool:
+        accepted = pool.submit(listener.accept)
+        link = Link.to(DriverAddress(HOST, listener.address[1], b"key"))
+        accepted.result(WAIT_S).close()
+        until(link, lambda: link.stopped)
+        link.close()
+
+
+def test_only_workers_of_the_run_may_connect(driver: LiveDriver, heard: queue.Queue[Any]) -> None:
+    with pytest.raises(AuthenticationError):
+        Link.to(replace(driver.address, key=b"another"))
+    assert b"key" not in repr(driver.address).encode()
+    link = Link.to(driver.address)
+    link.tell({"number": 1})
+    assert heard.get(timeout=WAIT_S) == {"number": 1}
+    link.close()
