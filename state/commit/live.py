@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -20,6 +22,7 @@ from state.kafka.producer import TransactionalProducer
 from state.kafka.reader import open_range_reader
 from state.kafka.topics import LiveTopics, TopicInfo
 
+_log = logging.getLogger(__name__)
 _POLL_S = 0.02
 METADATA_MAX_AGE_S = 300.0
 """How long a topic's id, partition count and settings are cached, as in Kafka clients (`metadata.max.age.ms`)."""
@@ -70,7 +73,9 @@ class LiveKafka:
         client = {**known.connections(), **self._client}
         if largest < int(client.get("batch.size", BATCH_BYTES)):
             client = {**client, "batch.size": str(largest)}
-        return TransactionalProducer(client, transactional_id, self._timeout_ms / 1000, bulk=self._bulk, kept=kept)
+        return TransactionalProducer(
+            client, transactional_id, self._timeout_ms / 1000, bulk=self._bulk, kept=kept, stuck=end_process
+        )
 
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         return self.admin.end_offsets(partitions)
@@ -133,6 +138,12 @@ class LiveKafka:
             TopicNotFoundError: There is no such topic.
         """
         return _process_clients(self._client).partition_count(topic)
+
+
+def end_process(why: str) -> None:
+    """Ends this process, as a kill would: another attempt fences what it may still send, and continues."""
+    _log.error("%s: this process ends, and another attempt continues", why)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class _ProcessClients:

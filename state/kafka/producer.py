@@ -11,6 +11,7 @@ FAILED for good; a commit is attempted only when the broker has acknowledged eve
 from __future__ import annotations
 
 import enum
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,13 @@ from state.kafka.config import RESEND_S, ClientConfig, kept_producer_config, pro
 from state.kafka.error_mapping import timed_out
 from state.kafka.librdkafka import bulk_available
 from state.kafka.transport import ProducerTransport, SendColumns
+
+KEPT_CALL_S = 10.0
+"""The longest call of a kept producer, other than fencing, s."""
+
+
+STUCK_S = 5.0
+"""How long after its time-out a call is given up, s."""
 
 
 class ProducerState(enum.Enum):
@@ -49,6 +57,7 @@ class TransactionalProducer:
         bulk: Produce through librdkafka's C API where the installed confluent-kafka allows it.
         compression: `compression.type`, e.g. `lz4`; None = as in `config`.
         kept: Whether it may write several transactions (`again`).
+        stuck: Ends the process, with a reason; called if a call does not come back long after its time is over.
         clock: A monotonic clock, in seconds.
     """
 
@@ -61,12 +70,17 @@ class TransactionalProducer:
         bulk: bool = True,
         compression: str | None = None,
         kept: bool = False,
+        stuck: Callable[[str], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.transactional_id = transactional_id
         self.state = ProducerState.NEW
         self._timeout_s = timeout_s
+        # Of a small transaction, no call takes long. Once its connections were cut, librdkafka (2.16) may wait for the group's
+        # coordinator until the end of this time, though the coordinator is there.
+        self._call_s = min(timeout_s, KEPT_CALL_S) if kept else timeout_s
         self._kept = kept
+        self._stuck = stuck
         self._clock = clock
         self._began = self._committed_s = 0.0
         if kept:
@@ -113,7 +127,7 @@ class TransactionalProducer:
         """
         with self._step("send", ProducerState.IN_TRANSACTION, ProducerState.IN_TRANSACTION):
             columns = SendColumns.of_record(topic, partition, key, value, timestamp_ms, headers)
-            self._transport.send(columns, self._timeout_s)
+            self._transport.send(columns, self._call_s)
 
     def send_columns(
         self,
@@ -133,13 +147,14 @@ class TransactionalProducer:
         """
         with self._step("send_columns", ProducerState.IN_TRANSACTION, ProducerState.IN_TRANSACTION):
             columns = SendColumns.of_columns(topic, partitions, keys, values, timestamps, headers)
-            self._transport.send(columns, self._timeout_s)
+            self._transport.send(columns, self._call_s)
 
     def send_offsets(self, offsets: Mapping[tuple[str, int], int], group_id: str) -> None:
         """Commit source offsets to a consumer group within the transaction; no member of the group is needed."""
         with self._step("send_offsets", ProducerState.IN_TRANSACTION, ProducerState.IN_TRANSACTION):
             if offsets:
-                self._transport.send_offsets(offsets, group_id, self._timeout_s)
+                with self._watched("send_offsets"):
+                    self._transport.send_offsets(offsets, group_id, self._call_s)
 
     def flush(self) -> None:
         """Wait until the broker has acknowledged every record sent so far.
@@ -165,7 +180,7 @@ class TransactionalProducer:
         """
         with self._step("commit", ProducerState.IN_TRANSACTION, ProducerState.COMMITTED):
             self._flush()
-            self._transport.commit(self._timeout_s)
+            self._transport.commit(self._call_s)
             self._transport.raise_delivery_failure()
             self._committed_s = self._clock() - self._began
 
@@ -181,13 +196,32 @@ class TransactionalProducer:
         self.state = ProducerState.READY
         return True
 
+    @contextmanager
+    def _watched(self, what: str) -> Iterator[None]:
+        """Ends the process if a call does not come back.
+
+        librdkafka (2.16) checks no time-out while it looks for the group's coordinator (its issue 5456), and may look for ever once
+        connections were cut (5511). Nothing within the process can end such a call, so the process has to go, as if it were killed.
+        """
+        if self._stuck is None:
+            yield
+            return
+        why = f"{what} of transactional id {self.transactional_id!r} has not come back {self._call_s + STUCK_S:g} s after its call"
+        timer = threading.Timer(self._call_s + STUCK_S, self._stuck, [why])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
     def _flush(self) -> None:
-        remaining = self._transport.flush(self._timeout_s)
+        remaining = self._transport.flush(self._call_s)
         self._transport.raise_delivery_failure()
         if remaining:
             raise ProduceError(
                 f"{remaining} records of transactional id {self.transactional_id!r} were not acknowledged within "
-                f"{self._timeout_s:g} s; check the brokers or raise the timeout; nothing of this transaction is visible",
+                f"{self._call_s:g} s; check the brokers or raise the timeout; nothing of this transaction is visible",
                 timed_out("no acknowledgement"),
             )
 

@@ -25,6 +25,8 @@ _POLL_S = 0.004
 """How long a slot sleeps where no task has anything to do: what a record waits for at most before a task sees it."""
 STOP: Final = "stop"
 PAUSED: Final = "paused"
+LEASES: Final = "leases"
+"""Counts the leases: a slot whose lease is not of the present number ends it."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ class Link:
         self._connection = connection
         self.stopped = False
         self.paused: frozenset[str] = frozenset()
+        self._lease: int | None = None
 
     @classmethod
     def to(cls, driver: DriverAddress) -> Link:
@@ -90,7 +93,9 @@ class Link:
         try:
             while self._connection.poll(0):
                 said = orjson.loads(self._connection.recv_bytes())
-                self.stopped |= bool(said.get(STOP))
+                lease = int(said.get(LEASES, 0))
+                self._lease = lease if self._lease is None else self._lease
+                self.stopped |= bool(said.get(STOP)) or lease != self._lease
                 self.paused = frozenset(said.get(PAUSED, ()))
         except (EOFError, OSError):
             self.stopped = True
@@ -159,13 +164,10 @@ class Slot:
             return task.begin(time.time_ns() // 1_000_000)
 
     def _finish(self, begun: Sequence[LiveTask], pool: Executor) -> None:
-        commits = [pool.submit(task.commit) for task in begun[1:]]
-        # One less to hand over.
-        failures = [_failure(task.commit) for task in begun[:1]] + [commit.exception() for commit in commits]
-        for task, failure in zip(begun, failures, strict=True):
+        commits = [pool.submit(task.commit) for task in begun]
+        for task, commit in zip(begun, commits, strict=True):
             with _named(task.job, task.task, self._attempt):
-                if failure is not None:
-                    raise failure
+                commit.result()
                 task.apply()
 
     def _report(self, now: float) -> None:
@@ -181,7 +183,8 @@ class Slot:
 
     def _report_open(self, task: LiveTask) -> None:
         events = step_events(self._attempt, -1, task.access.stores.report)
-        self._link.tell({"sub": task.job.sub.name, "task": task.task, "events": events})
+        opened = {"sub": task.job.sub.name, "task": task.task, "events": events, "attempt": self._attempt}
+        self._link.tell(opened)
 
 
 def report_of(task: LiveTask, tally: Tally) -> Mapping[str, Any]:
@@ -232,14 +235,6 @@ def run_slot(job: LiveJob, slot: int, attempt: int) -> None:
         Slot(job, slot, attempt, link).run()
     finally:
         link.close()
-
-
-def _failure(call: Callable[[], object]) -> BaseException | None:
-    try:
-        call()
-    except BaseException as error:
-        return error
-    return None
 
 
 def slots_for(subs: Sequence[LiveSub], processes: int) -> int:

@@ -11,6 +11,7 @@ import secrets
 import shutil
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -24,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming import StreamingQuery
 
-from streams.live.slot import PAUSED, STOP, DriverAddress, LiveJob
+from streams.live.slot import LEASES, PAUSED, STOP, DriverAddress, LiveJob
 from streams.spark.shuffle import shuffle_keys
 from streams.spark.stopping import StopGate, gated
 
@@ -39,6 +40,10 @@ LEASE_S = 600.0
 """How long a slot runs before Spark starts it again: between two leases nothing is committed for a few hundred ms."""
 
 
+RENEW_AFTER_S = 30.0
+"""How long a slot that has been started again works before its lease ends, s."""
+
+
 class LiveDriver:
     """The driver's end of the slots' connections, within a `with` block.
 
@@ -46,13 +51,22 @@ class LiveDriver:
         host: The driver's host, as workers reach it.
         bind: The address to listen at.
         take: Called with each message of a slot, by the thread of its connection.
+        clock: A monotonic clock, in seconds.
     """
 
-    def __init__(self, host: str, bind: str, take: Callable[[Mapping[str, Any]], None]) -> None:
+    def __init__(
+        self,
+        host: str,
+        bind: str,
+        take: Callable[[Mapping[str, Any]], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._take = take
         self._lock = threading.Lock()
         self._connections: set[Connection] = set()
-        self._says: dict[str, Any] = {STOP: False, PAUSED: []}
+        self._says: dict[str, Any] = {STOP: False, PAUSED: [], LEASES: 0}
+        self._clock = clock
+        self._renew_at: float | None = None
         key = secrets.token_bytes(32)
         self._listener = Listener((bind, 0), authkey=key)
         self._closed = False
@@ -80,6 +94,19 @@ class LiveDriver:
     def pause(self, subs: Iterable[str]) -> None:
         """Says which sub-topologies are paused."""
         self._say(PAUSED, sorted(subs))
+
+    def failed(self) -> None:
+        """Notes that an attempt of a slot has failed before: its lease ends early, once the present attempt has worked for a while.
+
+        Spark gives up after four failed attempts of a task, and in a lease of many minutes these may have nothing in common.
+        """
+        self._renew_at = self._clock() + RENEW_AFTER_S
+
+    def renew(self) -> None:
+        """Ends all leases if that is due, for Spark to begin new ones."""
+        if self._renew_at is not None and self._clock() >= self._renew_at:
+            self._renew_at = None
+            self._say(LEASES, self._says[LEASES] + 1)
 
     def _say(self, name: str, value: Any) -> None:
         with self._lock:

@@ -333,6 +333,9 @@ class StreamsApplication:
         if "events" in message:
             self.events.reported(sub, message["task"], message["events"])
         if self._live is not None:
+            if message.get("attempt", 0) > 0:
+                self._live.failed()
+            self._live.renew()
             self._live.pause(self._pauses.paused(self.progress.subs))
 
     def _checked(self, admin: KafkaAdmin, commits: list[str]) -> Mapping[str, FirstBatch]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Iterator
 
 import pytest
 
+import state.kafka.producer
 from state.errors import ProducerStateError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.config import RESEND_S
@@ -127,3 +129,21 @@ def test_a_producer_of_one_step_writes_one_transaction(proxy: Proxy, topic: str)
         assert not producer.again()
         with pytest.raises(ProducerStateError, match="begin"):
             producer.begin()
+
+
+def test_a_call_that_does_not_come_back_ends_the_process(
+    proxy: Proxy, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state.kafka.producer, "STUCK_S", 0.1)
+    stuck: queue.Queue[str] = queue.Queue()
+    client = {"bootstrap.servers": proxy.bootstrap_servers, "log_level": "0"}
+    with TransactionalProducer(client, topic, 60, kept=True, stuck=stuck.put) as producer:
+        producer.init_transactions()
+        producer.begin()
+        monkeypatch.setattr(producer, "_call_s", 0.1)
+        monkeypatch.setattr(producer._transport, "send_offsets", lambda *_: stuck.get(timeout=HIT_S))
+        producer.send_offsets({("in", 0): 1}, "group")
+        monkeypatch.setattr(producer._transport, "send_offsets", lambda *_: None)
+        producer.send_offsets({("in", 0): 1}, "group")
+    with pytest.raises(queue.Empty):
+        stuck.get(timeout=1)

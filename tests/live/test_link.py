@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from streams.live.slot import DriverAddress, Link
-from streams.spark.live import LiveDriver, LiveGate
+from streams.live.slot import LEASES, DriverAddress, Link
+from streams.spark.live import RENEW_AFTER_S, LiveDriver, LiveGate
 
 HOST = "127.0.0.1"
 WAIT_S = 30.0
@@ -78,3 +78,23 @@ def test_only_workers_of_the_run_may_connect(driver: LiveDriver, heard: queue.Qu
     link.tell({"number": 1})
     assert heard.get(timeout=WAIT_S) == {"number": 1}
     link.close()
+
+
+def test_leases_end_early_once_a_slot_that_has_failed_works_again(heard: queue.Queue[Any]) -> None:
+    now = [0.0]
+    with LiveDriver(HOST, HOST, heard.put, clock=lambda: now[0]) as driver:
+        link = Link.to(driver.address)
+        until(link, lambda: link._lease == 0)
+        driver.renew()
+        driver.failed()
+        now[0] += RENEW_AFTER_S / 2
+        driver.renew()
+        assert driver._says[LEASES] == 0
+        now[0] += RENEW_AFTER_S / 2
+        driver.renew()
+        until(link, lambda: link.stopped)
+        following = Link.to(driver.address)
+        until(following, lambda: following._lease == 1)
+        assert not following.stopped
+        link.close()
+        following.close()
