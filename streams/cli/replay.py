@@ -12,11 +12,10 @@ from state.kafka.admin import KafkaAdmin
 from streams.application.prepare import make_outputs, make_row_topics
 from streams.cli.command import command, option
 from streams.cli.options import ApplicationOptions, Target, duration_ms, reachable, to_timestamp
-from streams.cli.run import Format, Level, MetricsAddress, run_topology, set_up_logs
+from streams.cli.run import Format, Level, MetricsAddress, UiAddress, check_addresses, run_topology, set_up_logs
 from streams.cli.target import TopologyTarget
 from streams.config import StreamsConfig
 from streams.errors import ConfigError
-from streams.metrics.export import check_serving
 from streams.topology.rewrite import calls_outside, rows_topic, with_own_outputs
 from streams.topology.topology import Topology
 
@@ -46,6 +45,7 @@ def replay(
     ] = None,
     follow: Annotated[bool, option("Do not end: continue with new records.")] = False,
     metrics: MetricsAddress = None,
+    ui: UiAddress = None,
     log_format: Format = None,
     log_level: Level = None,
     application: ApplicationOptions,
@@ -53,7 +53,8 @@ def replay(
     """Process past input again, next to the running application, which is not touched.
 
     Delta tables and functions of foreach_batch get nothing: their rows go to topics, too. Functions of enrich, foreach and peek are
-    called again. The setting metrics is the application's own, so a replay serves metrics only where --metrics says.
+    called again. The settings metrics and ui are the application's own: a replay serves metrics and its page only where --metrics
+    and --ui say.
 
     A replay is an application of its own: its id, state, checkpoint and output topics, which are made like the originals. It
     ends at --until; run it again after an interruption, and it continues. Topics of tables are read from their start.
@@ -67,6 +68,7 @@ def replay(
         "available_now": not follow,
         "starting_offsets": _starting(begin),
         "metrics": metrics or "none",
+        "ui": ui or "none",
         "log_format": log_format,
         "log_level": log_level,
     }
@@ -75,10 +77,10 @@ def replay(
     if config.application_id == original.application_id:
         raise ConfigError(f"--as {new_id}: that is the application itself; a replay needs an id of its own")
     set_up_logs(config)
-    check_serving(config)
+    check_addresses(config)
     program.share_with_workers()
     topology, config = prepared(program.load(), reachable(config), f"{new_id}." if prefix is None else prefix)
-    run_topology(topology, config, until_ms)
+    run_topology(topology, config, until_ms, target)
 
 
 def prepared(topology: Topology, config: StreamsConfig, prefix: str) -> tuple[Topology, StreamsConfig]:

@@ -109,11 +109,7 @@ def run(
     set_up_logs(config)
     if verbose:
         config = config.model_copy(update={"spark": {"spark.log.level": "WARN", **config.spark}})
-    check_serving(config)
-    if config.ui_address is not None:
-        from streams.ui.running import check_page
-
-        check_page(config)
+    check_addresses(config)
     if not faulthandler.is_enabled() and sys.__stderr__ is not None:
         # A crash in native code, which raises nothing, leaves the stack of each thread.
         faulthandler.enable(sys.__stderr__)
@@ -135,6 +131,19 @@ def run(
             run_topology(program.load(), config, target=target)
     except KeyboardInterrupt:
         typer.echo("stopped before it was running", err=True)
+
+
+def check_addresses(config: StreamsConfig) -> None:
+    """Checks early, before anything else is started, whether metrics and the page can be served.
+
+    Raises:
+        ConfigError: An address is taken, or what serves it is not installed.
+    """
+    check_serving(config)
+    if config.ui_address is not None:
+        from streams.ui.running import check_page
+
+        check_page(config)
 
 
 def _interrupt() -> None:

@@ -225,6 +225,7 @@ class PageServer:
             loop="asyncio",
             lifespan="off",
             log_config=None,
+            log_level="warning",
             access_log=False,
             timeout_graceful_shutdown=1,
         )

@@ -141,15 +141,16 @@ def test_a_replay_does_not_take_the_address_of_its_application(
     streams: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = tmp_path / "app.toml"
-    settings.write_text('application_id = "x"\nmetrics = "9464"\n')
+    settings.write_text('application_id = "x"\nmetrics = "9464"\nui = "8080"\n')
     found = []
     monkeypatch.setattr(command, "reachable", lambda config: config)
     monkeypatch.setattr(command, "prepared", lambda topology, config, prefix: (topology, found.append(config)))
     monkeypatch.setattr(command, "run_topology", lambda *run: None)
     arguments = ("replay", f"{__name__}:counting", "--as", "y", "-c", str(settings), "-b", "nowhere:1")
-    for more in ((), ("--metrics", "0"), ("--set", "metrics=none")):
+    for more in ((), ("--metrics", "0", "--ui", "0"), ("--set", "metrics=none")):
         assert streams(*arguments, *more).exit_code == 0
     assert [config.metrics for config in found] == ["", "127.0.0.1:0", ""]
+    assert [config.ui for config in found] == ["", "127.0.0.1:0", ""]
 
 
 def test_a_replay_ends_at_the_first_record_past_a_time(tmp_path: Path) -> None:
