@@ -1,0 +1,90 @@
+"""Which sub-topologies run live, and why the others do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams import StreamsBuilder
+from streams.application.execution import Ways, obstacle, ways_of
+from streams.application.prepare import Application, PreparedSub
+from streams.config import Execution, StreamsConfig
+from streams.errors import ConfigError
+from streams.topology.plan import build_plan
+from streams.topology.topology import Topology
+from streams.topology.ways import why_not_live
+
+TWO = {"in": 2, "other": 2}
+
+
+def counts() -> Topology:
+    builder = StreamsBuilder()
+    builder.stream("in").group_by_key().count().to_stream().to("out")
+    return builder.build()
+
+
+def new_keys() -> Topology:
+    builder = StreamsBuilder()
+    builder.stream("in").select_key(lambda key, value: value).group_by_key().count().to_stream().to("out")
+    return builder.build()
+
+
+def global_table() -> Topology:
+    builder = StreamsBuilder()
+    table = builder.global_table("other")
+    builder.stream("in").join(table, lambda key, value: key, lambda left, right: left).to("out")
+    return builder.build()
+
+
+def application(topology: Topology, **settings: object) -> Application:
+    config = StreamsConfig(application_id="app", bootstrap_servers="none:1", **settings)  # type: ignore[arg-type]
+    plan = build_plan(topology, "app")
+    return Application(plan, config, tuple(PreparedSub(sub, 2) for sub in plan.sub_topologies))
+
+
+def names(ways: Ways) -> tuple[list[str], list[str]]:
+    return [one.sub.name for one in ways.live], [one.sub.name for one in ways.micro_batch]
+
+
+@pytest.mark.parametrize(
+    ("topology", "words"),
+    [(counts, None), (new_keys, "makes new keys before a stateful operator"), (global_table, "looks up global tables")],
+)
+def test_the_structure_decides(topology, words: str | None) -> None:
+    (sub,) = build_plan(topology(), "app").sub_topologies
+    why = why_not_live(sub)
+    assert (why is None) == (words is None)
+    assert words is None or words in str(why)
+
+
+def test_tasks_must_be_partitions() -> None:
+    (prepared,) = application(counts()).subs
+    assert obstacle(prepared, {"in": 2}) is None
+    assert obstacle(prepared, {"in": 3}) == "in has 3 partitions and the sub-topology 2 tasks"
+
+
+def test_micro_batches_are_the_default_and_what_ends_by_itself_uses_them() -> None:
+    for settings in ({}, {"execution": Execution.LIVE, "available_now": True}):
+        ways = ways_of(application(counts(), **settings), TWO, processes=2, others=False, refused={})
+        assert names(ways) == ([], ["in"])
+
+
+def test_auto_runs_live_what_can() -> None:
+    ways = ways_of(application(counts(), execution=Execution.AUTO), TWO, processes=2, others=True, refused={})
+    assert names(ways) == (["in"], [])
+    ways = ways_of(application(new_keys(), execution=Execution.AUTO), TWO, processes=2, others=False, refused={})
+    assert names(ways) == ([], ["in"])
+    ways = ways_of(application(counts(), execution=Execution.AUTO), TWO, processes=2, others=False, refused={"in": "x"})
+    assert (names(ways), ways.obstacles) == (([], ["in"]), {"in": "x"})
+
+
+def test_live_names_what_is_in_the_way() -> None:
+    with pytest.raises(ConfigError, match="cannot run live: in: a function makes new keys"):
+        ways_of(application(new_keys(), execution=Execution.LIVE), TWO, processes=2, others=False, refused={})
+
+
+def test_one_core_is_not_shared_with_other_queries() -> None:
+    app = application(counts(), execution=Execution.AUTO)
+    assert names(ways_of(app, TWO, processes=1, others=False, refused={})) == (["in"], [])
+    ways = ways_of(app, TWO, processes=1, others=True, refused={})
+    assert names(ways) == ([], ["in"])
+    assert "one core" in ways.obstacles["in"]
