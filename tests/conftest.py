@@ -79,6 +79,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
         "spark.driver.memory": "1g",
+        # Spark and Delta split what they shuffle, and the list of a table's files, into 200 and 50 parts: tests have a few rows.
+        "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "2",
     }
     session = start_session("tests", settings, str(folder), delta=True)
     yield session
