@@ -74,8 +74,8 @@ class Answer:
 
     @property
     def commits(self) -> dict[tuple[str, int], int]:
-        """Sub-topology and task -> the number of the commit."""
-        return {(point.sub, point.task): point.version for point in self.points}
+        """Sub-topology and task -> the number of the commit; global tables have none that another process would know."""
+        return {(point.sub, point.task): point.version for point in self.points if point.sub}
 
     @property
     def age_ms(self) -> int:

@@ -149,7 +149,7 @@ class Served:
     def not_up_to(self, store: ReadStore, tasks: Collection[int], bound: Bound) -> NotUpToBoundError:
         """The error for copies that are not new enough, with what they have."""
         points = tuple(point for task in tasks if store.copy(task).ready for point in store.points([task]))
-        commits = {(point.sub, point.task): point.version for point in points}
+        commits = {(point.sub, point.task): point.version for point in points if point.sub}
         position = common(point.position for point in points)
         asked = " and ".join(filter(None, (str(bound.position), commits_text(bound.commits)))) or "the last commits"
         return NotUpToBoundError(

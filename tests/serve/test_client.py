@@ -1,0 +1,104 @@
+"""The typed clients: the same reads from Python, monotonic by themselves."""
+
+import asyncio
+from dataclasses import dataclass
+
+import httpx2
+import pytest
+from starlette.testclient import TestClient
+
+from streams.errors import NotUpToBoundError, QueryError, ServeError
+from streams.serve.app import Api
+from streams.serve.client import AsyncStoreClient, ClientRow, StoreClient
+from streams.serve.requests import Limits
+from streams.serve.security import Guard, Security
+from streams.testing import TopologyTestDriver
+from tests.serve.test_reading import NAMES, build, click
+
+
+@dataclass
+class Person:
+    name: str
+
+
+@pytest.fixture
+def driver():
+    with TopologyTestDriver(build(), partitions={"clicks": 3, "prices": 3}) as driver:
+        click(driver, [(name, 1000) for name in NAMES])
+        driver.create_input_topic("names").pipe_input("k001", {"name": "Ada"})
+        yield driver
+
+
+@pytest.fixture
+def application(driver):
+    return Api(driver.served(), Guard(Security()), Limits(page_rows=7)).application()
+
+
+@pytest.fixture
+def client(application):
+    http = TestClient(application, client=("127.0.0.1", 1))
+    return lambda store, **options: StoreClient("", store, http=http, **options)
+
+
+def test_typed_reads(client, driver):
+    counts = client("counts", value=int)
+    assert (counts.get("k007"), counts.get("nobody")) == (1, None)
+    assert counts.get_all(["k001", "nobody", "k059"]) == {"k001": 1, "k059": 1}
+    assert [row.key for row in counts.range("k010", "k029")] == NAMES[10:30]
+    assert [row.key for row in counts.range(prefix="k05", reverse=True)] == NAMES[59:49:-1]
+    assert client("names", value=Person).get("k001") == Person("Ada")
+    windows = client("windows", value=int)
+    assert list(windows.windows("k003", 0, 9_999)) == [ClientRow("k003", 1, 1000, 0, 10_000)]
+    assert len(list(windows.windows())) == 60
+    prices = driver.create_input_topic("prices")
+    prices.pipe_input("apple", 10, 1_000)
+    prices.pipe_input("apple", 20, 2_000)
+    assert client("history", value=int).get("apple", as_of=1_500) == 10
+
+
+def test_a_client_never_goes_back_to_an_older_commit(client, driver):
+    counts = client("counts", value=int, wait="10ms")
+    task = driver.served().store("counts").task_of(b"k007")
+    click(driver, [("k007", 2000)])
+    assert counts.get("k007") == 2
+    sub = driver.served().store("counts").sub
+    assert counts._commits == {(sub, task): 2}
+    counts._commits[sub, task] = 3
+    with pytest.raises(NotUpToBoundError, match="has not reached"):
+        counts.get("k007")
+    assert counts.get("k007", consistency="any") == 2
+    click(driver, [("k007", 3000)])
+    assert counts.get("k007") == 3
+
+
+def test_own_writes_are_read_by_position(client, driver):
+    counts = client("counts", value=int, wait="10ms")
+    store = driver.served().store("counts")
+    place, end = next(iter(store.points([store.task_of(b"k007")])[0].position.offsets.items()))
+    ahead = f"{place[0]}-{place[1]}={end + 1}"
+    with pytest.raises(NotUpToBoundError):
+        counts.get("k007", position=ahead)
+    click(driver, [("k007", 2000)])
+    assert counts.get("k007", position=ahead) == 2
+
+
+def test_refusals_are_the_errors_of_python(client):
+    with pytest.raises(QueryError, match="has windows"):
+        client("windows").get("a")
+    with pytest.raises(ServeError, match="no store 'count'"):
+        client("count").get("a")
+
+
+def test_the_same_for_asyncio(application):
+    async def reads():
+        transport = httpx2.ASGITransport(application, client=("127.0.0.1", 1))
+        http = httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1")
+        counts = AsyncStoreClient("", "counts", value=int, http=http)
+        windows = AsyncStoreClient("", "windows", value=int, http=http)
+        assert await counts.get("k007") == 1
+        assert await counts.get_all(["k001", "nobody"]) == {"k001": 1}
+        assert [row.key async for row in counts.range("k010", "k029")] == NAMES[10:30]
+        assert [row.window_end async for row in windows.windows("k003")] == [10_000]
+        await counts.close()
+
+    asyncio.run(reads())
