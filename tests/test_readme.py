@@ -1,4 +1,4 @@
-"""The README is true: its code prints what it says, its figures are those of the result files (docs/test_tutorial.py plays it)."""
+"""The README is true: its code prints what it says, its figures are those of the result files (packaging/ plays it)."""
 
 from __future__ import annotations
 
