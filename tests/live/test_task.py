@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,11 @@ class Arriving:
         self.due = 0
         if columns is not None and count:
             self.position = int(columns.offsets[count - 1]) + 1
-        self.at_end = self.position >= self._kafka.end_offsets([self._place])[self._place]
+        end = self._kafka.end_offsets([self._place])[self._place]
+        if columns is None or count == len(columns):
+            # Only control records may be left, which a client passes.
+            self.position = end
+        self.at_end = self.position >= end
         return [columns.part(0, count)] if columns is not None and count else []
 
     def reopen(self) -> None:
@@ -60,14 +64,14 @@ class Arriving:
 class World:
     """One task of a topology, its topics and its readers."""
 
-    def __init__(self, topology: Topology, partitions: int = 1) -> None:
+    def __init__(self, topology: Topology, partitions: int = 1, settings: Mapping[str, Any] | None = None) -> None:
         (self.sub,) = build_plan(topology, APP).sub_topologies
-        logs = [commits_topic(APP, self.sub.name), *(changelog_topic(APP, store) for store in self.sub.stores)]
-        self.kafka = SimulatedKafka(dict.fromkeys([*self.sub.topics, *logs, "out"], partitions))
+        self.logs = [commits_topic(APP, self.sub.name), *(changelog_topic(APP, store) for store in self.sub.stores)]
+        self.outputs = sorted({str(sink.topic) for sink in self.sub.sinks})
+        self.kafka = SimulatedKafka(dict.fromkeys([*self.sub.topics, *self.logs, *self.outputs], partitions))
         source = SourceSpec(dict.fromkeys(self.sub.topics, "earliest"))
-        self.job = QueryJob(
-            self.sub, partitions, TaskSettings(application_id=APP), source, {}, Path(), 0, 0, bulk_io=False
-        )
+        given = TaskSettings(application_id=APP, partition_counts=dict.fromkeys(self.outputs, 1), **(settings or {}))
+        self.job = QueryJob(self.sub, partitions, given, source, {}, Path(), 0, 0, bulk_io=False)
         self.readers: dict[str, Arriving] = {}
         self.table, self.memory = SimulatedTable(), WorkerMemory()
         self.now = 0.0
@@ -96,6 +100,18 @@ class World:
         task.commit()
         task.apply()
         return True
+
+    def run(self, task: LiveTask) -> None:
+        """Steps with all that is there, until nothing is left."""
+        while True:
+            for reader in self.readers.values():
+                reader.due = 1_000
+            if not self.step(task):
+                return
+
+    def written(self) -> list[str]:
+        """The topics of results and changes of state."""
+        return [*self.outputs, *self.logs[1:]]
 
     def out(self) -> list[bytes | None]:
         columns = self.kafka.columns("out", 0)
