@@ -119,6 +119,7 @@ class StepTransaction:
         self._changelogs = changelogs
         self._expected: Mapping[TopicPartition, int] = {}
         self._offsets: Mapping[TopicPartition, int] = {}
+        self._follows = False
 
     def send(
         self,
@@ -151,12 +152,16 @@ class StepTransaction:
         )
         lasts = {self._changelogs[name]: begins[name] + count - 1 for name, count in counts.items()}
         self._expected = {**lasts, self._commits: copy.offset}
-        self._offsets = step.offsets
+        self._offsets, self._follows = step.offsets, step.live
         return copy, position
 
     def commit(self) -> None:
         """Commits what was sent, together with the source offsets; only waits for the brokers."""
         producer = self._producer
+        if self._follows:
+            # While the brokers still complete the producer's last transaction, they refuse the next one. librdkafka asks again
+            # for records after 20 ms, but for offsets only after `retry.backoff.ms`. So records go first.
+            producer.flush()
         if self._offsets:
             producer.send_offsets(self._offsets, self._identity.application_id)
         producer.flush()

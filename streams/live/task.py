@@ -45,6 +45,8 @@ LOOK_EVERY_S = 5.0
 SILENT_S = 10.0
 """How long a client may give nothing of records that exist before it is replaced."""
 TRIM_EVERY_S = 30.0
+_AT_ONCE = {"queued.min.messages": "100000"}
+"""A reader of micro-batches fetches nothing while some records wait, to ask the broker less often. Here that would be a delay."""
 
 
 class Reader(Protocol):
@@ -365,7 +367,7 @@ class LiveTask:
 
     def _kafka_reader(self, topic: str, partition: int, start: int) -> Reader:
         job = self.job
-        return open_range_reader(job.client, topic, partition, start, job.bulk_io)
+        return open_range_reader({**_AT_ONCE, **job.client}, topic, partition, start, job.bulk_io)
 
 
 def _ids(start: SourceOffsets) -> Mapping[str, str]:
