@@ -44,7 +44,7 @@ def test_the_command_serves_until_it_is_stopped(broker: EmbeddedBroker, tmp_path
 
 
 def test_a_run_is_refused_before_it_starts_anything(streams, tmp_path: Path) -> None:
-    program = tmp_path / "app.py"
+    program = tmp_path / "page_of_a_run.py"
     program.write_text(
         "from streams import StreamsBuilder\nbuilder = StreamsBuilder()\nbuilder.stream('in').to('out')\n"
     )
