@@ -221,7 +221,7 @@ GUARDS = [
     ),
     Guard(
         "positions in the application's own topics stay",
-        lambda patch: patch.setattr(adopt, "_with_unmoved_topics", lambda sub, first, checkpoint: first),
+        lambda patch: patch.setattr(adopt, "_with_unmoved_topics", lambda sub, first, checkpoint, markers: first),
         stories.positions_are_moved_twice,
     ),
     Guard("a pause holds", lambda patch: patch.setattr(PauseWatch, "__call__", lambda _: False), stories.paused),
