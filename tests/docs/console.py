@@ -37,7 +37,10 @@ def play(page: str, folder: Path, python: Path = Path(sys.executable)) -> None:
     script = "\n".join(f"echo '@{number}'\n{{ {line}; }} || echo '{_FAILED}'" for number, line in enumerate(lines))
     path = os.pathsep.join([str(python.parent), os.environ["PATH"]])
     # Wide tables are not wrapped.
-    environment = {**os.environ, "PATH": path, "COLUMNS": "300"}
+    # What a session in this process has set for its own workers: they would be of this environment, and not of the given one.
+    ours = {"PYTHONPATH", "PYSPARK_PYTHON"}
+    inherited = {name: value for name, value in os.environ.items() if name not in ours}
+    environment = {**inherited, "PATH": path, "COLUMNS": "300"}
     bash = ["bash", "-o", "pipefail", "-c", script]
     output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     ran = subprocess.run(bash, cwd=folder, env=environment, text=True, check=False, **output)  # type: ignore[call-overload]

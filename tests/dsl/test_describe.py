@@ -144,6 +144,7 @@ def test_a_program_of_expressions_stays_on_columns_up_to_its_aggregate() -> None
     topology = builder.build()
     assert topology.explain() == (
         "Sub-topology: 0\n"
+        "  Can run live, with as many tasks as partitions\n"
         "  In readers:\n"
         "    source                  columns: decodes degrees, sensor\n"
         "    warm                    columns\n"

@@ -211,7 +211,7 @@ def test_calls_in_a_wrong_order(client: ClientConfig, topic: TopicFactory, bulk:
     producer.send(name, 0, b"k", b"v", 1)
     producer.commit()
     for late in (producer.begin, producer.init_transactions, producer.commit):
-        with pytest.raises(ProducerStateError, match="a producer serves one transaction"):
+        with pytest.raises(ProducerStateError, match="the next attempt needs a new one"):
             late()
     producer.close()
     producer.close()

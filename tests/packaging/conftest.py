@@ -14,6 +14,8 @@ BUILT_FROM = (
     *("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md"),
     "docs/errors.md",
 )
+_OURS = ("PYTHONPATH", "PYSPARK_PYTHON", "STREAMS_TRACEBACK")
+"""Variables of this process's own environment, some of which a Spark session of another test has set."""
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +58,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(folder: Path, *command: object) -> subprocess.CompletedProcess[str]:
     """Runs a command in a folder, with no path to the repository."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "STREAMS_TRACEBACK")}
+    environment = {name: value for name, value in os.environ.items() if name not in _OURS}
     return subprocess.run(
         [str(part) for part in command], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
