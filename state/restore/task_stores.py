@@ -232,6 +232,8 @@ class TaskStateManager:
         """Notes that the open stores hold a further step."""
         self._notes = trim_notes(marker.operator_state)
         self.size = self._measured(store) or self.size
+        # As in a step after the one that has restored: its stores may decide what is trimmed.
+        self.report = None
 
     def snapshot(self, store: TaskStore, reach: Reach = nowhere) -> None:
         """Takes a snapshot of the stores if one is due. `publishing` is the one that was begun last; no error comes from here."""

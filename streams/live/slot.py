@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Client, Connection
+from types import TracebackType
 from typing import Any, Final
 
 import orjson
@@ -124,6 +126,7 @@ class Slot:
         self._link = link
         self._reported = time.monotonic()
         self._tasks: list[LiveTask] = []
+        self._failed: LiveTask | None = None
 
     def run(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Runs the tasks until the lease ends.
@@ -133,10 +136,11 @@ class Slot:
         """
         with ExitStack() as opened:
             for sub, number in self._job.tasks_of(self._slot):
-                with _named(sub.job, number, self._attempt):
+                with self._named(sub.job, number):
                     access = task_step(sub.job, sub.job.identity(number, sub.query_id))
                     task = LiveTask(sub.job, access, sub.start, self._job.run_id, access.kafka.topics)
-                    opened.enter_context(task)
+                    task.__enter__()
+                opened.push(partial(self._leave, task))
                 self._tasks.append(task)
                 self._report_open(task)
             # Commits wait for the brokers: those of all tasks at once.
@@ -156,17 +160,35 @@ class Slot:
                     time.sleep(min(max(nearest, _POLL_S), self._job.interval_s))
             self._report(clock())
 
+    def _leave(
+        self, task: LiveTask, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Closes a task. Another one's error is none of its stores': a damaged database, for one, is deleted with that error."""
+        own = task is self._failed
+        task.__exit__(*(kind, error, trace) if own else (None, None, None))
+
+    @contextmanager
+    def _named(self, job: QueryJob, number: int, task: LiveTask | None = None) -> Iterator[None]:
+        """Names the sub-topology and the task in log lines, and notes a failure: Spark shows only the last attempt's."""
+        set_context(sub_topology=job.sub.name, task=number)
+        try:
+            yield
+        except Exception as error:
+            self._failed = task
+            log_failed_attempt(job.identity(number, ""), self._attempt, -1, error)
+            raise
+
     def _may_run(self, task: LiveTask, due: bool) -> bool:
         return due and task.job.sub.name not in self._link.paused
 
     def _begin(self, task: LiveTask) -> bool:
-        with _named(task.job, task.task, self._attempt):
+        with self._named(task.job, task.task, task):
             return task.begin(time.time_ns() // 1_000_000)
 
     def _finish(self, begun: Sequence[LiveTask], pool: Executor) -> None:
         commits = [pool.submit(task.commit) for task in begun]
         for task, commit in zip(begun, commits, strict=True):
-            with _named(task.job, task.task, self._attempt):
+            with self._named(task.job, task.task, task):
                 commit.result()
                 task.apply()
 
@@ -207,21 +229,8 @@ def report_of(task: LiveTask, tally: Tally) -> Mapping[str, Any]:
         **about_this_process(),
         "event_times": [(*place, time_ms) for place, time_ms in tally.event_times.items()],
         **about_stores(task.access.stores),
+        **tally.restore,
     }
-
-
-class _named:
-    """Names the sub-topology and the task in log lines, and logs a failure: Spark shows only the last attempt's."""
-
-    def __init__(self, job: QueryJob, task: int, attempt: int) -> None:
-        self._job, self._task, self._attempt = job, task, attempt
-
-    def __enter__(self) -> None:
-        set_context(sub_topology=self._job.sub.name, task=self._task)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception):
-            log_failed_attempt(self._job.identity(self._task, ""), self._attempt, -1, error)
 
 
 def run_slot(job: LiveJob, slot: int, attempt: int) -> None:

@@ -28,7 +28,7 @@ from state.kafka.topics import TopicPartition
 from streams.errors import KeyPlacementError
 from streams.microbatch.job import QueryJob
 from streams.microbatch.read import StepRows
-from streams.microbatch.step import BatchContext, TaskAccess, step_process
+from streams.microbatch.step import BatchContext, TaskAccess, about_restore, count_copy, step_process
 from streams.runtime.outputs import OutputTopics
 from streams.runtime.reader.pipeline import ReaderPipeline
 from streams.runtime.settings import Counters
@@ -120,7 +120,11 @@ class OwnPartition:
 
 @dataclass
 class Tally:
-    """What a task has done since its last report."""
+    """What a task has done since its last report.
+
+    Attributes:
+        restore: What its session has restored at the beginning; empty in later reports, so that it counts once.
+    """
 
     steps: int = 0
     counts: dict[str, int] = field(default_factory=dict)
@@ -129,6 +133,7 @@ class Tally:
     total_s: float = 0.0
     cpu_s: float = 0.0
     event_times: dict[TopicPartition, int] = field(default_factory=dict)
+    restore: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -191,6 +196,8 @@ class LiveTask:
         with ExitStack() as opened:
             opened.callback(self._head.close)
             opened.enter_context(self.session)
+            self.tally.restore = about_restore(self.access.stores.report)
+            count_copy(self.access.stores.report, self.tally.counters)
             self._topic_ids = self._checked_ids(self.session.last)
             for topic in self.job.sub.topics:
                 at = self._position(topic)

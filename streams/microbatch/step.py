@@ -28,6 +28,7 @@ from streams.metrics.restores import RestoreReporter
 from streams.microbatch.job import QueryJob
 from streams.microbatch.read import Row, StepRows
 from streams.runtime.outputs import OutputTopics
+from streams.runtime.settings import Counters
 from streams.runtime.task.task import StepOutput, StreamTask
 from streams.source.partition_times import with_partition_times
 
@@ -197,17 +198,26 @@ def _event(kind: EventKind, message: str, **fields: Any) -> Mapping[str, Any]:
 
 def about_stores(stores: TaskStateManager) -> Mapping[str, Any]:
     """What a report says about the stores: their size, if it was measured at this step, and what was restored."""
-    about: dict[str, Any] = {"restored": restored(stores.report)}
-    if stores.size is not None:
-        about["state"] = {
-            "disk_bytes": stores.size.disk_bytes,
-            "stores": {name: list(size) for name, size in stores.size.stores.items()},
-        }
-    done = stores.report
+    about = about_restore(stores.report)
+    if stores.size is None:
+        return about
+    sizes = {name: list(size) for name, size in stores.size.stores.items()}
+    return {**about, "state": {"disk_bytes": stores.size.disk_bytes, "stores": sizes}}
+
+
+def about_restore(done: RestoreReport | None) -> Mapping[str, Any]:
+    """What a report says about a restore."""
+    about: dict[str, Any] = {"restored": restored(done)}
     if done is not None and (done.records or done.copy):
         rows = sum(store.rows for store in done.stores)
         about["restore"] = asdict(RestoreFigures(done.records, rows, done.bytes, int(bool(done.copy)), done.seconds))
     return about
+
+
+def count_copy(done: RestoreReport | None, counters: Counters) -> None:
+    """Counts a restore that has taken over a copy."""
+    if done is not None and done.copy:
+        counters.add("restored_from_copy", 1)
 
 
 # --- Which host runs each task: reported with every step, so that the driver sees a task move.

@@ -46,6 +46,7 @@ from streams.microbatch.read import (
 from streams.microbatch.step import (
     BatchContext,
     about_stores,
+    count_copy,
     log_failed_attempt,
     run_step,
     step_events,
@@ -270,8 +271,7 @@ def _step(
         raise
     finally:
         step.close()
-    if stores.report is not None and stores.report.copy:
-        given.counters.add("restored_from_copy", 1)
+    count_copy(stores.report, given.counters)
     if result.decision is not Decision.SKIP:
         count_global_tables(job, topics_from_json(given.global_topics), given.counters)
     events = step_events(context.attemptNumber(), batch.batch_id, stores.report)

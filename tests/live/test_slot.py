@@ -1,0 +1,76 @@
+"""A slot whose tasks fail: each is closed with its own error only, and a restore counts once."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from state.errors import StateCorruptedError
+from streams.live import slot as slots
+from streams.live.slot import DriverAddress, Link, LiveJob, LiveSub, Slot, report_of
+from streams.live.task import Tally
+from streams.source.offsets import SourceOffsets
+from tests.live.test_task import World, copy
+
+
+class SpokenTo:
+    """A link that stops nothing."""
+
+    stopped, paused = False, frozenset[str]()
+
+    def listen(self) -> None:
+        """Nothing is said."""
+
+    def tell(self, message: object) -> None:
+        """Nobody listens."""
+
+
+def test_a_damaged_database_is_the_fault_of_its_task_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stores of a task are deleted if they are closed with such an error."""
+    closed: dict[int, object] = {}
+
+    class Task:
+        def __init__(self, job: Any, access: Any, *_: object) -> None:
+            self.job, self.access, self.task, self.tally = job, access, access.number, Tally()
+            self.ends: dict[object, int] = {}
+
+        def __enter__(self) -> None:
+            """It is open."""
+
+        def __exit__(self, kind: object, error: object, trace: object) -> None:
+            closed[self.task] = error
+
+        def begin(self, now_ms: int) -> bool:
+            if self.task == 1:
+                raise StateCorruptedError("db", "damaged")
+            return False
+
+    def opened(job: object, identity: Any) -> Any:
+        nothing = SimpleNamespace(report=None)
+        return SimpleNamespace(number=identity.task, kafka=SimpleNamespace(topics=None), stores=nothing)
+
+    monkeypatch.setattr(slots, "LiveTask", Task)
+    monkeypatch.setattr(slots, "task_step", opened)
+    sub = LiveSub(World(copy("in"), partitions=3).job, "query", SourceOffsets({}))
+    job = LiveJob((sub,), 1, 0.01, 60.0, "run", DriverAddress("", 0, b""))
+    link: Link = SpokenTo()  # type: ignore[assignment]
+    with pytest.raises(StateCorruptedError) as raised:
+        Slot(job, 0, 0, link).run()
+    assert closed == {0: None, 1: raised.value, 2: None}
+
+
+def test_a_restore_counts_in_the_first_report_only() -> None:
+    world = World(copy("left", "right"))
+    world.send("left", [(b"a", 1), (b"b", 2)])
+    reports = []
+    with world.task() as task:
+        task.tally.restore = {"restored": {"records": 7}}
+        for _ in range(2):
+            world.readers["left"].due, world.readers["right"].due = 1, 1
+            world.step(task)
+            tally, task.tally = task.tally, Tally()
+            reports.append(report_of(task, tally))
+            assert task.access.stores.report is None
+    assert [report["restored"] for report in reports] == [{"records": 7}, None]
