@@ -30,8 +30,6 @@ from state.kafka.transport import ProducerTransport, SendColumns
 
 KEPT_CALL_S = 10.0
 """The longest call of a kept producer, other than fencing, s."""
-
-
 STUCK_S = 5.0
 """How long after its time-out a call is given up, s."""
 
@@ -76,8 +74,7 @@ class TransactionalProducer:
         self.transactional_id = transactional_id
         self.state = ProducerState.NEW
         self._timeout_s = timeout_s
-        # Of a small transaction, no call takes long. Once its connections were cut, librdkafka (2.16) may wait for the group's
-        # coordinator until the end of this time, though the coordinator is there.
+        # Of a small transaction, no call takes long.
         self._call_s = min(timeout_s, KEPT_CALL_S) if kept else timeout_s
         self._kept = kept
         self._stuck = stuck

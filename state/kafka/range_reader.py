@@ -125,10 +125,6 @@ class RangeReader(abc.ABC):
                     raise read_error(self.topic, self.partition, self._refusal)
                 return
 
-    def reopen(self) -> None:
-        """Replace the client by a new one at the same position."""
-        self._reopen()
-
     def _read(self, end: int, max_records: int) -> Iterator[RecordColumns]:
         heard = time.monotonic()
         silent_s = _SILENT_S
@@ -158,12 +154,12 @@ class RangeReader(abc.ABC):
                     failure=self._last_trouble,
                 )
             elif time.monotonic() > heard + silent_s:
-                self._reopen()
+                self.reopen()
                 silent_s *= 3
             else:
                 wait_ms = min(wait_ms * 2, _LONGEST_WAIT_MS)
 
-    def _reopen(self) -> None:
+    def reopen(self) -> None:
         """Replace the client by a new one; where that fails, the reader is closed, and closing it again does nothing."""
         self.close()
         self._open()

@@ -1,9 +1,10 @@
 """`RocksTable`: the ordered table of a task on disk, one RocksDB for all of the task's stores.
 
-Invariants: no write-ahead log; each write is one batch followed by a flush, or one ingested file, so after a SIGKILL
-the database holds all of a write or nothing of it. A live RocksDB iterator keeps the lock even after the database is closed,
-so the table tracks its scans and ends them first. An iterator that meets a damaged block merely becomes invalid, so its
-status is checked at every end; otherwise rows would vanish silently.
+Invariants: no write-ahead log; each write is one batch, or one ingested file, so after a SIGKILL the database holds all of a write
+or nothing of it. A durable write is followed by a flush; after a SIGKILL, the others since may be missing, the last ones first.
+A live RocksDB iterator keeps the lock even after the database is closed, so the table tracks its scans and ends them first. An
+iterator that meets a damaged block merely becomes invalid, so its status is checked at every end; otherwise rows would vanish
+silently.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from streams.application.prepare import Application, PreparedSub
 from streams.application.start import Preflight
 from streams.checkpoint.compare import Adoption, Markers, position
 from streams.checkpoint.files import write_query_id
-from streams.config import Execution
+from streams.config import Execution, StreamsConfig
 from streams.errors import ConfigError
 from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.topology.ways import why_not_live
@@ -35,6 +35,11 @@ class Ways:
     obstacles: Mapping[str, str] = field(default_factory=dict)
 
 
+def may_run_live(config: StreamsConfig) -> bool:
+    """Whether the settings let any sub-topology run live."""
+    return config.execution is not Execution.MICRO_BATCH and not config.available_now
+
+
 def ways_of(
     application: Application, partitions: Mapping[str, int], processes: int, others: bool, refused: Mapping[str, str]
 ) -> Ways:
@@ -51,7 +56,7 @@ def ways_of(
         ConfigError: `execution` is `live`, and a sub-topology cannot run live.
     """
     subs, execution = application.subs, application.config.execution
-    if execution is Execution.MICRO_BATCH or application.config.available_now:
+    if not may_run_live(application.config):
         return Ways(micro_batch=subs)
     obstacles = {one.sub.name: why for one in subs if (why := obstacle(one, partitions)) is not None} | dict(refused)
     if processes < 2 and (others or (0 < len(obstacles) < len(subs))):
@@ -138,6 +143,9 @@ class Switch:
 
     def to_micro_batches(self, prepared: PreparedSub, known: FirstBatch | None) -> FirstBatch | None:
         """Where a sub-topology's first micro-batch begins: where its live steps have ended, if it has any."""
+        if self.preflight.files.names(f"{prepared.sub.name}/offsets"):
+            # Live steps are only made under a checkpoint that has logged no micro-batch.
+            return known
         found = self.preflight.inspect(prepared)
         if found.wrong is not None or not any(marker is not None and marker.live for marker in found.markers.values()):
             return known

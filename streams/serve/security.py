@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import logging
 import time
 from collections import OrderedDict
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from state.secrets import mask, remember
+from streams.config.settings import Address
 from streams.errors import ConfigError
 
 audit = logging.getLogger("streams.serve.audit")
@@ -78,10 +78,7 @@ class Security:
 
 def is_loopback(host: str) -> bool:
     """Whether only programs on this host can connect to a server that listens there."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return Address(host, 0).is_loopback
 
 
 def check_protected(host: str, security: Security) -> None:

@@ -20,7 +20,7 @@ from state.errors import CheckpointMismatchError
 from state.kafka.admin import KafkaAdmin, Retry
 from state.machine_code import kernels_compiled
 from state.secrets import mask
-from streams.application.execution import LiveStart, Switch, Ways, ways_of
+from streams.application.execution import LiveStart, Switch, Ways, may_run_live, ways_of
 from streams.application.instances import check_not_running, only_instance, shown_as_running
 from streams.application.owned_topics import local_folder
 from streams.application.prepare import PreparedSub, query_job
@@ -260,10 +260,11 @@ class StreamsApplication:
     def _ways(self, others: bool, refused: Mapping[str, str]) -> tuple[Ways, dict[str, LiveStart]]:
         """How the sub-topologies run, once each has been switched to its way; and where the live ones begin."""
         application = self._application
-        topics = sorted({topic for prepared in application.subs for topic in prepared.sub.topics})
+        topics = {topic for prepared in application.subs for topic in prepared.sub.topics}
+        asked = sorted(topics) if may_run_live(self.config) else []
         files = checkpoint_files(self._spark, self.config.checkpoint_dir)
         with KafkaAdmin(self.config.client) as admin:
-            partitions = {name: info.partitions for name, info in admin.describe_topics(topics).items()}
+            partitions = {name: info.partitions for name, info in admin.describe_topics(asked).items()}
             ways = ways_of(application, partitions, processes_of(self._spark), others, refused)
             for name, why in sorted(ways.obstacles.items()):
                 if name not in refused:

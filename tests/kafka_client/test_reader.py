@@ -318,7 +318,7 @@ def test_a_reader_whose_next_client_cannot_be_opened_releases_the_last_one_once(
     monkeypatch.setattr(reader, "_close", noting)
     monkeypatch.setattr(reader, "_open", refused)
     with pytest.raises(KafkaClientError, match="descriptors"):
-        reader._reopen()
+        reader.reopen()
     reader.close()
     assert len(released) == 1
 

@@ -25,7 +25,7 @@ _LENGTHS = struct.Struct(">II")
 
 
 class SimulatedTable(MemoryTable):
-    """An ordered table whose every write is atomic, and flushed before it returns, as `state.tables.rocks` does it.
+    """An ordered table whose every write is atomic, and flushed before it returns if it is durable, as in `state.tables.rocks`.
 
     Args:
         hook: Called for every write and flush.
