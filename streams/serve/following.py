@@ -14,7 +14,7 @@ from typing import Protocol
 
 from state.columns import RecordColumns
 from state.commit.live import LiveKafka
-from state.errors import KafkaClientError, StreamsError
+from state.errors import KafkaClientError
 from state.kafka.reader import ReaderPool
 from state.kafka.topics import TopicPartition
 from streams.serve.copies import Copy, TaskCopy
@@ -169,8 +169,9 @@ class Follower:
             while copy.bring_forward() and not self._closing:
                 pass
             copy.fault = ""
-        except (StreamsError, OSError) as error:
-            copy.fault = str(error)
+        except Exception as error:
+            # Whatever it is: the copy still answers, says why it cannot follow, and is tried again.
+            copy.fault = str(error) or repr(error)
             self._retry_at[place] = time.monotonic() + _RETRY_S
 
     def close(self) -> None:

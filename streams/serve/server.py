@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from state.commit.live import LiveKafka
-from state.errors import StreamsError
 from state.kafka.consumers import GroupMember
 from state.kafka.topics import TopicPartition
 from state.restore.task_stores import TaskStateManager, WorkerMemory
@@ -95,7 +94,7 @@ class StoreServer:
         )
         self._group = group or f"{app}-serve"
         self._ended = threading.Event()
-        self._error: StreamsError | None = None
+        self._error: Exception | None = None
         self.on_error: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
 
@@ -133,7 +132,8 @@ class StoreServer:
                 self._follower.run(member, self._ended)
             finally:
                 member.close()
-        except StreamsError as error:
+        except Exception as error:
+            # Raised at the end of the `with` block; until then the process ends its requests.
             self._error = error
             self.on_error()
 
