@@ -8,9 +8,9 @@ from __future__ import annotations
 import http.client
 import random
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -143,17 +143,11 @@ def _served(rows: int, folder: Path) -> Served:
 
 
 def _over_http(served: Served, keys: list[str]) -> Iterator[Reads]:
-    import uvicorn
-
     from streams.config.settings import Address
     from streams.serve.app import Api
-    from streams.serve.server import listening
+    from streams.serve.http import HttpThread, listening
 
-    listener = listening(Address("127.0.0.1", 0))
-    config = uvicorn.Config(Api(served, Guard(Security())).application(), log_config=None, lifespan="off")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
+    listener = listening(Address("127.0.0.1", 0), "stores", "--http")
     client = http.client.HTTPConnection("127.0.0.1", listener.getsockname()[1])
 
     def get(key: str) -> int:
@@ -167,10 +161,6 @@ def _over_http(served: Served, keys: list[str]) -> Iterator[Reads]:
         client.request("POST", "/v1/stores/customers/keys:batch", body, {"Content-Type": "application/json"})
         return len(orjson.loads(client.getresponse().read())["rows"])
 
-    try:
+    with HttpThread(Api(served, Guard(Security())).application(), listener), closing(client):
         yield _timed("a key, over HTTP", get, keys[: len(keys) // 10])
         yield _timed("1000 keys, over HTTP", batch, [keys[at : at + 1000] for at in range(0, len(keys), 1000)])
-    finally:
-        client.close()
-        server.should_exit = True
-        thread.join()

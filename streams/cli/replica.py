@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -133,13 +134,14 @@ def serve(
     Beyond this host, callers must show a token, a JWT or a certificate.
     Needs: pip install 'streams-on-spark[serve]'. Ends with Ctrl-C or SIGTERM.
     """
-    from streams.serve.server import StoreServer, check_installed, listening, serve_http, tls_options
+    from streams.serve.http import check_installed, http_server, listening
 
-    check_installed()
+    check_installed("serving stores over HTTP")
     from streams.cluster.records import RecordWriter
     from streams.serve.app import Api
     from streams.serve.requests import Limits
     from streams.serve.security import Guard, Security, check_protected
+    from streams.serve.server import StoreServer, tls_options
 
     address = _address(http)
     security = Security(token_file, jwt_key, jwt_audience, tls_ca)
@@ -149,7 +151,7 @@ def serve(
     topology, config = application.of(target)
     set_up_command(config.logs, config.application_id)
     with (
-        closing(listening(address)) as listener,
+        closing(listening(address, "stores", "--http")) as listener,
         StoreServer(topology, config, directory or config.base_dir / "serve", group, parallel) as server,
     ):
         at = Address(address.host, listener.getsockname()[1])
@@ -158,7 +160,10 @@ def serve(
         )
         writer = RecordWriter(config.client)
         api = Api(server.served, guard, limits, lambda: server.trouble, server.reader, writer.write)
-        serve_http(api.application(), listener, server, tls)
+        uvicorn = http_server(api.application(), tls)
+        # What can never be followed again ends the command, with its error.
+        server.on_error = partial(setattr, uvicorn, "should_exit", True)
+        uvicorn.run(sockets=[listener])
         writer.close()
 
 

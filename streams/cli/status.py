@@ -194,10 +194,10 @@ def ui(
     take, counts of operators and restores that run are known to the driver alone: `streams run --ui` shows them, too. Other hosts
     need a token (the setting ui_token).
     """
+    from streams.serve.http import check_installed
     from streams.ui.running import page_address, page_from_kafka
-    from streams.ui.server import check_installed
 
-    check_installed()
+    check_installed("the page")
     program = None if target is None else TopologyTarget.parse(target)
     default_id = None if program is None else program.application_id()
     config = reachable(application.load(default_id, {"ui": address}))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+import logging
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote
 
 import orjson
 from pydantic import TypeAdapter
 
 from streams.errors import (
-    ConfigError,
     CursorExpiredError,
     NotUpToBoundError,
     QueryError,
@@ -20,11 +19,15 @@ from streams.errors import (
     StoreNotReadyError,
 )
 from streams.model.typing import K, V
+from streams.serve.http import check_installed
 from streams.serve.position import commits_text, parse_commits
 from streams.serve.requests import COMMIT, POSITION
 
 if TYPE_CHECKING:
     import httpx2
+
+_log = logging.getLogger(__name__)
+Http = TypeVar("Http")
 
 _ERRORS: Mapping[str, type[ServeError]] = {
     one.__name__: one for one in (QueryError, StoreNotReadyError, NotUpToBoundError, CursorExpiredError)
@@ -48,22 +51,68 @@ class ClientRow(Generic[K, V]):
     window_end: int | None = None
 
 
-class _Requests(Generic[K, V]):
-    """What both clients send and understand.
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What is sent, to whichever server answers."""
 
-    Args:
-        store: The store.
-        key: The type of its keys, for reading them from JSON.
-        value: The type of its values.
-        wait: How long a request may wait until the answer is not older than the last one, such as `5s`.
-    """
+    method: str
+    path: str
+    params: Mapping[str, str]
+    headers: Mapping[str, str]
+    content: bytes | None = None
 
-    def __init__(self, store: str, key: type[K], value: type[V], wait: str) -> None:
+
+class _Requests(Generic[Http, K, V]):
+    """What both clients send and understand; see `StoreClient`."""
+
+    _KIND = "Client"
+
+    def __init__(
+        self,
+        url: str | Sequence[str],
+        store: str,
+        *,
+        key: type[K] = str,  # type: ignore[assignment]
+        value: type[V] = object,  # type: ignore[assignment]
+        token: str | None = None,
+        wait: str = "5s",
+        http: Http | None = None,
+    ) -> None:
+        if http is None:
+            check_installed("a client of served stores", "httpx2")
+            import httpx2
+
+            headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+            http = getattr(httpx2, self._KIND)(headers=headers, timeout=60)
+        self._http: Http = http  # type: ignore[assignment]
+        self._urls = [url] if isinstance(url, str) else list(url)
         self._path = f"/v1/stores/{quote(store, safe='')}"
         self._key = TypeAdapter[K](key)
         self._value = TypeAdapter[V](value)
         self._wait = wait
         self._commits: dict[tuple[str, int], int] = {}
+
+    def _servers(self) -> list[str]:
+        """The servers, in the order in which they are asked."""
+        return list(self._urls)
+
+    def _failed(self, url: str, why: Exception) -> None:
+        """Puts a server last that does not answer, or has no copy."""
+        _log.info("%s: %s", url, why)
+        self._urls.remove(url)
+        self._urls.append(url)
+
+    def _get(self, key: K, as_of: int | None, position: str | None, consistency: str | None) -> _Request:
+        asked = self._parameters(as_of=as_of, consistency=consistency)
+        return _Request("GET", f"{self._path}/keys/{quote(_text(key), safe='')}", asked, self._headers(position))
+
+    def _batch(self, keys: Iterable[K], position: str | None) -> _Request:
+        headers = {**self._headers(position), "Content-Type": "application/json"}
+        content = orjson.dumps({"keys": list(keys)})
+        return _Request("POST", f"{self._path}/keys:batch", self._parameters(), headers, content)
+
+    def _page(self, kind: str, asked: Mapping[str, object], cursor: str | None) -> _Request:
+        return _Request("GET", f"{self._path}/{kind}", self._parameters(**asked, cursor=cursor), self._headers(None))
 
     def _headers(self, position: str | None) -> dict[str, str]:
         found = {COMMIT: commits_text(self._commits)} if self._commits else {}
@@ -72,9 +121,6 @@ class _Requests(Generic[K, V]):
     def _parameters(self, **given: object) -> dict[str, str]:
         texts = {name: _text(value) for name, value in given.items() if value is not None}
         return {"wait": self._wait, **texts}
-
-    def _key_path(self, key: K) -> str:
-        return f"{self._path}/keys/{quote(_text(key), safe='')}"
 
     def _read(self, answer: httpx2.Response) -> Any:
         """The body of an answer; None: there is no such row.
@@ -100,7 +146,7 @@ class _Requests(Generic[K, V]):
         return ClientRow(key, value, row.get("timestamp"), window.get("start"), window.get("end"))
 
 
-class StoreClient(_Requests[K, V]):
+class StoreClient(_Requests["httpx2.Client", K, V]):
     """Reads one served store.
 
     The client remembers the commit of each task that it has seen, and asks for no older one: its reads are monotonic, whichever
@@ -110,7 +156,7 @@ class StoreClient(_Requests[K, V]):
         totals.get("ann")
 
     Args:
-        url: The server.
+        url: The server; or several, which are asked in turn until one answers.
         store: The store.
         key: The type of its keys.
         value: The type of its values: anything that pydantic reads from JSON.
@@ -122,22 +168,6 @@ class StoreClient(_Requests[K, V]):
         ConfigError: httpx2 is not installed.
     """
 
-    def __init__(
-        self,
-        url: str,
-        store: str,
-        *,
-        key: type[K] = str,  # type: ignore[assignment]
-        value: type[V] = object,  # type: ignore[assignment]
-        token: str | None = None,
-        wait: str = "5s",
-        http: httpx2.Client | None = None,
-    ) -> None:
-        super().__init__(store, key, value, wait)
-        if http is None:
-            http = _httpx2().Client(base_url=url, headers=_authorized(token), timeout=60)
-        self._http = http
-
     def get(
         self, key: K, *, as_of: int | None = None, position: str | None = None, consistency: str | None = None
     ) -> V | None:
@@ -147,15 +177,12 @@ class StoreClient(_Requests[K, V]):
             NotUpToBoundError: The copies are not new enough in time.
             ServeError: Any other refusal.
         """
-        asked = self._parameters(as_of=as_of, consistency=consistency)
-        body = self._read(self._http.get(self._key_path(key), params=asked, headers=self._headers(position)))
+        body = self._send(self._get(key, as_of, position, consistency))
         return None if body is None else self._row(body).value
 
     def get_all(self, keys: Iterable[K], *, position: str | None = None) -> dict[K, V]:
         """The values of many keys; keys without a row are left out."""
-        content, headers = _batch(keys, self._headers(position))
-        path = f"{self._path}/keys:batch"
-        body = self._read(self._http.post(path, params=self._parameters(), content=content, headers=headers))
+        body = self._send(self._batch(keys, position))
         return {row.key: row.value for row in self._rows(body)}
 
     def range(
@@ -173,50 +200,51 @@ class StoreClient(_Requests[K, V]):
     def _pages(self, kind: str, **asked: object) -> Iterator[ClientRow[K, V]]:
         cursor: str | None = None
         while True:
-            parameters = self._parameters(**asked, cursor=cursor)
-            body = self._read(self._http.get(f"{self._path}/{kind}", params=parameters, headers=self._headers(None)))
+            body = self._send(self._page(kind, asked, cursor))
             yield from self._rows(body)
             cursor = body["cursor"]
             if cursor is None:
                 return
+
+    def _send(self, request: _Request) -> Any:
+        import httpx2
+
+        trouble: Exception = StoreNotReadyError("no server of the store was given")
+        for url in self._servers():
+            try:
+                answer = self._http.request(
+                    request.method,
+                    url + request.path,
+                    params=request.params,
+                    headers=request.headers,
+                    content=request.content,
+                )
+                return self._read(answer)
+            except (httpx2.TransportError, StoreNotReadyError) as error:
+                self._failed(url, error)
+                trouble = error
+        raise _unanswered(trouble)
 
     def close(self) -> None:
         """Closes the connections."""
         self._http.close()
 
 
-class AsyncStoreClient(_Requests[K, V]):
+class AsyncStoreClient(_Requests["httpx2.AsyncClient", K, V]):
     """`StoreClient` for asyncio: the same arguments and methods, to be awaited; `http` is an `httpx2.AsyncClient`."""
 
-    def __init__(
-        self,
-        url: str,
-        store: str,
-        *,
-        key: type[K] = str,  # type: ignore[assignment]
-        value: type[V] = object,  # type: ignore[assignment]
-        token: str | None = None,
-        wait: str = "5s",
-        http: httpx2.AsyncClient | None = None,
-    ) -> None:
-        super().__init__(store, key, value, wait)
-        if http is None:
-            http = _httpx2().AsyncClient(base_url=url, headers=_authorized(token), timeout=60)
-        self._http = http
+    _KIND = "AsyncClient"
 
     async def get(
         self, key: K, *, as_of: int | None = None, position: str | None = None, consistency: str | None = None
     ) -> V | None:
         """As `StoreClient.get`."""
-        asked = self._parameters(as_of=as_of, consistency=consistency)
-        body = self._read(await self._http.get(self._key_path(key), params=asked, headers=self._headers(position)))
+        body = await self._send(self._get(key, as_of, position, consistency))
         return None if body is None else self._row(body).value
 
     async def get_all(self, keys: Iterable[K], *, position: str | None = None) -> dict[K, V]:
         """As `StoreClient.get_all`."""
-        content, headers = _batch(keys, self._headers(position))
-        path = f"{self._path}/keys:batch"
-        body = self._read(await self._http.post(path, params=self._parameters(), content=content, headers=headers))
+        body = await self._send(self._batch(keys, position))
         return {row.key: row.value for row in self._rows(body)}
 
     async def range(
@@ -236,14 +264,31 @@ class AsyncStoreClient(_Requests[K, V]):
     async def _pages(self, kind: str, **asked: object) -> AsyncIterator[ClientRow[K, V]]:
         cursor: str | None = None
         while True:
-            parameters = self._parameters(**asked, cursor=cursor)
-            headers = self._headers(None)
-            body = self._read(await self._http.get(f"{self._path}/{kind}", params=parameters, headers=headers))
+            body = await self._send(self._page(kind, asked, cursor))
             for row in self._rows(body):
                 yield row
             cursor = body["cursor"]
             if cursor is None:
                 return
+
+    async def _send(self, request: _Request) -> Any:
+        import httpx2
+
+        trouble: Exception = StoreNotReadyError("no server of the store was given")
+        for url in self._servers():
+            try:
+                answer = await self._http.request(
+                    request.method,
+                    url + request.path,
+                    params=request.params,
+                    headers=request.headers,
+                    content=request.content,
+                )
+                return self._read(answer)
+            except (httpx2.TransportError, StoreNotReadyError) as error:
+                self._failed(url, error)
+                trouble = error
+        raise _unanswered(trouble)
 
     async def close(self) -> None:
         """Closes the connections."""
@@ -256,19 +301,8 @@ def _text(value: object) -> str:
     return orjson.dumps(value).decode()
 
 
-def _batch(keys: Iterable[object], headers: Mapping[str, str]) -> tuple[bytes, dict[str, str]]:
-    return orjson.dumps({"keys": list(keys)}), {**headers, "Content-Type": "application/json"}
-
-
-def _authorized(token: str | None) -> dict[str, str]:
-    return {} if token is None else {"Authorization": f"Bearer {token}"}
-
-
-def _httpx2() -> Any:
-    if find_spec("httpx2") is None:
-        raise ConfigError(
-            "a client of served stores needs httpx2, which is not installed: pip install 'streams-on-spark[serve]'"
-        )
-    import httpx2
-
-    return httpx2
+def _unanswered(trouble: Exception) -> Exception:
+    """The error if no server has answered: the last one's."""
+    if isinstance(trouble, ServeError):
+        return trouble
+    return StoreNotReadyError(f"no server of the store answers: {trouble}")

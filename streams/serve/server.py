@@ -1,17 +1,15 @@
-"""`StoreServer`: follows an application's commits in the background, and `serve_http`, which answers for it over HTTP."""
+"""`StoreServer`: follows an application's commits in the background."""
 
 from __future__ import annotations
 
 import shutil
-import socket
 import ssl
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from state.commit.live import LiveKafka
 from state.kafka.consumers import GroupMember
@@ -22,7 +20,6 @@ from state.tables.files import make_private
 from streams.application.prepare import task_settings
 from streams.application.restore import ReplicaTask, stateful_subs, stored_tasks
 from streams.config import StreamsConfig
-from streams.config.settings import Address
 from streams.errors import ConfigError
 from streams.runtime.global_tables import GlobalTables, global_store_specs
 from streams.serve.copies import TaskCopy
@@ -33,23 +30,7 @@ from streams.serve.served import Served, replica_task
 from streams.source.log import now_ms
 from streams.topology.topology import Topology
 
-if TYPE_CHECKING:
-    from starlette.applications import Starlette
-
-_DRAIN_S = 5
 _GLOBAL_LOGS = 16
-
-
-def check_installed() -> None:
-    """Checks early whether the HTTP stack is installed.
-
-    Raises:
-        ConfigError: It is not.
-    """
-    if not (find_spec("starlette") and find_spec("uvicorn")):
-        raise ConfigError(
-            "serving stores over HTTP needs Starlette and uvicorn, which are not installed: pip install 'streams-on-spark[serve]'"
-        )
 
 
 class StoreServer:
@@ -160,27 +141,6 @@ class StoreServer:
         return GlobalCopy(kafka, GlobalTables(tables, store, settings), store, now_ms, on_close=kafka.close)
 
 
-def listening(address: Address) -> socket.socket:
-    """A socket that listens there.
-
-    Raises:
-        ConfigError: It cannot.
-    """
-    try:
-        family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
-        # With the protocol, since asyncio sets TCP_NODELAY only then: without it, each answer waited for 40 ms.
-        found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind((address.host, address.port))
-        found.listen()
-    except OSError as error:
-        raise ConfigError(
-            f"stores cannot be served at {address}: {error.strerror or error}. Choose another address (--http HOST:PORT); port 0 "
-            f"takes a free one"
-        ) from error
-    return found
-
-
 def tls_options(certificate: Path | None, key: Path | None, security: Security) -> Mapping[str, Any]:
     """What uvicorn needs for TLS.
 
@@ -195,24 +155,3 @@ def tls_options(certificate: Path | None, key: Path | None, security: Security) 
     if security.tls_ca is not None:
         found |= {"ssl_ca_certs": str(security.tls_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED}
     return found
-
-
-def serve_http(application: Starlette, listener: socket.socket, server: StoreServer, tls: Mapping[str, Any]) -> None:
-    """Answers until Ctrl-C or SIGTERM, or until the commits cannot be followed any more."""
-    import uvicorn
-
-    config = uvicorn.Config(
-        application,
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        timeout_graceful_shutdown=_DRAIN_S,
-        **tls,
-    )
-    http = uvicorn.Server(config)
-
-    def end() -> None:
-        http.should_exit = True
-
-    server.on_error = end
-    http.run(sockets=[listener])

@@ -9,10 +9,11 @@ from streams.config import StreamsConfig
 from streams.config.settings import Address
 from streams.metrics.application import MicroBatchFigures
 from streams.metrics.recorder import MetricsRecorder
+from streams.serve.http import check_installed, listening
 from streams.topology.topology import Topology
 from streams.ui.history import History
 from streams.ui.kafka import KafkaLook
-from streams.ui.server import Pages, PageServer, check_installed, listening
+from streams.ui.server import Pages, PageServer
 from streams.ui.watch import KafkaWatch
 
 
@@ -23,8 +24,8 @@ def check_page(config: StreamsConfig) -> None:
         ConfigError: The address is taken, or the HTTP stack is not installed.
     """
     if config.ui_address is not None:
-        check_installed()
-        listening(config.ui_address).close()
+        check_installed("the page (--ui)")
+        listening(config.ui_address, "the page", "--ui").close()
 
 
 @contextmanager

@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import hmac
 import logging
-import socket
-import threading
 from collections.abc import Awaitable, Callable, MutableMapping
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -25,6 +22,7 @@ from state.secrets import mask
 from streams.config.settings import Address
 from streams.errors import ConfigError
 from streams.metrics.recorder import MetricsRecorder
+from streams.serve.http import HttpThread, listening
 from streams.topology.topology import Topology
 from streams.ui import figures
 from streams.ui.drawing import drawing
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import Route
-    from uvicorn import Server
 
     Scope = MutableMapping[str, Any]
     Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -63,19 +60,6 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 _THIS_HOST = ("localhost", "127.0.0.1", "[::1]")
-_START_S = 10.0
-
-
-def check_installed() -> None:
-    """Checks early whether the HTTP stack is installed.
-
-    Raises:
-        ConfigError: It is not.
-    """
-    if not (find_spec("starlette") and find_spec("uvicorn")):
-        raise ConfigError(
-            "the setting ui (--ui) needs Starlette and uvicorn, which are not installed: pip install 'streams-on-spark[serve]'"
-        )
 
 
 class Pages:
@@ -208,53 +192,20 @@ class PageServer:
         token: The setting `ui_token`.
 
     Raises:
-        ConfigError: It cannot listen there, or the HTTP stack is not installed.
+        ConfigError: It cannot listen there.
     """
 
     def __init__(self, address: Address, pages: Pages, token: str) -> None:
-        check_installed()
-        from uvicorn import Config, Server
-
-        self._socket = listening(address)
-        self.address = Address(address.host, self._socket.getsockname()[1])
+        listener = listening(address, "the page", "--ui")
+        self.address = Address(address.host, listener.getsockname()[1])
         hosts = () if token or not address.is_loopback else (*_THIS_HOST, address.host)
-        config = Config(
-            web_application(pages, token, hosts),
-            http="h11",
-            ws="none",
-            loop="asyncio",
-            lifespan="off",
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            timeout_graceful_shutdown=1,
-        )
-        self._server: Server = Server(config)
-        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="ui", daemon=True)
+        self._http = HttpThread(web_application(pages, token, hosts), listener)
 
     def __enter__(self) -> PageServer:
-        self._thread.start()
+        self._http.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.should_exit = True
-        self._thread.join(_START_S)
-        self._socket.close()
-
-
-def listening(address: Address) -> socket.socket:
-    """A socket that listens at an address.
-
-    Raises:
-        ConfigError: It cannot.
-    """
-    try:
-        family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((address.host, address.port), family=family)
-    except OSError as error:
-        raise ConfigError(
-            f"the page cannot be served at {address}: {error.strerror or error}. Choose another address for the setting ui "
-            f"(--ui HOST:PORT); port 0 takes a free one"
-        ) from error
+        self._http.__exit__(kind, error, trace)

@@ -1,13 +1,14 @@
 """The typed clients: the same reads from Python, monotonic by themselves."""
 
 import asyncio
+import socket
 from dataclasses import dataclass
 
 import httpx2
 import pytest
 from starlette.testclient import TestClient
 
-from streams.errors import NotUpToBoundError, QueryError, ServeError
+from streams.errors import NotUpToBoundError, QueryError, ServeError, StoreNotReadyError
 from streams.serve.app import Api
 from streams.serve.client import AsyncStoreClient, ClientRow, StoreClient
 from streams.serve.requests import Limits
@@ -100,5 +101,21 @@ def test_the_same_for_asyncio(application):
         assert [row.key async for row in counts.range("k010", "k029")] == NAMES[10:30]
         assert [row.window_end async for row in windows.windows("k003")] == [10_000]
         await counts.close()
+
+    asyncio.run(reads())
+
+
+def test_another_server_answers_for_one_that_is_gone(application):
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        gone = f"http://127.0.0.1:{closed.getsockname()[1]}"
+
+    async def reads():
+        here = httpx2.ASGITransport(application, client=("127.0.0.1", 1))
+        async with httpx2.AsyncClient(mounts={"http://localhost": here}) as http:
+            counts = AsyncStoreClient([gone, "http://localhost"], "counts", value=int, http=http)
+            assert await counts.get("k007") == 1
+            assert counts._servers() == ["http://localhost", gone]
+            with pytest.raises(StoreNotReadyError, match="no server of the store answers"):
+                await AsyncStoreClient(gone, "counts", http=http).get("k007")
 
     asyncio.run(reads())

@@ -6,13 +6,14 @@ import pytest
 
 from streams.config.settings import Address
 from streams.errors import ConfigError
+from streams.serve.http import listening
 from streams.serve.security import Security
-from streams.serve.server import listening, tls_options
+from streams.serve.server import tls_options
 
 
 def test_connections_send_small_answers_at_once():
     """asyncio sets TCP_NODELAY for sockets that name their protocol only; otherwise an answer waits for 40 ms."""
-    with listening(Address("127.0.0.1", 0)) as listener:
+    with listening(Address("127.0.0.1", 0), "stores", "--http") as listener:
         assert listener.proto == socket.IPPROTO_TCP
         with socket.create_connection(listener.getsockname()):
             pass
@@ -23,7 +24,7 @@ def test_an_address_that_is_taken_is_named():
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(ConfigError, match="--http HOST:PORT"):
-            listening(Address("127.0.0.1", taken.getsockname()[1]))
+            listening(Address("127.0.0.1", taken.getsockname()[1]), "stores", "--http")
 
 
 def test_tls_needs_a_certificate(tmp_path):

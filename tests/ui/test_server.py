@@ -19,8 +19,8 @@ from streams.config import StreamsConfig, load_config
 from streams.config.settings import Address
 from streams.errors import ConfigError
 from streams.metrics.recorder import START, MetricsRecorder
+from streams.serve import http as module
 from streams.topology.topology import Topology
-from streams.ui import server as module
 from streams.ui.history import History
 from streams.ui.running import check_page, page_of_running
 from streams.ui.server import API, FILES, FOLDER
