@@ -72,8 +72,9 @@ crash-sweep: jars ## Kill a worker at every pair of crash points on real Spark (
 	$(BIN)/python -m pytest tests/spark/crash_sweep.py
 
 .PHONY: drills
-drills: jars ## Hold every fault drill and write the page of results (takes up to an hour)
+drills: jars ## Hold every fault drill in both executions and write the pages of results (takes up to two hours)
 	$(BIN)/streams drill run all --report docs/drills.md
+	$(BIN)/streams drill run all --execution live --report docs/drills-live.md
 
 .PHONY: chaos
 chaos: jars ## Random blows under load, verified; SEED= repeats a run, MINUTES= is how long blows fall

@@ -28,6 +28,7 @@
     │   └── CursorExpiredError       the commit that a cursor continues is not kept any more
     ├── SuppressBufferFullError      a buffer that must not emit early has reached its bound
     ├── KeyPlacementError            live execution: a record is in another partition than its key's
+    ├── NewPartitionsError           live execution: a topic has more partitions than there are tasks
     ├── ClusterUnreachableError      the cluster did not answer
     ├── DamagedCheckpointError       a file of Spark's checkpoint is missing or cut short
     ├── ApplicationFailedError       a streaming query ended with an error: its cause in one sentence
@@ -79,6 +80,7 @@ __all__ = [
     "LakeError",
     "LakePositionError",
     "LakeSchemaError",
+    "NewPartitionsError",
     "NoFieldsError",
     "NotUpToBoundError",
     "OperatorStateError",
@@ -247,6 +249,27 @@ class KeyPlacementError(StreamsError):
             f"{task}: its producer does not use Kafka's default partitioner, or the topic had another number of partitions. "
             f"Nothing of this step was written. Live execution needs each key in its own partition, so {sub_topology} runs in "
             f"micro-batches instead; with execution=micro-batch it does from the start"
+        )
+
+
+class NewPartitionsError(StreamsError):
+    """A topic has got more partitions, which no live task reads.
+
+    The sub-topology continues in micro-batches, which read all partitions.
+
+    Args:
+        application_id: The application.
+        sub_topology: The sub-topology.
+        topic: The topic.
+        partitions: How many it has now.
+        tasks: How many tasks the sub-topology has.
+    """
+
+    def __init__(self, application_id: str, sub_topology: str, topic: str, *, partitions: int, tasks: int) -> None:
+        super().__init__(
+            f"{application_id}/{sub_topology}: {topic} has {partitions} partitions now, and the sub-topology {tasks} tasks. "
+            f"Nothing of this step was written. A live task reads the partition of its number, so {sub_topology} runs in "
+            f"micro-batches instead; after `streams rescale` to {partitions} tasks it can run live again"
         )
 
 

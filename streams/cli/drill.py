@@ -18,6 +18,7 @@ from streams.cli.command import application as group
 from streams.cli.options import ApplicationOptions, AsJson, reachable
 from streams.cli.output import print_json, print_table
 from streams.cli.target import TopologyTarget
+from streams.config import Execution
 from streams.drills.cases import DRILLS
 from streams.drills.drill import Drill
 from streams.drills.program import OwnProgram
@@ -55,6 +56,9 @@ def run(
     records: Annotated[int, option("With --topology: records to copy of each partition.", min=1)] = 2_000,
     application: ApplicationOptions,
     seed: Annotated[int, option("The seed of the input and of random faults.")] = 1,
+    execution: Annotated[
+        Execution, option("How the application runs; `live` leaves out the drills that need micro-batches.")
+    ] = Execution.MICRO_BATCH,
     minutes: Annotated[float | None, option("How long the random faults of D30 fall.", min=0.1)] = None,
     report: Annotated[Path | None, option("Write a page of the results in Markdown.", metavar="FILE")] = None,
     folder: Annotated[
@@ -70,7 +74,8 @@ def run(
     Exit code 3: a known defect of the broker has spoiled every attempt of a
     drill, so it proves nothing; use another seed.
     """
-    chosen = _chosen(drills, topology is not None)
+    live = execution is not Execution.MICRO_BATCH
+    chosen = [one for one in _chosen(drills, topology is not None) if not (live and one.not_live)]
     if minutes is not None:
         chosen = [replace(one, conditions=replace(one.conditions, soak_s=minutes * 60)) for one in chosen]
     console = Console(stderr=True, soft_wrap=True)
@@ -85,12 +90,12 @@ def run(
         def say(text: str, began: float = began) -> None:
             console.print(f"{time.monotonic() - began:7.1f} s  {text}", highlight=False, markup=False)
 
-        results.append(run_drill(drill, subject, say, seed=seed, folder=folder))
+        results.append(run_drill(drill, subject, say, seed=seed, folder=folder, live=live))
         why = "".join(f": {wrong.strip().splitlines()[0][:300]}" for wrong in results[-1].wrong[:1] if wrong.strip())
         say(f"{drill.id} {results[-1].outcome.value}{why}")
         if report is not None:
             # After each, so that a run that is cut short has reported what it found.
-            report.write_text(page(results, DRILLS), encoding="utf-8")
+            report.write_text(page(results, DRILLS, live), encoding="utf-8")
     if as_json:
         print_json([one.as_dict() for one in results])
     else:

@@ -55,6 +55,7 @@ class Drill:
         needs: What it needs of the machine, beyond Java; shown in the list.
         quick: Whether it belongs to the quick set.
         any_program: Whether it can be held with a user's program.
+        not_live: Why it is only held in micro-batches; empty: it is held in live execution, too.
         settles: Whether the verifier compares all results. False: the fault is such that they cannot be complete, and the
             drill itself compares what must hold.
     """
@@ -69,6 +70,7 @@ class Drill:
     needs: str = ""
     quick: bool = False
     any_program: bool = False
+    not_live: str = ""
     settles: bool = True
 
     def as_dict(self) -> dict[str, object]:
@@ -82,6 +84,7 @@ class Drill:
             "brokers": self.conditions.nodes,
             "quick": self.quick,
             "any_program": self.any_program,
+            "not_live": self.not_live,
         }
 
 

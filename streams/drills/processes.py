@@ -237,6 +237,7 @@ class Supervised:
         base: The base folder of state and checkpoint.
         state: The folder of the local stores.
         checkpoint: The folder of Spark's checkpoints.
+        execution: The setting of that name.
         died: The last log lines of unexpected ends.
         may_end: Whether it may have lost against another driver, whose files it finds in its checkpoint.
     """
@@ -249,6 +250,7 @@ class Supervised:
         self.target, self.id, self.options = target, application_id, tuple(options)
         self.base = folder / "var"
         self.state, self.checkpoint = self.base / "state", self.base / "checkpoint" / application_id
+        self.execution = "micro-batch"
         self.died: list[str] = []
         self.may_end = False
         self._all: list[CommandProcess] = []
@@ -271,7 +273,7 @@ class Supervised:
         command = [sys.executable, "-m", "streams", "run", target or self.target, "--continuous"]
         common = ["-a", self.id, "-b", self.servers, "--base-dir", str(self.base)]
         spark = ["spark.ui.enabled=false", "spark.driver.memory=512m", "spark.master=local[2,4]"]
-        settings = ["transaction_timeout_ms=20000", *spark]
+        settings = ["transaction_timeout_ms=20000", f"execution={self.execution}", *spark]
         given = [part for setting in settings for part in ("--set", setting)]
         quiet = ["--property", "log_level=0"]
         variables = {**own_environment(), **(environment or {})}

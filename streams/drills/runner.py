@@ -73,13 +73,15 @@ class DrillResult:
         }
 
 
-def run_drill(drill: Drill, subject: Subject, say: Say, *, seed: int = 1, folder: Path | None = None) -> DrillResult:
+def run_drill(
+    drill: Drill, subject: Subject, say: Say, *, seed: int = 1, folder: Path | None = None, live: bool = False
+) -> DrillResult:
     """Holds one drill. Its folder is deleted if it passes or is skipped."""
     began = time.monotonic()
     result = DrillResult(drill)
     for attempt in range(ATTEMPTS):
         place = Path(tempfile.mkdtemp(prefix=f"streams-drill-{drill.id}-", dir=folder))
-        result = _attempt(drill, subject, seed + attempt, place, say)
+        result = _attempt(drill, subject, seed + attempt, place, say, live)
         if result.outcome in (Outcome.PASSED, Outcome.SKIPPED):
             shutil.rmtree(place, ignore_errors=True)
             result.folder = None
@@ -90,9 +92,9 @@ def run_drill(drill: Drill, subject: Subject, say: Say, *, seed: int = 1, folder
     return result
 
 
-def _attempt(drill: Drill, subject: Subject, seed: int, folder: Path, say: Say) -> DrillResult:
+def _attempt(drill: Drill, subject: Subject, seed: int, folder: Path, say: Say, live: bool) -> DrillResult:
     result = DrillResult(drill, folder=folder)
-    world = World(folder, subject, drill.conditions, seed, say)
+    world = World(folder, subject, drill.conditions, seed, say, live)
     result.evidence, result.recoveries = world.evidence, world.recoveries
     try:
         with world:
@@ -124,7 +126,8 @@ _HEAD = """\
 # Fault drills
 
 `streams drill list` prints the drills, `streams drill run D03` holds one of them, `streams drill run quick` the quick ones,
-and `make drills` all of them. This page is made by `streams drill run all --report docs/drills.md`.
+and `make drills` all of them, in both executions. This page is made by `streams drill run all --report docs/drills.md`; with
+`--execution live`, the application runs live, and the results are on [a page of their own](drills-live.md).
 
 Each drill starts a broker of its own (or a cluster of three), a continuous flow of input, read_committed readers that run all
 the time, and the application as a real process: a stream-stream join, windows that emit on close, counts, and a second stage
@@ -153,21 +156,35 @@ changelogs. `streams drill list` shows which drills take any program.
 """
 
 
-def page(results: Sequence[DrillResult], drills: Sequence[Drill]) -> str:
+_LIVE_HEAD = """\
+# Fault drills in live execution
+
+The [fault drills](drills.md), with the application in [live execution](live.md). This page is made by
+`streams drill run all --execution live --report docs/drills-live.md`.
+
+## Results
+
+"""
+
+
+def page(results: Sequence[DrillResult], drills: Sequence[Drill], live: bool = False) -> str:
     """The page for the results of a run."""
     machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
     passed = sum(one.outcome is Outcome.PASSED for one in results)
     minutes = sum(one.seconds for one in results) / 60
     said = f"{passed} of {len(results)} drills that were held passed, in {minutes:.0f} minutes ({machine})."
     by_id = {one.drill.id: one for one in results}
-    rows = [_row(drill, by_id.get(drill.id)) for drill in drills]
+    rows = [_row(drill, by_id.get(drill.id), live) for drill in drills]
     table = ["| drill | injects | must hold | result | recovery |", "|---|---|---|---|---|", *rows]
     seen = [line for one in results for line in _details(one)]
-    return "\n".join([_HEAD + said, "", *table, "", "## What was seen", *seen]) + "\n"
+    head = _LIVE_HEAD if live else _HEAD
+    return "\n".join([head + said, "", *table, "", "## What was seen", *seen]) + "\n"
 
 
-def _row(drill: Drill, result: DrillResult | None) -> str:
+def _row(drill: Drill, result: DrillResult | None, live: bool) -> str:
     outcome = "not held" if result is None else result.outcome.value
+    if live and drill.not_live:
+        outcome = f"only in micro-batches: {drill.not_live}"
     if result is not None and result.wrong:
         outcome += f": {_cell(result.wrong[0])}"
     recovery = _seconds(None if result is None else result.recovery_s)

@@ -48,6 +48,7 @@ class World:
         conditions: What the drill needs.
         seed: The seed of the input and of random faults.
         say: Receives a line about each event.
+        live: Whether the application runs live.
 
     Attributes:
         evidence: The proofs that the fault has happened.
@@ -64,8 +65,10 @@ class World:
         conditions: Conditions,
         seed: int = 1,
         say: Callable[[str], None] = lambda text: None,
+        live: bool = False,
     ) -> None:
         self.folder, self.subject, self.conditions, self.seed, self.say = folder, subject, conditions, seed, say
+        self.live = live
         self.evidence: list[str] = []
         self.recoveries: list[tuple[str, float]] = []
         self.drawn = random.Random(seed)
@@ -107,6 +110,7 @@ class World:
                 kept = {"retention.ms": "-1"}
                 admin.create_topics(TopicSpec(name, count, kept, replicas) for name, count in topics.items())
             self.application = self._application(stack.enter_context(Guard()))
+            self.application.execution = "live" if self.live else "micro-batch"
             stack.callback(self.application.close)
             self.readers = {topic: Follower(self.servers, topic, n) for topic, n in self.subject.outputs.items()}
             for reader in self.readers.values():

@@ -25,6 +25,8 @@ from streams.source.offsets import SourceOffsets
 REPORT_EVERY_S = 1.0
 _POLL_S = 0.004
 """How long a slot sleeps where no task has anything to do: what a record waits for at most before a task sees it."""
+FIRST_WORD_S = 30.0
+"""How long a slot waits for the driver's first message at most, which comes at once, s."""
 STOP: Final = "stop"
 PAUSED: Final = "paused"
 LEASES: Final = "leases"
@@ -90,10 +92,11 @@ class Link:
     def to(cls, driver: DriverAddress) -> Link:
         return cls(Client((driver.host, driver.port), authkey=driver.key))
 
-    def listen(self) -> None:
-        """Takes in what the driver has said."""
+    def listen(self, wait_s: float = 0.0) -> None:
+        """Takes in what the driver has said; if it has said nothing, waits for that."""
         try:
-            while self._connection.poll(0):
+            while self._connection.poll(wait_s):
+                wait_s = 0.0
                 said = orjson.loads(self._connection.recv_bytes())
                 lease = int(said.get(LEASES, 0))
                 self._lease = lease if self._lease is None else self._lease
@@ -147,14 +150,13 @@ class Slot:
             pool = opened.enter_context(ThreadPoolExecutor(max(1, len(self._tasks)), thread_name_prefix="commit"))
             until = clock() + self._job.lease_s
             due = dict.fromkeys(self._tasks, 0.0)
-            while not self._link.stopped and (now := clock()) < until:
+            while self._may_continue() and (now := clock()) < until:
                 begun = [task for task in self._tasks if self._may_run(task, due[task] <= now) and self._begin(task)]
                 self._finish(begun, pool)
                 for task in begun:
                     due[task] = max(due[task] + self._job.interval_s, now)
                 if now - self._reported >= REPORT_EVERY_S:
                     self._report(now)
-                self._link.listen()
                 if not begun:
                     nearest = min(due.values(), default=0.0) - clock()
                     time.sleep(min(max(nearest, _POLL_S), self._job.interval_s))
@@ -177,6 +179,11 @@ class Slot:
             self._failed = task
             log_failed_attempt(job.identity(number, ""), self._attempt, -1, error)
             raise
+
+    def _may_continue(self) -> bool:
+        # Right before the next steps: a process that stood still may have lost its driver meanwhile.
+        self._link.listen()
+        return not self._link.stopped
 
     def _may_run(self, task: LiveTask, due: bool) -> bool:
         return due and task.job.sub.name not in self._link.paused
@@ -241,6 +248,8 @@ def run_slot(job: LiveJob, slot: int, attempt: int) -> None:
     """
     link = Link.to(job.driver)
     try:
+        # What is paused, before the first step.
+        link.listen(FIRST_WORD_S)
         Slot(job, slot, attempt, link).run()
     finally:
         link.close()

@@ -25,7 +25,7 @@ from state.errors import TopicRecreatedError
 from state.kafka.admin import delete_if_possible
 from state.kafka.reader import open_range_reader
 from state.kafka.topics import TopicPartition
-from streams.errors import KeyPlacementError
+from streams.errors import KeyPlacementError, NewPartitionsError
 from streams.microbatch.job import QueryJob
 from streams.microbatch.read import StepRows
 from streams.microbatch.step import BatchContext, TaskAccess, about_restore, count_copy, step_process
@@ -45,6 +45,7 @@ LOOK_EVERY_S = 5.0
 SILENT_S = 10.0
 """How long a client may give nothing of records that exist before it is replaced."""
 TRIM_EVERY_S = 30.0
+"""How often a task also looks for new partitions."""
 _AT_ONCE = {"queued.min.messages": "100000"}
 """A reader of micro-batches fetches nothing while some records wait, to ask the broker less often. Here that would be a delay."""
 
@@ -353,6 +354,21 @@ class LiveTask:
             self._trimmed = now
             below = {one.place: one.committed for one in self._partitions if one.topic in self.job.source.trimmed}
             delete_if_possible(kafka, below, self._topic_ids)
+            self._check_partitions()
+
+    def _check_partitions(self) -> None:
+        """Checks that there is a task for each partition.
+
+        Raises:
+            NewPartitionsError: A topic has got more.
+        """
+        found = self.access.kafka.describe_topics(self.job.sub.topics)
+        for topic, info in found.items():
+            if info.partitions > self.job.tasks:
+                raise NewPartitionsError(
+                    self.job.settings.application_id, self.job.sub.name, topic,
+                    partitions=info.partitions, tasks=self.job.tasks,
+                )  # fmt: skip
 
     def _checked_ids(self, last: CommitMarker | None) -> dict[str, str]:
         """Kafka's ids of the sources.

@@ -26,7 +26,7 @@ from streams.application.owned_topics import local_folder
 from streams.application.prepare import PreparedSub, query_job
 from streams.application.start import Preflight, check_places, prepare_start
 from streams.config import StreamsConfig
-from streams.errors import ApplicationFailedError, KeyPlacementError
+from streams.errors import ApplicationFailedError, KeyPlacementError, NewPartitionsError
 from streams.live.slot import LiveJob, LiveSub, slots_for
 from streams.logs.events import FAILED, RUNNING, STARTING, STOPPED, STOPPING, TOPICS_CREATED, EventListener, Events
 from streams.logs.json_lines import fields_logged_once
@@ -246,12 +246,13 @@ class StreamsApplication:
                 return
             with LiveDriver(host, bind, self._hear) if ways.live else nullcontext() as driver:
                 batches = [partial(self._start, prepared) for prepared in ways.micro_batch]
-                live = [] if driver is None else [partial(self._start_live, driver, ways.live, starts)]
+                shared = bool(others or batches)
+                live = [] if driver is None else [partial(self._start_live, driver, ways.live, starts, shared)]
                 try:
                     self._await([*others, *batches, *live])
                     return
                 except ApplicationFailedError as error:
-                    found = self._misplaced(error, ways.live)
+                    found = self._refused_by(error, ways.live)
                     if found is None:
                         raise
                     refused[found] = str(error)
@@ -291,15 +292,16 @@ class StreamsApplication:
         self._await([partial(self._start, prepared, {"availableNow": True})])
 
     @staticmethod
-    def _misplaced(error: ApplicationFailedError, live: Sequence[PreparedSub]) -> str | None:
-        """The sub-topology that cannot run live after all, because of a key in another key's partition."""
-        if vars(error).get("cause") != KeyPlacementError.__name__:
+    def _refused_by(error: ApplicationFailedError, live: Sequence[PreparedSub]) -> str | None:
+        """The sub-topology that cannot run live after all: a key is in another one's partition, or there are new partitions."""
+        if vars(error).get("cause") not in (KeyPlacementError.__name__, NewPartitionsError.__name__):
             return None
         return next((one.sub.name for one in live if f"/{one.sub.name}: " in str(error)), None)
 
     def _start_live(
-        self, driver: LiveDriver, live: Sequence[PreparedSub], starts: Mapping[str, LiveStart]
+        self, driver: LiveDriver, live: Sequence[PreparedSub], starts: Mapping[str, LiveStart], shared: bool
     ) -> StreamingQuery:
+        """Starts the query of the live sub-topologies; `shared`: there are other queries, which need a process, too."""
         config, spark = self.config, self._spark
         subs = []
         for prepared in live:
@@ -307,7 +309,9 @@ class StreamsApplication:
             subs.append(LiveSub(self._job(prepared), start.query_id, start.start))
             self.progress.started(prepared.sub.name, prepared.tasks, prepared.sub.topics)
         names = [one.sub.name for one in live]
-        slots = slots_for(subs, processes_of(spark) - (len(names) < len(self._application.subs)))
+        slots = slots_for(subs, processes_of(spark) - shared)
+        # A slot must not begin before it knows.
+        driver.pause(self._pauses.paused(names))
         job = LiveJob(tuple(subs), slots, config.commit_interval_ms / 1000, LEASE_S, str(uuid.uuid4()), driver.address)
         self._planning.begins(LIVE)
         for name in names:

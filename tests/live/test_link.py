@@ -61,6 +61,14 @@ def test_a_slot_hears_of_pauses_and_of_the_stop_even_if_it_comes_later(driver: L
         one.close()
 
 
+def test_a_slot_knows_what_is_paused_before_its_first_step(driver: LiveDriver) -> None:
+    driver.pause(["a"])
+    link = Link.to(driver.address)
+    link.listen(WAIT_S)
+    assert link.paused == {"a"}
+    link.close()
+
+
 def test_a_slot_without_a_driver_stops() -> None:
     with Listener((HOST, 0), authkey=b"key") as listener, ThreadPoolExecutor(1) as pool:
         accepted = pool.submit(listener.accept)

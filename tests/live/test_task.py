@@ -18,8 +18,8 @@ from state.commit.step import CommitStep
 from state.kafka.partitioner import partition_for_key
 from state.restore.task_stores import WorkerMemory
 from streams import BytesSerde, StreamsBuilder
-from streams.errors import KeyPlacementError
-from streams.live.task import LiveTask
+from streams.errors import KeyPlacementError, NewPartitionsError
+from streams.live.task import TRIM_EVERY_S, LiveTask
 from streams.microbatch.job import QueryJob
 from streams.microbatch.step import TaskAccess
 from streams.runtime.settings import TaskSettings
@@ -196,6 +196,17 @@ def test_a_key_in_another_partition_fails_before_anything_is_sent() -> None:
         ):
             world.step(task)
     assert task.session.last is None
+
+
+def test_a_topic_with_more_partitions_than_tasks_ends_live_execution() -> None:
+    world = World(copy("left", "right"))
+    with world.task() as task:
+        world.kafka.create_topic("right", 2)
+        world.now += TRIM_EVERY_S / 2
+        assert not world.step(task)
+        world.now += TRIM_EVERY_S / 2
+        with pytest.raises(NewPartitionsError, match="right has 2 partitions now, and the sub-topology 1 tasks"):
+            world.step(task)
 
 
 def test_a_tick_is_a_step_without_records_and_the_first_is_at_the_start() -> None:

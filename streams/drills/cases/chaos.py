@@ -88,11 +88,35 @@ def lose_state(on: World) -> str:
 
 def stop_and_start(on: World) -> str:
     """SIGTERM and a new start, as by an operator."""
+    code = _stop(on)
+    on.application.start()
+    return f"stopped by SIGTERM (exit code {code}), started again"
+
+
+def _stop(on: World) -> int:
+    """Stops by SIGTERM; another exit code than 0 is a failure."""
     code = on.application.stop()
     if code != 0:
         on.application.died.append(f"exit code {code} after SIGTERM: {on.application.current.last_words()}")
-    on.application.start()
-    return f"stopped by SIGTERM (exit code {code}), started again"
+    return code
+
+
+def switch_execution(on: World) -> str:
+    """A stop or SIGKILL, and a new start in the other execution; some starts are killed, perhaps while they switch."""
+    if on.drawn.random() < 0.5:
+        said = f"stopped by SIGTERM (exit code {_stop(on)})"
+    else:
+        on.application.kill_all()
+        said = "killed everything"
+    other = "auto" if on.application.execution == "micro-batch" else "micro-batch"
+    for execution in (other, *on.drawn.choice([(), (other,), (on.application.execution, other)])):
+        if on.application.current.running:
+            said += f", killed {on.pause(12)} s later"
+            on.application.kill_all()
+        on.application.execution = execution
+        on.application.start()
+        said += f", started with execution={execution}"
+    return said
 
 
 def kill_broker(on: World) -> str:
@@ -172,6 +196,7 @@ WEIGHTS: dict[Blow, int] = {
     kill_jvm: 1,
     lose_state: 2,
     stop_and_start: 1,
+    switch_execution: 3,
     kill_broker: 3,
     cut_connections: 2,
     network_away: 2,
@@ -193,7 +218,7 @@ _POLL_S = 0.1
 @drill(
     "D30",
     "random faults",
-    injects="workers, drivers, JVM, broker, connections, commits and local state, by a seed",
+    injects="workers, drivers, JVM, broker, connections, commits, local state and switches of the execution, by a seed",
     holds="results flow again after each fault",
     minutes=3,
     any_program=True,
