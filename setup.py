@@ -66,7 +66,7 @@ setup(
     packages=streams + (state if is_editable else [re.sub(r"^state", HOME, name) for name in state]),
     package_dir={} if is_editable else {HOME: "state"},
     package_data={
-        "streams": ["py.typed", "cli/templates/*.toml", "cli/templates/*/README.md", "ui/page/*"],
+        "streams": ["py.typed", "cli/templates/shared/*", "cli/templates/*/README.md", "ui/page/*"],
         ("state" if is_editable else HOME): ["py.typed"],
     },
     cmdclass={"build_py": BuildWithStateBelowStreams},

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -232,18 +233,39 @@ TEMPLATES = ("plain", "joins", "lake", "typed")
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_the_tests_of_a_new_project_pass(streams, tmp_path: Path, template: str) -> None:
     assert streams("init", "shop", "--template", template).exit_code == 0
-    assert sorted(path.name for path in (tmp_path / "shop").iterdir()) == [
-        "README.md",
-        "app.py",
-        "streams.toml",
-        "test_app.py",
-    ]
+    assert {str(path.relative_to("shop")) for path in Path("shop").rglob("*") if path.is_file()} == {
+        *("app.py", "test_app.py", "streams.toml", "pyproject.toml", "README.md", ".gitignore"),
+        *("Dockerfile", ".dockerignore", "compose.yaml", ".github/workflows/tests.yml"),
+    }
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", "."]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path / "shop", env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout
-    assert "APPLICATION" not in "".join(path.read_text() for path in (tmp_path / "shop").glob("*.*"))
+    written = "".join(path.read_text() for path in (tmp_path / "shop").iterdir() if path.is_file())
+    assert not [word for word in ("APPLICATION", "PROJECT", "EXTRAS", "TOPICS") if word in written]
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_the_image_and_the_compose_file_of_a_new_project_fit_its_program(streams, template: str) -> None:
+    streams("init", "_shop", "--template", template)
+    project = Path("_shop")
+    created = re.search(r"^streams topic create (.+)$", (project / "README.md").read_text(), re.MULTILINE)
+    assert created is not None
+    assert (
+        f"streams topic create {created.group(1)} && exec streams run app.py" in (project / "compose.yaml").read_text()
+    )
+    copied = re.findall(r"^COPY (.+) \S+$", (project / "Dockerfile").read_text(), re.MULTILINE)
+    assert [name for line in copied for name in line.split() if not (project / name).exists()] == ["wheels"]
+
+
+def test_a_new_project_can_be_installed(streams) -> None:
+    streams("init", "_shop", "--template", "lake")
+    build = ["pip", "wheel", "./_shop", "--no-deps", "--no-build-isolation", "--no-index", "--quiet"]
+    subprocess.run([sys.executable, "-m", *build], check=True, capture_output=True)
+    with zipfile.ZipFile("shop-0.1.0-py3-none-any.whl") as wheel:
+        assert "app.py" in wheel.namelist()
+        assert b"Requires-Dist: streams-on-spark[delta,spark]" in wheel.read("shop-0.1.0.dist-info/METADATA")
 
 
 @pytest.mark.parametrize("template", TEMPLATES)

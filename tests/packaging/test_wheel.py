@@ -28,7 +28,9 @@ def test_the_wheel_holds_the_engine_its_types_and_its_licence_and_nothing_else(w
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"streams", "streams_on_spark"}
     assert {"streams/py.typed", "streams/_state/errors.py"} <= set(names)
-    templates = {f"streams/cli/templates/{name}" for name in ("streams.toml", "joins/app.py", "typed/README.md")}
+    templates = {
+        f"streams/cli/templates/{name}" for name in ("shared/streams.toml", "shared/gitignore", "joins/app.py")
+    }
     assert templates <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
