@@ -1,7 +1,7 @@
 """The page in a real browser, while an application works whose worker is killed.
 
-Needs Chromium (Debian: `apt-get install chromium`) and `pip install playwright`; it is skipped without them. The pictures in
-docs/ui.md are made by
+Playwright drives the Chromium of this machine (Debian: `apt-get install chromium`), and downloads none; without one, the test is
+skipped. The pictures in docs/ui.md are made by
 
     UI_PICTURES=docs/pictures python -m pytest tests/spark/test_page_browser.py
 """
@@ -14,12 +14,12 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
+from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 
 from streams import Joined, JsonSerde, KafkaStreams, Materialized, StreamsBuilder, Topology
 from tests.spark.harness import Harness, Sent
@@ -28,18 +28,21 @@ TOKEN = "a-token-for-the-page"
 WAIT_S = 180.0
 PICTURES = os.environ.get("UI_PICTURES")
 KEYS = 40
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+def browser() -> Iterator[Browser]:
+    chromium = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if chromium is None:
-        pytest.skip("there is no Chromium on this machine")
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with playwright.sync_playwright() as started:
-        found = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        pytest.skip(f"no Chromium on the PATH: looked for {', '.join(CHROMIUM)}")
+    with sync_playwright() as started, closing(_launched(started, chromium)) as found:
         yield found
-        found.close()
+
+
+def _launched(started: Playwright, chromium: str) -> Browser:
+    # In a container, Chromium's own sandbox has no rights; the page is the only one that it opens.
+    return started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
 
 
 def shop(orders: str, customers: str, revenue: str, rejected: str) -> Topology:
@@ -108,13 +111,13 @@ def url(
         yield found
 
 
-def picture(page: Any, name: str) -> None:
+def picture(page: Page, name: str) -> None:
     if PICTURES:
         Path(PICTURES).mkdir(parents=True, exist_ok=True)
         page.screenshot(path=Path(PICTURES) / f"page-{name}.png")
 
 
-def test_the_page_in_a_browser(browser: Any, url: str) -> None:
+def test_the_page_in_a_browser(browser: Browser, url: str) -> None:
     errors: list[str] = []
     asked: set[str] = set()
     page = browser.new_page(viewport={"width": 1280, "height": 560})
@@ -179,7 +182,7 @@ def test_the_page_in_a_browser(browser: Any, url: str) -> None:
     _on_a_phone_in_the_dark(browser, url, token)
 
 
-def _on_a_phone_in_the_dark(browser: Any, url: str, token: str) -> None:
+def _on_a_phone_in_the_dark(browser: Browser, url: str, token: str) -> None:
     context = browser.new_context(viewport={"width": 390, "height": 780}, color_scheme="dark", device_scale_factor=2)
     context.add_init_script(f"sessionStorage.setItem('token', '{token}')")
     page = context.new_page()
