@@ -18,7 +18,6 @@ from streams.cli.target import Build, TopologyTarget, register
 from streams.config import ErrorPolicy, Mode, StreamsConfig, config_of
 from streams.logs.output import LogFormat, LogLevel, LogSettings, set_up_command
 from streams.metrics.export import check_serving
-from streams.ui.history import History
 
 if TYPE_CHECKING:
     from streams.topology.topology import Topology
@@ -155,13 +154,8 @@ def run_topology(
 ) -> None:
     """Runs a topology in this process until it ends or is stopped."""
     from streams.spark.runner import StreamsApplication
-    from streams.ui.running import page_of_running
 
-    history = History()
-    application = StreamsApplication(topology, config, until_ms=until_ms, on_event=history.happened)
-    progress = application.progress
-    with page_of_running(config, topology, progress.metrics, history, progress.say, target):
-        application.run()
+    StreamsApplication(topology, config, until_ms=until_ms, target=target).run()
 
 
 def set_up_logs(config: StreamsConfig) -> None:

@@ -28,7 +28,6 @@ from streams.metrics.application import ApplicationMetrics, MicroBatchFigures
 from streams.metrics.recorder import MetricsListener, MetricsRecorder
 from streams.spark.stopping import stopped_by_signals, wait_for
 from streams.topology.topology import Topology, check_topology
-from streams.ui.history import History
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,7 +93,6 @@ class KafkaStreams:
         self._error: BaseException | None = None
         self._raised = False
         self._changes = Notifier(f"the state listener of {self.config.application_id}")
-        self._history = History()
         self._event_listener: EventListener | None = None
         self._metrics_listener: MetricsListener | None = None
 
@@ -316,12 +314,8 @@ class KafkaStreams:
         self._changes.deliver()
 
     def _run(self, application: StreamsApplication, spark: SparkSession | None) -> None:
-        from streams.ui.running import page_of_running
-
-        progress = application.progress
         try:
-            with page_of_running(self.config, self.topology, progress.metrics, self._history, progress.say):
-                application.run(spark)
+            application.run(spark)
         except BaseException as error:
             self._error = error
             if not self.config.logs.json:
@@ -347,7 +341,6 @@ class KafkaStreams:
                 self._begun.set()
 
     def _happened(self, event: Event) -> None:
-        self._history.happened(event)
         if self._event_listener is not None:
             self._event_listener(event)
 

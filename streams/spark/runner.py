@@ -28,7 +28,17 @@ from streams.application.start import Preflight, check_places, prepare_start
 from streams.config import StreamsConfig
 from streams.errors import ApplicationFailedError, KeyPlacementError, NewPartitionsError
 from streams.live.slot import LiveJob, LiveSub, slots_for
-from streams.logs.events import FAILED, RUNNING, STARTING, STOPPED, STOPPING, TOPICS_CREATED, EventListener, Events
+from streams.logs.events import (
+    FAILED,
+    RUNNING,
+    STARTING,
+    STOPPED,
+    STOPPING,
+    TOPICS_CREATED,
+    Event,
+    EventListener,
+    Events,
+)
 from streams.logs.json_lines import fields_logged_once
 from streams.logs.output import set_up_program
 from streams.metrics.export import serving
@@ -58,6 +68,8 @@ from streams.spark.source import source_class
 from streams.spark.stopping import StopGate, stopped_by_signals
 from streams.spark.worker import start_workers
 from streams.topology.topology import Topology
+from streams.ui.history import History
+from streams.ui.running import page_of_running
 from streams.version import __version__
 
 _Answer = TypeVar("_Answer")
@@ -78,6 +90,7 @@ class StreamsApplication:
     Args:
         on_running: Called once all queries that can run have been started.
         until_ms: With `available_now`: reading ends at the first record at or past this time, ms; None: at the ends of the topics.
+        target: The program on the command line, for the commands that the page names.
 
     Guarantees: every result is visible exactly once to `read_committed` readers, whatever process dies when.
     """
@@ -90,13 +103,17 @@ class StreamsApplication:
         on_running: Callable[[], object] = lambda: None,
         until_ms: int | None = None,
         on_event: EventListener | None = None,
+        target: str = "TARGET",
     ) -> None:
         self._until_ms = until_ms
+        self._target = target
         self.topology = topology
         self.config = config
         self.progress = progress or progress_for(config)
+        self._history = History()
         # As JSON, an event is a log line already.
-        self.events = Events(config.application_id, None if config.logs.json else self.progress.say, on_event)
+        self.events = Events(config.application_id, None if config.logs.json else self.progress.say, self._happened)
+        self._on_event = on_event
         self._dead_letters = DeadLetterEvents(self.events, config.dead_letter_topic)
         if config.logs.json:
             self.progress.metrics.listen(log_steps)
@@ -130,7 +147,11 @@ class StreamsApplication:
         app = self.config.application_id
         set_up_program(self.config.logs, app)
         self.events.emit(STARTING, f"{app} is starting", version=__version__, mode=self.config.mode.value)
-        with serving(self.config, self.progress.metrics, self.progress.say):
+        metrics, say = self.progress.metrics, self.progress.say
+        with (
+            serving(self.config, metrics, say),
+            page_of_running(self.config, self.topology, metrics, self._history, say, self._target),
+        ):
             try:
                 self._run(session)
             except KeyboardInterrupt:
@@ -144,6 +165,11 @@ class StreamsApplication:
                 self._dead_letters.report(all_of_them=True)
             self.progress.metrics.obstacle(START, "the application has ended")
         self.events.emit(STOPPED, f"{app} has ended", micro_batches=self._micro_batches)
+
+    def _happened(self, event: Event) -> None:
+        self._history.happened(event)
+        if self._on_event is not None:
+            self._on_event(event)
 
     def _run(self, session: SparkSession | None) -> None:
         # Settings that cannot work are refused before anything is created in Kafka.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +13,9 @@ import pytest
 
 from streams import JsonSerde, Materialized, StreamsBuilder, Topology
 from streams.config.settings import Address
-from streams.metrics.application import MicroBatchFigures
+from streams.logs.events import Event
 from streams.spark.runner import StreamsApplication
-from streams.ui.history import History
-from streams.ui.running import page_from_kafka, page_of_running
+from streams.ui.running import page_from_kafka
 from tests.spark.harness import Harness, RecordedProgress, Sent
 
 TOKEN = "a-token-for-the-page"
@@ -47,23 +45,26 @@ def sums(source: str, target: str) -> Topology:
     return builder.build()
 
 
-def run(harness: Harness, topology: Topology, look: Callable[[Ask], None], **settings: Any) -> History:
-    """A run whose page is read after each micro-batch, while it lasts; what the page knows in the end."""
-    history = History()
+class PageProgress(RecordedProgress):
+    """Looks at the page after each micro-batch from when its address is said, and so after the page knows of the micro-batch."""
+
+    def __init__(self, application_id: str, look: Callable[[Ask], None]) -> None:
+        super().__init__(application_id)
+        self._look = look
+
+    def say(self, text: str) -> None:
+        if text.startswith("page: "):
+            ask = asking(text.removeprefix("page: "))
+            self.metrics.listen(lambda _: self._look(ask))
+
+
+def run(harness: Harness, topology: Topology, look: Callable[[Ask], None], **settings: Any) -> list[Event]:
+    """A run whose page is read after each micro-batch, while it lasts; its events."""
+    events: list[Event] = []
     config = harness.config(ui="0", ui_token=TOKEN, **settings)
-    application = StreamsApplication(
-        topology, config, RecordedProgress(harness.application_id), on_event=history.happened
-    )
-    said: list[str] = []
-    with page_of_running(config, topology, application.progress.metrics, history, said.append, "app.py"):
-        (url,) = re.findall(r"http://\S+", said[0])
-
-        def measured(_: MicroBatchFigures) -> None:
-            look(asking(url))
-
-        application.progress.metrics.listen(measured)
-        application.run(harness.spark)
-    return history
+    progress = PageProgress(harness.application_id, look)
+    StreamsApplication(topology, config, progress, on_event=events.append).run(harness.spark)
+    return events
 
 
 def test_the_figures_of_a_run_whose_worker_is_killed(
@@ -81,7 +82,7 @@ def test_the_figures_of_a_run_whose_worker_is_killed(
         found.update({name: ask(name) for name in names})
 
     policies = {"processing": "dlq", "dead_letter_topic": letters}
-    history = run(harness, sums(source, target), look, tasks=1, **policies)
+    events = run(harness, sums(source, target), look, tasks=1, **policies)
     assert (tmp_path / "killed").exists()
     (sub,) = found["overview"]["sub_topologies"]
     assert (sub["records_in"], sub["micro_batch"], sub["dead_letters"]) == (20, 0, {"processing": 1})
@@ -94,7 +95,7 @@ def test_the_figures_of_a_run_whose_worker_is_killed(
     assert steps["steps"] == steps["micro_batches"] == 1
     assert steps["micro_batch"]["p50_ms"] >= steps["total"]["p50_ms"] > 0
     assert {"starting", "topics_created"} <= set(found["events"]["counts"])
-    assert [event.task for event in history.events() if event.name == "retried"] == [0]
+    assert [event.task for event in events if event.name == "retried"] == [0]
     (commit,) = found["commits"]["tasks"]  # three sums and a dead letter
     assert (commit["step"], commit["records_out"]) == (1, 4)
     ((letter,),) = (topic["letters"] for topic in found["dead-letters"]["topics"])
