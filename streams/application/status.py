@@ -112,6 +112,17 @@ class TaskStatus:
     stream_time: int
     records_out: int
 
+    @property
+    def as_json(self) -> dict[str, int | None]:
+        """The commit for programs; times in ms since 1970."""
+        return {
+            "task": self.task,
+            "step": self.version,
+            "at": self.committed_ms,
+            "stream_time": None if self.stream_time < 0 else self.stream_time,
+            "records_out": self.records_out,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class SubStatus:

@@ -111,16 +111,7 @@ def as_dict(before: Status, after: Status) -> dict[str, Any]:
                 "since_last_commit_ms": _age(after.at_ms, sub.last_commit_ms),
                 "event_time_lag_ms": _age(after.at_ms, sub.stream_time),
                 "partitions": _partitions(sub),
-                "committed": [
-                    {
-                        "task": one.task,
-                        "step": one.version,
-                        "at": one.committed_ms,
-                        "stream_time": None if one.stream_time < 0 else one.stream_time,
-                        "records_out": one.records_out,
-                    }
-                    for one in sub.committed
-                ],
+                "committed": [one.as_json for one in sub.committed],
             }
             for sub in after.subs
         ],

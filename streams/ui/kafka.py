@@ -118,18 +118,7 @@ class KafkaLook:
         status = self.status()
         return {
             "at": status.at_ms,
-            "tasks": [
-                {
-                    "sub_topology": sub.name,
-                    "task": one.task,
-                    "step": one.version,
-                    "committed": one.committed_ms,
-                    "stream_time": None if one.stream_time < 0 else one.stream_time,
-                    "records_out": one.records_out,
-                }
-                for sub in status.subs
-                for one in sub.committed
-            ],
+            "tasks": [{"sub_topology": sub.name, **one.as_json} for sub in status.subs for one in sub.committed],
             "paused": {sub.name: sub.paused_since_ms for sub in status.subs if sub.paused_since_ms is not None},
             "open_transactions": list(self._open(status.at_ms)),
             "replicas": list(self._replicas()),
