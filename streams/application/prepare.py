@@ -56,6 +56,7 @@ def task_settings(config: StreamsConfig, partition_counts: Mapping[str, int]) ->
         partition_counts=dict(partition_counts),
         emit_interval_ms=config.emit_interval_ms,
         idle_timeout_ms=None if config.available_now else config.idle_timeout_ms,
+        times_operators=bool(config.ui),
     )
 
 

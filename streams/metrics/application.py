@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from streams.runtime.settings import ONE_BY_ONE
+from streams.runtime.settings import CPU_NS, ONE_BY_ONE
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the buckets in seconds: a part of a step takes about a millisecond, a large restore minutes."""
@@ -253,6 +253,7 @@ class NodeMetrics:
         records_out: The number of records forwarded; 0 for a sink.
         dropped: The number of records dropped, by reason.
         one_by_one: The number of records processed one by one although the node can process them together, by reason.
+        cpu_ns: The CPU time, where operators are timed (`streams.runtime.settings`).
         other: Further counters of the operator by name, such as the calls of an `enrich`.
     """
 
@@ -260,6 +261,7 @@ class NodeMetrics:
     records_out: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     one_by_one: dict[str, int] = field(default_factory=dict)
+    cpu_ns: int = 0
     other: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -285,6 +287,8 @@ def node_metrics(counters: Mapping[str, int]) -> dict[str, NodeMetrics]:
             found.setdefault(rest, NodeMetrics()).records_in = count
         elif what == "out":
             found.setdefault(rest, NodeMetrics()).records_out = count
+        elif name.startswith(CPU_NS):
+            found.setdefault(rest, NodeMetrics()).cpu_ns = count
         else:
             found.setdefault(rest, NodeMetrics()).other[what] = count
     return found

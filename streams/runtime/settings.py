@@ -34,6 +34,7 @@ class TaskSettings:
             unjoined records (Kafka Streams: 1000 in production, 0 in its test driver). `strict` mode never waits.
         idle_timeout_ms: Wall-clock time without records after which a task's event time follows the wall clock,
             ms; None = never. See `streams.runtime.task.task`.
+        times_operators: Count the CPU time of each operator (`CPU_NS`).
     """
 
     application_id: str
@@ -50,6 +51,7 @@ class TaskSettings:
     partition_counts: Mapping[str, int] = field(default_factory=dict)
     emit_interval_ms: int = 0
     idle_timeout_ms: int | None = None
+    times_operators: bool = False
 
     def __post_init__(self) -> None:
         """Refuses a dead-letter policy without a topic."""
@@ -70,11 +72,14 @@ class TaskSettings:
 # Names: `in:<node>`, `out:<node>`, `dropped:<node>:<reason>`, `skipped:<stage>`, `dead_letters:<stage>`;
 # `one_by_one:<node>:<reason>`: records of steps that a node should have processed together, but could not; of `enrich`:
 # `calls:<node>`, `retries:<node>` (repeated calls), `failures:<node>` (failed calls), `call_ms:<node>` (their total duration).
+# `cpu_ns:<node>`: CPU time, where operators are timed: of a source with the head behind it, and in a task of the first node of
+# those that are timed together (`streams.topology.planning.units`).
 # `restored_from_copy`: 1 if the step had to restore its stores and began with a snapshot or a replica's copy.
 # `early:<source>`: rows from outside Kafka with a time before 1970.
 # `moved`, which the driver counts: steps on another host than the step of the task before.
 
 ONE_BY_ONE: Final = "one_by_one:"
+CPU_NS: Final = "cpu_ns:"
 
 
 class Counters(dict[str, int]):

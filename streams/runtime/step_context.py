@@ -6,6 +6,7 @@ Invariants: state passed by the caller is copied, so a failed run leaves no trac
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from streams.errors import OperatorStateError
 from streams.model.record import NO_TIME, Headers, HeldRecord, Record, RecordMetadata
 from streams.runtime.handlers import NOWHERE, DeadLetter, ErrorHandlers, Origin, fitted
 from streams.runtime.outputs import Collector, Outputs, OutputTopics, UnlimitedTopics
-from streams.runtime.settings import Counters, TaskSettings
+from streams.runtime.settings import CPU_NS, Counters, TaskSettings
 
 
 class ChangedInPlace(Exception):
@@ -106,6 +107,7 @@ class StepContext:
         topics: What Kafka knows of the output topics.
         handlers: Apply the policies.
         outputs: The output topics.
+        lap_ns: The thread's CPU time at the last `lap`; None: operators are not timed.
     """
 
     settings: TaskSettings
@@ -128,6 +130,7 @@ class StepContext:
     topics: OutputTopics = field(default_factory=UnlimitedTopics)
     handlers: ErrorHandlers = field(init=False)
     outputs: Outputs = field(init=False)
+    lap_ns: int | None = None
     _letters: list[tuple[int, _LetterRecord]] | None = None
     _changed_in_place: ChangedInPlace | None = None
 
@@ -135,6 +138,16 @@ class StepContext:
         self.operator_state = copy.deepcopy(self.operator_state)
         self.handlers = ErrorHandlers(self.settings, self.counters, self.task_id, self.send_dead_letter)
         self.outputs = Outputs(self.topics, self.settings)
+
+    def begin_laps(self) -> None:
+        if self.settings.times_operators:
+            self.lap_ns = time.thread_time_ns()
+
+    def lap(self, node: str) -> None:
+        """Counts the CPU time since the last lap as that of a node."""
+        if self.lap_ns is not None:
+            before, self.lap_ns = self.lap_ns, time.thread_time_ns()
+            self.counters.add(f"{CPU_NS}{node}", self.lap_ns - before)
 
     def origin(self) -> Origin:
         """The current source record; an empty one while flushing; without a source for a held-back record."""

@@ -20,8 +20,9 @@ def drawing(topology: Topology, application_id: str) -> dict[str, Any]:
     arrows: list[dict[str, Any]] = []
     topics: dict[str, None] = {}
     for sub in plan.sub_topologies:
+        timed = _timed(sub)
         for name, node in sub.nodes.items():
-            boxes.append(_node(sub, name, node, lines.get(name)))
+            boxes.append({**_node(sub, name, node, lines.get(name)), "timed_as": timed[name]})
             arrows += [{"from": parent, "to": name} for parent in node.parents]
             arrows += [{"from": name, "to": f"store:{store}", "store": True} for store in node.stores]
             for topic, reads in _topics(node):
@@ -62,6 +63,20 @@ def _node(sub: SubTopology, name: str, node: Node, line: str | None) -> dict[str
         )
         return {**found, "kind": "operator", "operator": kind, "parameters": parameters, **_serdes(node)}
     return {**found, "kind": "source" if isinstance(node, SourceNode) else "sink", **_serdes(node)}
+
+
+def _timed(sub: SubTopology) -> dict[str, list[str]]:
+    """Under which names the CPU time of each node is counted (`streams.runtime.settings`)."""
+    found: dict[str, list[str]] = {}
+    for name, node in sub.nodes.items():
+        if isinstance(node, SourceNode):
+            found[name] = [name]
+        elif name in sub.head:
+            found[name] = sorted({one for parent in node.parents for one in found[parent]})
+    for unit in sub.units:
+        for names in unit.timed:
+            found |= {name: [names[0]] for name in names}
+    return found
 
 
 def _serdes(node: Node) -> dict[str, str | None]:

@@ -18,6 +18,7 @@ from streams.metrics.application import (
     SubTopologyMetrics,
     TaskMetrics,
 )
+from streams.runtime.settings import CPU_NS
 from streams.ui.headline import Headline, Pace, headline
 from streams.ui.history import History, MicroBatchPoint, StepPoint, SubHistory
 
@@ -135,6 +136,7 @@ def operators(app: ApplicationMetrics, history: History) -> dict[str, Any]:
 
 
 def _operator(node: str, one: NodeMetrics, history: SubHistory) -> dict[str, Any]:
+    cpu_ns_per_s = history.per_s(lambda sample: sample.counters.get(f"{CPU_NS}{node}", 0)) if one.cpu_ns else None
     return {
         "records_in": one.records_in,
         "records_out": one.records_out,
@@ -142,6 +144,8 @@ def _operator(node: str, one: NodeMetrics, history: SubHistory) -> dict[str, Any
         "out_per_s": history.per_s(lambda sample: sample.counters.get(f"out:{node}", 0)),
         "dropped": one.dropped,
         "one_by_one": one.one_by_one,
+        "cpu_s": one.cpu_ns / 1e9 if one.cpu_ns else None,
+        "cpu_cores": None if cpu_ns_per_s is None else cpu_ns_per_s / 1e9,
         "events": one.other,
     }
 

@@ -1,6 +1,9 @@
 """Every operator counts what comes in, what goes out and what it drops, wherever it runs."""
 
-from streams import JoinWindows, Materialized, StreamsBuilder, TimeWindows, agg
+import time
+
+from streams import Consumed, JoinWindows, Materialized, Produced, StreamsBuilder, TimeWindows, agg
+from streams.runtime.settings import CPU_NS
 from streams.testing import TopologyTestDriver
 
 
@@ -66,3 +69,28 @@ def test_what_a_policy_skips_is_counted_on_the_operator_that_failed():
     counts = counts_of(build, [("in", "a", 0, 1), ("in", "a", 1, 2)], processing="skip")
     assert (counts["in:inverse"], counts["out:inverse"], counts["dropped:inverse:processing"]) == (2, 1, 1)
     assert counts["skipped:processing"] == 1
+
+
+BURNT_NS = 5_000_000
+
+
+def test_the_cpu_time_of_operators_is_that_of_their_thread():
+    def burn(value):
+        end = time.thread_time_ns() + BURNT_NS
+        while time.thread_time_ns() < end:
+            pass
+        return value
+
+    def build(builder):
+        stream = builder.stream("in", Consumed(name="source")).map_values(burn, named="in-reader")
+        newest = stream.group_by_key().reduce(lambda old, new: new, named="newest")
+        newest.to_stream(named="updates").map_values(burn, named="in-task").to("out", Produced(name="sink"))
+
+    records = [("in", "a", "x", 1), ("in", "b", "y", 2)]
+    assert not [name for name in counts_of(build, records) if name.startswith(CPU_NS)]
+    counts = counts_of(build, records, times_operators=True, tasks=1)
+    spent = {name.removeprefix(CPU_NS): ns for name, ns in counts.items() if name.startswith(CPU_NS)}
+    assert spent["source"] >= len(records) * BURNT_NS
+    assert spent["in-task"] >= len(records) * BURNT_NS
+    # Operators of the head run within their source.
+    assert spent.keys() == {"source", "newest", "updates", "in-task", "sink"}

@@ -46,6 +46,7 @@ class SourceReader:
         run: StepContext,
         partition_times: dict[tuple[str, int], int],
     ) -> None:
+        self.name = source.name
         self.event_times: dict[tuple[str, int], int] = {}
         self.topics = frozenset(str(topic) for topic in source.topics)
         self._source = source

@@ -85,6 +85,7 @@ class UnitRunner:
     def _process(self, punctuations: StreamTimePunctuations | None) -> None:
         if not self._groups:
             self._depth_first(self._nodes, punctuations)
+            self._run.lap(next(iter(self._nodes)))
         for at, names in enumerate(self._groups):
             if len(names) == 1 and isinstance(sink := self._nodes[names[0]], SinkRunner):
                 if self._inboxes[names[0]]:
@@ -98,7 +99,9 @@ class UnitRunner:
                 self._connect(self._nodes)
                 self._depth_first(self._nodes, punctuations)
                 self._connect(())
+                self._run.lap(names[0])
                 return
+            self._run.lap(names[0])
 
     def hand_on(self) -> None:
         """Moves what the nodes have forwarded to the inboxes of others."""
@@ -201,6 +204,7 @@ class TaskGraph:
         self._inboxes = {name: Inbox() for name in (*self._nodes, *self._sinks)}
         self._units: list[UnitRunner] = []
         self._unit_of: dict[str, UnitRunner] = {}
+        self._timed_as: dict[str, str] = {}
         self._connect()
         for runner in self._nodes.values():
             runner.processor.init(runner.context)
@@ -221,6 +225,8 @@ class TaskGraph:
             made = UnitRunner(nodes, children, unit.groups, self._inboxes, self._run)
             self._units.append(made)
             self._unit_of |= dict.fromkeys(unit.nodes, made)
+            for names in unit.timed:
+                self._timed_as |= dict.fromkeys(names, names[0])
 
     def _processors(self, groups: Sequence[Sequence[str]]) -> dict[str, BatchProcessor]:
         """First node of a group -> what processes the group's batches, where anything does."""
@@ -249,6 +255,7 @@ class TaskGraph:
         for name, batch in zip(entered, rows.of_nodes(entered), strict=True):
             self._inboxes[name].add(batch, lambda name=name: rows.of_nodes([name])[0])  # type: ignore[misc]
         run.times = times.tolist() if self._sees_stream_time else None
+        run.begin_laps()
         with run.dead_letters_in_order():
             self._drain(self._due(rows, times))
             rows.refuse_unreadable()
@@ -283,9 +290,11 @@ class TaskGraph:
         """A pass with results of one node that come from no record."""
         run, node = self._run, self._nodes[name]
         run.numbered, run.position = True, 0
+        run.begin_laps()
         node.context.attempt(action)
         run.numbered = False
         self._unit_of[name].hand_on()
+        run.lap(self._timed_as[name])
         self._drain()
 
     def columns(self, batches: Sequence[RowBatch]) -> Iterator[tuple[list[str], ColumnRows]]:

@@ -106,6 +106,11 @@ class Unit:
     groups: tuple[tuple[str, ...], ...] = ()
     reason: str = ""
 
+    @property
+    def timed(self) -> tuple[tuple[str, ...], ...]:
+        """The nodes whose CPU time is counted together, as that of the first one."""
+        return self.groups or (self.nodes,)
+
 
 def units(nodes: Mapping[str, Node], head: Collection[str], entries: Sequence[TaskInput]) -> tuple[Unit, ...]:
     """The units of a task, in the order in which they run."""
