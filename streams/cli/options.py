@@ -182,10 +182,10 @@ class ApplicationOptions(OptionGroup):
         """
         return config_of(with_embedded_broker(self.layers(default_id, options), needs_cluster=needs_cluster))
 
-    def of(self, target: str) -> tuple[Topology, StreamsConfig]:
+    def of(self, target: str, options: Mapping[str, Any] | None = None) -> tuple[Topology, StreamsConfig]:
         """The topology of a target, and the settings of its application, whose cluster has answered."""
         program = TopologyTarget.parse(target)
-        config = reachable(self.load(program.application_id()))
+        config = reachable(self.load(program.application_id(), options))
         return program.load(), config
 
 

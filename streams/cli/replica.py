@@ -5,11 +5,11 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,6 +26,12 @@ from streams.errors import ConfigError
 from streams.logs.output import set_up_command
 from streams.spark.stopping import stopped_by_signals
 from streams.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from streams.config import StreamsConfig
+    from streams.serve.requests import Limits
+    from streams.serve.served import Served
+    from streams.topology.topology import Topology
 
 _POLL_S = 0.2
 
@@ -126,6 +132,9 @@ def serve(
     max_wait: Annotated[
         str, option("Longest wait of a request for a position.", metavar="DURATION", panel=_HTTP)
     ] = "30s",
+    ui: Annotated[
+        str | None, option("Serve the page there, too, with these stores to browse.", metavar="HOST:PORT")
+    ] = None,
     application: ApplicationOptions,
 ) -> None:
     """Answer reads of an application's stores over HTTP, from copies that follow its commits.
@@ -148,11 +157,12 @@ def serve(
     check_protected(address.host, security)
     guard, tls = Guard(security, rate), tls_options(tls_cert, tls_key, security)
     limits = Limits(most_rows=max_rows, wait_ms=duration_ms("--max-wait", max_wait))
-    topology, config = application.of(target)
+    topology, config = application.of(target, {"ui": ui})
     set_up_command(config.logs, config.application_id)
     with (
         closing(listening(address, "stores", "--http")) as listener,
         StoreServer(topology, config, directory or config.base_dir / "serve", group, parallel) as server,
+        page_of_stores(topology, config, target, server.served, limits) if ui else nullcontext(),
     ):
         at = Address(address.host, listener.getsockname()[1])
         typer.echo(
@@ -165,6 +175,23 @@ def serve(
         server.on_error = partial(setattr, uvicorn, "should_exit", True)
         uvicorn.run(sockets=[listener])
         writer.close()
+
+
+@contextmanager
+def page_of_stores(
+    topology: Topology, config: StreamsConfig, target: str, served: Served, limits: Limits
+) -> Iterator[None]:
+    """The page within the block; who may see it may browse the stores."""
+    from streams.serve.app import Api
+    from streams.serve.security import Guard, Security
+    from streams.ui.running import page_address, page_from_kafka
+    from streams.ui.stores import StoreNode
+
+    assert config.ui_address is not None, "the option --ui is the setting ui"
+    stores = StoreNode.within(Api(served, Guard(Security()), limits).application())
+    with page_from_kafka(config, config.ui_address, topology, target, stores) as page:
+        typer.echo(f"page: {page_address(page.address)}")
+        yield
 
 
 def _address(text: str) -> Address:

@@ -349,6 +349,14 @@ class StreamsConfig(BaseSettings):
         "characters, best in the environment (`STREAMS_UI_TOKEN`). Empty: only this host may see the page, and it changes nothing.",
         "",
     )
+    ui_stores: str = setting(
+        "The address of a `streams serve` process, whose stores the page browses: `http://HOST:PORT`. Empty: none.",
+        "",
+    )
+    ui_stores_token: str = setting(
+        "The bearer token that this process asks for; a secret, best in the environment (`STREAMS_UI_STORES_TOKEN`). Empty: none.",
+        "",
+    )
     otel: bool = setting(
         "Send metrics by OpenTelemetry (`pip install 'streams-on-spark[otel]'`); its own variables set where to and how often, "
         "such as `OTEL_EXPORTER_OTLP_ENDPOINT`.",
@@ -397,7 +405,7 @@ class StreamsConfig(BaseSettings):
         return value
 
     # Below `_listening_address`, and so called before it.
-    @field_validator("metrics", "ui", "ui_token", "snapshot_dir", mode="before")
+    @field_validator("metrics", "ui", "ui_token", "ui_stores", "ui_stores_token", "snapshot_dir", mode="before")
     @classmethod
     def _empty(cls, value: Any) -> Any:
         return "" if value == "none" else value
@@ -413,7 +421,8 @@ class StreamsConfig(BaseSettings):
     @model_validator(mode="after")
     def _secrets(self) -> StreamsConfig:
         """Notes the secrets, so that they are masked in whatever this process shows from now on."""
-        for settings in (self.kafka, self.spark, {"snapshot_dir": self.snapshot_dir, "ui_token": self.ui_token}):
+        named = ("snapshot_dir", "ui_token", "ui_stores_token")
+        for settings in (self.kafka, self.spark, {name: getattr(self, name) for name in named}):
             remember(settings)
         return self
 
@@ -456,6 +465,8 @@ class StreamsConfig(BaseSettings):
                 f"the page at {self.ui_address} could be read from other hosts: set ui_token (STREAMS_UI_TOKEN), or serve it on "
                 f"this host only (--ui {self.ui_address.port})"
             )
+        if self.ui_stores and not self.ui_stores.startswith(("http://", "https://")):
+            raise ValueError(f"ui_stores is an address such as http://localhost:8080, not {self.ui_stores!r}")
         if self.emit_interval_ms and self.mode is Mode.STRICT:
             raise ValueError(
                 "emit_interval_ms is set, but the mode is strict, which emits what is closed at once: set mode to compat"

@@ -14,6 +14,7 @@ from streams.topology.topology import Topology
 from streams.ui.history import History
 from streams.ui.kafka import KafkaLook
 from streams.ui.server import Pages, PageServer
+from streams.ui.stores import StoreNode
 from streams.ui.watch import KafkaWatch
 
 
@@ -54,7 +55,7 @@ def page_of_running(
 
     recorder.listen(measured)
     with closing(KafkaLook(config, topology, target)) as look:
-        pages = Pages(recorder, history, topology, look, config.ui_token)
+        pages = Pages(recorder, history, topology, look, config.ui_token, _store_node(config))
         with PageServer(config.ui_address, pages, config.ui_token) as server:
             say(f"page: {page_address(server.address)}")
             yield
@@ -62,9 +63,15 @@ def page_of_running(
 
 @contextmanager
 def page_from_kafka(
-    config: StreamsConfig, address: Address, topology: Topology | None, target: str
+    config: StreamsConfig,
+    address: Address,
+    topology: Topology | None,
+    target: str,
+    stores: StoreNode | None = None,
 ) -> Iterator[PageServer]:
     """Serves the page of an application that runs elsewhere, or not at all, within the block.
+
+    The page browses the stores that are given, or else those that the settings name.
 
     Raises:
         ConfigError: The address is taken, or the HTTP stack is not installed.
@@ -72,9 +79,13 @@ def page_from_kafka(
     recorder, history = MetricsRecorder(config.application_id), History()
     recorder.listen(history.measured)
     with closing(KafkaLook(config, topology, target)) as look:
-        pages = Pages(recorder, history, topology, look, config.ui_token)
+        pages = Pages(recorder, history, topology, look, config.ui_token, stores or _store_node(config))
         with PageServer(address, pages, config.ui_token) as server, KafkaWatch(look, recorder, history):
             yield server
+
+
+def _store_node(config: StreamsConfig) -> StoreNode | None:
+    return StoreNode.at(config.ui_stores, config.ui_stores_token) if config.ui_stores else None
 
 
 def page_address(address: Address) -> str:

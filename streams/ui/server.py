@@ -28,6 +28,7 @@ from streams.ui import figures
 from streams.ui.drawing import drawing
 from streams.ui.history import History
 from streams.ui.kafka import KafkaLook
+from streams.ui.stores import NO_STORES, StoreNode
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -50,9 +51,12 @@ FILES = {
     "page.js": "text/javascript",
     "parts.js": "text/javascript",
     "graph.js": "text/javascript",
+    "stores.js": "text/javascript",
     "icon.svg": "image/svg+xml",
 }
 """The files of the page with their types; the first one is `index.html`."""
+STORE_PATHS = ("/{store}/keys/{key:path}", "/{store}/range", "/{store}/windows")
+"""The reads of stores that are passed on."""
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -66,9 +70,16 @@ class Pages:
     """What the server answers."""
 
     def __init__(
-        self, recorder: MetricsRecorder, history: History, topology: Topology | None, look: KafkaLook, token: str
+        self,
+        recorder: MetricsRecorder,
+        history: History,
+        topology: Topology | None,
+        look: KafkaLook,
+        token: str,
+        stores: StoreNode | None = None,
     ) -> None:
         self._recorder, self._history, self._look, self._token = recorder, history, look, token
+        self._stores = stores
         self._drawing = (
             {"sub_topologies": [], "boxes": [], "arrows": [], "global_tables": [], "lake_sinks": []}
             if topology is None
@@ -92,6 +103,16 @@ class Pages:
         app = self._recorder.snapshot()
         self._history.sample(app)
         return {**figures.overview(app, self._history), "may_replay": bool(self._token)}
+
+    async def stores(self, path: str) -> tuple[int, Any]:
+        """The status and the JSON of what a process that serves stores answers.
+
+        Raises:
+            ConfigError: None is known, or it does not answer.
+        """
+        if self._stores is None:
+            raise ConfigError(NO_STORES)
+        return await self._stores.get(path)
 
     def replay(self, wanted: Any) -> Any:
         """Replays dead letters.
@@ -127,11 +148,21 @@ def web_application(pages: Pages, token: str, hosts: tuple[str, ...]) -> Starlet
         body = await request.body()
         return await run_in_threadpool(_answer, lambda: pages.replay(_parsed(body)))
 
+    async def stores(request: Request) -> Response:
+        path = request.scope["raw_path"].decode().partition(API)[2]
+        path = "/metadata" if path == "/stores" else path
+        try:
+            status, found = await pages.stores(f"/v1{path}?{request.url.query}")
+        except ConfigError as error:
+            return _refused(error, 400)
+        return _raw(found, status)
+
     routes = [
         *(Route(f"/{name}", _file(name, kind)) for name, kind in FILES.items()),
-        Route(API, lambda request: _json({"figures": [f"{API}/{name}" for name in pages.answers]})),
+        Route(API, lambda request: _json({"figures": [f"{API}/{name}" for name in (*pages.answers, "stores")]})),
         *map(figure, pages.answers),
         Route(f"{API}/dead-letters/replay", replay, methods=["POST"]),
+        *(Route(f"{API}/stores{path}", stores) for path in ("", *STORE_PATHS)),
     ]
     # Starlette calls a plain function in a thread of its pool, so a slow answer holds up no other one.
     guards = [Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts) or ["*"]), Middleware(_Guard, token=token)]
@@ -172,17 +203,23 @@ def _answer(ask: Callable[[], Any]) -> Response:
     try:
         return _json(ask())
     except ConfigError as error:
-        return _json({"error": mask(str(error))}, 400)
+        return _refused(error, 400)
     except StreamsError as error:
-        return _json({"error": mask(str(error))}, 503)
+        return _refused(error, 503)
+
+
+def _refused(error: StreamsError, status: int) -> Response:
+    return _json({"error": mask(str(error))}, status)
 
 
 def _json(data: Any, status: int = 200) -> Response:
+    return _raw(orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS), status)
+
+
+def _raw(data: bytes, status: int) -> Response:
     from starlette.responses import Response
 
-    return Response(
-        orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS), status, headers=_HEADERS, media_type="application/json"
-    )
+    return Response(data, status, headers=_HEADERS, media_type="application/json")
 
 
 class PageServer:

@@ -138,6 +138,7 @@ def test_the_page_in_a_browser(browser: Browser, url: str) -> None:
     box = page.locator(".box[aria-label='operator check-order']")
     page.locator(".badge text", has_text="1 dropped").first.wait_for()
     page.locator(".rate", has_text=re.compile(r"[1-9][\d,.]*/s")).first.wait_for()
+    page.locator(".cpu", has_text=re.compile(r"[1-9]\d* % CPU")).first.wait_for()
     if PICTURES:
         # Pictures show more than the first micro-batches.
         page.wait_for_timeout(45_000)
@@ -155,7 +156,7 @@ def test_the_page_in_a_browser(browser: Browser, url: str) -> None:
     page.wait_for_selector("#tasks .bad:text('1')")
     assert page.locator("#tasks canvas").count() == 4
     picture(page, "tasks")
-    page.keyboard.press("7")
+    page.keyboard.press("8")
     page.wait_for_selector("#events :text('retried')")
 
     page.keyboard.press("3")
@@ -166,13 +167,17 @@ def test_the_page_in_a_browser(browser: Browser, url: str) -> None:
     page.keyboard.press("4")
     page.wait_for_selector("#commits td.number")
 
-    # A dead letter goes back to where it came from; it fails again, and so becomes a second one.
+    # Nothing serves the stores of this run, and the page says what would.
     page.keyboard.press("6")
+    page.wait_for_selector("#store-rows :text('streams serve TARGET --ui')")
+
+    # A dead letter goes back to where it came from; it fails again, and so becomes a second one.
+    page.keyboard.press("7")
     page.wait_for_selector("#letters :text('an order of -5 cents')")
     page.click("#letters button:text('Replay')")
     page.wait_for_selector("#letters td:text('replayed')")
 
-    page.keyboard.press("8")
+    page.keyboard.press("9")
     page.wait_for_selector("#doctor td:text('checkpoint')")
 
     assert errors == []

@@ -73,7 +73,7 @@ function placed(boxes, arrows) {
   const columns = []
   for (const [id, box] of boxes) {
     (columns[far(id)] ??= []).push(box)
-    box.width = Math.max(...box.lines.map(one => one.length), ...box.stores.map(one => one.name.length + 2), 19) * CHARACTER + 2 * PADDING
+    box.width = Math.max(...box.lines.map(one => one.length), ...box.stores.map(one => one.name.length + 2), 25) * CHARACTER + 2 * PADDING
     box.height = (box.lines.length + box.small) * LINE + PADDING
   }
   let x = PADDING
@@ -106,15 +106,16 @@ function drawn(one, top, width, details) {
 }
 
 function drawnBox(box, details) {
-  const open = () => details(box)
+  const open = () => details(box), corner = box.look === "topic" ? box.height / 2 : 4
   const lines = box.lines.map((text, at) => svg("text", {x: PADDING, y: LINE * (at + 1)}, text))
   box.figure = svg("text", {class: "small", x: PADDING, y: LINE * (box.lines.length + 1)})
   const stores = box.stores.map((store, at) => svg("text", {class: "small", x: PADDING, y: LINE * (box.lines.length + 2 + at)}, `▤ ${store.name}`))
+  box.cpu = svg("text", {class: "small cpu", x: box.width - PADDING, y: LINE * (box.lines.length + 1)})
+  box.heat = svg("rect", {class: "heat", width: box.width, height: box.height, rx: corner, "fill-opacity": 0})
   box.badge = svg("g", {class: "badge", transform: `translate(${box.width + 4} -11)`})
-  const corner = box.look === "topic" ? box.height / 2 : 4
   return svg("g", {class: `box ${box.look}`, transform: `translate(${box.x} ${box.y})`, tabindex: 0, role: "button", "aria-label": `${box.kind} ${box.name}`,
     onclick: open, onkeydown: event => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); open() } }},
-    svg("title", {}, box.name), svg("rect", {width: box.width, height: box.height, rx: corner}), lines, box.figure, stores, box.badge)
+    svg("title", {}, box.name), svg("rect", {width: box.width, height: box.height, rx: corner}), box.heat, lines, box.figure, box.cpu, stores, box.badge)
 }
 
 function arrow(from, to, fromId, toId) {
@@ -128,7 +129,7 @@ function arrow(from, to, fromId, toId) {
 function update(one, overview, operators) {
   const sub = overview.sub_topologies.find(found => found.sub_topology === one.sub.sub_topology)
   const of = new Map(operators.operators.map(found => [found.operator, found]))
-  const share = sub?.cpu_share ?? 0
+  const share = sub?.cpu_share ?? 0, shares = cpuShares(operators)
   one.share.setAttribute("fill-opacity", overview.sub_topologies.length > 1 ? share * 0.3 : 0)
   one.title.textContent = `${one.sub.index}: ${one.sub.sub_topology}${sub && sub.cpu_share !== null ? ` · ${percent(share)} of the CPU time, ${sub.cpu_cores.toFixed(2)} cores` : ""}`
   for (const line of one.lines) {
@@ -140,9 +141,21 @@ function update(one, overview, operators) {
     const found = of.get(box.id), letters = found ? (found.events.dead_letters ?? 0) : 0
     if (box.kind === "topic") box.figure.textContent = box.small && sub ? lag(sub, box.name) : ""
     else box.figure.textContent = found ? counts(box, found) : ""
-    const drops = found ? Object.values(found.dropped).reduce((sum, count) => sum + count, 0) : 0
+    const cpu = box.timed_as && shares.total ? sum(box.timed_as.map(name => shares.of.get(name) ?? 0)) / shares.total : null
+    box.heat.setAttribute("fill-opacity", cpu === null ? 0 : (0.6 * cpu).toFixed(3))
+    // What is timed together has one colour, and its share stands in the first box.
+    box.cpu.textContent = cpu === null || !box.timed_as.includes(box.id) ? "" : `${percent(cpu)} CPU`
+    const drops = found ? sum(Object.values(found.dropped)) : 0
     badge(box.badge, [drops && `${compact(drops)} dropped`, letters && `${compact(letters)} dead`].filter(Boolean).join(", "))
   }
+}
+
+const sum = values => values.reduce((total, one) => total + one, 0)
+
+/** The CPU time of the last seconds by the names under which it is counted, and that of all operators and readers. */
+function cpuShares({operators}) {
+  const of = new Map(operators.filter(one => one.cpu_cores !== null).map(one => [one.operator, one.cpu_cores]))
+  return {of, total: sum([...of.values()])}
 }
 
 function counts(box, found) {
@@ -152,7 +165,7 @@ function counts(box, found) {
 
 function lag(sub, topicName) {
   const known = sub.partitions.filter(one => one.topic === topicName && one.lag !== null)
-  return known.length ? `lag ${compact(known.reduce((sum, one) => sum + one.lag, 0))}` : ""
+  return known.length ? `lag ${compact(sum(known.map(one => one.lag)))}` : ""
 }
 
 function badge(group, text) {

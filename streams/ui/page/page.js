@@ -1,10 +1,11 @@
 // The page: asks for the figures of the view that is open, and shows them. All of them are documented in docs/ui.md.
 import {$, ago, bytes, clock, compact, duration, el, number, percent, rate, show, table} from "./parts.js"
 import {graph, noTopology} from "./graph.js"
+import {drawStores} from "./stores.js"
 
 const API = "api/v1/"
 const OFTEN = 1000, NOW_AND_THEN = 2000, SELDOM = 5000
-const state = {view: "graph", overview: null, operators: {operators: []}, tasks: null, drawn: null, topology: null, advisedAt: 0}
+const state = {view: "graph", overview: null, operators: {operators: []}, tasks: null, drawn: null, topology: null, advisedAt: 0, browse: []}
 
 const VIEWS = {
   graph: {label: "Graph", every: OFTEN, draw: drawGraph},
@@ -12,6 +13,7 @@ const VIEWS = {
   steps: {label: "Steps", every: SELDOM, draw: drawSteps},
   commits: {label: "Commits", every: SELDOM, draw: drawCommits},
   state: {label: "State", every: NOW_AND_THEN, draw: drawState},
+  stores: {label: "Stores", every: 6 * SELDOM, draw: () => drawStores(ask, state.browse.shift())},
   letters: {label: "Dead letters", every: SELDOM, draw: drawLetters},
   events: {label: "Events", every: NOW_AND_THEN, draw: drawEvents},
   doctor: {label: "Doctor", every: 6 * SELDOM, draw: drawDoctor},
@@ -30,7 +32,7 @@ async function ask(name, options = {}) {
     throw new Error("a token is needed")
   }
   const found = await answer.json()
-  if (!answer.ok) throw new Error(found.error)
+  if (!answer.ok) throw Object.assign(new Error(found.message ?? found.error), {answer: found})
   return found
 }
 
@@ -86,7 +88,7 @@ async function details(box) {
     el("dl", {}, fact("kind", box.operator ?? box.kind), fact("sub-topology", box.sub_topology), fact("runs in", box.runs_in), fact("declared at", box.line)),
     box.code ? el("pre", {}, box.code) : "",
     el("dl", {}, found ? [fact("received", `${number(found.records_in)}, ${rate(found.in_per_s) || "–"}`), fact("forwarded", `${number(found.records_out)}, ${rate(found.out_per_s) || "–"}`),
-      pairs("dropped", found.dropped), pairs("one by one", found.one_by_one), pairs("events", found.events)] : [],
+      fact("CPU time", cpuTime(box)), pairs("dropped", found.dropped), pairs("one by one", found.one_by_one), pairs("events", found.events)] : [],
       fact("key serde", box.key_serde), fact("value serde", box.value_serde),
       Object.entries(box.parameters ?? {}).map(([name, value]) => fact(name, value)),
       box.kind === "topic" ? fact("internal", box.internal ? "yes" : "no") : []),
@@ -94,11 +96,26 @@ async function details(box) {
   $("details").showModal()
 }
 
+/** The CPU time that a box has a part in, and which boxes share it. */
+function cpuTime(box) {
+  const spent = state.operators.operators.filter(one => box.timed_as.includes(one.operator) && one.cpu_s !== null)
+  if (!spent.length) return null
+  const others = state.topology.boxes.filter(one => one.id !== box.id && one.timed_as?.some(name => box.timed_as.includes(name))).map(one => one.name)
+  return `${duration(1000 * spent.reduce((sum, one) => sum + one.cpu_s, 0))}${others.length ? `, together with ${others.join(", ")}` : ""}`
+}
+
 function storeDetails(store, tasks) {
   const sizes = tasks.sub_topologies.flatMap(sub => sub.tasks).map(task => task.stores[store.name]).filter(Boolean)
   const total = field => sizes.length ? sizes.reduce((sum, one) => sum + one[field], 0) : null
   return el("section", {}, el("h3", {}, `Store ${store.name}`), el("dl", {}, fact("kind", store.store_kind), fact("declared at", store.line),
-    fact("changelog", store.logged ? "yes" : "no"), fact("on disk", store.persistent ? "yes" : "no"), fact("rows, about", number(total("rows"))), fact("bytes, about", bytes(total("bytes")))))
+    fact("changelog", store.logged ? "yes" : "no"), fact("on disk", store.persistent ? "yes" : "no"), fact("rows, about", number(total("rows"))), fact("bytes, about", bytes(total("bytes")))),
+    store.logged ? el("p", {}, el("button", {onclick: () => browse(store.name)}, "Browse its rows")) : null)
+}
+
+function browse(name) {
+  state.browse = [name]
+  $("details").close()
+  location.hash = "/stores"
 }
 
 // --- Tasks over time
@@ -164,7 +181,7 @@ const track = (left, p50, p99, whole) => el("div", {class: "track"}, bar("p99", 
 
 async function drawCommits() {
   const found = await ask("commits"), open = found.open_transactions
-  show("commits", el("h2", {}, "Last commits"), table(["Sub-topology", ">Task", ">Step", ">Committed", "*>Event time", ">Records out"], found.tasks.map(one => [one.sub_topology, one.task, number(one.step), ago(one.committed, found.at), clock(one.stream_time), number(one.records_out)])),
+  show("commits", el("h2", {}, "Last commits"), table(["Sub-topology", ">Task", ">Step", ">Committed", "*>Event time", ">Records out"], found.tasks.map(one => [one.sub_topology, one.task, number(one.step), ago(one.at, found.at), clock(one.stream_time), number(one.records_out)])),
     el("h2", {}, "Open transactions"),
     open.length ? table(["Topic", ">Partition", ">Last stable offset", ">End", ">Seen open for"], open.map(one => [one.topic, one.partition, number(one.last_stable_offset), number(one.end_offset), duration(one.seen_for_ms)])) : el("p", {class: "quiet"}, "None: readers with read_committed see everything."),
     el("p", {class: "hint"}, "A running step has a transaction for some milliseconds. One that stays open holds readers up: streams transactions says whose it is."))
@@ -233,12 +250,14 @@ async function drawDoctor() {
 // --- Choosing views
 
 function choose(view) {
+  $("details").close()
   state.view = VIEWS[view] ? view : "graph"
   for (const name of Object.keys(VIEWS)) {
     $(`view-${name}`).hidden = name !== state.view
     $(`tab-${name}`).setAttribute("aria-selected", name === state.view)
     $(`tab-${name}`).tabIndex = name === state.view ? 0 : -1
   }
+  $(`tab-${state.view}`).scrollIntoView({block: "nearest", inline: "center"})
   turn(true)
 }
 

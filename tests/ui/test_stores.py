@@ -1,0 +1,116 @@
+"""Browsing stores on the page: what is passed on to a process that serves them, in this process and at an address."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pytest
+from uvicorn import Config, Server
+
+from streams.config import StreamsConfig, load_config
+from streams.config.settings import Address
+from streams.metrics.recorder import MetricsRecorder
+from streams.serve.app import Api
+from streams.serve.security import Guard, Security
+from streams.testing import TopologyTestDriver
+from streams.ui.history import History
+from streams.ui.kafka import KafkaLook
+from streams.ui.server import Pages, PageServer
+from streams.ui.stores import StoreNode
+from tests.serve.test_reading import NAMES, build, click
+
+
+@pytest.fixture
+def api() -> Iterator[Any]:
+    with TopologyTestDriver(build(), partitions={"clicks": 3, "prices": 3}) as driver:
+        click(driver, [(name, 1000) for name in NAMES])
+        yield Api(driver.served(), Guard(Security())).application()
+
+
+def settings(**more: Any) -> StreamsConfig:
+    return load_config(None, {"application_id": "app", "bootstrap_servers": "127.0.0.1:1", **more})
+
+
+@contextmanager
+def page(stores: StoreNode | None, token: str = "") -> Iterator[str]:
+    with closing(KafkaLook(settings(), None)) as look:
+        pages = Pages(MetricsRecorder("app"), History(), None, look, token, stores)
+        with PageServer(Address("127.0.0.1", 0), pages, token) as server:
+            yield f"http://{server.address}/api/v1/"
+
+
+def get(url: str) -> tuple[int, Any]:
+    try:
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def test_stores_are_read_by_key_prefix_and_page(api: Any) -> None:
+    with page(StoreNode.within(api)) as url:
+        status, found = get(f"{url}stores")
+        assert (status, "counts" in {one["name"] for one in found["stores"]}) == (200, True)
+        status, row = get(f"{url}stores/counts/keys/k007")
+        assert (status, row["key"], row["value"], row["tasks"][0]["commit"]) == (200, "k007", 1, 1)
+        _, first = get(f"{url}stores/counts/range?prefix=k01&limit=4")
+        _, second = get(f"{url}stores/counts/range?prefix=k01&limit=100&cursor={first['cursor']}")
+        keys = [row["key"] for row in (*first["rows"], *second["rows"])]
+        assert keys == [name for name in sorted(NAMES) if name.startswith("k01")]
+        status, none = get(f"{url}stores/counts/keys/not%20there%2F%C3%A4")
+        assert (status, none["message"]) == (404, "'counts' has no row of key 'not there/ä'")
+
+
+def test_only_reads_are_passed_on(api: Any) -> None:
+    with page(StoreNode.within(api)) as url:
+        assert get_status(f"{url}stores/counts/changes") == 404
+        assert get_status(f"{url}stores/counts/keys/k007", b'{"keys": ["k007"]}') == 405
+
+
+def get_status(url: str, data: bytes | None = None) -> int:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, data), timeout=60) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_the_pages_token_protects_the_rows(api: Any) -> None:
+    with page(StoreNode.within(api), "a-token-for-the-page") as url:
+        assert get(f"{url}stores/counts/keys/k007")[0] == 401
+
+
+def test_without_such_a_process_the_page_says_how_to_have_one() -> None:
+    with page(None) as url:
+        status, found = get(f"{url}stores")
+    assert (status, "streams serve TARGET --ui 8080" in found["error"]) == (400, True)
+
+
+def test_stores_of_a_process_at_an_address(api: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        server = Server(Config(api, log_config=None, lifespan="off"))
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            with page(StoreNode.at(f"http://127.0.0.1:{port}")) as url:
+                assert get(f"{url}stores/counts/keys/k007")[1]["value"] == 1
+        finally:
+            server.should_exit = True
+            thread.join()
+        with page(StoreNode.at(f"http://127.0.0.1:{port}")) as url:
+            status, found = get(f"{url}stores")
+    assert (status, "Check that streams serve runs there" in found["error"]) == (400, True)
+
+
+def test_the_address_is_checked() -> None:
+    with pytest.raises(Exception, match="ui_stores is an address such as http://localhost:8080, not 'localhost:8080'"):
+        settings(ui_stores="localhost:8080")
+    assert "a-secret-of-stores" not in str(settings(ui_stores_token="a-secret-of-stores"))
