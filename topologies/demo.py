@@ -3,17 +3,19 @@
     python -m topologies.demo
 
 Half of the year is loaded and processed; the local state is deleted; the rest is loaded and processed while a busy
-worker is killed. Then the results are read back and compared with a recomputation in plain pandas. Exit code 0 only
-if they are equal.
+worker is killed. Then the results are read back and compared with a recomputation in plain pandas, and the page and the
+stores are served: in a terminal until Ctrl-C. Exit code 0 only if the results are equal.
 """
 
 from __future__ import annotations
 
+import shlex
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -30,6 +32,7 @@ from streams.cli.options import Bootstrap, PropertiesFile, Property, client_prop
 from streams.config import StreamsConfig, load_config
 from topologies import flight_delays, flights_data, flights_report, records
 from topologies.comparison import compare
+from topologies.demo_look import free_port, served
 from topologies.flights_data import FlightData
 from topologies.flights_expected import Table, expected_delays_by_carrier, expected_weather_hours
 from topologies.submitted import KilledWorker, submit
@@ -38,6 +41,7 @@ APPLICATION_ID = "flight-delays-demo"
 INPUTS = (flights_data.FLIGHTS, flights_data.WEATHER, flights_data.AIRLINES, flights_data.PLANES)
 OUTPUTS = (flight_delays.DELAYS_BY_CARRIER, flight_delays.WORST_WEATHER_HOURS)
 SHOWN_DIFFERENCES = 10
+SCRIPT = Path(flight_delays.__file__)
 WIDTH = 120
 """The width of the tables if there is no terminal."""
 
@@ -51,12 +55,14 @@ class Demo:
         connection: The same properties as command line options.
         folder: The folder for state and checkpoint.
         console: Where to print.
+        page_port: Where the page is served, while the application runs and afterwards.
     """
 
     client: Mapping[str, str]
     connection: list[str]
     folder: Path
     console: Console
+    page_port: int = field(default_factory=free_port)
     _begin: float = field(default_factory=time.monotonic)
 
     def run(self, data: FlightData) -> bool:
@@ -88,15 +94,7 @@ class Demo:
 
     def process(self, kill_worker: bool) -> KilledWorker | None:
         """Runs the topology over the existing input."""
-        options = [
-            *self.connection,
-            "--application-id",
-            APPLICATION_ID,
-            "--base-dir",
-            str(self.folder),
-            "--available-now",
-        ]
-        killed = submit(Path(flight_delays.__file__), options, kill_worker)
+        killed = submit(SCRIPT, [*self.options, "--available-now", "--ui", str(self.page_port)], kill_worker)
         if killed is not None:
             self.console.print(
                 f"[yellow]Killed[/] Python worker {killed.pid} (SIGKILL) in the middle of its work, after "
@@ -104,6 +102,28 @@ class Demo:
                 highlight=False,
             )
         return killed
+
+    @property
+    def options(self) -> list[str]:
+        """The options that name the application and its cluster."""
+        return [*self.connection, "--application-id", APPLICATION_ID, "--base-dir", str(self.folder)]
+
+    def look(self, wait: bool) -> None:
+        """Serves the page and the stores, and shows a query with its answer."""
+        self.say("5. The page, and a query")
+        serving = served(SCRIPT, self.options, self.page_port, self.folder / "serve.log")
+        with self.console.status("Copying the stores") as status, serving as look:
+            status.stop()
+            (row,) = look.answer()["rows"]
+            self.console.print(f"The last day of JetBlue at JFK: {row['value']}", markup=False)
+            self.console.print(f"Served by: {shlex.join(look.command)}", markup=False, highlight=False, soft_wrap=True)
+            ends = "until Ctrl-C" if wait else "until now; with --look until Ctrl-C"
+            self.console.print(
+                f"Page ({ends}): {look.page}\nQuery: curl '{look.query}'", highlight=False, soft_wrap=True
+            )
+            with suppress(KeyboardInterrupt):
+                while wait:
+                    time.sleep(1)
 
     def delete_state(self) -> int:
         """Deletes the folder with the RocksDB stores, and returns its size in bytes."""
@@ -191,6 +211,9 @@ def remove(given: Mapping[str, str], folder: Path, console: Console) -> None:
 def main(
     flights: Annotated[int | None, typer.Option(min=1_000, help="Only the first so many flights of the year.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave broker, topics and folder for a look around.")] = False,
+    look: Annotated[
+        bool | None, typer.Option(help="Serve the page and the stores until Ctrl-C. Default: in a terminal.")
+    ] = None,
     bootstrap_servers: Bootstrap = None,
     properties: Property = None,
     properties_file: PropertiesFile = None,
@@ -210,7 +233,9 @@ def main(
             connection = ["--bootstrap-servers", client["bootstrap.servers"]]
             connection += [part for text in properties for part in ("--property", text)]
             connection += ["--properties-file", str(properties_file)] if properties_file else []
-            exact = Demo(client, connection, folder, console).run(data)
+            demo = Demo(client, connection, folder, console)
+            exact = demo.run(data)
+            demo.look(console.is_terminal and sys.stdin.isatty() if look is None else look)
             if keep:
                 console.print(f"Kept: Kafka at {printable(client)}; state and checkpoint in {folder}", highlight=False)
     finally:

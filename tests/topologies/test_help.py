@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import topologies
+from topologies.demo_look import NotServedError, served
 from topologies.submitted import command_of, environment
 
 FOLDER = Path(topologies.__file__).parent
@@ -31,7 +32,7 @@ def test_the_other_topology_prints_its_help():
 
 def test_the_demo_prints_its_help():
     text = run(sys.executable, "-m", "topologies.demo", "--help")
-    for option in ("--flights", "--keep", "--bootstrap-servers"):
+    for option in ("--flights", "--keep", "--look", "--bootstrap-servers"):
         assert option in text
 
 
@@ -39,3 +40,11 @@ def test_the_demo_of_the_lake_prints_its_help():
     text = run(sys.executable, "-m", "topologies.demo_lake", "--help")
     for option in ("--flights", "--keep"):
         assert option in text
+
+
+def test_the_demo_says_why_its_stores_cannot_be_served(tmp_path):
+    with (
+        pytest.raises(NotServedError, match=r"(?s)cannot be read over HTTP.*missing\.py"),
+        served(tmp_path / "missing.py", ["-b", "127.0.0.1:1"], 0, tmp_path / "log"),
+    ):
+        pass
