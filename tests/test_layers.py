@@ -77,7 +77,7 @@ FOREIGN = {
     "uvicorn": ("streams/serve", "streams/ui"),
     "typer": ("streams/cli",),
     "jwt": ("streams/serve",),
-    "httpx2": ("streams/serve",),
+    "httpx2": ("streams/serve", "streams/ui"),
     "duckdb": ("streams/serve",),
 }
 """Libraries that only these floors know; the broker takes its jars from pyspark."""

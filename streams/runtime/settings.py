@@ -72,8 +72,8 @@ class TaskSettings:
 # Names: `in:<node>`, `out:<node>`, `dropped:<node>:<reason>`, `skipped:<stage>`, `dead_letters:<stage>`;
 # `one_by_one:<node>:<reason>`: records of steps that a node should have processed together, but could not; of `enrich`:
 # `calls:<node>`, `retries:<node>` (repeated calls), `failures:<node>` (failed calls), `call_ms:<node>` (their total duration).
-# `cpu_ns:<node>`: CPU time, where operators are timed: of a source with the head behind it, and in a task of the first node of
-# those that are timed together (`streams.topology.planning.units`).
+# `cpu_ns:<node>`: CPU time, where operators are timed: of a source with the head behind it, and of the nodes of a task that are
+# timed together (`streams.topology.planning.units`), under the name of the first one.
 # `restored_from_copy`: 1 if the step had to restore its stores and began with a snapshot or a replica's copy.
 # `early:<source>`: rows from outside Kafka with a time before 1970.
 # `moved`, which the driver counts: steps on another host than the step of the task before.

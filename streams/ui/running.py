@@ -71,7 +71,7 @@ def page_from_kafka(
 ) -> Iterator[PageServer]:
     """Serves the page of an application that runs elsewhere, or not at all, within the block.
 
-    The page browses the stores that are given, or else those that the settings name.
+    The page browses the stores that are given, or else what the setting `ui_stores` names.
 
     Raises:
         ConfigError: The address is taken, or the HTTP stack is not installed.

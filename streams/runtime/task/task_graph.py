@@ -83,7 +83,7 @@ class UnitRunner:
             table.as_of = table.forwarded_as_of = None
 
     def _process(self, punctuations: StreamTimePunctuations | None) -> None:
-        if not self._groups:
+        if self._nodes and not self._groups:
             self._depth_first(self._nodes, punctuations)
             self._run.lap(next(iter(self._nodes)))
         for at, names in enumerate(self._groups):

@@ -109,7 +109,7 @@ class Unit:
     @property
     def timed(self) -> tuple[tuple[str, ...], ...]:
         """The nodes whose CPU time is counted together, as that of the first one."""
-        return self.groups or (self.nodes,)
+        return self.groups or tuple(filter(None, (self.nodes,)))
 
 
 def units(nodes: Mapping[str, Node], head: Collection[str], entries: Sequence[TaskInput]) -> tuple[Unit, ...]:
