@@ -10,7 +10,8 @@ UPGRADE ?= --upgrade
 VENV := .venv
 BIN := $(VENV)/bin
 # Spark and Kafka mostly wait in the tests: two processes, each with a broker and a Spark of its own, take half the time.
-# Files in alphabetical order end with short ones; by the number of their tests, the longest ones would come last.
+# `make test` runs what needs neither, and the checks, at the same time. Files in alphabetical order end with short ones; by the number
+# of their tests, the longest ones would come last.
 TEST_PROCESSES ?= 2
 MINUTES ?= 5
 SEED ?=
@@ -56,8 +57,19 @@ lint: venv ## Check style, formatting, types and words
 	$(BIN)/python scripts/check_words.py
 
 .PHONY: test
-test: jars lint ## Check style and types, then run all tests on a real Kafka broker
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+test: jars ## Check style and types, and run all tests on a real Kafka broker
+	@$(MAKE) --no-print-directory --jobs=3 lint test-java test-plain
+
+.PHONY: test-java
+test-java: jars
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "kafka or spark"
+
+# Its output appears when it is done, so that the lines of both do not mix.
+.PHONY: test-plain
+test-plain: venv
+	@mkdir -p build
+	@$(BIN)/python -m pytest -q -m "not kafka and not spark" > build/test-plain.log 2>&1; code=$$?; \
+		cat build/test-plain.log; exit $$code
 
 .PHONY: test-fast
 test-fast: venv ## Run the tests that need neither Kafka nor Spark, without the slow ones, in a few minutes
@@ -66,6 +78,7 @@ test-fast: venv ## Run the tests that need neither Kafka nor Spark, without the 
 .PHONY: sim
 sim: venv ## Play random histories of the commit protocol in a simulated world; SEED=n replays one with its log
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--count $(or $(COUNT),20000))
+	$(if $(SEED),,$(BIN)/python -m pytest -q tests/simulation/crash_pairs.py)
 
 .PHONY: crash-sweep
 crash-sweep: jars ## Kill a worker at every pair of crash points on real Spark (takes long)

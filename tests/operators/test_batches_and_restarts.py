@@ -7,6 +7,7 @@ emitted, all rows.
 import random
 from collections import Counter
 from datetime import timedelta
+from functools import cache
 
 import pytest
 
@@ -106,6 +107,12 @@ def run(build, seed, *, caching, batches, scale=1, mode="strict", rocksdb=False)
     return [(row.key, repr(row.value), row.timestamp) for row in rows]
 
 
+@cache
+def one_by_one(build, seed, scale=1):
+    """What all other ways are compared with: a step for each record, every update emitted."""
+    return run(build, seed, caching=False, batches=False, scale=scale)
+
+
 def last_rows(rows):
     last = {key: (value, timestamp) for key, value, timestamp in rows}
     return {key: row for key, row in last.items() if row[0] != "None"}
@@ -118,16 +125,16 @@ def scale_of(name):
 @pytest.mark.parametrize("name", UPDATES)
 def test_last_updates(name):
     for seed in range(2):
-        one_by_one = run(UPDATES[name], seed, caching=False, batches=False, scale=scale_of(name))
+        expected = one_by_one(UPDATES[name], seed, scale_of(name))
         steps = run(UPDATES[name], seed, caching=True, batches=True, scale=scale_of(name))
-        assert len(steps) < len(one_by_one)
-        assert last_rows(steps) == last_rows(one_by_one)
+        assert len(steps) < len(expected)
+        assert last_rows(steps) == last_rows(expected)
 
 
 @pytest.mark.parametrize("name", UPDATES)
 def test_every_update(name):
-    one_by_one = run(UPDATES[name], 5, caching=False, batches=False, scale=scale_of(name))
-    assert run(UPDATES[name], 5, caching=False, batches=True, scale=scale_of(name)) == one_by_one
+    expected = one_by_one(UPDATES[name], 1, scale_of(name))
+    assert run(UPDATES[name], 1, caching=False, batches=True, scale=scale_of(name)) == expected
 
 
 @pytest.mark.slow
@@ -135,24 +142,24 @@ def test_every_update(name):
 @pytest.mark.parametrize("name", FINALS)
 def test_final_results(name, caching):
     for seed in range(2):
-        one_by_one = run(FINALS[name], seed, caching=False, batches=False, scale=scale_of(name))
+        expected = one_by_one(FINALS[name], seed, scale_of(name))
         steps = run(FINALS[name], seed, caching=caching, batches=True, scale=scale_of(name))
-        assert one_by_one
-        assert Counter(steps) == Counter(one_by_one)
+        assert expected
+        assert Counter(steps) == Counter(expected)
 
 
 @pytest.mark.parametrize("name", ["TimeWindows-20-texts", "SlidingWindows--texts", "CalendarWindows--texts"])
 def test_a_window_has_one_final_result_and_it_is_its_last_update(name):
-    rows = run(FINALS[name], 11, caching=True, batches=True, scale=scale_of(name))
+    rows = run(FINALS[name], 1, caching=True, batches=True, scale=scale_of(name))
     assert max(Counter(key for key, _, _ in rows).values()) == 1
-    updates = last_rows(run(UPDATES[name], 11, caching=False, batches=False, scale=scale_of(name)))
+    updates = last_rows(one_by_one(UPDATES[name], 1, scale_of(name)))
     assert {key: updates[key] for key, _, _ in rows} == last_rows(rows)
 
 
 def test_on_rocksdb():
     name = "SessionWindows--texts"
-    assert Counter(run(FINALS[name], 2, caching=True, batches=True, rocksdb=True)) == Counter(
-        run(FINALS[name], 2, caching=False, batches=False)
+    assert Counter(run(FINALS[name], 1, caching=True, batches=True, rocksdb=True)) == Counter(
+        one_by_one(FINALS[name], 1)
     )
 
 
@@ -164,9 +171,9 @@ def test_time_limit():
             .suppress(Suppressed.until_time_limit(10, BufferConfig.of_max_records(2).emit_early_when_full()))
         )
 
-    one_by_one = run(build, 4, caching=False, batches=False)
-    assert len(one_by_one) > 10
-    assert run(build, 4, caching=False, batches=True) == one_by_one
+    expected = one_by_one(build, 4)
+    assert len(expected) > 10
+    assert run(build, 4, caching=False, batches=True) == expected
 
 
 def test_cogrouped():
@@ -175,9 +182,9 @@ def test_cogrouped():
         cogrouped = evens.cogroup(lambda v, all_: [*all_, v["v"]]).cogroup(odds, lambda v, all_: [*all_, -v["v"]])
         return cogrouped.windowed_by(windows).aggregate(list, lambda a, b: [*a, *b], materialized=how)
 
-    one_by_one = run(build, 6, caching=False, batches=False)
-    assert run(build, 6, caching=False, batches=True) == one_by_one
-    assert last_rows(run(build, 6, caching=True, batches=True)) == last_rows(one_by_one)
+    expected = one_by_one(build, 6)
+    assert run(build, 6, caching=False, batches=True) == expected
+    assert last_rows(run(build, 6, caching=True, batches=True)) == last_rows(expected)
 
 
 def test_cogrouped_emits_a_window_once_per_step():

@@ -73,9 +73,11 @@ def test_what_is_passed_on_is_what_the_join_is(
         inputs, out = driver.create_input_topic("in"), driver.create_output_topic("out")
         told: dict[str, Any] = {}
         for number in range(3):
+            with driver.batch():
+                for key, values in SEQUENCES.items():
+                    inputs.pipe_input(key, values[number], 1000 * number)
+            told.update({record.key: record.value for record in out.read_records_to_list()})
             for key, values in SEQUENCES.items():
-                inputs.pipe_input(key, values[number], 1000 * number)
-                told.update({record.key: record.value for record in out.read_records_to_list()})
                 now = values[number]
                 sides = (meaning(now), now) if derived_first else (now, meaning(now))
                 assert told.get(key) == rows_of(kind, *sides), (key, number)

@@ -1,6 +1,7 @@
 """A task that dies anywhere in a commit changes nothing: no result is lost, none comes twice, state is whole."""
 
 import random
+from functools import cache
 
 import pytest
 
@@ -60,44 +61,61 @@ def inputs(seed):
     return [[record(time) for _ in range(drawn.randrange(1, 4))] for time in range(0, 90, 3)]
 
 
-def results(seed, crash=None, persistent=True, **options):
-    """Records of all output topics, and rows of the stores; `crash(driver, step)` may ask for a crash in the step."""
+def played(seed, crash=None, persistent=True, **options):
+    """After each step: the new records of each output topic, the rows of the stores, and how many crashes there were.
+
+    Args:
+        seed: Of the records.
+        crash: `crash(driver, step)` may ask for a crash in the step.
+        persistent: Whether the stores are.
+        **options: Those of `TopologyTestDriver`.
+    """
     with TopologyTestDriver(
         program(persistent), partitions=dict.fromkeys(("left", "right", "table"), 2), **options
     ) as driver:
+        topics = {name: driver.create_output_topic(name) for name in OUTPUTS}
         for number, step in enumerate(inputs(seed)):
             if crash is not None:
                 crash(driver, number)
             with driver.batch():
                 for topic, key, value, time in step:
                     driver.create_input_topic(topic).pipe_input(key, value, time)
-        rows = {name: sorted(map(str, driver.get_store(name).all())) for name in STORES}
-        outputs = {name: driver.create_output_topic(name).read_records_to_list() for name in OUTPUTS}
-        return outputs, rows, driver.crashes
+            outputs = {name: topic.read_records_to_list() for name, topic in topics.items()}
+            rows = {name: sorted(map(str, driver.get_store(name).all())) for name in STORES}
+            yield (outputs, rows), driver.crashes
 
 
-@pytest.fixture(scope="module")
-def undisturbed():
-    outputs, rows, crashes = results(1)
-    assert crashes == 0
-    assert all(outputs.values())
-    return outputs, rows
+@cache
+def undisturbed(seed, tasks):
+    steps = list(played(seed, tasks=tasks))
+    assert steps[-1][1] == 0
+    assert all(any(outputs[name] for (outputs, _), _ in steps) for name in OUTPUTS)
+    return [step for step, _ in steps]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("wipe", [False, True])
-def test_once_at_each_point(undisturbed, point, wipe):
+def test_once_at_each_point(wipe):
+    """One point a step, and what each step has written and stored is compared at once.
+
+    Nothing is wiped for the later points unless `wipe` asks for it, so that what a crash has damaged stays damaged.
+    """
+    points = [*RESTORING, *ANYWHERE]
+    begin = len(inputs(1)) - len(points)
+
     def crash(driver, step):
-        if step == 20:
+        if step >= begin:
+            point = points[step - begin]
             if point in RESTORING:
                 # Only where something is missing is there something to restore.
                 driver.crash_at("after_commit", wipe_state=True)
             driver.crash_at(point, wipe_state=wipe)
 
-    outputs, rows, crashes = results(1, crash)
-    assert crashes == (2 if point in RESTORING else 1)
-    assert (outputs, rows) == undisturbed
+    crashes = 0
+    for number, ((step, now), expected) in enumerate(zip(played(1, crash, tasks=1), undisturbed(1, 1), strict=True)):
+        point = points[number - begin] if number >= begin else None
+        assert now - crashes == (0 if point is None else 2 if point in RESTORING else 1), point
+        assert step == expected, point
+        crashes = now
 
 
 @pytest.mark.slow
@@ -112,9 +130,9 @@ def test_again_and_again_anywhere(seed, persistent, rocksdb):
         if drawn.random() < 0.1:
             driver.restart(wipe_state=drawn.random() < 0.5)
 
-    outputs, rows, crashes = results(seed, crash, persistent, rocksdb=rocksdb, tasks=2)
-    assert crashes > 5
-    assert (outputs, rows) == results(seed, tasks=2)[:2]
+    steps = list(played(seed, crash, persistent, rocksdb=rocksdb, tasks=2))
+    assert steps[-1][1] > 5
+    assert [step for step, _ in steps] == undisturbed(seed, 2)
 
 
 def test_an_unknown_point_is_refused():
