@@ -25,9 +25,11 @@ from streams.testing import TopologyTestDriver
 
 DOCS = Path(__file__).parents[2] / "docs"
 _WITH_EXAMPLES = """
-    index learn/windows learn/joins port/kafka-streams port/spark port/quix-faust-bytewax guide operators modes
+    index learn/windows learn/joins port/kafka-streams port/spark port/quix-faust-bytewax guide modes
 """
-PAGES = {name: DOCS / f"{name}.md" for name in _WITH_EXAMPLES.split()}
+_OPERATORS = "topics records aggregates joins tables processors more options"
+OPERATORS = [f"operators/{name}" for name in _OPERATORS.split()]
+PAGES = {name: DOCS / f"{name}.md" for name in [*_WITH_EXAMPLES.split(), *OPERATORS]}
 """The pages with executable examples, by name."""
 
 _EXAMPLE = re.compile(r"```python\n(?P<code>(?:(?!```).)*)```\n\n(?P<table>(?:\|[^\n]*\n)+)", re.DOTALL)

@@ -10,7 +10,7 @@ import pytest
 import streams
 from tests.conformance.case import read_cases
 from tests.conformance.driver_engine import run_on_driver
-from tests.docs.page import PAGES, examples
+from tests.docs.page import DOCS, OPERATORS, PAGES, examples
 
 TEXTS = {name: path.read_text(encoding="utf-8") for name, path in PAGES.items()}
 EXAMPLES = [(name, example) for name, text in TEXTS.items() for example in examples(text)]
@@ -62,9 +62,9 @@ def test_an_example_gives_what_its_table_shows(name, example):
         assert example.run(mode) == example.expected(column)
 
 
-@pytest.mark.parametrize(("name", "least"), {"guide": 3, "operators": 50, "modes": 17}.items())
+@pytest.mark.parametrize(("name", "least"), {"guide": 3, "operators/": 50, "modes": 17}.items())
 def test_no_example_is_lost(name, least):
-    assert sum(page == name for page, _ in EXAMPLES) >= least
+    assert sum(page.startswith(name) for page, _ in EXAMPLES) >= least
 
 
 def test_both_modes_differ_where_the_page_shows_both():
@@ -74,14 +74,15 @@ def test_both_modes_differ_where_the_page_shows_both():
         assert example.expected("strict") != example.expected("compat"), example.heading
 
 
-def test_every_public_method_is_on_the_page():
+def test_every_public_method_is_on_a_page_of_operators():
+    text = "".join(TEXTS[page] for page in OPERATORS)
     methods = {
         name
         for cls in CLASSES
         for name, member in inspect.getmembers(cls)
         if not name.startswith("_") and callable(member)
     }
-    assert {name for name in methods if not re.search(rf"`[^`\n]*\b{name}\b", TEXTS["operators"])} == set()
+    assert {name for name in methods if not re.search(rf"`[^`\n]*\b{name}\b", text)} == set()
 
 
 def shown_default(value):
@@ -90,7 +91,7 @@ def shown_default(value):
 
 @pytest.mark.parametrize("option", OPTIONS, ids=[option.__name__ for option in OPTIONS])
 def test_an_option_is_listed_with_all_fields_and_defaults(option):
-    section = TEXTS["operators"].split(f"\n### {option.__name__}\n")[1].split("\n##")[0]
+    section = TEXTS["operators/options"].split(f"\n## {option.__name__}\n")[1].split("\n##")[0]
     listed = {
         name: default.strip("` ")
         for names, default in re.findall(r"^\| ([^|]*) \| ([^|]*) \|", section, re.MULTILINE)
@@ -100,12 +101,18 @@ def test_an_option_is_listed_with_all_fields_and_defaults(option):
     assert listed == {name: shown_default(default) for name, default in shown.items()}
 
 
-@pytest.mark.parametrize(("name", "marks"), {"guide": "##", "operators": "###?", "modes": "###?"}.items())
+@pytest.mark.parametrize(("name", "marks"), {"guide": "##", "modes": "###?"}.items())
 def test_the_contents_name_every_section(name, marks):
     """Each heading is linked from the table of contents, by the anchor that a renderer gives it."""
     contents = TEXTS[name].split("\n## Contents\n")[1].split("\n## ")[0]
     sections = [anchor(heading) for heading in headings(TEXTS[name], marks) if heading != "Contents"]
     assert re.findall(r"\]\(#([^)]*)\)", contents) == sections
+
+
+def test_the_page_of_operators_names_every_section():
+    index = (DOCS / "operators.md").read_text(encoding="utf-8")
+    sections = [(page, anchor(heading)) for page in OPERATORS for heading in headings(TEXTS[page], "###?")]
+    assert re.findall(r"\]\((operators/\w+)\.md#([^)]*)\)", index) == sections
 
 
 @pytest.mark.parametrize("path", LINKING, ids=[path.relative_to(ROOT).as_posix() for path in LINKING])

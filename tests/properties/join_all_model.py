@@ -1,4 +1,4 @@
-"""`join_all` a second time: brute force over all choices of records, from the rules in `docs/operators.md` alone.
+"""`join_all` a second time: brute force over all choices of records, from the rules in `docs/operators` alone.
 
 Streams are told as {name: topic}, in the order of the join; a topic may stand there twice. Rows are (key, numbers of the
 records in the order of the streams, time).

@@ -1,4 +1,4 @@
-"""What strict mode means, a second time: plain Python over lists, written from the rules in `docs/operators.md` alone.
+"""What strict mode means, a second time: plain Python over lists, written from the rules in `docs/operators` alone.
 
 Shares nothing with the engine, nor with the other tests' models. Two kinds of functions:
 
