@@ -22,7 +22,7 @@ _HEAD = f"""## Sizing
 Cores of the machine of the measurements (see below) for a rate of records, at {USED:.0%} use, and what runs left in the
 changelogs and other internal topics, at the largest rate and without replication; compaction may have removed a part. The
 brokers' own cores are not in it.
-[deployment.md](deployment.md#sizes) says what else a host needs.
+[How much hardware](sizing.md#what-each-part-needs) says what else a host needs.
 
 | | CPU µs a record | {" | ".join(f"cores at {rate:,}/s" for rate in RATES)} | internal topics, MB/s at {RATES[-1]:,}/s |
 |---|---|{"---|" * len(RATES)}---|"""

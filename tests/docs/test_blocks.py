@@ -52,7 +52,7 @@ orders, ips = builder.stream("orders"), builder.stream("ips")
 NEEDS_MORE = re.compile(r"\bspark\.sql\(|\.start\(\)|await_termination")
 BLOCKS = [
     (page, number, code)
-    for page in ("lake", "dead-letters", "logging")
+    for page in ("lake", "lake-sources", "dead-letters", "logging")
     for number, code in enumerate(
         re.findall(r"```python\n((?:(?!```).)*)```", (DOCS / f"{page}.md").read_text(encoding="utf-8"), re.DOTALL)
     )
@@ -68,4 +68,9 @@ def test_a_block_runs(page: str, number: int, code: str) -> None:
 
 
 def test_no_block_is_lost() -> None:
-    assert [sum(page == one for page, *_ in BLOCKS) for one in ("lake", "dead-letters", "logging")] == [5, 1, 1]
+    assert [sum(page == one for page, *_ in BLOCKS) for one in ("lake", "lake-sources", "dead-letters", "logging")] == [
+        3,
+        2,
+        1,
+        1,
+    ]

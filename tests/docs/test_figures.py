@@ -30,7 +30,7 @@ def counts(series: str) -> float:
 
 
 def of_sizes() -> dict[str, list[float]]:
-    """A sentence of docs/deployment.md, with a group for each number -> the numbers."""
+    """A sentence of docs/sizing.md, with a group for each number -> the numbers."""
     one_core = "join-3d-small-streams-10-million-live-rows-one-core"
     written = figure("join-3d-small-streams-growth-state-5e+06", "internal_bytes") / 5_000_000
     return {
@@ -71,7 +71,7 @@ def is_rounded(stated: str, exact: float) -> bool:
 
 @pytest.mark.parametrize(("sentence", "exact"), of_sizes().items())
 def test_a_number_in_a_sentence_is_the_measured_one(sentence: str, exact: list[float]) -> None:
-    page = (DOCS / "deployment.md").read_text(encoding="utf-8")
+    page = (DOCS / "sizing.md").read_text(encoding="utf-8")
     stated = re.search(sentence, page, re.DOTALL)
     assert stated is not None, "the sentence has changed: change it here, too"
     for text, number in zip(stated.groups(), exact, strict=True):
