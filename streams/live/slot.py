@@ -5,10 +5,11 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from multiprocessing.connection import Client, Connection
 from types import TracebackType
 from typing import Any, Final
@@ -130,6 +131,7 @@ class Slot:
         self._reported = time.monotonic()
         self._tasks: list[LiveTask] = []
         self._failed: LiveTask | None = None
+        self._committing: dict[LiveTask, Future[None]] = {}
 
     def run(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Runs the tasks until the lease ends.
@@ -146,21 +148,36 @@ class Slot:
                 opened.push(partial(self._leave, task))
                 self._tasks.append(task)
                 self._report_open(task)
-            # Commits wait for the brokers: those of all tasks at once.
+            # Commits only wait for the brokers, so meanwhile other tasks process.
             pool = opened.enter_context(ThreadPoolExecutor(max(1, len(self._tasks)), thread_name_prefix="commit"))
             until = clock() + self._job.lease_s
             due = dict.fromkeys(self._tasks, 0.0)
             while self._may_continue() and (now := clock()) < until:
-                begun = [task for task in self._tasks if self._may_run(task, due[task] <= now) and self._begin(task)]
-                self._finish(begun, pool)
-                for task in begun:
-                    due[task] = max(due[task] + self._job.interval_s, now)
+                for task in self._tasks:
+                    if due[task] <= now and self._begin(task, pool):
+                        due[task] = max(due[task] + self._job.interval_s, now)
+                    self._apply_committed()
                 if now - self._reported >= REPORT_EVERY_S:
                     self._report(now)
-                if not begun:
-                    nearest = min(due.values(), default=0.0) - clock()
-                    time.sleep(min(max(nearest, _POLL_S), self._job.interval_s))
+                self._rest(due, clock)
+            self._end(pool)
             self._report(clock())
+
+    def _rest(self, due: Mapping[LiveTask, float], clock: Callable[[], float]) -> None:
+        """Sleeps until a task has something to do."""
+        nearest = min((at for task, at in due.items() if task not in self._committing), default=inf) - clock()
+        seconds = min(max(nearest, _POLL_S), self._job.interval_s)
+        if self._committing:
+            wait(self._committing.values(), seconds, FIRST_COMPLETED)
+        else:
+            time.sleep(seconds)
+
+    def _end(self, pool: Executor) -> None:
+        """Commits what is under way, and then what the tasks have not told their consumer group yet."""
+        self._apply_all()
+        for task in self._tasks:
+            self._begin(task, pool, last=True)
+        self._apply_all()
 
     def _leave(
         self, task: LiveTask, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -185,19 +202,29 @@ class Slot:
         self._link.listen()
         return not self._link.stopped
 
-    def _may_run(self, task: LiveTask, due: bool) -> bool:
-        return due and task.job.sub.name not in self._link.paused
-
-    def _begin(self, task: LiveTask) -> bool:
+    def _begin(self, task: LiveTask, pool: Executor, last: bool = False) -> bool:
+        """Begins a step and its commit, if the task has anything to do; returns whether it had."""
+        if task in self._committing or task.job.sub.name in self._link.paused:
+            return False
         with self._named(task.job, task.task, task):
-            return task.begin(time.time_ns() // 1_000_000)
+            begun = task.begin(time.time_ns() // 1_000_000, last)
+        if begun:
+            self._committing[task] = pool.submit(task.commit)
+        return begun
 
-    def _finish(self, begun: Sequence[LiveTask], pool: Executor) -> None:
-        commits = [pool.submit(task.commit) for task in begun]
-        for task, commit in zip(begun, commits, strict=True):
-            with self._named(task.job, task.task, task):
-                commit.result()
-                task.apply()
+    def _apply_committed(self) -> None:
+        for task in [task for task, commit in self._committing.items() if commit.done()]:
+            self._apply(task)
+
+    def _apply_all(self) -> None:
+        for task in list(self._committing):
+            self._apply(task)
+
+    def _apply(self, task: LiveTask) -> None:
+        """Waits for a step's commit, and brings the stores to it."""
+        with self._named(task.job, task.task, task):
+            self._committing.pop(task).result()
+            task.apply()
 
     def _report(self, now: float) -> None:
         """Tells the driver what the tasks have done since the last report."""

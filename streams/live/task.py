@@ -8,7 +8,7 @@ partition (KIP-695), only records that are older than the newest one known there
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -38,8 +38,9 @@ NO_BATCH = -1
 """The micro-batch in the markers of live steps."""
 MOST_RECORDS = 50_000
 """Records of a partition that a step takes at most: a step is a transaction, and in memory."""
-CONTROL_RECORDS_AFTER_S = 1.0
-"""After this time a task also commits that it has passed control records, so that its group has no lag."""
+GROUP_EVERY_S = 1.0
+"""How often a task commits its positions to the consumer group. They are in each marker, and only tools read the group's: with
+each step, they would cost two more requests to the brokers, one after the other."""
 LOOK_EVERY_S = 5.0
 """How often a task asks where its partitions end: for the lag, and to find out that a client no longer hears anything."""
 SILENT_S = 10.0
@@ -73,6 +74,7 @@ class OwnPartition:
     Attributes:
         waiting: Records that have arrived and wait for their place in the order.
         committed: The next offset behind the records of committed steps.
+        noted: The position that the consumer group has; None: unknown.
         heard: When records last arrived, or none were missing (monotonic clock, s).
     """
 
@@ -82,6 +84,7 @@ class OwnPartition:
     committed: int
     heard: float
     waiting: list[RecordColumns] = field(default_factory=list)
+    noted: int | None = None
 
     @property
     def place(self) -> TopicPartition:
@@ -144,6 +147,7 @@ class _Step:
     prepared: PreparedStep
     given: StepRows
     read_to: Mapping[TopicPartition, int]
+    noted: Collection[TopicPartition]
     started: float
     cpu_s: float
 
@@ -187,7 +191,7 @@ class LiveTask:
         self._topic_ids: dict[str, str] = {}
         self._tick_s = None if job.source.tick_ms is None else job.source.tick_ms / 1000
         now = clock()
-        self._looked = self._trimmed = self._stepped = now
+        self._looked = self._trimmed = self._noted = now
         # The first tick is due at the start.
         self._ticked = now - (self._tick_s or 0.0)
         self._step: _Step | None = None
@@ -217,8 +221,12 @@ class LiveTask:
     def positions(self) -> Mapping[TopicPartition, int]:
         return {one.place: one.committed for one in self._partitions}
 
-    def begin(self, now_ms: int) -> bool:
+    def begin(self, now_ms: int, last: bool = False) -> bool:
         """Processes what has arrived and sends the results; returns whether there is a step to `commit` and then `apply`.
+
+        Args:
+            now_ms: The time of the step.
+            last: The task ends behind this step, so that the consumer group gets its positions.
 
         Raises:
             KeyPlacementError: A record is in another partition than its key's.
@@ -231,12 +239,16 @@ class LiveTask:
             self._look(now)
         tick = self._tick_s is not None and now - self._ticked >= self._tick_s
         taken = self._taken()
-        if not any(taken) and not tick and not self._passed_control_records(now):
+        note = last or now - self._noted >= GROUP_EVERY_S
+        # Without a record, too, as a task also passes control records.
+        behind = note and any(one.noted != one.read_to and not one.waiting for one in self._partitions)
+        if not any(taken) and not tick and not behind:
             return False
         if tick:
             self._ticked = now
-        self._stepped = now
-        self._step = self._prepared(taken, now_ms)
+        if note:
+            self._noted = now
+        self._step = self._prepared(taken, now_ms, note)
         return True
 
     def commit(self) -> None:
@@ -252,6 +264,8 @@ class LiveTask:
         result = self.session.apply(step.prepared)
         for one in self._partitions:
             one.committed = step.read_to[one.place]
+            if one.place in step.noted:
+                one.noted = one.committed
         cpu_s = step.cpu_s + time.process_time() - cpu
         self._add(step.given, result.counters, result.seconds, time.perf_counter() - step.started, cpu_s)
 
@@ -276,28 +290,24 @@ class LiveTask:
             taken.append(one.take(min(bounds) if bounds else None))
         return taken
 
-    def _passed_control_records(self, now: float) -> bool:
-        return now - self._stepped >= CONTROL_RECORDS_AFTER_S and any(
-            one.read_to > one.committed and not one.waiting for one in self._partitions
-        )
-
-    def _prepared(self, taken: Sequence[Sequence[RecordColumns]], now_ms: int) -> _Step:
+    def _prepared(self, taken: Sequence[Sequence[RecordColumns]], now_ms: int, note: bool) -> _Step:
         started, cpu = time.perf_counter(), time.process_time()
         given = self._rows(taken, now_ms)
         read_to = {one.place: one.read_to for one in self._partitions}
+        offsets = {one.place: one.read_to for one in self._partitions if note and one.read_to != one.noted}
         batch = BatchContext(NO_BATCH, now_ms, self._run_id)
         step = StepInput(
             batch_id=NO_BATCH,
             batch="",
             ranges=given.ranges,
-            offsets={one.place: read_to[one.place] for one in self._partitions if read_to[one.place] > one.committed},
+            offsets=offsets,
             topic_ids=self._topic_ids,
             now_ms=now_ms,
             live=True,
         )
         process = step_process(self.job, self.task, batch, given, _no_tables, self._topics)
         prepared = self.session.prepare(step, process)
-        return _Step(prepared, given, read_to, started, time.process_time() - cpu)
+        return _Step(prepared, given, read_to, offsets.keys(), started, time.process_time() - cpu)
 
     def _rows(self, taken: Sequence[Sequence[RecordColumns]], now_ms: int) -> StepRows:
         given = StepRows(topic_ids=self._topic_ids, backlog=any(one.waiting for one in self._partitions))

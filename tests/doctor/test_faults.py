@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from state.commit.marker import MARKER_KEY
+from state.commit.marker import MARKER_KEY, CommitMarker
 from state.errors import ClientFailure, KafkaClientError
 from state.kafka.topics import TopicSpec
 from streams import JoinWindows, JsonSerde, StreamsBuilder, agg, col, fields
@@ -243,6 +243,14 @@ def test_group_offsets_that_somebody_has_moved(world: World) -> None:
     assert found.command is not None
     assert "--topic in:1 --reset-offsets --to-offset 5" in found.command
     assert where(found) == "sub-topology in, task 1, topic in, partition 1, offset 1"
+
+
+def test_group_offsets_of_live_tasks_may_be_behind_but_not_ahead(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CommitMarker, "live", property(lambda marker: True))
+    world.kafka.groups["app"]["in", 1] = 1
+    assert "consumer group" not in world.findings()
+    world.kafka.groups["app"]["in", 1] = 6
+    assert "the consumer group's offset is 6" in only(world.findings(), "consumer group").says
 
 
 def test_group_offsets_that_kafka_has_forgotten(world: World) -> None:

@@ -42,7 +42,7 @@ def test_a_damaged_database_is_the_fault_of_its_task_alone(monkeypatch: pytest.M
         def __exit__(self, kind: object, error: object, trace: object) -> None:
             closed[self.task] = error
 
-        def begin(self, now_ms: int) -> bool:
+        def begin(self, now_ms: int, last: bool) -> bool:
             if self.task == 1:
                 raise StateCorruptedError("db", "damaged")
             return False

@@ -222,3 +222,31 @@ def test_a_tick_is_a_step_without_records_and_the_first_is_at_the_start() -> Non
         assert world.step(task)
     assert task.session.last is not None
     assert task.session.last.version == 2
+
+
+def test_the_consumer_group_has_positions_once_a_second_and_at_the_end() -> None:
+    world = World(copy("in"))
+
+    def group() -> int | None:
+        return world.kafka.group_offsets(APP, [("in", 0)]).get(("in", 0))
+
+    with world.task() as task:
+        seen = []
+        for at_s in (0.0, 0.5, 1.0, 1.1):
+            world.now = at_s
+            world.send("in", [(b"v", 1)])
+            world.readers["in"].due = 1
+            assert world.step(task)
+            seen.append(group())
+        assert seen == [None, None, 3, 3]
+        assert task.begin(now_ms=10_000, last=True)
+        task.commit()
+        task.apply()
+        assert group() == 4
+        assert not task.begin(now_ms=10_000, last=True)
+    # After a crash the group may be behind the marker: the next session catches up, without any record.
+    with world.task() as task:
+        assert not world.step(task)
+        world.now += 1.0
+        assert world.step(task)
+        assert not world.step(task)
