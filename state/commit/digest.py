@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from state.columns import cell_sizes
 
 _BLOCK_ROWS = 65_536
 """Columns are digested in blocks of this many rows. The size is part of the digest's definition."""
@@ -84,9 +85,7 @@ def _update(digest: Any, parts: list[tuple[pa.Array, pa.Array, np.ndarray]]) -> 
     keys, values, timestamps = ([part[i] for part in parts] for i in range(3))
     for columns in (keys, values):
         for column in columns:
-            digest.update(
-                pc.binary_length(column).fill_null(-1).cast(pa.int64()).to_numpy(zero_copy_only=False).tobytes()
-            )
+            digest.update(cell_sizes(column, null=-1))
         for column in columns:
             for value_buffer in _value_bytes(column):
                 digest.update(value_buffer)

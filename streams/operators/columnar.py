@@ -508,12 +508,13 @@ class WindowedKeys(KeyColumn):
         ends: int64[n], ms.
     """
 
-    __slots__ = ("_ends", "_inner", "_objects", "_starts")
+    __slots__ = ("_base", "_ends", "_inner", "_objects", "_starts")
 
     def __init__(self, inner: KeyColumn, starts: Int64s, ends: Int64s) -> None:
         self.codes = np.arange(len(inner), dtype=np.int32)
         self._data = self._serde = None
         self._inner, self._starts, self._ends = inner, starts, ends
+        self._base: tuple[Serde, str, pa.BinaryArray] | None = None
         self._objects: list[Any] | None = None
 
     @property
@@ -542,7 +543,9 @@ class WindowedKeys(KeyColumn):
         """The bytes of the keys without their windows; None unless the serde writes them in front of the windows' bounds."""
         if not isinstance(serde, TimeWindowedSerde | SessionWindowedSerde) or not reads_alone(serde.inner):
             return None
-        base = self._inner.column(serde.inner, topic)
+        if self._base is None or self._base[:2] != (serde.inner, topic):
+            self._base = serde.inner, topic, self._inner.column(serde.inner, topic)
+        base = self._base[2]
         return None if base.null_count else base
 
 

@@ -10,10 +10,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from state.changelog import INTERNAL_ENDINGS
-from state.columns import BinaryColumn, binary_column, encode_headers, one_column
+from state.columns import BinaryColumn, binary_column, cell_sizes, encode_headers, one_column
 from state.errors import TopicNotFoundError
 from state.kafka.topics import NO_LIMIT, RECORD_OVERHEAD, UNLIMITED, TopicLimits, wire_size
 from streams.errors import ForbiddenTopicError, OversizedRecordError, RefusedRecordError, UnknownTopicError
@@ -233,7 +232,7 @@ class Target:
         Raises:
             RecordError: Kafka would refuse one of them.
         """
-        sizes = _sizes(keys) + _sizes(values) + RECORD_OVERHEAD
+        sizes = cell_sizes(keys) + cell_sizes(values) + RECORD_OVERHEAD
         if headers is not None:
             sizes += np.array([wire_size(None, None, one) - RECORD_OVERHEAD for one in headers], np.int64)
         in_time = (timestamps >= self._earliest) & (timestamps <= self._latest)
@@ -326,12 +325,6 @@ class Outputs:
             now_ms = self._topics.now_ms()
         target = self._targets[topic] = Target(topic, limits, self.settings, now_ms)
         return target
-
-
-def _sizes(cells: BinaryColumn) -> npt.NDArray[np.int64]:
-    """The size of each cell; 0 for null."""
-    sizes: npt.NDArray[np.int64] = pc.binary_length(cells).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    return sizes
 
 
 def _allowed(topic: object) -> str:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from orjson import loads
 
-from state.columns import BinaryColumn, sliced
+from state.columns import BinaryColumn, cell_sizes, numbers_at, sliced
 from state.kafka.topics import NO_LIMIT
 from state.stores.byte_stores import SessionRows, WindowRows
 from state.tables.table import RangeRows
@@ -201,10 +201,11 @@ class Codec:
 
     def _check_sizes(self, keys: BinaryColumn, values: BinaryColumn, before: bytes) -> None:
         """`fitting` for rows whose values begin with `before`."""
-        sizes = pc.add(pc.binary_length(keys).cast(pa.int64()), pc.binary_length(values).cast(pa.int64()))
-        largest = pc.max(sizes).as_py()
-        if largest is not None and largest + len(before) > self._room:
-            row = pc.index(sizes, largest).as_py()
+        sizes = cell_sizes(keys) + cell_sizes(values)
+        if values.null_count:
+            sizes[values.is_null().to_numpy(zero_copy_only=False)] = 0
+        if len(sizes) and int(sizes.max()) + len(before) > self._room:
+            row = int(sizes.argmax())
             self.fitting(keys[row].as_py(), before + values[row].as_py())
 
     @property
@@ -214,6 +215,13 @@ class Codec:
 
     def read_key(self, data: bytes) -> Any:
         return self._key_serde.deserialize(self.topic, data)
+
+    def read_keys(self, codes: npt.NDArray[np.int32], data: list[bytes]) -> KeyColumn:
+        """The keys of these bytes, read where a code names them."""
+        objects: list[Any] = [None] * len(data)
+        for code in np.unique(codes).tolist():
+            objects[code] = self.read_key(data[code])
+        return KeyColumn(codes, objects, data, self._key_serde)
 
     def read_value(self, data: bytes | None) -> Any:
         return self._value_serde.deserialize(self.topic, data)
@@ -285,6 +293,8 @@ class Codec:
 
 def timestamps_of(stored: BinaryColumn) -> npt.NDArray[np.int64]:
     """The timestamps in many local values of a timestamped store, ms; `NO_TIME` for null."""
+    if not stored.null_count and not pa.types.is_large_binary(stored.type):
+        return numbers_at(stored, 0)
     cells = pc.fill_null(pc.binary_slice(stored, 0, _TIMESTAMP), NO_TIME.to_bytes(_TIMESTAMP, "big", signed=True))
     fixed = cells.cast(pa.binary(_TIMESTAMP))
     if not len(fixed):

@@ -53,6 +53,11 @@ class Numbers(NamedTuple):
         floats = np.zeros(size, np.float64)
         if rest is not None:
             (floats if isinstance(rest, float) else ints)[known:] = rest
+        types = set(map(type, values))
+        if len(types) == 1 and types <= {int, float}:
+            kinds[:known], numbers = (INT, ints) if types == {int} else (FLOAT, floats)
+            numbers[:known] = values
+            return cls(kinds, ints, floats)
         kinds[:known] = [_kind(x) for x in values]
         ints[:known] = [x if isinstance(x, int) else 0 for x in values]
         floats[:known] = [x if isinstance(x, float) else 0.0 for x in values]

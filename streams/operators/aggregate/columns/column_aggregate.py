@@ -152,13 +152,9 @@ class Folding(NamedTuple):
         return FoldedGroups(keys, groups.starts[order], values, timestamps, replace(results, held=held))
 
     def _keys(self, rows: ColumnRows, groups: Groups, order: Int64s) -> KeyColumn:
-        codes = groups.codes[order].astype(np.int32)
-        objects: list[Any] = [None] * len(rows.keys)
-        for code in np.unique(codes).tolist():
-            objects[code] = self.codec.read_key(rows.keys[code])
-            if objects[code] is None:
-                raise OneByOne  # JSON's null is not a key
-        inner = KeyColumn(codes, objects)
+        inner = self.codec.read_keys(groups.codes[order].astype(np.int32), rows.keys)
+        if any(key is None for key in inner):
+            raise OneByOne  # JSON's null is not a key
         if self.size_ms is None:
             return inner
         starts = groups.starts[order]
