@@ -86,6 +86,7 @@ class Link:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.stopped = False
+        self.lost = False
         self.paused: frozenset[str] = frozenset()
         self._lease: int | None = None
 
@@ -104,13 +105,13 @@ class Link:
                 self.stopped |= bool(said.get(STOP)) or lease != self._lease
                 self.paused = frozenset(said.get(PAUSED, ()))
         except (EOFError, OSError):
-            self.stopped = True
+            self.stopped = self.lost = True
 
     def tell(self, message: Mapping[str, Any]) -> None:
         try:
             self._connection.send_bytes(orjson.dumps(message))
         except OSError:
-            self.stopped = True
+            self.stopped = self.lost = True
 
     def close(self) -> None:
         self._connection.close()
@@ -175,9 +176,10 @@ class Slot:
     def _end(self, pool: Executor) -> None:
         """Commits what is under way, and then what the tasks have not told their consumer group yet."""
         self._apply_all()
-        for task in self._tasks:
-            self._begin(task, pool, last=True)
-        self._apply_all()
+        if not self._link.lost:
+            for task in self._tasks:
+                self._begin(task, pool, last=True)
+            self._apply_all()
 
     def _leave(
         self, task: LiveTask, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

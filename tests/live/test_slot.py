@@ -18,7 +18,7 @@ from tests.live.test_task import World, copy
 class SpokenTo:
     """A link that stops nothing."""
 
-    stopped, paused = False, frozenset[str]()
+    stopped, lost, paused = False, False, frozenset[str]()
 
     def listen(self) -> None:
         """Nothing is said."""
