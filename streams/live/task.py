@@ -21,18 +21,19 @@ from state.commit.marker import CommitMarker
 from state.commit.session import TaskSession
 from state.commit.step import PreparedStep
 from state.commit.transaction import StepInput
-from state.errors import TopicRecreatedError
+from state.errors import TopicNotFoundError, TopicRecreatedError
 from state.kafka.admin import delete_if_possible
 from state.kafka.reader import open_range_reader
-from state.kafka.topics import TopicPartition
+from state.kafka.topics import TopicInfo, TopicPartition, partitions_of
 from streams.errors import KeyPlacementError, NewPartitionsError
+from streams.microbatch.global_tables import count_global_tables, global_stores
 from streams.microbatch.job import QueryJob
 from streams.microbatch.read import StepRows
 from streams.microbatch.step import BatchContext, TaskAccess, about_restore, count_copy, step_process
 from streams.runtime.outputs import OutputTopics
 from streams.runtime.reader.pipeline import ReaderPipeline
 from streams.runtime.settings import Counters
-from streams.source.offsets import SourceOffsets
+from streams.source.offsets import SourceOffsets, TopicOffsets
 
 NO_BATCH = -1
 """The micro-batch in the markers of live steps."""
@@ -75,6 +76,7 @@ class OwnPartition:
         waiting: Records that have arrived and wait for their place in the order.
         committed: The next offset behind the records of committed steps.
         noted: The position that the consumer group has; None: unknown.
+        delay_ms: Of a retry topic: how long after a record was written it is processed.
         heard: When records last arrived, or none were missing (monotonic clock, s).
     """
 
@@ -85,6 +87,7 @@ class OwnPartition:
     heard: float
     waiting: list[RecordColumns] = field(default_factory=list)
     noted: int | None = None
+    delay_ms: int | None = None
 
     @property
     def place(self) -> TopicPartition:
@@ -194,6 +197,8 @@ class LiveTask:
         self._looked = self._trimmed = self._noted = now
         # The first tick is due at the start.
         self._ticked = now - (self._tick_s or 0.0)
+        self._global_topics: Mapping[str, TopicInfo] = {}
+        self._global_ends: Mapping[str, TopicOffsets] = {}
         self._step: _Step | None = None
         self._open = ExitStack()
 
@@ -208,7 +213,9 @@ class LiveTask:
                 at = self._position(topic)
                 reader = self._open_reader(topic, self.task, at)
                 opened.callback(reader.close)
-                self._partitions.append(OwnPartition(topic, self.task, reader, at, self._clock()))
+                delay_ms = self.job.source.delays.get(topic)
+                self._partitions.append(OwnPartition(topic, self.task, reader, at, self._clock(), delay_ms=delay_ms))
+            self._global_topics = self._described(self.job.source.global_topics)
             self._open = opened.pop_all()
         return self
 
@@ -238,7 +245,7 @@ class LiveTask:
         if now - self._looked >= LOOK_EVERY_S:
             self._look(now)
         tick = self._tick_s is not None and now - self._ticked >= self._tick_s
-        taken = self._taken()
+        taken = self._taken(now_ms)
         note = last or now - self._noted >= GROUP_EVERY_S
         # Without a record, too, as a task also passes control records.
         behind = note and any(one.noted != one.read_to and not one.waiting for one in self._partitions)
@@ -266,6 +273,7 @@ class LiveTask:
             one.committed = step.read_to[one.place]
             if one.place in step.noted:
                 one.noted = one.committed
+        count_global_tables(self.job, self._global_ends, step.given.counters)
         cpu_s = step.cpu_s + time.process_time() - cpu
         self._add(step.given, result.counters, result.seconds, time.perf_counter() - step.started, cpu_s)
 
@@ -275,19 +283,20 @@ class LiveTask:
             one.waiting += arrived
             one.heard = now
 
-    def _taken(self) -> list[list[RecordColumns]]:
-        """The records of each partition whose place in the order is certain."""
-        if len(self._partitions) == 1:
-            return [self._partitions[0].take(None)]
-        if any(not one.waiting and not one.reader.at_end for one in self._partitions):
-            return [[] for _ in self._partitions]
+    def _taken(self, now_ms: int) -> list[list[RecordColumns]]:
+        """The records of each partition whose place in the order is certain, and those of retry topics that are due."""
+        aligned = [one for one in self._partitions if one.delay_ms is None]
+        unknown = len(aligned) > 1 and any(not one.waiting and not one.reader.at_end for one in aligned)
         # Of these, more is on its way, and it may come before everything that does not come before the newest of what is here.
-        newest = {one.topic: one.newest_ms for one in self._partitions if not one.reader.at_end}
+        newest = {one.topic: one.newest_ms for one in aligned if one.waiting and not one.reader.at_end}
         taken = []
         for one in self._partitions:
             # At equal times, the first topic's records come first.
             bounds = [time + (one.topic < topic) for topic, time in newest.items() if topic != one.topic]
-            taken.append(one.take(min(bounds) if bounds else None))
+            if one.delay_ms is not None:
+                taken.append(one.take(now_ms - one.delay_ms + 1))
+            else:
+                taken.append([] if unknown else one.take(min(bounds) if bounds else None))
         return taken
 
     def _prepared(self, taken: Sequence[Sequence[RecordColumns]], now_ms: int, note: bool) -> _Step:
@@ -305,12 +314,14 @@ class LiveTask:
             now_ms=now_ms,
             live=True,
         )
-        process = step_process(self.job, self.task, batch, given, _no_tables, self._topics)
+        process = step_process(self.job, self.task, batch, given, lambda _: self._global_stores(now_ms), self._topics)
         prepared = self.session.prepare(step, process)
         return _Step(prepared, given, read_to, offsets.keys(), started, time.process_time() - cpu)
 
     def _rows(self, taken: Sequence[Sequence[RecordColumns]], now_ms: int) -> StepRows:
-        given = StepRows(topic_ids=self._topic_ids, backlog=any(one.waiting for one in self._partitions))
+        given = StepRows(
+            topic_ids=self._topic_ids, backlog=any(one.waiting and one.delay_ms is None for one in self._partitions)
+        )
         self._head.now_ms = now_ms
         for one, pieces in zip(self._partitions, taken, strict=True):
             given.ranges[one.topic] = {str(one.number): (one.committed, one.read_to)}
@@ -380,6 +391,24 @@ class LiveTask:
                     partitions=info.partitions, tasks=self.job.tasks,
                 )  # fmt: skip
 
+    def _global_stores(self, now_ms: int) -> Mapping[str, Any]:
+        """The global tables, with all that was written to them before the records of the step were read."""
+        if not self._global_topics:
+            return {}
+        ends = self.access.kafka.end_offsets(partitions_of(self._global_topics))
+        self._global_ends = {
+            name: TopicOffsets(info.topic_id, tuple(ends[name, number] for number in range(info.partitions)))
+            for name, info in self._global_topics.items()
+        }
+        return global_stores(self.job, self._global_ends, self.access.kafka, now_ms)
+
+    def _described(self, topics: Sequence[str]) -> Mapping[str, TopicInfo]:
+        found = self.access.kafka.describe_topics(topics) if topics else {}
+        for name in topics:
+            if name not in found:
+                raise TopicNotFoundError(name)
+        return found
+
     def _checked_ids(self, last: CommitMarker | None) -> dict[str, str]:
         """Kafka's ids of the sources.
 
@@ -405,7 +434,3 @@ class LiveTask:
 
 def _ids(start: SourceOffsets) -> Mapping[str, str]:
     return {name: of.topic_id for name, of in start.topics.items()}
-
-
-def _no_tables(_: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {}

@@ -33,6 +33,7 @@ from streams.live.slot import LiveJob, LiveSub, run_slot
 from streams.logs.json_lines import set_context
 from streams.logs.output import LogSettings, set_up_worker
 from streams.metrics.memory import about_this_process
+from streams.microbatch.global_tables import count_global_tables, global_stores
 from streams.microbatch.job import QueryJob
 from streams.microbatch.read import (
     PlannedCall,
@@ -56,7 +57,6 @@ from streams.model.table_columns import RowLayout
 from streams.runtime import values
 from streams.source.offsets import topics_from_json
 from streams.source.range_records import range_records
-from streams.spark.global_tables import count_global_tables, global_stores
 from streams.spark.shuffle import COLUMNS, shuffle_keys
 
 if TYPE_CHECKING:

@@ -59,10 +59,6 @@ def why_not_live(sub: SubTopology) -> str | None:
     """Why live execution cannot run a sub-topology, whatever its topics are like; None: it can."""
     if sub.keyed_by or any(entry.keyed_by for entry in sub.entries):
         return "a function makes new keys before a stateful operator, so records must move to other tasks (use repartition())"
-    if sub.global_tables:
-        return "it looks up global tables"
-    if sub.delays:
-        return "it reads retry topics, whose records have to wait"
     return None
 
 

@@ -250,3 +250,28 @@ def test_the_consumer_group_has_positions_once_a_second_and_at_the_end() -> None
         world.now += 1.0
         assert world.step(task)
         assert not world.step(task)
+
+
+def test_records_of_a_retry_topic_come_when_they_are_due_and_hold_nothing_up() -> None:
+    world = World(copy("in", "retry"))
+    world.job = replace(world.job, source=replace(world.job.source, delays={"retry": 1_000}))
+    world.send("retry", [(b"r1", 9_000), (b"r2", 9_001)])
+    with world.task() as task:
+        world.readers["retry"].due = 1
+        assert not world.readers["retry"].at_end
+        world.send("in", [(b"a", 5)])
+        world.readers["in"].due = 1
+        assert task.begin(now_ms=9_999)
+        task.commit()
+        task.apply()
+        assert world.out() == [b"a"]
+        world.readers["retry"].due = 1
+        assert task.begin(now_ms=10_000)
+        task.commit()
+        task.apply()
+        assert world.out() == [b"a", b"r1"]
+        assert task.positions["retry", 0] == 1
+        assert task.begin(now_ms=10_001)
+        task.commit()
+        task.apply()
+    assert world.out() == [b"a", b"r1", b"r2"]

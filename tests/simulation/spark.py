@@ -29,6 +29,7 @@ from streams.application.prepare import ensure_internal_topics, plan_application
 from streams.application.start import Preflight, check_start
 from streams.checkpoint.files import CheckpointFiles, query_id_of, write_query_id
 from streams.config import StreamsConfig
+from streams.microbatch import global_tables as global_tables_module
 from streams.microbatch.job import QueryJob
 from streams.microbatch.read import (
     BatchPartitioner,
@@ -43,7 +44,6 @@ from streams.runtime.global_tables import global_store_specs
 from streams.source.offsets import SourceOffsets, topics_from_json
 from streams.source.pauses import PauseWatch
 from streams.source.planner import BatchPlanner
-from streams.spark import global_tables as global_tables_module
 from streams.testing.simulation import SimulatedKafka, SimulatedStores
 from streams.topology.graph import Graph
 from streams.topology.plan import Plan

@@ -18,10 +18,10 @@ from state.tables.buffer import WriteBuffer
 from streams.application import adopt, start
 from streams.application.dead_letters import Replayed
 from streams.checkpoint.files import Checkpoint
+from streams.microbatch import global_tables
 from streams.runtime.task import task
 from streams.source.pauses import PauseWatch
 from streams.source.planner import BatchPlanner
-from streams.spark import global_tables
 from streams.testing.simulation import SimulatedTable
 from tests.simulation import stories
 from tests.simulation.application import Failed

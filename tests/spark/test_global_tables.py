@@ -15,13 +15,13 @@ from state.commit.live import LiveKafka
 from state.errors import KafkaClientError
 from streams import Consumed, Joined, Materialized, StreamsBuilder, StringSerde
 from streams.errors import ConfigError, StreamsError
+from streams.microbatch import global_tables
+from streams.microbatch.global_tables import global_stores
 from streams.microbatch.job import QueryJob
 from streams.runtime.global_tables import GlobalTables
 from streams.runtime.settings import TaskSettings
 from streams.source.offsets import TopicOffsets
 from streams.source.planner import SourceSpec
-from streams.spark import global_tables
-from streams.spark.global_tables import global_stores
 from streams.testing.simulation import SimulatedKafka
 from streams.topology.plan import build_plan
 from streams.topology.topology import Topology

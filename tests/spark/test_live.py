@@ -15,7 +15,7 @@ import pytest
 
 from state.commit.crash_points import POINTS
 from state.errors import CheckpointMismatchError
-from streams import StreamsBuilder, TimeWindows, agg
+from streams import Materialized, Processor, Record, Retry, StreamsBuilder, StringSerde, TimeWindows, agg
 from streams.config import Execution
 from streams.errors import ConfigError
 from streams.spark.kafka_streams import KafkaStreams
@@ -127,6 +127,36 @@ def test_a_worker_killed_anywhere_changes_nothing(
     harness.run(topology)
     assert found(harness, target) == expected(sent + 50)
     assert differences(harness, topology, tmp_path / "restored") == []
+
+
+class Priced(Processor[str, str, str, str]):
+    """Adds the price of the global table to each order; an order without one fails, and is tried again later."""
+
+    def process(self, record: Record[str, str]) -> None:
+        found = self.ctx.store("prices").get(record.value)
+        if found is None:
+            raise LookupError(f"no price of {record.value}")
+        self.ctx.forward(record.with_value(f"{record.value} {found.value}"))
+
+
+def test_global_tables_and_retry_topics_live(harness: Harness) -> None:
+    """An order is served once its price has come, though the table was read before."""
+    source, prices, target = harness.topic("in"), harness.topic("prices"), harness.topic("out")
+    builder = StreamsBuilder(default_key_serde=StringSerde(), default_value_serde=StringSerde())
+    builder.global_table(prices, Materialized("prices"))
+    retry = Retry([1_000, 5_000, 20_000], dead_letters=harness.topic("dlq"))
+    builder.stream(source).process_values(Priced, "prices", named="priced", on_error=retry).to(target)
+    topology = builder.build()
+    harness.send(prices, [Sent(b"a", b"1", 0)])
+
+    def out() -> list[bytes | None]:
+        return sorted(one.value or b"" for one in harness.read(target))
+
+    with running(harness, topology, execution=Execution.LIVE):
+        harness.send(source, [Sent(b"k", b"a", 1_000), Sent(b"k", b"b", 1_001)])
+        until(lambda: out() == [b"a 1"], "what has a price")
+        harness.send(prices, [Sent(b"b", b"2", 0)])
+        until(lambda: out() == [b"a 1", b"b 2"], "what has got one")
 
 
 def test_windows_and_two_sub_topologies_run_live(harness: Harness) -> None:
