@@ -40,12 +40,15 @@ def users_line(error: BaseException) -> str | None:
     return f"{chosen[0].filename}, line {chosen[0].lineno}" if chosen else None
 
 
-def calling_line() -> str | None:
+def calling_line(frame: FrameType | None = None) -> str | None:
     """`file, line N` of the user's call that is running; None if no code of the user's is on the stack.
 
     The file is relative to the working directory where it lies below that, as compilers write it.
+
+    Args:
+        frame: The innermost frame of the stack; None: that of the caller.
     """
-    frame: FrameType | None = sys._getframe(1)
+    frame = frame or sys._getframe(1)
     while frame is not None:
         filename = frame.f_code.co_filename
         if filename == "<string>":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
@@ -17,6 +18,7 @@ from typing import Any, Final
 import orjson
 
 from streams.live.task import LiveTask, Tally
+from streams.live.watch import Watch
 from streams.logs.json_lines import set_context
 from streams.metrics.memory import about_this_process
 from streams.microbatch.job import QueryJob
@@ -85,6 +87,7 @@ class Link:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._sending = threading.Lock()
         self.stopped = False
         self.lost = False
         self.paused: frozenset[str] = frozenset()
@@ -109,7 +112,8 @@ class Link:
 
     def tell(self, message: Mapping[str, Any]) -> None:
         try:
-            self._connection.send_bytes(orjson.dumps(message))
+            with self._sending:
+                self._connection.send_bytes(orjson.dumps(message))
         except OSError:
             self.stopped = self.lost = True
 
@@ -132,6 +136,7 @@ class Slot:
         self._reported = time.monotonic()
         self._tasks: list[LiveTask] = []
         self._failed: LiveTask | None = None
+        self._watch = Watch(self._report_event)
         self._committing: dict[LiveTask, Future[None]] = {}
 
     def run(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -141,6 +146,7 @@ class Slot:
             StreamsError: A task has failed: the attempt is over, and Spark runs another.
         """
         with ExitStack() as opened:
+            opened.enter_context(self._watch)
             for sub, number in self._job.tasks_of(self._slot):
                 with self._named(sub.job, number):
                     access = task_step(sub.job, sub.job.identity(number, sub.query_id))
@@ -208,7 +214,7 @@ class Slot:
         """Begins a step and its commit, if the task has anything to do; returns whether it had."""
         if task in self._committing or task.job.sub.name in self._link.paused:
             return False
-        with self._named(task.job, task.task, task):
+        with self._named(task.job, task.task, task), self._watch.step(task.job.sub.name, task.task):
             begun = task.begin(time.time_ns() // 1_000_000, last)
         if begun:
             self._committing[task] = pool.submit(task.commit)
@@ -238,6 +244,9 @@ class Slot:
             if task.ends:
                 positions = [(*place, at, task.ends.get(place, at)) for place, at in task.positions.items()]
                 self._link.tell({"sub": task.job.sub.name, "positions": positions})
+
+    def _report_event(self, sub: str, task: int, event: Mapping[str, Any]) -> None:
+        self._link.tell({"sub": sub, "task": task, "events": [event]})
 
     def _report_open(self, task: LiveTask) -> None:
         events = step_events(self._attempt, -1, task.access.stores.report)

@@ -83,6 +83,12 @@ RETRIED = EventKind(
     "A task has committed a step in a repeated attempt, after Spark has seen earlier ones fail.",
     ("attempt", "batch_id"),
 )
+SLOW_STEP = EventKind(
+    "slow_step",
+    logging.WARNING,
+    "A live task works on one step for 10 s or more, and where it is in the program; again each time it has taken twice as long.",
+    ("seconds", "line"),
+)
 DEAD_LETTERS = EventKind(
     "dead_letters",
     logging.WARNING,
@@ -120,6 +126,7 @@ KINDS: tuple[EventKind, ...] = (
     ATTEMPT_FAILED,
     FENCED,
     RETRIED,
+    SLOW_STEP,
     DEAD_LETTERS,
     BROKER_AWAY,
     BROKER_BACK,

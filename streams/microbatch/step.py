@@ -161,7 +161,7 @@ def _restored(report: RestoreReport | None) -> Iterator[Mapping[str, Any]]:
     if not restored and not report.copy:
         return
     rows, source = sum(store.rows for store in report.stores), report.copy or "changelog"
-    yield _event(
+    yield event_of(
         RESTORED,
         f"task {report.task} has restored {rows:,} rows from {source} ({report.records:,} changelog records) in "
         f"{report.seconds:.1f} s{_why(restored)}",
@@ -184,7 +184,7 @@ def _why(restored: Sequence[StoreReport]) -> str:
 def _retried(attempt: int, batch_id: int) -> Iterator[Mapping[str, Any]]:
     if attempt > 0:
         what = "live execution" if batch_id < 0 else f"micro-batch {batch_id}"
-        yield _event(
+        yield event_of(
             RETRIED,
             f"{what} needed attempt {attempt + 1} of this task: see the workers' log lines before",
             attempt=attempt + 1,
@@ -192,7 +192,7 @@ def _retried(attempt: int, batch_id: int) -> Iterator[Mapping[str, Any]]:
         )
 
 
-def _event(kind: EventKind, message: str, **fields: Any) -> Mapping[str, Any]:
+def event_of(kind: EventKind, message: str, **fields: Any) -> Mapping[str, Any]:
     return {"event": kind.name, "message": message, "fields": fields}
 
 
