@@ -104,6 +104,7 @@ class TaskStatus:
     Attributes:
         committed_ms: The time of the micro-batch that was committed, ms.
         stream_time: The largest event time that the task has seen, ms; -1: none yet.
+        live: Whether a live step made it, and no micro-batch.
     """
 
     task: int
@@ -111,6 +112,7 @@ class TaskStatus:
     committed_ms: int
     stream_time: int
     records_out: int
+    live: bool = False
 
     @property
     def as_json(self) -> dict[str, int | None]:
@@ -147,6 +149,12 @@ class SubStatus:
     def lag(self) -> int:
         """The number of offsets left to read, over all partitions."""
         return sum(max(0, end - self.read[place]) for place, end in self.ends.items())
+
+    @property
+    def execution(self) -> str | None:
+        """`live` or `micro-batch`, as of the last commit of any task; None: no commit yet."""
+        last = max(self.committed, key=lambda task: task.committed_ms, default=None)
+        return None if last is None else "live" if last.live else "micro-batch"
 
     @property
     def last_commit_ms(self) -> int | None:
@@ -235,15 +243,23 @@ def status_in_kafka(
         own = [place for place in places if place[0] in one.topics]
         tasks = found[topic].partitions if topic in found else 0
         markers = list(newest_markers(log, topic, range(tasks)))
+        # A live task tells the consumer group once a second only.
+        live = {
+            (name, int(partition)): end
+            for last in markers
+            if last.live
+            for name, of in last.ranges.items()
+            for partition, (_, end) in of.items()
+        }
         committed = (
-            TaskStatus(last.task, last.version, last.now_ms, last.stream_time, last.counts.get("out", 0))
+            TaskStatus(last.task, last.version, last.now_ms, last.stream_time, last.counts.get("out", 0), last.live)
             for last in markers
         )
         subs.append(
             SubStatus(
                 one.name,
                 one.tasks,
-                {place: max(read.get(place, 0), begins[place]) for place in own},
+                {place: max(read.get(place, 0), live.get(place, 0), begins[place]) for place in own},
                 {place: ends[place] for place in own},
                 tuple(sorted(committed, key=lambda last: last.task)),
                 pauses.of(one.name),

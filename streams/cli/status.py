@@ -105,6 +105,7 @@ def as_dict(before: Status, after: Status) -> dict[str, Any]:
             {
                 "sub_topology": sub.name,
                 "tasks": sub.tasks,
+                "execution": sub.execution,
                 "lag": sub.lag,
                 "paused_since": sub.paused_since_ms,
                 "records_per_s": records_per_second(before, after, sub.name),
@@ -145,7 +146,7 @@ def _table(before: Status, after: Status) -> Table:
     headings = ("Sub-topology", ">Lag", ">Records/s", ">Task", ">Step", ">Last commit", ">Event time", ">Behind now")
     shown = table(headings, title=after.application_id, title_justify="left")
     for sub in after.subs:
-        head = _head(before, after, sub, f"{sub.lag:,}")
+        head = _head(before, after, sub, f"{sub.lag:,}", "\nlive" if sub.execution == "live" else "")
         if not sub.committed:
             shown.add_row(*head, f"-/{sub.tasks}", "", "never", "", "")
         for index, one in enumerate(sub.committed):
@@ -163,11 +164,13 @@ def _table(before: Status, after: Status) -> Table:
     return shown
 
 
-def _head(before: Status, after: Status, of: SubStatus | SinkStatus, lag: str) -> tuple[str, str, str]:
+def _head(
+    before: Status, after: Status, of: SubStatus | SinkStatus, lag: str, remark: str = ""
+) -> tuple[str, str, str]:
     """The name, the lag and the speed of a part of the application."""
     rate, since_ms = records_per_second(before, after, of.name), of.paused_since_ms
     paused = "" if since_ms is None else f"\npaused {age_in_words(after.at_ms - since_ms)} ago"
-    return f"{of.name}{paused}", lag, "" if rate is None else f"{rate:,.0f}"
+    return f"{of.name}{remark}{paused}", lag, "" if rate is None else f"{rate:,.0f}"
 
 
 @command

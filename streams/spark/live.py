@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import secrets
 import shutil
+import socket
 import tempfile
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -68,7 +69,7 @@ class LiveDriver:
         self._clock = clock
         self._renew_at: float | None = None
         key = secrets.token_bytes(32)
-        self._listener = Listener((bind, 0), authkey=key)
+        self._listener = Listener((bind, 0))
         self._closed = False
         port = self._listener.address[1]  # type: ignore[index]
         self.address = DriverAddress(host, int(port), key)
@@ -82,9 +83,9 @@ class LiveDriver:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._closed = True
-        # What wakes the thread that accepts connections.
-        with suppress(OSError, EOFError):
-            Client((self._bound, self.address.port), authkey=self.address.key).close()
+        # What wakes the thread that accepts connections, if it still waits for one.
+        with suppress(OSError):
+            socket.create_connection((self._bound, self.address.port), timeout=1).close()
         self._listener.close()
 
     def stop(self) -> None:
@@ -125,15 +126,21 @@ class LiveDriver:
         while not self._closed:
             try:
                 connection = self._listener.accept()
-            except Exception as error:
-                if self._closed:
-                    return
-                # A port scanner, or a slot that died while it connected.
-                log.debug("a connection to the driver was refused: %s", error)
+            except OSError as error:
+                log.debug("a connection to the driver has failed: %s", error)
                 continue
+            # Whoever connects and then says nothing must not keep the slots waiting.
             threading.Thread(target=self._serve, args=(connection,), name="live-slot", daemon=True).start()
 
     def _serve(self, connection: Connection) -> None:
+        try:
+            deliver_challenge(connection, self.address.key)
+            answer_challenge(connection, self.address.key)
+        except Exception as error:
+            # A port scanner, or a slot that died while it connected.
+            log.debug("a connection to the driver was refused: %s", error)
+            connection.close()
+            return
         with self._lock:
             self._connections.add(connection)
             self._send(connection)

@@ -164,6 +164,7 @@ class Marker:
     stream_time: int
     counts: dict[str, int]
     ranges: dict[str, dict[str, tuple[int, int]]]
+    live: bool = False
 
 
 def test_what_was_never_read_waits_from_its_first_record(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,6 +184,18 @@ def test_what_was_never_read_waits_from_its_first_record(monkeypatch: pytest.Mon
     assert visits.read == {("visits", 0): 60, ("visits", 1): 10}
     assert (visits.lag, visits.committed[1]) == (130, TaskStatus(1, 4, 9_000, 8_000, 3))
     assert visits.last_records == 30
+    assert visits.execution == "micro-batch"
+
+
+def test_a_live_task_is_as_far_as_its_marker_though_its_group_does_not_know_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    marker = Marker(0, 4, 9_000, 8_000, {"out": 3}, {"visits": {"0": (60, 90)}}, live=True)
+    monkeypatch.setattr(status_module, "newest_markers", lambda *_: [marker])
+    planned = Planned(Named(), (Prepared(Named(), 2),))
+    (visits,) = status_module.application_status(planned, FakeAdmin(), None, 10_000).subs  # type: ignore[arg-type]
+    assert visits.read == {("visits", 0): 90, ("visits", 1): 10}
+    assert visits.execution == "live"
 
 
 # --- How far lake sinks are, told from what Kafka and the checkpoint know. (Kafka is simulated, the checkpoint is made by hand.)

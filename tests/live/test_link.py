@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -67,6 +68,16 @@ def test_a_slot_knows_what_is_paused_before_its_first_step(driver: LiveDriver) -
     link.listen(WAIT_S)
     assert link.paused == {"a"}
     link.close()
+
+
+def test_who_connects_and_says_nothing_keeps_neither_slots_nor_the_end_waiting(heard: queue.Queue[Any]) -> None:
+    with LiveDriver(HOST, HOST, heard.put) as driver:
+        silent = socket.create_connection((HOST, driver.address.port))
+        link = Link.to(driver.address)
+        link.tell({"number": 1})
+        assert heard.get(timeout=WAIT_S)["number"] == 1
+    link.close()
+    silent.close()
 
 
 def test_a_slot_without_a_driver_stops() -> None:
