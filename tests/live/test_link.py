@@ -44,8 +44,8 @@ def test_reports_arrive_in_their_order(driver: LiveDriver, heard: queue.Queue[An
     link = Link.to(driver.address)
     for number in range(3):
         link.tell({"number": number})
-    link.close()
     assert [heard.get(timeout=WAIT_S)["number"] for _ in range(3)] == [0, 1, 2]
+    link.close()
 
 
 def test_a_slot_hears_of_pauses_and_of_the_stop_even_if_it_comes_later(driver: LiveDriver) -> None:
