@@ -180,7 +180,7 @@ class Slot:
             time.sleep(seconds)
 
     def _end(self, pool: Executor) -> None:
-        """Commits what is under way, and then what the tasks have not told their consumer group yet."""
+        """Commits what is under way, and then what the tasks have not committed to their consumer group yet."""
         self._apply_all()
         if not self._link.lost:
             for task in self._tasks:
