@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming import StreamingQuery
 
 from streams.live.slot import LEASES, PAUSED, STOP, DriverAddress, LiveJob
-from streams.spark.shuffle import shuffle_keys
+from streams.spark.leases import LeaseSource
 from streams.spark.stopping import StopGate, gated
 
 if TYPE_CHECKING:
@@ -172,46 +172,6 @@ class LiveGate(StopGate):
     def close(self) -> None:
         self._driver.stop()
         super().close()
-
-
-class _Slots(InputPartition):
-    """The one input partition: it names the slots."""
-
-
-class LeaseReader(DataSourceStreamReader):
-    """Gives each slot a row, and so a call, in each micro-batch."""
-
-    def __init__(self, slots: int) -> None:
-        self._slots = slots
-        self._leases = 0
-
-    def initialOffset(self) -> dict[str, int]:
-        return {"leases": 0}
-
-    def latestOffset(self) -> dict[str, int]:
-        self._leases += 1
-        return {"leases": self._leases}
-
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        return [_Slots(None)]
-
-    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
-        return iter([(key,) for key in shuffle_keys(self._slots)])
-
-    def commit(self, end: dict[str, int]) -> None:
-        """Nothing is behind an offset."""
-
-
-class LeaseSource(DataSource):
-    """The base of the data source of a live query."""
-
-    slots = 1
-
-    def schema(self) -> str:
-        return "slot INT"
-
-    def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        return LeaseReader(self.slots)
 
 
 def start_live(
