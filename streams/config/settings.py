@@ -240,7 +240,7 @@ class StreamsConfig(BaseSettings):
         Execution.MICRO_BATCH,
     )
     commit_interval_ms: DurationMs = setting(
-        "In live execution, the time between two commits of a task (Kafka Streams' `commit.interval.ms`).", 50, ge=1
+        "In live execution, the time between two commits of a task (Kafka Streams' `commit.interval.ms`).", 100, ge=1
     )
     available_now: bool = setting("Process the existing input, then end.", False)
     broker_wait_ms: DurationMs = setting(
