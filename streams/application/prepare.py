@@ -57,6 +57,8 @@ def task_settings(config: StreamsConfig, partition_counts: Mapping[str, int]) ->
         emit_interval_ms=config.emit_interval_ms,
         idle_timeout_ms=None if config.available_now else config.idle_timeout_ms,
         times_operators=bool(config.ui),
+        follow=config.ui_follow if config.ui else "",
+        follow_masked=frozenset(filter(None, map(str.strip, config.ui_follow_masked.split(",")))),
     )
 
 

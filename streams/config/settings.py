@@ -357,6 +357,15 @@ class StreamsConfig(BaseSettings):
         "The bearer token that this process asks for; a secret, best in the environment (`STREAMS_UI_STORES_TOKEN`). Empty: none.",
         "",
     )
+    ui_follow: str = setting(
+        "A key whose last records the page follows through the operators, with what is dropped and why. Their values are shown, "
+        "and are in the log lines of steps. Empty: none.",
+        "",
+    )
+    ui_follow_masked: str = setting(
+        "The fields of these records that are not shown, with commas between; texts outside of fields are not shown either.",
+        "",
+    )
     otel: bool = setting(
         "Send metrics by OpenTelemetry (`pip install 'streams-on-spark[otel]'`); its own variables set where to and how often, "
         "such as `OTEL_EXPORTER_OTLP_ENDPOINT`.",
@@ -405,7 +414,9 @@ class StreamsConfig(BaseSettings):
         return value
 
     # Below `_listening_address`, and so called before it.
-    @field_validator("metrics", "ui", "ui_token", "ui_stores", "ui_stores_token", "snapshot_dir", mode="before")
+    @field_validator(
+        "metrics", "ui", "ui_token", "ui_stores", "ui_stores_token", "ui_follow", "snapshot_dir", mode="before"
+    )
     @classmethod
     def _empty(cls, value: Any) -> Any:
         return "" if value == "none" else value
@@ -424,6 +435,22 @@ class StreamsConfig(BaseSettings):
         named = ("snapshot_dir", "ui_token", "ui_stores_token")
         for settings in (self.kafka, self.spark, {name: getattr(self, name) for name in named}):
             remember(settings)
+        return self
+
+    @model_validator(mode="after")
+    def _page(self) -> StreamsConfig:
+        if self.ui_token and len(self.ui_token) < SHORTEST_TOKEN:
+            raise ValueError(
+                f"ui_token has fewer than {SHORTEST_TOKEN} characters, so that it could be guessed: take what "
+                '`python -c "import secrets; print(secrets.token_urlsafe())"` prints'
+            )
+        if self.ui_address is not None and not self.ui_token and not self.ui_address.is_loopback:
+            raise ValueError(
+                f"the page at {self.ui_address} could be read from other hosts: set ui_token (STREAMS_UI_TOKEN), or serve it on "
+                f"this host only (--ui {self.ui_address.port})"
+            )
+        if self.ui_stores and not self.ui_stores.startswith(("http://", "https://")):
+            raise ValueError(f"ui_stores is an address such as http://localhost:8080, not {self.ui_stores!r}")
         return self
 
     @model_validator(mode="after")
@@ -455,18 +482,6 @@ class StreamsConfig(BaseSettings):
                 "idle_timeout_ms is set, but wall_clock_interval_ms is not: an idle task moves its time on in steps without "
                 "records, so set how often it is to have one (1000, for instance)"
             )
-        if self.ui_token and len(self.ui_token) < SHORTEST_TOKEN:
-            raise ValueError(
-                f"ui_token has fewer than {SHORTEST_TOKEN} characters, so that it could be guessed: take what "
-                '`python -c "import secrets; print(secrets.token_urlsafe())"` prints'
-            )
-        if self.ui_address is not None and not self.ui_token and not self.ui_address.is_loopback:
-            raise ValueError(
-                f"the page at {self.ui_address} could be read from other hosts: set ui_token (STREAMS_UI_TOKEN), or serve it on "
-                f"this host only (--ui {self.ui_address.port})"
-            )
-        if self.ui_stores and not self.ui_stores.startswith(("http://", "https://")):
-            raise ValueError(f"ui_stores is an address such as http://localhost:8080, not {self.ui_stores!r}")
         if self.emit_interval_ms and self.mode is Mode.STRICT:
             raise ValueError(
                 "emit_interval_ms is set, but the mode is strict, which emits what is closed at once: set mode to compat"

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from streams.runtime.following import FOLLOWED
 from streams.runtime.settings import CPU_NS, ONE_BY_ONE
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -149,6 +150,7 @@ class StepFigures:
         event_times: The event times of the topic-partitions that the task reports.
         state: The size of the task's state; None: not measured at this step.
         restore: What the step has restored; None: nothing.
+        followed: Samples of the followed key's records, as JSON (`streams.runtime.following`).
     """
 
     task: int
@@ -171,6 +173,7 @@ class StepFigures:
     event_times: tuple[PartitionTime, ...] = ()
     state: StateSize | None = None
     restore: RestoreFigures | None = None
+    followed: tuple[str, ...] = ()
 
     @property
     def skipped(self) -> bool:
@@ -188,7 +191,7 @@ class StepFigures:
             records_out=counts["out"],
             changelog_records=counts["changelog"],
             event_time_ms=time if time >= 0 else None,
-            counters=report["counters"],
+            counters={name: count for name, count in report["counters"].items() if not name.startswith(FOLLOWED)},
             seconds=report["seconds"],
             total_s=report["total_s"],
             cpu_s=report["cpu_s"],
@@ -200,6 +203,7 @@ class StepFigures:
             event_times=tuple(PartitionTime(*one) for one in report.get("event_times", ())),
             state=_state(report.get("state")),
             restore=RestoreFigures(**report["restore"]) if report.get("restore") else None,
+            followed=tuple(name.removeprefix(FOLLOWED) for name in report["counters"] if name.startswith(FOLLOWED)),
         )
 
 

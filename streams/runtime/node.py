@@ -547,6 +547,8 @@ class NodeContext:
 
     def drop(self, record: Record, reason: str) -> None:
         self._run.counters.add(f"dropped:{self.node}:{reason}")
+        if self._run.followed is not None:
+            self._run.followed.drops(self.node, reason, record)
         if self._on_drop:
             self.divert(dropped_record(record, reason, self.node))
 
@@ -559,14 +561,20 @@ class NodeContext:
             try:
                 process(record)
             except Exception as error:
+                if self._run.followed is not None:
+                    self._run.followed.fails(self.node, error, record)
                 guard(error, self.node, self._run)
 
     def refuse(self, batch: ColumnarBatch, row: int, error: Exception) -> None:
         with at_record(batch, row, self._run):
+            if self._run.followed is not None:
+                self._run.followed.fails(self.node, error, batch.record(row))
             self.guard(error)
 
     def drop_batch(self, batch: ColumnarBatch, reason: str) -> None:
         self._run.counters.add(f"dropped:{self.node}:{reason}", len(batch))
+        if self._run.followed is not None:
+            self._run.followed.drops_all(self.node, reason, batch)
         if self._on_drop:
             for record in each_record(batch, self._run):
                 self.divert(dropped_record(record, reason, self.node))
@@ -633,10 +641,27 @@ class NodeRunner:
         try:
             self._process(record)
         except Exception as error:
+            if self._run.followed is not None:
+                self._run.followed.fails(self.name, error, record)
             self.context.guard(error)
+
+    @classmethod
+    def of(cls, name: str, processor: AnyProcessor, context: NodeContext, run: StepContext) -> NodeRunner:
+        """A runner that samples the records of the followed key, if there is one."""
+        kind = cls if run.followed is None else FollowedNode
+        return kind(name, processor, context, run)
 
     def count(self) -> None:
         """Count the records in and out since the last call."""
         self._run.counters.add(f"in:{self.name}", self.received)
         self._run.counters.add(f"out:{self.name}", self.context.forwarded)
         self.received = self.context.forwarded = 0
+
+
+class FollowedNode(NodeRunner):
+    """A node while a key is followed."""
+
+    def receive(self, record: Record) -> None:
+        assert self._run.followed is not None, "see NodeRunner.of"
+        self._run.followed.receives(self.name, record)
+        super().receive(record)

@@ -35,6 +35,8 @@ class TaskSettings:
         idle_timeout_ms: Wall-clock time without records after which a task's event time follows the wall clock,
             ms; None = never. See `streams.runtime.task.task`.
         times_operators: Count the CPU time of each operator (`CPU_NS`).
+        follow: The key whose records are sampled (`streams.runtime.following`); empty: none.
+        follow_masked: The fields of values that samples do not show.
     """
 
     application_id: str
@@ -52,6 +54,8 @@ class TaskSettings:
     emit_interval_ms: int = 0
     idle_timeout_ms: int | None = None
     times_operators: bool = False
+    follow: str = ""
+    follow_masked: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         """Refuses a dead-letter policy without a topic."""
@@ -74,6 +78,7 @@ class TaskSettings:
 # `calls:<node>`, `retries:<node>` (repeated calls), `failures:<node>` (failed calls), `call_ms:<node>` (their total duration).
 # `cpu_ns:<node>`: CPU time, where operators are timed: of a source with the head behind it, and of the nodes of a task that are
 # timed together (`streams.topology.planning.units`), under the name of the first one.
+# `followed:<sample>`: a sample of a record (`streams.runtime.following`).
 # `restored_from_copy`: 1 if the step had to restore its stores and began with a snapshot or a replica's copy.
 # `early:<source>`: rows from outside Kafka with a time before 1970.
 # `moved`, which the driver counts: steps on another host than the step of the task before.

@@ -17,6 +17,7 @@ import orjson
 from state.columns import decode_headers
 from streams.errors import OperatorStateError
 from streams.model.record import NO_TIME, Headers, HeldRecord, Record, RecordMetadata
+from streams.runtime.following import Followed
 from streams.runtime.handlers import NOWHERE, DeadLetter, ErrorHandlers, Origin, fitted
 from streams.runtime.outputs import Collector, Outputs, OutputTopics, UnlimitedTopics
 from streams.runtime.settings import CPU_NS, Counters, TaskSettings
@@ -108,6 +109,7 @@ class StepContext:
         handlers: Apply the policies.
         outputs: The output topics.
         lap_ns: The thread's CPU time at the last `lap`; None: operators are not timed.
+        followed: Takes samples of a key's records; None: no key is followed.
     """
 
     settings: TaskSettings
@@ -131,6 +133,7 @@ class StepContext:
     handlers: ErrorHandlers = field(init=False)
     outputs: Outputs = field(init=False)
     lap_ns: int | None = None
+    followed: Followed | None = None
     _letters: list[tuple[int, _LetterRecord]] | None = None
     _changed_in_place: ChangedInPlace | None = None
 
@@ -138,6 +141,8 @@ class StepContext:
         self.operator_state = copy.deepcopy(self.operator_state)
         self.handlers = ErrorHandlers(self.settings, self.counters, self.task_id, self.send_dead_letter)
         self.outputs = Outputs(self.topics, self.settings)
+        if self.settings.follow:
+            self.followed = Followed(self)
 
     def begin_laps(self) -> None:
         if self.settings.times_operators:

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import orjson
+
 from streams.metrics.application import (
     PARTS,
     WHOLE_STEP,
@@ -298,4 +300,14 @@ def events(history: History) -> dict[str, Any]:
             }
             for event in reversed(found)
         ],
+    }
+
+
+def followed(history: History) -> dict[str, Any]:
+    """What operators have received and dropped of the followed key, newest first."""
+    return {
+        "records": [
+            {"at": one.at_ms, "sub_topology": one.sub_topology, "task": one.task, **orjson.loads(one.sample)}
+            for one in reversed(history.followed())
+        ]
     }

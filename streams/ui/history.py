@@ -33,6 +33,7 @@ _SAMPLE_MS = 500
 """The shortest time between two samples."""
 _ENDS = 1_200
 _EVENTS = 500
+_FOLLOWED = 500
 _STEPS = 20_000
 """The most steps of a sub-topology that are kept: some megabytes."""
 _MICRO_BATCHES = 240
@@ -102,6 +103,16 @@ class StepPoint:
             step.attempt,
             step.skipped,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedRecord:
+    """A sample of the followed key (`streams.runtime.following`), with the step that it comes from."""
+
+    at_ms: int
+    sub_topology: str
+    task: int
+    sample: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +263,7 @@ class History:
         self._lock = threading.Lock()
         self._subs: dict[str, SubHistory] = {}
         self._events: deque[Event] = deque(maxlen=_EVENTS)
+        self._followed: deque[FollowedRecord] = deque(maxlen=_FOLLOWED)
         self._restores: dict[tuple[str, int, str], tuple[int, int]] = {}
         self._paused: dict[str | None, int] = {}
 
@@ -268,6 +280,11 @@ class History:
         """Takes in a micro-batch. A `MetricsListener`."""
         with self._lock:
             self._subs.setdefault(batch.sub_topology, SubHistory()).measured(batch)
+            self._followed += (
+                FollowedRecord(batch.at_ms, batch.sub_topology, step.task, sample)
+                for step in batch.steps
+                for sample in step.followed
+            )
 
     def sample(self, app: ApplicationMetrics) -> None:
         """Takes in the totals of an application."""
@@ -299,6 +316,11 @@ class History:
         """The last events, oldest first."""
         with self._lock:
             return list(self._events)
+
+    def followed(self) -> list[FollowedRecord]:
+        """The last samples of the followed key, oldest first."""
+        with self._lock:
+            return list(self._followed)
 
     @contextmanager
     def reading(self) -> Iterator[Mapping[str, SubHistory]]:

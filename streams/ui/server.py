@@ -93,11 +93,15 @@ class Pages:
             "steps": lambda: figures.steps(recorder.snapshot(), history),
             "restores": lambda: figures.restores(recorder.snapshot(), history),
             "events": lambda: figures.events(history),
+            "followed": self._followed,
             "commits": look.commits,
             "dead-letters": look.dead_letters,
             "doctor": look.doctor,
         }
         """The figures by the last part of their address."""
+
+    def _followed(self) -> dict[str, Any]:
+        return {"key": self._look.config.ui_follow or None, **figures.followed(self._history)}
 
     def _overview(self) -> dict[str, Any]:
         app = self._recorder.snapshot()

@@ -78,17 +78,35 @@ def test_the_figures_of_a_run_whose_worker_is_killed(
     found: dict[str, Any] = {}
 
     def look(ask: Ask) -> None:
-        names = ("overview", "operators", "tasks", "steps", "restores", "events", "commits", "dead-letters", "doctor")
+        figures = ("overview", "operators", "tasks", "steps", "restores", "events", "followed")
+        names = (*figures, "commits", "dead-letters", "doctor")
         found.update({name: ask(name) for name in names})
 
     policies = {"processing": "dlq", "dead_letter_topic": letters}
-    events = run(harness, sums(source, target), look, tasks=1, **policies)
+    events = run(harness, sums(source, target), look, tasks=1, ui_follow="k0", **policies)
     assert (tmp_path / "killed").exists()
     (sub,) = found["overview"]["sub_topologies"]
     assert (sub["records_in"], sub["micro_batch"], sub["dead_letters"]) == (20, 0, {"processing": 1})
     assert sub["event_time_lag_ms"] > 1_000_000_000_000
     operators = {one["operator"]: one for one in found["operators"]["operators"]}
     assert (operators["positive"]["records_in"], operators["positive"]["dropped"]) == (21, {"processing": 1})
+    spent = {name: one["cpu_s"] for name, one in operators.items() if one["cpu_s"]}
+    assert f"KSTREAM-SOURCE-{source}" in spent
+    assert len(spent) > 1
+    seen = [
+        (one["operator"], one["source"][2], one["dropped"]) for one in found["followed"]["records"] if one["source"]
+    ]
+    assert ("positive", 20, "ValueError: negative") in seen
+    assert {offset for operator, offset, dropped in seen if operator == "positive"} == {0, 3, 6, 9, 12, 15, 18, 20}
+    assert {offset for operator, offset, dropped in seen if operator.startswith("KSTREAM-REDUCE")} == {
+        0,
+        3,
+        6,
+        9,
+        12,
+        15,
+        18,
+    }
     (task,) = found["tasks"]["sub_topologies"][0]["tasks"]
     assert (task["failed_attempts"], task["history"]["failed_attempts"]) == (1, [1])
     (steps,) = found["steps"]["sub_topologies"]

@@ -98,7 +98,7 @@ def url(
     harness.send(names[1], [Sent(b"c%d" % n, orjson.dumps({"name": f"customer {n}"}), now) for n in range(KEYS)])
     harness.send(names[0], [Sent(b"c1", b'{"cents": -5}', now)])
     policies = {"processing": "dlq", "dead_letter_topic": letters}
-    config = harness.config(available_now=False, ui="0", ui_token=TOKEN, tasks=4, **policies)
+    config = harness.config(available_now=False, ui="0", ui_token=TOKEN, ui_follow="c1", tasks=4, **policies)
     said = ""
     with KafkaStreams(shop(*names), config).start(harness.spark) as streams, orders_arriving(harness, names[0]):
         assert streams.wait_until_running(WAIT_S)
@@ -156,7 +156,7 @@ def test_the_page_in_a_browser(browser: Browser, url: str) -> None:
     page.wait_for_selector("#tasks .bad:text('1')")
     assert page.locator("#tasks canvas").count() == 4
     picture(page, "tasks")
-    page.keyboard.press("8")
+    page.keyboard.press("9")
     page.wait_for_selector("#events :text('retried')")
 
     page.keyboard.press("3")
@@ -171,13 +171,18 @@ def test_the_page_in_a_browser(browser: Browser, url: str) -> None:
     page.keyboard.press("6")
     page.wait_for_selector("#store-rows :text('streams serve TARGET --ui')")
 
-    # A dead letter goes back to where it came from; it fails again, and so becomes a second one.
+    # The followed key: what operators received of it, and why one dropped a record.
     page.keyboard.press("7")
+    page.wait_for_selector("#follow .bad:text('dropped: ValueError: an order of -5 cents')")
+    picture(page, "follow")
+
+    # A dead letter goes back to where it came from; it fails again, and so becomes a second one.
+    page.keyboard.press("8")
     page.wait_for_selector("#letters :text('an order of -5 cents')")
     page.click("#letters button:text('Replay')")
     page.wait_for_selector("#letters td:text('replayed')")
 
-    page.keyboard.press("9")
+    page.keyboard.press("0")
     page.wait_for_selector("#doctor td:text('checkpoint')")
 
     assert errors == []

@@ -19,6 +19,7 @@ from streams.config import StreamsConfig, load_config
 from streams.config.settings import Address
 from streams.errors import ConfigError
 from streams.metrics.recorder import START, MetricsRecorder
+from streams.runtime.following import FOLLOWED
 from streams.serve import http as module
 from streams.topology.topology import Topology
 from streams.ui.history import History
@@ -87,18 +88,30 @@ def test_the_figures_of_a_running_application() -> None:
         made.starting("orders", 2, ("orders",))
         made.obstacle(START, None)
         made.begun("orders")
-        counters = {"in:paid": 5, "out:paid": 3, "dropped:paid:null_key": 2}
+        sample = {
+            "operator": "paid",
+            "dropped": "null_key",
+            "key": "k",
+            "value": "1",
+            "timestamp": 7,
+            "source": ["orders", 0, 3],
+        }
+        counters = {"in:paid": 5, "out:paid": 3, "dropped:paid:null_key": 2, "cpu_ns:paid": 2_000_000}
+        counters[FOLLOWED + json.dumps(sample)] = 1
         stores = {"disk_bytes": 4096, "stores": {"KSTREAM-AGGREGATE-orders-STATE-STORE": [10, 200]}}
         made.step("orders", 0, (step(0, counters=counters, state=stores, host="here"), step(1, attempt=2)))
         made.positions("orders", {("orders", 0): (4, 7)})
-        overview, operators, tasks, steps = (
-            get(f"{url}api/v1/{name}")[1] for name in ("overview", "operators", "tasks", "steps")
+        overview, operators, tasks, steps, followed = (
+            get(f"{url}api/v1/{name}")[1] for name in ("overview", "operators", "tasks", "steps", "followed")
         )
     assert (overview["state"], overview["lag_records"], overview["may_replay"]) == ("RUNNING", 3, False)
     (sub,) = overview["sub_topologies"]
     assert (sub["records_in"], sub["micro_batch"], sub["partitions"][0]["lag"]) == (10, 0, 3)
     (paid,) = operators["operators"]
     assert (paid["operator"], paid["records_in"], paid["dropped"]) == ("paid", 5, {"null_key": 2})
+    assert paid["cpu_s"] == 0.002
+    (seen,) = followed["records"]
+    assert seen.items() >= {"sub_topology": "orders", "task": 0, **sample}.items()
     first, second = tasks["sub_topologies"][0]["tasks"]
     assert (first["host"], first["state_rows"], first["history"]["records"]) == ("here", 10, [5])
     assert (second["failed_attempts"], second["history"]["failed_attempts"]) == (2, [2])

@@ -333,7 +333,7 @@ def _head_nodes(
     punctuations = Punctuations({}, run.now_ms)
     for name, node in sub.nodes.items():
         if name in sub.head and name not in on_columns and isinstance(node, ProcessorNode):
-            nodes[name] = NodeRunner(name, node.processor(), NodeContext(name, (), run, punctuations), run)
+            nodes[name] = NodeRunner.of(name, node.processor(), NodeContext(name, (), run, punctuations), run)
     for name, runner in nodes.items():
         children: dict[str, Receiver] = {
             child: nodes[child] if child in nodes else entries[(name, child)] for child in sub.children(name)

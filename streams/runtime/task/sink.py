@@ -59,7 +59,7 @@ class SinkRunner:
                 self._run.collector.add_batch(columns)
                 return
         for record in each_record(batch, self._run):
-            self.receive(record)
+            SinkRunner.receive(self, record)
 
     def _columns(self, target: Target, batch: ColumnarBatch) -> SendBatch:
         """The records as columns.
@@ -213,3 +213,25 @@ def _short(headers: Headers) -> Headers:
         for name, value in headers
         if name not in (STACK, NOT_BEFORE)
     )
+
+
+# --- A sink while a key is followed.
+
+
+class FollowedSink(SinkRunner):
+    def receive(self, record: Record) -> None:
+        assert self._run.followed is not None, "see sink_runner"
+        self._run.followed.receives(self.name, record)
+        super().receive(record)
+
+    def receive_batch(self, batch: ColumnarBatch) -> None:
+        assert self._run.followed is not None, "see sink_runner"
+        self._run.followed.receives_all(self.name, batch)
+        super().receive_batch(batch)
+
+
+def sink_runner(node: SinkNode, run: StepContext) -> SinkRunner:
+    """The runner of a sink: one of failed records is not followed, since operators say what they drop."""
+    if node.failed is not None:
+        return FailedSink(node, run)
+    return SinkRunner(node, run) if run.followed is None else FollowedSink(node, run)

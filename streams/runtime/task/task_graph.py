@@ -28,7 +28,7 @@ from streams.runtime.rows import RowBatch
 from streams.runtime.settings import ONE_BY_ONE
 from streams.runtime.step_context import StepContext
 from streams.runtime.task.input import StepRows, column_rows
-from streams.runtime.task.sink import FailedSink, SinkRunner
+from streams.runtime.task.sink import SinkRunner, sink_runner
 from streams.topology.graph import ProcessorNode, SinkNode
 from streams.topology.plan import SubTopology
 from streams.topology.planning.units import Unit, why_single
@@ -94,7 +94,11 @@ class UnitRunner:
                 self._depth_first(names, punctuations)
             elif at > 0:
                 # Only batches can look up rows as of each record, in the tables that the unit begins with.
-                self._halved(names, processor, [self._inboxes[name].take() for name in names])
+                batches = [self._inboxes[name].take() for name in names]
+                if self._run.followed is not None:
+                    for name, batch in zip(names, batches, strict=True):
+                        self._run.followed.receives_all(name, batch)
+                self._halved(names, processor, batches)
             elif any(map(self._inboxes.__getitem__, names)) and not self._together(names, processor):
                 self._connect(self._nodes)
                 self._depth_first(self._nodes, punctuations)
@@ -135,6 +139,8 @@ class UnitRunner:
             return False
         for node, batch in zip(nodes, batches, strict=True):
             node.received += len(batch)
+            if self._run.followed is not None:
+                self._run.followed.receives_all(node.name, batch)
             if isinstance(node, NodeRunner):
                 node.context.hand_on()
         return True
@@ -197,10 +203,10 @@ class TaskGraph:
         self._sinks: dict[str, SinkRunner] = {}
         for name, node in sub.nodes.items():
             if isinstance(node, SinkNode):
-                self._sinks[name] = SinkRunner(node, run) if node.failed is None else FailedSink(node, run)
+                self._sinks[name] = sink_runner(node, run)
             elif isinstance(node, ProcessorNode) and name not in sub.head:
                 context = NodeContext(name, (*node.stores, *node.global_stores), run, self._punctuations)
-                self._nodes[name] = NodeRunner(name, node.processor(), context, run)
+                self._nodes[name] = NodeRunner.of(name, node.processor(), context, run)
         self._inboxes = {name: Inbox() for name in (*self._nodes, *self._sinks)}
         self._units: list[UnitRunner] = []
         self._unit_of: dict[str, UnitRunner] = {}
@@ -316,6 +322,8 @@ class TaskGraph:
         """Pass all rows of the step to a vectorised operator."""
         runner = self._nodes[name]
         runner.received += len(rows)
+        if self._run.followed is not None:
+            self._run.followed.receives_columns(name, rows)
         process: Callable[[ColumnRows], None] = runner.processor.process_columns  # type: ignore[attr-defined]
         self._results_of(name, lambda: process(rows))
 

@@ -14,6 +14,7 @@ const VIEWS = {
   commits: {label: "Commits", every: SELDOM, draw: drawCommits},
   state: {label: "State", every: NOW_AND_THEN, draw: drawState},
   stores: {label: "Stores", every: 6 * SELDOM, draw: () => drawStores(ask, state.browse.shift())},
+  follow: {label: "Follow", every: NOW_AND_THEN, draw: drawFollowed},
   letters: {label: "Dead letters", every: SELDOM, draw: drawLetters},
   events: {label: "Events", every: NOW_AND_THEN, draw: drawEvents},
   doctor: {label: "Doctor", every: 6 * SELDOM, draw: drawDoctor},
@@ -198,6 +199,17 @@ async function drawState() {
   if (!$("copies").childElementCount) await drawCommits()
 }
 
+// --- The followed key
+
+async function drawFollowed() {
+  const {key, records} = await ask("followed")
+  $("follow-hint").textContent = key === null ? "" : `What operators have received of the key ${key} in committed steps, newest first; what they drop is red.`
+  const source = one => one.source ? `${one.source[0]}-${one.source[1]}@${one.source[2]}` : "end of the step"
+  show("follow", key === null ? el("p", {class: "quiet"}, "No key is followed. To follow one: streams run TARGET --ui 8080 --set ui_follow=KEY. Fields that nobody should see: --set ui_follow_masked=FIELD,FIELD.")
+    : records.length ? table(["Committed (UTC)", "Operator", "Key", "Value", "*Event time (UTC)", "*From"], records.map(one => [clock(one.at), [one.operator, one.dropped ? el("div", {class: "bad"}, `dropped: ${one.dropped}`) : null], one.key, one.value === null ? el("span", {class: "quiet"}, "not read") : el("code", {}, one.value), clock(one.timestamp), source(one)]))
+    : el("p", {class: "quiet"}, "No record of this key was processed since the start."))
+}
+
 // --- Dead letters
 
 async function drawLetters() {
@@ -264,7 +276,8 @@ function choose(view) {
 function keys(event) {
   if (event.target.matches("input, select") || event.ctrlKey || event.metaKey || event.altKey || $("details").open) return
   const names = Object.keys(VIEWS), at = names.indexOf(state.view)
-  if (names[Number(event.key) - 1]) location.hash = "/" + names[Number(event.key) - 1]
+  const chosen = /^\d$/.test(event.key) && names[(Number(event.key) + 9) % 10]
+  if (chosen) location.hash = `/${chosen}`
   if (event.target.role === "tab" && (event.key === "ArrowRight" || event.key === "ArrowLeft")) {
     location.hash = "/" + names[(at + (event.key === "ArrowRight" ? 1 : names.length - 1)) % names.length]
     setTimeout(() => $(`tab-${state.view}`).focus())
