@@ -182,12 +182,12 @@ const track = (left, p50, p99, whole) => el("div", {class: "track"}, bar("p99", 
 
 async function drawCommits() {
   const found = await ask("commits"), open = found.open_transactions
-  show("commits", el("h2", {}, "Last commits"), table(["Sub-topology", ">Task", ">Step", ">Committed", "*>Event time", ">Records out"], found.tasks.map(one => [one.sub_topology, one.task, number(one.step), ago(one.at, found.at), clock(one.stream_time), number(one.records_out)])),
+  show("commits", el("h2", {}, "Last commits"), table(["Sub-topology", ">Task", ">Step", ">Committed", "*>Event time", "*>Records out"], found.tasks.map(one => [one.sub_topology, one.task, number(one.step), ago(one.at, found.at), clock(one.stream_time), number(one.records_out)])),
     el("h2", {}, "Open transactions"),
     open.length ? table(["Topic", ">Partition", ">Last stable offset", ">End", ">Seen open for"], open.map(one => [one.topic, one.partition, number(one.last_stable_offset), number(one.end_offset), duration(one.seen_for_ms)])) : el("p", {class: "quiet"}, "None: readers with read_committed see everything."),
-    el("p", {class: "hint"}, "A running step has a transaction for some milliseconds. One that stays open holds readers up: streams transactions says whose it is."))
-  show("copies", el("h2", {}, "Replicas"), found.replicas.length ? table(["Sub-topology", ">Task", ">Offsets of commits behind"], found.replicas.map(one => [one.sub_topology, one.task, number(one.behind)])) : el("p", {class: "quiet"}, "No replica has followed this application (streams replica)."),
-    el("h2", {}, "Snapshots"), found.snapshots.length ? table(["Sub-topology", ">Task", ">Step", ">Taken", ">Size", ">Kept"], found.snapshots.map(one => [one.sub_topology, one.task, number(one.step), ago(one.taken, found.at), bytes(one.bytes), one.snapshots])) : el("p", {class: "quiet"}, "There are none (the setting snapshot_dir)."))
+    el("p", {class: "hint"}, "A running step has a transaction for some milliseconds. One that stays open holds readers up: ", el("code", {}, "streams transactions"), " says whose it is."))
+  show("copies", el("h2", {}, "Replicas"), found.replicas.length ? table(["Sub-topology", ">Task", ">Offsets of commits behind"], found.replicas.map(one => [one.sub_topology, one.task, number(one.behind)])) : el("p", {class: "quiet"}, "No replica has followed this application (", el("code", {}, "streams replica"), ")."),
+    el("h2", {}, "Snapshots"), found.snapshots.length ? table(["Sub-topology", ">Task", ">Step", ">Taken", ">Size", ">Kept"], found.snapshots.map(one => [one.sub_topology, one.task, number(one.step), ago(one.taken, found.at), bytes(one.bytes), one.snapshots])) : el("p", {class: "quiet"}, "There are none (the setting ", el("code", {}, "snapshot_dir"), ")."))
 }
 
 async function drawState() {
@@ -205,7 +205,7 @@ async function drawFollowed() {
   const {key, records} = await ask("followed")
   $("follow-hint").textContent = key === null ? "" : `What operators have received of the key ${key} in committed steps, newest first; what they drop is red.`
   const source = one => one.source ? `${one.source[0]}-${one.source[1]}@${one.source[2]}` : "end of the step"
-  show("follow", key === null ? el("p", {class: "quiet"}, "No key is followed. To follow one: streams run TARGET --ui 8080 --set ui_follow=KEY. Fields that nobody should see: --set ui_follow_masked=FIELD,FIELD.")
+  show("follow", key === null ? el("p", {class: "quiet"}, "No key is followed. To follow one: ", el("code", {}, "streams run TARGET --ui 8080 --set ui_follow=KEY"), ". Fields that nobody should see: ", el("code", {}, "--set ui_follow_masked=FIELD,FIELD"), ".")
     : records.length ? table(["Committed (UTC)", "Operator", "Key", "Value", "*Event time (UTC)", "*From"], records.map(one => [clock(one.at), [one.operator, one.dropped ? el("div", {class: "bad"}, `dropped: ${one.dropped}`) : null], one.key, one.value === null ? el("span", {class: "quiet"}, "not read") : el("code", {}, one.value), clock(one.timestamp), source(one)]))
     : el("p", {class: "quiet"}, "No record of this key was processed since the start."))
 }
@@ -215,8 +215,8 @@ async function drawFollowed() {
 async function drawLetters() {
   const {topics} = await ask("dead-letters"), may = state.overview.may_replay
   show("letters", topics.length ? topics.map(topic => [
-    el("h2", {}, topic.topic, el("span", {class: "quiet"}, ` · ${number(topic.offsets)} offsets, the newest ${topic.letters.length} below`)),
-    el("p", {}, may ? "" : el("span", {class: "quiet"}, "A replay needs the setting ui_token. On the command line: streams dlq replay.")),
+    el("h2", {}, topic.topic, el("span", {class: "quiet"}, ` · the newest ${number(topic.letters.length)} of ${number(topic.offsets)} ${topic.offsets === 1 ? "offset" : "offsets"}`)),
+    el("p", {}, may ? el("button", {"data-topic": topic.topic, "data-does": "all"}, "Replay all") : el("span", {class: "quiet"}, "A replay needs the setting ", el("code", {}, "ui_token"), ". On the command line: ", el("code", {}, "streams dlq replay"), ".")),
     table([">Written", "Error", "*Origin", "*Key", ""], topic.letters.map(one => [clock(one.written), el("strong", {class: "bad"}, `${one.error}: ${one.message}`), one.origin, one.key ?? "null", letterButtons(topic.topic, one, may)]))]) : el("p", {class: "quiet"}, "This application has no topic of dead letters, or none was written."))
   for (const button of document.querySelectorAll("#letters button")) button.addEventListener("click", pressed)
 }
@@ -229,7 +229,14 @@ function letterButtons(topic, one, may) {
   return [el("button", {"data-position": one.position, "data-does": "show"}, "Show"), " ", replay]
 }
 
+async function replay(question, wanted) {
+  if (!confirm(question)) return
+  await ask("dead-letters/replay", {method: "POST", body: JSON.stringify(wanted)}).catch(error => alert(error.message))
+  await drawLetters()
+}
+
 async function pressed(event) {
+  if (event.target.dataset.does === "all") return replay(`Send all records of ${event.target.dataset.topic} once more that were not sent before?`, {topic: event.target.dataset.topic})
   const {topic, one} = letters.get(event.target.dataset.position)
   if (event.target.dataset.does === "show") {
     $("details-name").textContent = one.position
@@ -238,9 +245,7 @@ async function pressed(event) {
     return
   }
   const [, partition, offset] = one.position.match(/-(\d+)@(\d+)$/)
-  if (!confirm(`Send this record to ${one.replay_goes_to} once more?`)) return
-  await ask("dead-letters/replay", {method: "POST", body: JSON.stringify({topic, positions: [[Number(partition), Number(offset)]]})}).catch(error => alert(error.message))
-  await drawLetters()
+  await replay(`Send this record to ${one.replay_goes_to} once more?`, {topic, positions: [[Number(partition), Number(offset)]]})
 }
 
 // --- Events and the doctor
