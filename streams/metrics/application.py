@@ -151,6 +151,8 @@ class StepFigures:
         state: The size of the task's state; None: not measured at this step.
         restore: What the step has restored; None: nothing.
         followed: Samples of the followed key's records, as JSON (`streams.runtime.following`).
+        live: Whether it is a report of live execution, about several steps: durations are their means, other figures their sums.
+        steps: The number of steps.
     """
 
     task: int
@@ -174,6 +176,8 @@ class StepFigures:
     state: StateSize | None = None
     restore: RestoreFigures | None = None
     followed: tuple[str, ...] = ()
+    live: bool = False
+    steps: int = 1
 
     @property
     def skipped(self) -> bool:
@@ -203,6 +207,8 @@ class StepFigures:
             event_times=tuple(PartitionTime(*one) for one in report.get("event_times", ())),
             state=_state(report.get("state")),
             restore=RestoreFigures(**report["restore"]) if report.get("restore") else None,
+            live="steps" in report,
+            steps=report.get("steps", 1),
             followed=tuple(name.removeprefix(FOLLOWED) for name in report["counters"] if name.startswith(FOLLOWED)),
         )
 
@@ -352,7 +358,7 @@ class TaskMetrics:
             durations[part] = durations.get(part, Histogram()).with_one(seconds)
         return TaskMetrics(
             version=step.version,
-            steps=self.steps + (not step.skipped),
+            steps=self.steps + (0 if step.skipped else step.steps),
             skipped_steps=self.skipped_steps + step.skipped,
             failed_attempts=self.failed_attempts + step.attempt,
             records_in=self.records_in + new * step.records_in,

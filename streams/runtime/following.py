@@ -7,17 +7,16 @@ committed, not with attempts that have failed. Only the last ones are kept.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import AbstractContextManager
+from typing import Any, Final, Protocol
 
 import numpy as np
 import orjson
 
-from streams.model.record import Change, Record, Windowed
+from streams.model.record import Change, Record, RecordMetadata, Windowed
 from streams.operators.aggregate.columns.column_rows import ColumnRows
 from streams.operators.columnar import ColumnarBatch
-
-if TYPE_CHECKING:
-    from streams.runtime.step_context import StepContext
+from streams.runtime.settings import Counters, TaskSettings
 
 FOLLOWED: Final = "followed:"
 """Begins the names of counters that are samples."""
@@ -28,10 +27,21 @@ LONGEST: Final = 400
 MASK: Final = "***"
 
 
-class Followed:
-    """The samples of one pass of a reader or a task."""
+class Pass(Protocol):
+    """What following needs of a pass of a reader or a task (`StepContext`)."""
 
-    def __init__(self, run: StepContext) -> None:
+    settings: TaskSettings
+    counters: Counters
+
+    def metadata(self) -> RecordMetadata | None: ...
+
+    def resume(self, held: Any) -> AbstractContextManager[None]: ...
+
+
+class Followed:
+    """The samples of one pass."""
+
+    def __init__(self, run: Pass) -> None:
         self._key, self._masked = run.settings.follow, run.settings.follow_masked
         self._run = run
         self._names: deque[str] = deque()

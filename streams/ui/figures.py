@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import orjson
-
 from streams.metrics.application import (
     PARTS,
     WHOLE_STEP,
@@ -22,7 +20,7 @@ from streams.metrics.application import (
 )
 from streams.runtime.settings import CPU_NS
 from streams.ui.headline import Headline, Pace, headline
-from streams.ui.history import History, MicroBatchPoint, StepPoint, SubHistory
+from streams.ui.history import FollowedRecord, History, StepPoint, SubHistory
 
 _COLUMNS = 60
 """The number of micro-batches that the heat map of tasks shows."""
@@ -82,6 +80,7 @@ def pace(at_ms: int, sub: SubTopologyMetrics, history: SubHistory) -> Pace:
         lag_ms=history.lag_ms(at_ms),
         visible_ms=None if visible is None else (visible[0], visible[1]),
         event_time_lag_ms=None if sub.event_time_ms is None else at_ms - sub.event_time_ms,
+        at_most=history.live,
     )
 
 
@@ -102,7 +101,8 @@ def _sub(
         "records_in": sub.records_in,
         "records_out": sub.records_out,
         "changelog_records": sub.changelog_records,
-        "micro_batch": sub.batch_id,
+        "live": speed.at_most,
+        "micro_batch": None if speed.at_most else sub.batch_id,
         "micro_batches": sub.micro_batches,
         "starts": sub.starts,
         "committed": sub.committed_ms,
@@ -163,7 +163,7 @@ def tasks(app: ApplicationMetrics, history: History) -> dict[str, Any]:
 
 
 def _tasks(sub: SubTopologyMetrics, history: SubHistory) -> dict[str, Any]:
-    batches = list(history.micro_batches)[-_COLUMNS:]
+    batches = history.columns(_COLUMNS)
     cells: dict[int, list[StepPoint | None]] = {task: [None] * len(batches) for task in range(sub.task_count)}
     for column, batch in enumerate(batches):
         for step in batch.steps:
@@ -171,7 +171,8 @@ def _tasks(sub: SubTopologyMetrics, history: SubHistory) -> dict[str, Any]:
     records = [sum(one.records for one in row if one is not None) for row in cells.values()]
     mean = sum(records) / max(1, len(records))
     return {
-        "micro_batches": [{"micro_batch": one.batch_id, "at": one.at_ms} for one in batches],
+        "live": history.live,
+        "micro_batches": [{"micro_batch": None if one.live else one.batch_id, "at": one.at_ms} for one in batches],
         "skew": max(records) / mean if mean else None,
         "tasks": [_task(number, sub.tasks.get(number, TaskMetrics()), row) for number, row in sorted(cells.items())],
     }
@@ -210,21 +211,19 @@ def _task(number: int, one: TaskMetrics, row: Sequence[StepPoint | None]) -> dic
 def steps(app: ApplicationMetrics, history: History) -> dict[str, Any]:
     """How long the parts of a step take, and the micro-batch around it."""
     with history.reading() as subs:
-        rows = [
-            {"sub_topology": name, **_parts(list(subs[name].micro_batches) if name in subs else [])}
-            for name in app.sub_topologies
-        ]
+        rows = [{"sub_topology": name, **_parts(subs.get(name, _NO_HISTORY))} for name in app.sub_topologies]
     return {"at": app.at_ms, "sub_topologies": rows}
 
 
-def _parts(batches: Sequence[MicroBatchPoint]) -> dict[str, Any]:
-    batches = batches[-_COLUMNS:]
+def _parts(history: SubHistory) -> dict[str, Any]:
+    batches = history.columns(_COLUMNS)
     done = [step for batch in batches for step in batch.steps if not step.skipped and step.seconds]
-    timed = [batch for batch in batches if batch.began_ms is not None and batch.steps]
+    timed = [batch for batch in batches if batch.began_ms is not None and batch.steps and not batch.live]
     whole = [batch.at_ms - batch.began_ms for batch in timed if batch.began_ms is not None]
     around = [ms - max(step.total_s for step in batch.steps) * 1000 for ms, batch in zip(whole, timed, strict=True)]
     return {
-        "steps": len(done),
+        "live": history.live,
+        "steps": sum(step.steps for step in done),
         "micro_batches": len(timed),
         "parts": [
             {"part": part, **_percentiles([step.seconds.get(part, 0.0) * 1000 for step in done])} for part in PARTS
@@ -305,9 +304,11 @@ def events(history: History) -> dict[str, Any]:
 
 def followed(history: History) -> dict[str, Any]:
     """What operators have received and dropped of the followed key, newest first."""
-    return {
-        "records": [
-            {"at": one.at_ms, "sub_topology": one.sub_topology, "task": one.task, **orjson.loads(one.sample)}
-            for one in reversed(history.followed())
-        ]
-    }
+    received, dropped = history.followed()
+    return {"received": _samples(received), "dropped": _samples(dropped)}
+
+
+def _samples(records: Sequence[FollowedRecord]) -> list[dict[str, Any]]:
+    return [
+        {"at": one.at_ms, "sub_topology": one.sub_topology, "task": one.task, **one.sample} for one in reversed(records)
+    ]

@@ -27,6 +27,7 @@ class Pace:
         lag_ms: How long ago the topics ended where reading is now.
         visible_ms: After how long records are visible: the median and the 99th percentile.
         event_time_lag_ms: How far the largest event time is behind the clock.
+        at_most: Whether records are visible earlier than known: the driver hears of live steps once a second.
     """
 
     records_per_s: float | None = None
@@ -35,6 +36,7 @@ class Pace:
     lag_ms: int | None = None
     visible_ms: tuple[float, float] | None = None
     event_time_lag_ms: int | None = None
+    at_most: bool = False
 
     @property
     def caught_up_in_s(self) -> float | None:
@@ -93,6 +95,7 @@ def _together(paces: Iterable[Pace]) -> Pace:
         max((one.lag_ms for one in found if one.lag_ms is not None), default=None),
         (max(one[0] for one in visible), max(one[1] for one in visible)) if visible else None,
         max((one.event_time_lag_ms for one in found if one.event_time_lag_ms is not None), default=None),
+        any(one.at_most for one in found),
     )
 
 
@@ -105,7 +108,7 @@ def _parts(pace: Pace, behind: bool) -> Iterable[str]:
     if pace.records_per_s is not None:
         yield f"{pace.records_per_s:,.0f} records/s"
     if pace.visible_ms is not None:
-        yield f"visible after {_ms(pace.visible_ms[0])} (p50), {_ms(pace.visible_ms[1])} (p99)"
+        yield f"visible after {'at most ' if pace.at_most else ''}{_ms(pace.visible_ms[0])} (p50), {_ms(pace.visible_ms[1])} (p99)"
     elif pace.event_time_lag_ms is not None and pace.event_time_lag_ms > OLD_MS:
         yield f"event time is {age_in_words(pace.event_time_lag_ms)} behind the clock"
     yield _lag(pace)

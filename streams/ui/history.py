@@ -5,7 +5,8 @@ micro-batch, and whenever somebody looks. Nothing here asks Kafka or Spark. Thre
 
 Waiting times ("visible after") are those of records, from their timestamp until the driver knows of their commit. A step reports
 the newest timestamp of each partition; the records before it are taken as evenly spread over the time in which they came. So the
-figures mean something where timestamps are the clock's, and `event_time_lag_ms` tells where they are not.
+figures mean something where timestamps are the clock's, and `event_time_lag_ms` tells where they are not. The driver hears of live
+steps once a second (`streams.live.slot`), so their waiting times are up to a second too long.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from math import log
+from typing import Any
+
+import orjson
 
 from streams.logs.events import PAUSED, RESUMED, Event
 from streams.metrics.application import ApplicationMetrics, MicroBatchFigures, StepFigures, SubTopologyMetrics
@@ -37,6 +41,7 @@ _FOLLOWED = 500
 _STEPS = 20_000
 """The most steps of a sub-topology that are kept: some megabytes."""
 _MICRO_BATCHES = 240
+_LIVE_REPORTS = 4_800
 _POINTS = 5
 """The number of points that stand for the waiting times of a partition's records in a micro-batch."""
 _WIDTH = 1.03
@@ -80,7 +85,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class StepPoint:
-    """What is kept of a step."""
+    """What is kept of a step, or of the steps of a live report; durations are those of one step."""
 
     task: int
     records: int
@@ -90,6 +95,7 @@ class StepPoint:
     host: str
     attempt: int
     skipped: bool
+    steps: int
 
     @classmethod
     def of(cls, step: StepFigures) -> StepPoint:
@@ -98,10 +104,11 @@ class StepPoint:
             step.records_in,
             step.seconds,
             step.total_s,
-            step.cpu_s,
+            step.cpu_s / step.steps,
             step.host,
             step.attempt,
             step.skipped,
+            step.steps,
         )
 
 
@@ -112,17 +119,18 @@ class FollowedRecord:
     at_ms: int
     sub_topology: str
     task: int
-    sample: str
+    sample: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatchPoint:
-    """What is kept of a micro-batch."""
+    """What is kept of a micro-batch, or of the live report of a task."""
 
     batch_id: int
     at_ms: int
     began_ms: int | None
     steps: tuple[StepPoint, ...]
+    live: bool = False
 
 
 class _Waits:
@@ -196,12 +204,17 @@ class SubHistory:
     def measured(self, batch: MicroBatchFigures) -> None:
         before = self.micro_batches[-1] if self.micro_batches else None
         point = MicroBatchPoint(
-            batch.batch_id, batch.at_ms, batch.began_ms, tuple(StepPoint.of(step) for step in batch.steps)
+            batch.batch_id,
+            batch.at_ms,
+            batch.began_ms,
+            tuple(StepPoint.of(step) for step in batch.steps),
+            any(step.live for step in batch.steps),
         )
         self._wait(batch, before)
         self.micro_batches.append(point)
         self._step_count += len(point.steps)
-        while len(self.micro_batches) > _MICRO_BATCHES or (self._step_count > _STEPS and len(self.micro_batches) > 1):
+        most = _LIVE_REPORTS if point.live else _MICRO_BATCHES
+        while len(self.micro_batches) > most or (self._step_count > _STEPS and len(self.micro_batches) > 1):
             self._step_count -= len(self.micro_batches.popleft().steps)
 
     def _wait(self, batch: MicroBatchFigures, before: MicroBatchPoint | None) -> None:
@@ -218,6 +231,24 @@ class SubHistory:
             longest = batch.at_ms - newest + (newest - oldest) * (share - 1) / share
             spans.append((batch.at_ms - newest, longest, share))
         self._waits.add(batch.at_ms, spans)
+
+    @property
+    def live(self) -> bool:
+        """Whether the sub-topology runs live now."""
+        return bool(self.micro_batches) and self.micro_batches[-1].live
+
+    def columns(self, most: int) -> list[MicroBatchPoint]:
+        """The last micro-batches; the live reports of a second, one of each task, are one."""
+        found: list[MicroBatchPoint] = []
+        for point in reversed(self.micro_batches):
+            last = found[-1] if found else None
+            if last and _together(point, last):
+                found[-1] = replace(last, steps=(*point.steps, *last.steps))
+            elif len(found) < most:
+                found.append(point)
+            else:
+                break
+        return found[::-1]
 
     def per_s(self, value: Callable[[Sample], float | None]) -> float | None:
         """How fast a total has grown; None: not known yet."""
@@ -243,6 +274,13 @@ class SubHistory:
         return now_ms - self.ends[at - 1][0] if at else None
 
 
+def _together(one: MicroBatchPoint, later: MicroBatchPoint) -> bool:
+    """Whether two are live reports of one second, of different tasks."""
+    tasks = {step.task for step in later.steps}
+    same_second = one.live and later.live and one.at_ms // 1_000 == later.at_ms // 1_000
+    return same_second and tasks.isdisjoint(step.task for step in one.steps)
+
+
 def _since(batch: MicroBatchFigures, before: MicroBatchPoint | None, newest: int) -> int:
     """The earliest time at which the records of a micro-batch can have come, if it has kept up with them; else 0.
 
@@ -263,7 +301,8 @@ class History:
         self._lock = threading.Lock()
         self._subs: dict[str, SubHistory] = {}
         self._events: deque[Event] = deque(maxlen=_EVENTS)
-        self._followed: deque[FollowedRecord] = deque(maxlen=_FOLLOWED)
+        self._received: deque[FollowedRecord] = deque(maxlen=_FOLLOWED)
+        self._dropped: deque[FollowedRecord] = deque(maxlen=_FOLLOWED)
         self._restores: dict[tuple[str, int, str], tuple[int, int]] = {}
         self._paused: dict[str | None, int] = {}
 
@@ -280,11 +319,11 @@ class History:
         """Takes in a micro-batch. A `MetricsListener`."""
         with self._lock:
             self._subs.setdefault(batch.sub_topology, SubHistory()).measured(batch)
-            self._followed += (
-                FollowedRecord(batch.at_ms, batch.sub_topology, step.task, sample)
-                for step in batch.steps
-                for sample in step.followed
-            )
+            for step in batch.steps:
+                for text in step.followed:
+                    sample = orjson.loads(text)
+                    to = self._received if sample["dropped"] is None else self._dropped
+                    to.append(FollowedRecord(batch.at_ms, batch.sub_topology, step.task, sample))
 
     def sample(self, app: ApplicationMetrics) -> None:
         """Takes in the totals of an application."""
@@ -317,10 +356,10 @@ class History:
         with self._lock:
             return list(self._events)
 
-    def followed(self) -> list[FollowedRecord]:
-        """The last samples of the followed key, oldest first."""
+    def followed(self) -> tuple[list[FollowedRecord], list[FollowedRecord]]:
+        """The last samples of the followed key: what was received, and what was dropped; oldest first."""
         with self._lock:
-            return list(self._followed)
+            return list(self._received), list(self._dropped)
 
     @contextmanager
     def reading(self) -> Iterator[Mapping[str, SubHistory]]:

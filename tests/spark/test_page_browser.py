@@ -173,7 +173,7 @@ def test_the_page_in_a_browser(browser: Browser, url: str) -> None:
 
     # The followed key: what operators received of it, and why one dropped a record.
     page.keyboard.press("7")
-    page.wait_for_selector("#follow .bad:text('dropped: ValueError: an order of -5 cents')")
+    page.wait_for_selector("#follow .bad:text('ValueError: an order of -5 cents')")
     picture(page, "follow")
 
     # A dead letter goes back to where it came from; it fails again, and so becomes a second one.

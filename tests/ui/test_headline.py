@@ -82,3 +82,8 @@ def test_an_error_and_a_pause() -> None:
     paused = headline(app(), {"sub": LIVE}, {"sub": 40_000})
     assert (paused.state, paused.sentence) == ("PAUSED", "sub is paused for 60 s · lag 1,204 records, 60 ms")
     assert headline(app(), {}, {None: 40_000}).sentence.startswith("everything is paused")
+
+
+def test_waiting_times_of_live_steps_are_an_upper_bound() -> None:
+    found = headline(app(), {"one": Pace(10.0, 10.0, 0, 0, (62.0, 131.0), at_most=True)}, {})
+    assert found.sentence == "10 records/s · visible after at most 62 ms (p50), 131 ms (p99) · nothing left to read"

@@ -147,3 +147,25 @@ def test_events_and_pauses_are_kept() -> None:
     events.emit(RESUMED, "continues", "sub")
     assert made.paused_since_ms() == {}
     assert [event.name for event in made.events()] == ["paused", "resumed"]
+
+
+def test_live_reports_are_columns_with_each_task_once() -> None:
+    made = SubHistory()
+    for second in range(3):
+        for task in (0, 1):
+            # Three steps of 20 ms of CPU time each; the second task has nothing to do in the second second.
+            if (task, second) != (1, 1):
+                one = step(task, steps=3, cpu_s=0.06, event_times=[])
+                made.measured(MicroBatchFigures("app", "sub", second, 1_000 * second + task, (one,)))
+    assert made.live
+    columns = [[(one.task, one.steps, round(one.cpu_s, 3)) for one in column.steps] for column in made.columns(60)]
+    assert columns == [[(0, 3, 0.02), (1, 3, 0.02)], [(0, 3, 0.02)], [(0, 3, 0.02), (1, 3, 0.02)]]
+    assert [len(column.steps) for column in made.columns(2)] == [1, 2]
+
+
+def test_micro_batches_stay_apart_whatever_their_tasks() -> None:
+    made = SubHistory()
+    for number in range(3):
+        made.measured(MicroBatchFigures("app", "sub", number, number, (step(number, event_times=[]),)))
+    assert not made.live
+    assert [column.batch_id for column in made.columns(60)] == [0, 1, 2]

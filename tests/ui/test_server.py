@@ -110,7 +110,7 @@ def test_the_figures_of_a_running_application() -> None:
     (paid,) = operators["operators"]
     assert (paid["operator"], paid["records_in"], paid["dropped"]) == ("paid", 5, {"null_key": 2})
     assert paid["cpu_s"] == 0.002
-    (seen,) = followed["records"]
+    (seen,) = followed["dropped"]
     assert seen.items() >= {"sub_topology": "orders", "task": 0, **sample}.items()
     first, second = tasks["sub_topologies"][0]["tasks"]
     assert (first["host"], first["state_rows"], first["history"]["records"]) == ("here", 10, [5])

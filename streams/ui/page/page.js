@@ -74,8 +74,8 @@ async function drawGraph() {
   show("subs", table(["Sub-topology", ">Records/s", ">Lag", "*>Lag in time", ">Visible after", "*>CPU", "*>Micro-batch", "*>Last commit"],
     state.overview.sub_topologies.map(one => [one.sub_topology + (one.paused_since ? ` (paused for ${duration(now - one.paused_since)})` : ""),
       compact(one.records_per_s), number(one.lag_records), duration(one.lag_ms),
-      one.visible_after_p50_ms === null ? "–" : `${duration(one.visible_after_p50_ms)} / ${duration(one.visible_after_p99_ms)}`,
-      percent(one.cpu_share), number(one.micro_batch), ago(one.committed, now)])))
+      one.visible_after_p50_ms === null ? "–" : `${one.live ? "≤ " : ""}${duration(one.visible_after_p50_ms)} / ${duration(one.visible_after_p99_ms)}`,
+      percent(one.cpu_share), one.live ? "live" : number(one.micro_batch), ago(one.committed, now)])))
 }
 
 const pairs = (name, counts) => Object.keys(counts ?? {}).length ? [el("dt", {}, name), el("dd", {}, Object.entries(counts).map(([what, count]) => `${what}: ${number(count)}`).join(", "))] : []
@@ -128,7 +128,7 @@ async function drawTasks() {
     const values = sub.tasks.map(task => task.history[measure])
     const most = Math.max(1e-9, ...values.flat().filter(one => one !== null))
     return [el("h2", {}, sub.sub_topology, el("span", {class: "quiet"}, sub.skew === null ? "" : ` · the busiest task has ${sub.skew.toFixed(1)} times the mean`)),
-      table([">Task", "Last micro-batches", ">Records", ">Step", "*Host", "*>State", "*>Memory", ">Failed"],
+      table([">Task", sub.live ? "Last seconds" : "Last micro-batches", ">Records", ">Step", "*Host", "*>State", "*>Memory", ">Failed"],
         sub.tasks.map((task, at) => [task.task, strip(sub, task, values[at], most, measure), compact(task.records_in), number(task.step), task.host ?? "–",
           bytes(task.state_bytes), bytes(task.rss_bytes), task.failed_attempts ? el("strong", {class: "bad"}, number(task.failed_attempts)) : "0"]))]
   }))
@@ -138,7 +138,7 @@ async function drawTasks() {
 /** A row of the heat map: a cell for each micro-batch, darker for more; a step whose attempts failed has a red foot. */
 function strip(sub, task, values, most, measure) {
   const count = Math.max(20, values.length), cell = 12
-  const canvas = el("canvas", {width: count * cell, height: 18, role: "img", "aria-label": `task ${task.task}: ${measure} of the last micro-batches`})
+  const canvas = el("canvas", {width: count * cell, height: 18, role: "img", "aria-label": `task ${task.task}: ${measure} of the last ${sub.live ? "seconds" : "micro-batches"}`})
   const pen = canvas.getContext("2d"), heat = getComputedStyle(document.documentElement), failed = task.history.failed_attempts
   values.forEach((value, at) => {
     const x = (count - values.length + at) * cell
@@ -148,7 +148,7 @@ function strip(sub, task, values, most, measure) {
   })
   canvas.addEventListener("mousemove", event => {
     const at = Math.floor(event.offsetX / canvas.clientWidth * count) - (count - values.length), batch = sub.micro_batches[at]
-    canvas.title = batch ? `micro-batch ${batch.micro_batch}, ${clock(batch.at)}: ${values[at] === null ? "no step" : number(values[at])}` : ""
+    canvas.title = batch ? `${batch.micro_batch === null ? "live" : `micro-batch ${batch.micro_batch}`}, ${clock(batch.at)}: ${values[at] === null ? "no step" : number(values[at])}` : ""
   })
   return canvas
 }
@@ -161,14 +161,14 @@ async function drawSteps() {
   const {sub_topologies} = await ask("steps")
   show("steps", sub_topologies.map(sub => {
     if (!sub.steps) return [el("h2", {}, sub.sub_topology), el("p", {class: "quiet"}, "No step has been measured yet. Only the driver (streams run --ui) knows how long the parts take.")]
-    const parts = [{part: "around", ...sub.around}, ...sub.parts], whole = Math.max(1, sub.around.p50_ms + sub.parts.reduce((sum, one) => sum + one.p50_ms, 0), ...parts.map(one => one.p99_ms))
+    const around = sub.live ? [] : [{part: "around", ...sub.around}], parts = [...around, ...sub.parts], whole = Math.max(1, (sub.around.p50_ms ?? 0) + sub.parts.reduce((sum, one) => sum + one.p50_ms, 0), ...parts.map(one => one.p99_ms))
     let at = 0
     const rows = parts.map(one => {
       const left = 100 * at / whole
       at += one.p50_ms ?? 0
       return [el("span", {}, PARTS[one.part]), track(left, one.p50_ms, one.p99_ms, whole), el("span", {class: "quiet"}, `${duration(one.p50_ms)} / ${duration(one.p99_ms)}`)]
     })
-    return [el("h2", {}, sub.sub_topology, el("span", {class: "quiet"}, ` · ${number(sub.steps)} steps of ${number(sub.micro_batches)} micro-batches; a step takes ${duration(sub.total.p50_ms)} (p50), ${duration(sub.total.p99_ms)} (p99); a micro-batch ${duration(sub.micro_batch.p50_ms)}, ${duration(sub.micro_batch.p99_ms)}`)),
+    return [el("h2", {}, sub.sub_topology, el("span", {class: "quiet"}, ` · ${number(sub.steps)} ${sub.live ? "live steps" : `steps of ${number(sub.micro_batches)} micro-batches`}; a step takes ${duration(sub.total.p50_ms)} (p50), ${duration(sub.total.p99_ms)} (p99)${sub.live ? ", as means of each second" : `; a micro-batch ${duration(sub.micro_batch.p50_ms)}, ${duration(sub.micro_batch.p99_ms)}`}`)),
       el("div", {class: "waterfall"}, rows)]
   }))
   // The policy of the page forbids styles in HTML, so they are set here.
@@ -202,12 +202,21 @@ async function drawState() {
 // --- The followed key
 
 async function drawFollowed() {
-  const {key, records} = await ask("followed")
-  $("follow-hint").textContent = key === null ? "" : `What operators have received of the key ${key} in committed steps, newest first; what they drop is red.`
+  const {key, received, dropped} = await ask("followed")
+  $("follow-hint").textContent = key === null ? "" : `What operators have received and dropped of the key ${key}, in committed steps; newest first.`
+  if (key === null) {
+    show("follow", el("p", {class: "quiet"}, "No key is followed. To follow one: ", el("code", {}, "streams run TARGET --ui 8080 --set ui_follow=KEY"), ". Fields that nobody should see: ", el("code", {}, "--set ui_follow_masked=FIELD,FIELD"), "."))
+    return
+  }
+  show("follow", dropped.length ? [el("h2", {}, "Dropped"), samples(dropped, ["Why", one => el("strong", {class: "bad"}, one.dropped)])] : null,
+    el("h2", {}, "Received"), received.length ? samples(received) : el("p", {class: "quiet"}, "No record of this key was processed since the start."))
+}
+
+/** Samples of records, and one more column. */
+function samples(records, ...more) {
   const source = one => one.source ? `${one.source[0]}-${one.source[1]}@${one.source[2]}` : "end of the step"
-  show("follow", key === null ? el("p", {class: "quiet"}, "No key is followed. To follow one: ", el("code", {}, "streams run TARGET --ui 8080 --set ui_follow=KEY"), ". Fields that nobody should see: ", el("code", {}, "--set ui_follow_masked=FIELD,FIELD"), ".")
-    : records.length ? table(["Committed (UTC)", "Operator", "Key", "Value", "*Event time (UTC)", "*From"], records.map(one => [clock(one.at), [one.operator, one.dropped ? el("div", {class: "bad"}, `dropped: ${one.dropped}`) : null], one.key, one.value === null ? el("span", {class: "quiet"}, "not read") : el("code", {}, one.value), clock(one.timestamp), source(one)]))
-    : el("p", {class: "quiet"}, "No record of this key was processed since the start."))
+  return table(["*Committed (UTC)", "Operator", ...more.map(one => one[0]), "*Key", "Value", "*Event time (UTC)", "From"], records.map(one => [clock(one.at), one.operator, ...more.map(cell => cell[1](one)), one.key,
+    one.value === null ? el("span", {class: "quiet"}, "not read") : el("code", {}, one.value), clock(one.timestamp), source(one)]))
 }
 
 // --- Dead letters
