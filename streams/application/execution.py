@@ -15,7 +15,7 @@ from streams.application.adopt import ADOPTING, take_over, unfinished_plan
 from streams.application.prepare import Application, PreparedSub
 from streams.application.start import Preflight
 from streams.checkpoint.compare import Adoption, Markers, position
-from streams.checkpoint.files import write_query_id
+from streams.checkpoint.files import query_id_of, write_query_id
 from streams.config import Execution, StreamsConfig
 from streams.errors import ConfigError
 from streams.source.offsets import FirstBatch, SourceOffsets
@@ -146,6 +146,10 @@ class Switch:
         if self.preflight.files.names(f"{prepared.sub.name}/offsets"):
             # Live steps are only made under a checkpoint that has logged no micro-batch.
             return known
+        if query_id_of(self.preflight.files, prepared.sub.name) is not None:
+            # It may have run live. What a session commits that has committed nothing yet would be nobody's; one that begins after
+            # this fence finds that its driver is gone, and commits nothing.
+            self.preflight.markers(prepared).fenced()
         found = self.preflight.inspect(prepared)
         if found.wrong is not None or not any(marker is not None and marker.live for marker in found.markers.values()):
             return known

@@ -149,14 +149,13 @@ class Slot:
             opened.enter_context(self._watch)
             for sub, number in self._job.tasks_of(self._slot):
                 with self._named(sub.job, number):
-                    access = task_step(sub.job, sub.job.identity(number, sub.query_id))
-                    task = LiveTask(sub.job, access, sub.start, self._job.run_id, access.kafka.topics)
+                    task = self._task(sub, number)
                     task.__enter__()
                 opened.push(partial(self._leave, task))
                 self._tasks.append(task)
                 self._report_open(task)
             # Commits only wait for the brokers, so meanwhile other tasks process.
-            pool = opened.enter_context(ThreadPoolExecutor(max(1, len(self._tasks)), thread_name_prefix="commit"))
+            pool = opened.enter_context(self._pool(max(1, len(self._tasks))))
             until = clock() + self._job.lease_s
             due = dict.fromkeys(self._tasks, 0.0)
             while self._may_continue() and (now := clock()) < until:
@@ -187,6 +186,16 @@ class Slot:
                 self._begin(task, pool, last=True)
             self._apply_all()
 
+    def _task(self, sub: LiveSub, number: int) -> LiveTask:
+        access = task_step(sub.job, sub.job.identity(number, sub.query_id))
+        return LiveTask(sub.job, access, sub.start, self._job.run_id, access.kafka.topics)
+
+    def _pool(self, threads: int) -> Executor:
+        return ThreadPoolExecutor(threads, thread_name_prefix="commit")
+
+    def _now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
     def _leave(
         self, task: LiveTask, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -215,7 +224,7 @@ class Slot:
         if task in self._committing or task.job.sub.name in self._link.paused:
             return False
         with self._named(task.job, task.task, task), self._watch.step(task.job.sub.name, task.task):
-            begun = task.begin(time.time_ns() // 1_000_000, last)
+            begun = task.begin(self._now_ms(), last)
         if begun:
             self._committing[task] = pool.submit(task.commit)
         return begun

@@ -43,11 +43,10 @@ GROUP_EVERY_S = 1.0
 """How often a task commits its positions to the consumer group. They are in each marker, and only tools read the group's: with
 each step, they would cost two more requests to the brokers, one after the other."""
 LOOK_EVERY_S = 5.0
-"""How often a task asks where its partitions end: for the lag, and to find out that a client no longer hears anything."""
+"""How often a task asks where its partitions end, to find out that a client no longer hears anything, and for new partitions."""
 SILENT_S = 10.0
 """How long a client may give nothing of records that exist before it is replaced."""
 TRIM_EVERY_S = 30.0
-"""How often a task also looks for new partitions."""
 _AT_ONCE = {"queued.min.messages": "100000"}
 """A reader of micro-batches fetches nothing while some records wait, to ask the broker less often. Here that would be a delay."""
 
@@ -178,7 +177,7 @@ class LiveTask:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.job = job
-        self.session = TaskSession(access.step)
+        self.session = TaskSession(access.step, clock)
         self.access = access
         self.task = access.step.identity.task
         self.tally = Tally()
@@ -361,9 +360,10 @@ class LiveTask:
         tally.event_times |= given.event_times
 
     def _look(self, now: float) -> None:
-        """Asks where the partitions end, replaces clients that hear nothing, and trims what was read of internal topics."""
+        """Looks for new partitions, asks where its own end, replaces clients that hear nothing, and trims internal topics."""
         self._looked = now
         kafka = self.access.kafka
+        self._check_partitions()
         self.ends = kafka.end_offsets([one.place for one in self._partitions])
         for one in self._partitions:
             if self.ends[one.place] <= one.reader.position or one.waiting:
@@ -375,7 +375,6 @@ class LiveTask:
             self._trimmed = now
             below = {one.place: one.committed for one in self._partitions if one.topic in self.job.source.trimmed}
             delete_if_possible(kafka, below, self._topic_ids)
-            self._check_partitions()
 
     def _check_partitions(self) -> None:
         """Checks that there is a task for each partition.

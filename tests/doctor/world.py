@@ -27,7 +27,8 @@ from streams.testing.simulation import SimulatedKafka
 from streams.topology.topology import Topology
 from tests.simulation.chaos import Quiet
 from tests.simulation.cluster import Cluster
-from tests.simulation.spark import Checkpoint, Query, QueryFailed, start_queries
+from tests.simulation.spark import Checkpoint, Query, QueryFailed
+from tests.simulation.start import start_queries
 
 APP, NOW_MS = "app", 1_700_000_000_000
 HANGING = 999
@@ -130,7 +131,7 @@ class World:
 
     def start(self, name: str = "one") -> Query:
         """A start of the application on the checkpoint that is on the disk, up to its first micro-batch."""
-        (self.driver,) = start_queries(self.cluster, self.topology, self.config, self.files, name)
+        ((self.driver,), _) = start_queries(self.cluster, self.topology, self.config, self.files, name)
         write_manifest(self.plan()[0].plan, self.config.checkpoint_dir)
         return self.driver
 

@@ -19,7 +19,7 @@ from state.kafka.partitioner import partition_for_key
 from state.restore.task_stores import WorkerMemory
 from streams import BytesSerde, StreamsBuilder
 from streams.errors import KeyPlacementError, NewPartitionsError
-from streams.live.task import TRIM_EVERY_S, LiveTask
+from streams.live.task import LOOK_EVERY_S, LiveTask
 from streams.microbatch.job import QueryJob
 from streams.microbatch.step import TaskAccess
 from streams.runtime.settings import TaskSettings
@@ -202,9 +202,9 @@ def test_a_topic_with_more_partitions_than_tasks_ends_live_execution() -> None:
     world = World(copy("left", "right"))
     with world.task() as task:
         world.kafka.create_topic("right", 2)
-        world.now += TRIM_EVERY_S / 2
+        world.now += LOOK_EVERY_S / 2
         world.step(task)
-        world.now += TRIM_EVERY_S / 2
+        world.now += LOOK_EVERY_S / 2
         with pytest.raises(NewPartitionsError, match="right has 2 partitions now, and the sub-topology 1 tasks"):
             world.step(task)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -17,22 +17,28 @@ from state.errors import (
     TopicRecreatedError,
     UnexpectedOffsetError,
 )
+from state.kafka.partitioner import partition_for_key
 from state.kafka.topics import TopicPartition
 from streams.application import prepare
 from streams.application.dead_letters import ReplayPlan
 from streams.config import StreamsConfig
+from streams.errors import KeyPlacementError
 from streams.microbatch.job import QueryJob
 from streams.source.pauses import WHOLE, pauses_in
 from streams.testing.simulation import Crash
 from streams.topology.topology import Topology
 from tests.simulation.chaos import Quiet
 from tests.simulation.cluster import Chaos, Cluster
+from tests.simulation.leases import Leases, LiveQuery
 from tests.simulation.programs import APPLICATION, PARTITIONS, TABLE, Input, Program, config_of, number_in, topology_of
-from tests.simulation.spark import Files, Query, QueryFailed, start_queries
+from tests.simulation.spark import Files, Query, QueryFailed
+from tests.simulation.start import start_queries
 from tests.simulation.verify import Red, check_end, check_invariants, check_letters, check_outputs
 
 PATIENCE = 20
 """The number of restarts after which an application counts as stuck."""
+MISPLACED = 0.03
+"""The probability that a record is not in its key's partition, where that makes no record late."""
 PASSING = KafkaClientError | StateLockedError | OpenTransactionError | UnexpectedOffsetError
 """Errors that a restart may resolve,"""
 LASTING = TopicRecreatedError | OffsetsLostError
@@ -60,6 +66,7 @@ class Setup:
         settings: Settings of the application; default: the last of each of the program's.
         hosts: The number of machines.
         variant: The version of the program.
+        executions: The executions of which each start takes one.
     """
 
     program: Program
@@ -67,6 +74,12 @@ class Setup:
     settings: Mapping[str, Any] = field(default_factory=dict)
     hosts: int = 2
     variant: int = 0
+    executions: Sequence[str] = ("micro-batch",)
+
+    @property
+    def live(self) -> bool:
+        """Whether it runs live at times."""
+        return "auto" in self.executions
 
     @property
     def config(self) -> StreamsConfig:
@@ -88,7 +101,9 @@ class Application:
         setup: How the program runs.
 
     Attributes:
-        queries: The queries of the last start.
+        queries: The queries of the last start, one for each sub-topology.
+        leases: The live sub-topologies among them, if there are some.
+        execution: The execution of the last start.
         files: The checkpoint folder.
         inputs: The records to be processed so far, each as often as it is to be processed.
         whole: Whether everything in the source topics is processed.
@@ -104,7 +119,10 @@ class Application:
         self.program = setup.program
         self.files = Files(self.cluster)
         self.inputs: list[Input] = []
-        self.queries: list[Query] = []
+        self.queries: list[Query | LiveQuery] = []
+        self.leases: Leases | None = None
+        self.execution = setup.executions[0]
+        self._obstacles: dict[str, str] = {}
         self._starts = 0
         self._runs = False
         self._refused = False
@@ -135,7 +153,8 @@ class Application:
         """Writes some records into the source topics, and rows into the global table."""
         self.write_rows(random, 1)
         for _ in range(count):
-            self.write(self.program.draw(random, len(self.inputs)))
+            misplaced = self.setup.live and self.program.timeless and random.random() < MISPLACED
+            self.write(self.program.draw(random, len(self.inputs)), misplaced)
         self.cluster.say(f"{count} records come in")
 
     def write_rows(self, random: Random, count: int) -> None:
@@ -150,12 +169,15 @@ class Application:
         self.rows[key] = row
         self.cluster.kafka.append("table", key.encode(), None if row is None else b"%d" % row, self.cluster.now_ms)
 
-    def write(self, record: Input) -> None:
-        """Writes one record."""
+    def write(self, record: Input, misplaced: bool = False) -> None:
+        """Writes one record; where the application may run live, into its key's partition, unless it is misplaced."""
         self.whole = False
         kafka = self.cluster.kafka
         if self.program.clock:
             record = record._replace(timestamp=self.cluster.now_ms)
+        if self.setup.live:
+            own = partition_for_key(record.key.encode(), PARTITIONS)
+            record = record._replace(partition=1 - own if misplaced else own)
         record = record._replace(row=self.rows.get(record.key))
         value = self.program.encode(record)
         offset = kafka.append(record.topic, record.key.encode(), value, record.timestamp, partition=record.partition)
@@ -217,21 +239,8 @@ class Application:
         """Runs until all input is processed, or the driver ends; returns the reason of that end."""
         try:
             self._start()
-            waiting = list(self.queries)
-            paused = self.paused()
-            held = {
-                query: query.checkpoint.last("offsets") for query in waiting if paused & {WHOLE, query.job.sub.name}
-            }
-            while waiting:
-                one = waiting[self.cluster.chaos.choose(len(waiting), "which query goes on")]
-                if one.trigger():
-                    check_invariants(self.cluster, one)
-                    waiting = list(self.queries)
-                else:
-                    waiting.remove(one)
-            for query, last in held.items():
-                if query.checkpoint.last("offsets") > max(last, 0 if query.repeats else -1):
-                    raise Red(f"{query.job.sub.name} is paused, and has begun a micro-batch")
+            while not self._go():
+                self._begin_queries()
             self.whole = self._is_whole()
             self.changed = self.changed and not self.whole
         except (Crash, QueryFailed) as end:
@@ -240,15 +249,42 @@ class Application:
             return end
         return None
 
+    def _go(self) -> bool:
+        """Runs until nothing is left to do; False: a sub-topology cannot run live after all, so all queries begin again."""
+        paused = self.paused()
+        held = {query: query.begun for query in self.queries if paused & {WHOLE, query.job.sub.name}}
+        if self.leases is not None:
+            self.leases.paused = frozenset(query.job.sub.name for query in held)
+        runs = [one for one in (*self.queries, self.leases) if isinstance(one, Query | Leases)]
+        waiting = list(runs)
+        while waiting:
+            one = waiting[self.cluster.chaos.choose(len(waiting), "which query goes on")]
+            try:
+                again = one.trigger()
+            except QueryFailed as end:
+                if not isinstance(end.__cause__, KeyPlacementError):
+                    raise
+                self.cluster.say(f"back to micro-batches: {end.__cause__}")
+                live = (query.job.sub.name for query in self.queries if query.live)
+                self._obstacles[next(name for name in live if f"/{name}: " in str(end.__cause__))] = "a misplaced key"
+                return False
+            if again:
+                for query in one.queries if isinstance(one, Leases) else [one]:
+                    check_invariants(self.cluster, query)
+                waiting = list(runs)
+            else:
+                waiting.remove(one)
+        for query, last in held.items():
+            if query.begun > max(last, 0 if query.repeats else -1):
+                raise Red(f"{query.job.sub.name} is paused, and has begun a step")
+        return True
+
     def _is_whole(self) -> bool:
         kafka, ends = self.cluster.kafka, {}
         for query in self.queries:
-            checkpoint = query.checkpoint
-            number = checkpoint.last("commits")
-            if number != checkpoint.last("offsets") or number < 0:
+            if query.ends is None:
                 return False
-            for topic, of in checkpoint.end(number)[0].topics.items():
-                ends |= {(topic, partition): at for partition, at in enumerate(of.offsets)}
+            ends |= query.ends
         places = [(topic, partition) for topic in self.program.inputs for partition in range(PARTITIONS)]
         return all(ends.get(place) == kafka.log(*place).end for place in places)
 
@@ -256,13 +292,23 @@ class Application:
         if self._runs:
             return
         self._starts += 1
-        self.cluster.say(f"the driver starts ({self._starts})")
-        setup, run, self.queries = self.setup, f"run {self._starts}", []
+        executions = self.setup.executions
+        self.execution = executions[self.cluster.chaos.choose(len(executions), "execution")]
+        self.cluster.say(f"the driver starts ({self._starts}, execution={self.execution})")
+        self._obstacles = {}
+        self._begin_queries()
+        self._runs = True
+
+    def _begin_queries(self) -> None:
+        setup, run, self.queries, self.leases = self.setup, f"run {self._starts}", [], None
+        settings = replace(setup, settings={**setup.settings, "execution": self.execution}).config
         try:
-            self.queries = start_queries(self.cluster, setup.topology, setup.config, self.files, run)
+            batches, self.leases = start_queries(
+                self.cluster, setup.topology, settings, self.files, run, self._obstacles
+            )
         except StreamsError as error:
             raise QueryFailed(str(error)) from error
-        self._runs = True
+        self.queries = [*batches, *(self.leases.queries if self.leases else ())]
 
     def _ended(self, end: BaseException) -> None:
         cause = end.__cause__

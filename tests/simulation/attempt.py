@@ -23,7 +23,8 @@ class Attempt:
         may_pause: Whether the attempt may pause; if not, it needs no thread.
 
     Attributes:
-        stores: The local stores of the attempt.
+        stores: The local stores of the attempt: of one task, or of all of a slot.
+        live: Whether it is of a slot in live execution.
         ended: Whether the attempt has ended, in any way.
         dead: Whether its process has died.
         result: The result of the work.
@@ -33,7 +34,8 @@ class Attempt:
     def __init__(self, name: str, task: int, work: Callable[[Attempt], Any], may_pause: bool) -> None:
         self.name = name
         self.task = task
-        self.stores: object = None
+        self.stores: list[object] = []
+        self.live = False
         self.ended = self.dead = False
         self.result: Any = None
         self.error: Exception | None = None

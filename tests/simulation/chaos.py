@@ -57,6 +57,7 @@ BEFORE = {
     "delete": ("crash", "fail"),
     "spill": ("crash", "fail"),
     "store": ("crash", "fail"),
+    "listen": ("crash",),
 }
 """The faults that are possible just before an event; at all other events (disks, Spark's logs) only a crash."""
 AFTER = {
@@ -69,6 +70,10 @@ AFTER = {
 """The faults that are possible just after an event."""
 
 
+ARRIVES = 0.1
+"""The probability that late commits arrive at an event of a live step."""
+
+
 @dataclass(frozen=True)
 class Odds:
     """The probabilities of faults.
@@ -78,11 +83,13 @@ class Odds:
         pause: The probability that an attempt which may pause does so at an event.
         kinds: The possible faults: `crash`, `fail` (not done), `lost` (done, but the reply is lost), `late` (commits and
             control records), `stale` (ends of logs, from a former leader).
+        twice: The probability that the commit of a live step is sent twice.
     """
 
     strike: float = 0.03
     pause: float = 0.05
     kinds: frozenset[str] = frozenset({"crash", "fail", "lost", "late", "stale"})
+    twice: float = 0.1
 
 
 class Seeded:
@@ -105,6 +112,13 @@ class Seeded:
         if attempt is not None and attempt.may_pause and self.random.random() < self.odds.pause:
             cluster.say(f"{attempt} stands still")
             attempt.pause()
+        live = attempt is not None and attempt.live
+        if live and cluster.kafka.late and self.random.random() < ARRIVES:
+            cluster.say("what was late arrives")
+            cluster.kafka.deliver_commits()
+        if live and event.kind == "commit" and self.random.random() < self.odds.twice:
+            cluster.say("SENT TWICE, and the second request is on its way")
+            return Fate.TWICE
         match self._fault(BEFORE.get(event.kind, ("crash",)), in_task=attempt is not None):
             case "crash":
                 cluster.say("CRASH before it")
@@ -133,6 +147,8 @@ class Seeded:
             return 0
         if what.startswith("shuffle"):
             return int(self.random.random() < 0.2)
+        if what.startswith("lease"):
+            return int(self.random.random() < 0.05)
         if what.startswith("steady"):
             return int(self.random.random() < 6 * self.odds.pause)
         return self.random.randrange(count)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from state.restore.task_stores import WorkerMemory
-from streams.testing.simulation import Crash, Event, Fate, SimulatedKafka, SimulatedStores, SimulatedTable
+from streams.testing.simulation import Crash, Event, Fate, SimulatedKafka, SimulatedTable
 from tests.simulation.attempt import Attempt
 
 
@@ -69,13 +70,25 @@ class Cluster:
         self.events += 1
         number = self.events
         self.trace.append(lambda: f"{number:5} {attempt or 'driver'}: {event}")
-        return self.chaos.before(self, event)
+        with self._dying(attempt):
+            return self.chaos.before(self, event)
 
     def after(self, event: Event) -> None:
         """See `Hook`."""
         if self.attempt is not None and self.attempt.dead:
             raise Crash(str(event))
-        self.chaos.after(self, event)
+        with self._dying(self.attempt):
+            self.chaos.after(self, event)
+
+    @contextmanager
+    def _dying(self, attempt: Attempt | None) -> Iterator[None]:
+        """A crash ends the process at once: nothing that it would still do at its end happens."""
+        try:
+            yield
+        except Crash:
+            if attempt is not None:
+                attempt.dead = True
+            raise
 
     def happen(self, kind: str, where: str) -> None:
         """An atomic event of the driver: without effect if the driver dies before it, complete if the driver dies after it."""
@@ -89,6 +102,10 @@ class Cluster:
         """Advances the clock."""
         self.now_ms += ms
         self.kafka.now_ms = self.now_ms
+
+    def seconds(self) -> float:
+        """The clock, as a monotonic clock in seconds."""
+        return self.now_ms / 1000
 
     def table(self, host: Host, sub: str, task: int) -> SimulatedTable:
         """A task's place on a host's disk."""
@@ -107,14 +124,14 @@ class Cluster:
 
     def kill(self, attempt: Attempt) -> None:
         """Kills the process of an attempt: unflushed data is lost, and data in Kafka remains."""
+        before, self.attempt = self.attempt, attempt
         attempt.kill()
-        stores = attempt.stores
-        if isinstance(stores, SimulatedStores):
-            for host in self.hosts:
-                for table in host.disks.values():
-                    if table.owner is stores:
-                        table.crash()
-                        host.memory = WorkerMemory()
+        self.attempt = before
+        for host in self.hosts:
+            for table in host.disks.values():
+                if any(table.last_owner is stores for stores in attempt.stores):
+                    table.crash()
+                    host.memory = WorkerMemory()
 
     def run(self, attempt: Attempt) -> None:
         """Runs an attempt until it ends or pauses; if it died, everything in its process is lost."""

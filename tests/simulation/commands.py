@@ -28,7 +28,7 @@ from streams.source.pauses import WHOLE, pause_record
 from streams.testing.simulation import Crash
 from tests.simulation.application import Application
 from tests.simulation.programs import APPLICATION, PARTITIONS, never
-from tests.simulation.spark import preflight
+from tests.simulation.start import preflight
 from tests.simulation.verify import Red, markers, read_marker
 
 PATIENCE = 12

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
 from uuid import UUID
@@ -15,7 +16,7 @@ import pytest
 
 from state.changelog import commits_topic
 from state.errors import CheckpointMismatchError
-from streams.application import adopt, reset, start
+from streams.application import adopt, execution, reset, start
 from streams.application.rescale import rescale
 from streams.checkpoint import files as checkpoint_files
 from streams.checkpoint.files import read_checkpoint
@@ -24,7 +25,7 @@ from tests.simulation import snapshots
 from tests.simulation.application import Application, Failed, Setup
 from tests.simulation.chaos import Odds, Seeded
 from tests.simulation.commands import command, finish, replicate
-from tests.simulation.programs import APPLICATION, PROGRAMS, RETRY, STAGES, Program, clean_table, compact
+from tests.simulation.programs import APPLICATION, PARTITIONS, PROGRAMS, RETRY, STAGES, Program, clean_table, compact
 from tests.simulation.spark import Checkpoint, Files, Query, SimulatedReader
 from tests.simulation.verify import Red, markers, read_marker
 
@@ -60,6 +61,7 @@ def play(
     odds: Odds | None = None,
     programs: Sequence[Program] = tuple(PROGRAMS.values()),
     with_snapshots: float = 0.1,
+    with_live: float = 0.3,
 ) -> Application:
     """Plays the history of a seed.
 
@@ -68,6 +70,7 @@ def play(
         odds: The probabilities of faults.
         programs: The programs, of which one runs.
         with_snapshots: The probability of snapshots and replicas.
+        with_live: The probability that an application which can run live does so at times.
 
     Raises:
         Failed: The history has failed.
@@ -81,6 +84,8 @@ def play(
     if kept:
         settings |= snapshots.SETTINGS
     setup = Setup(program, random.choice((2, 2, 3)), settings, random.choice((1, 2)))
+    if program.may_be_live and Random(f"live {seed}").random() < with_live:
+        setup = replace(setup, tasks=PARTITIONS, executions=("auto", "micro-batch"))
     application = Application(chaos, setup)
     chaos.faults = random.randrange(1, 6)
     copies: list[dict[str, bytes]] = []
@@ -129,7 +134,7 @@ def simulated_surroundings(application: Application, seed: int = 0) -> Iterator[
         strftime=time.strftime,
     )
     with pytest.MonkeyPatch.context() as patch:
-        for module in (adopt, reset, rescale):
+        for module in (adopt, execution, reset, rescale):
             patch.setattr(module, "uuid", SimpleNamespace(uuid4=lambda: UUID(int=ids.getrandbits(128))))
         for module in (start, checkpoint_files):
             patch.setattr(module, "time", clock)

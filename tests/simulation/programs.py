@@ -93,6 +93,8 @@ class Program:
         fails: Makes the dead letters that a record leads to, by the settings: their stages.
         repeatable: Whether records may be processed again, in any order.
         clock: Whether records have the time at which they are written.
+        timeless: Whether results do not depend on which records come first.
+        may_be_live: Whether a sub-topology can run live.
     """
 
     name: str
@@ -105,6 +107,8 @@ class Program:
     fails: Callable[[Input], str | None] = never
     repeatable: bool = False
     clock: bool = False
+    timeless: bool = False
+    may_be_live: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -321,8 +325,8 @@ def _expected_rows(inputs: Sequence[Input]) -> Outputs:
 
 SMALL = {"max_records_per_trigger": (3, 1000)}
 COUNT = Program("count", ("in",), _count, _expected_counts, settings=SMALL, repeatable=True)
-WINDOW = Program("window", ("in",), _window, _expected_windows)
-JOIN = Program("join", ("left", "right"), _join, _expected_pairs, order="none")
+WINDOW = Program("window", ("in",), _window, _expected_windows, may_be_live=True)
+JOIN = Program("join", ("left", "right"), _join, _expected_pairs, order="none", may_be_live=True)
 RETRY = Program(
     "retry",
     ("in",),
@@ -346,9 +350,20 @@ ERRORS = Program(
     encode=_broken,
     fails=_fails,
     repeatable=True,
+    timeless=True,
+    may_be_live=True,
 )
-STAGES = Program("stages", ("in",), _stages, _expected_stages, settings=SMALL, repeatable=True)
-TICKS = Program("ticks", ("in",), _ticks, _expected_held, order="none", settings={"wall_clock_interval_ms": (SECOND,)})
+STAGES = Program("stages", ("in",), _stages, _expected_stages, settings=SMALL, repeatable=True, may_be_live=True)
+TICKS = Program(
+    "ticks",
+    ("in",),
+    _ticks,
+    _expected_held,
+    order="none",
+    settings={"wall_clock_interval_ms": (SECOND,)},
+    timeless=True,
+    may_be_live=True,
+)
 IDLE = Program(
     "idle",
     ("in",),
@@ -356,10 +371,17 @@ IDLE = Program(
     _expected_closed,
     settings={"wall_clock_interval_ms": (SECOND,), "idle_timeout_ms": (SECOND,)},
     clock=True,
+    may_be_live=True,
 )
 TABLE = Program("table", ("in",), _table, _expected_rows, order="none", settings=SMALL)
 ENRICH = Program(
-    "enrich", ("in",), _enrich, lambda inputs: _counted(one.key.encode() for one in inputs), settings=SMALL
+    "enrich",
+    ("in",),
+    _enrich,
+    lambda inputs: _counted(one.key.encode() for one in inputs),
+    settings=SMALL,
+    timeless=True,
+    may_be_live=True,
 )
 PROGRAMS = {
     program.name: program for program in (COUNT, WINDOW, JOIN, RETRY, STAGES, ERRORS, TICKS, IDLE, TABLE, ENRICH)

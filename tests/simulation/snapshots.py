@@ -131,7 +131,7 @@ class Snapshots:
             return fetched
         if (path / "0").exists():
             table.load(path)
-            table.lock(None if attempt is None else attempt.stores)
+            table.lock(attempt.stores[-1] if attempt and attempt.stores else None)
             for part in path.iterdir():
                 part.unlink()
         elif table.owner is not None:

@@ -2,7 +2,7 @@
 
 The order is that of `MicroBatchExecution`: offset log, source's commit of the batch before, tasks, state files, commit log.
 A driver can die between any two of them. At its next start, a batch that is in the offset log but not in the commit log
-runs again, from the state before it. Everything before the first micro-batch is the engine's own code.
+runs again, from the state before it. `tests.simulation.start` has what is before the first micro-batch.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
 from itertools import count
 from typing import Any
 
@@ -19,16 +17,15 @@ import orjson
 
 from state.changelog import commits_topic
 from state.columns import RecordColumns
+from state.commit.decide import TaskIdentity
 from state.commit.marker import MarkerCopy
 from state.commit.step import CommitStep
 from state.errors import StreamsError
+from state.kafka.topics import TopicPartition
 from state.stores.task_store import TaskStore
 from streams.application import prepare
 from streams.application.markers import MarkerAccess
-from streams.application.prepare import ensure_internal_topics, plan_application, query_job
-from streams.application.start import Preflight, check_start
 from streams.checkpoint.files import CheckpointFiles, query_id_of, write_query_id
-from streams.config import StreamsConfig
 from streams.microbatch import global_tables as global_tables_module
 from streams.microbatch.job import QueryJob
 from streams.microbatch.read import (
@@ -47,7 +44,6 @@ from streams.source.planner import BatchPlanner
 from streams.testing.simulation import SimulatedKafka, SimulatedStores
 from streams.topology.graph import Graph
 from streams.topology.plan import Plan
-from streams.topology.topology import Topology
 from tests.simulation.attempt import Attempt
 from tests.simulation.cluster import Cluster, Host
 
@@ -199,31 +195,6 @@ class QueryFailed(Exception):
     """The end of a driver after too many failures of a task, or of planning, with the reason in `__cause__`."""
 
 
-def start_queries(
-    cluster: Cluster, topology: Topology, config: StreamsConfig, files: CheckpointFiles, name: str
-) -> list[Query]:
-    """Starts an application: what `prepare_start` and `KafkaStreams` do before the first micro-batch.
-
-    Raises:
-        StreamsError: The start is refused.
-    """
-    kafka: Any = cluster.kafka
-    application = plan_application(topology, config, kafka)
-    check_start(application, kafka, kafka)
-    counts = ensure_internal_topics(application, kafka, cluster.say)
-    firsts = preflight(cluster, application, files).run()
-    job = partial(query_job, application, counts=counts, processes=1, readers=None, until={}, restore_reports=None)
-    jobs = [job(prepared=one, first=firsts.get(one.sub.name)) for one in application.subs]
-    queries = [(replace(one, client={"simulated": kafka}), Checkpoint(files, one.sub.name)) for one in jobs]
-    return [Query(cluster, one, checkpoint, name) for one, checkpoint in queries]
-
-
-def preflight(cluster: Cluster, application: prepare.Application, files: CheckpointFiles) -> Preflight:
-    """The comparison of checkpoints and markers, on the simulated Kafka."""
-    kafka: Any = cluster.kafka
-    return Preflight(application, files, kafka, cluster.say, kafka, lambda *_: kafka.deliver(), kafka.sample)
-
-
 class Query:
     """The query of one sub-topology, in one run of a driver.
 
@@ -238,6 +209,8 @@ class Query:
         repeats: Whether it begins with the last micro-batch of an adopted checkpoint.
     """
 
+    live = False
+
     def __init__(self, cluster: Cluster, job: QueryJob, checkpoint: Checkpoint, run: str) -> None:
         self._cluster, self._run = cluster, run
         self.job, self.checkpoint = job, checkpoint
@@ -249,6 +222,20 @@ class Query:
         self._partitioner = BatchPartitioner(self._planner)
         if checkpoint.query_id is None:
             write_query_id(checkpoint.files, checkpoint.name, f"query of {run}")
+
+    @property
+    def begun(self) -> int:
+        """What grows with each micro-batch that begins."""
+        return self.checkpoint.last("offsets")
+
+    @property
+    def ends(self) -> Mapping[TopicPartition, int] | None:
+        """How far the source topics are read; None: a micro-batch is not complete, or there was none."""
+        number = self.checkpoint.last("commits")
+        if number != self.checkpoint.last("offsets") or number < 0:
+            return None
+        topics = self.checkpoint.end(number)[0].topics
+        return {(topic, partition): at for topic, of in topics.items() for partition, at in enumerate(of.offsets)}
 
     def trigger(self) -> bool:
         """Plans and runs one micro-batch; False if there was nothing to do.
@@ -280,44 +267,56 @@ class Query:
         return True
 
 
-class MicroBatch:
-    """The tasks of one micro-batch."""
+def stores_of(cluster: Cluster, host: Host, job: QueryJob, identity: TaskIdentity) -> SimulatedStores:
+    """The stores of a task on a host, for the attempt that runs."""
+    specs = [node.spec for node in job.sub.stores.values()]
+    table = cluster.table(host, job.sub.name, identity.task)
+    given = cluster.kafka, identity, specs, table, host.memory, cluster.now_ms, job.spill_bytes
+    if cluster.snapshots is None:
+        stores = SimulatedStores(*given)
+    else:
+        stores = cluster.snapshots.stores(host, *given, snapshots=job.snapshots)
+    assert cluster.attempt is not None, "an attempt opens its stores"
+    cluster.attempt.stores.append(stores)
+    return stores
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        job: QueryJob,
-        query_id: str,
-        state: dict[int, MarkerCopy],
-        context: BatchContext,
-        partitions: list[PlannedPartition],
-    ) -> None:
+
+class Stage:
+    """Spark tasks that run at the same time, with retries: those of a micro-batch, or the slots of a lease."""
+
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._chaos = cluster.chaos
-        self._job = job
-        self._query_id, self._state = query_id, state
-        self._context = context
-        self._partitions = partitions
         self._failures: Counter[int] = Counter()
         self._running: list[Attempt] = []
-        self._done: dict[int, MarkerCopy] = {}
 
-    def run(self) -> dict[int, MarkerCopy]:
-        """Runs all tasks that have rows, and returns their new copies of the markers.
+    def _start(self, task: int) -> Attempt:
+        """A new attempt of a task, on some host."""
+        raise NotImplementedError
+
+    def _succeeded(self, attempt: Attempt) -> None:
+        """Takes in the result of an attempt."""
+
+    def _run_all(self, waiting: list[int]) -> None:
+        """Runs all tasks.
 
         Raises:
             Crash: The driver died.
             QueryFailed: A task failed too often.
         """
         try:
-            self._rows = self._read(again=False)
-            waiting = sorted(self._rows)
             while waiting or self._running:
                 self._one_thing(waiting)
         finally:
             # Attempts that still run are zombies from now on; Spark asks them to stop, but they may not notice.
             self._cluster.zombies += self._running
-        return self._done
+
+    def _some_host(self, task: int) -> Host:
+        hosts = self._cluster.hosts
+        return hosts[(task + self._chaos.choose(len(hosts), "host")) % len(hosts)]
+
+    def _may_pause(self) -> bool:
+        return self._chaos.choose(2, "steady, or may stand still") == 1
 
     def _one_thing(self, waiting: list[int]) -> None:
         """Lets one of the possible next events happen."""
@@ -330,7 +329,11 @@ class MicroBatch:
             if zombie.ended:
                 cluster.zombies.remove(zombie)
             return
-        attempt = self._running[which - first_running] if which >= first_running else self._start(waiting.pop(which))
+        if which >= first_running:
+            attempt = self._running[which - first_running]
+        else:
+            attempt = self._start(waiting.pop(which))
+            self._running.append(attempt)
         cluster.run(attempt)
         self._judge(attempt, waiting)
 
@@ -345,22 +348,62 @@ class MicroBatch:
             self._fail(task, None)
         elif attempt.result is not None:
             self._running.remove(attempt)
-            cluster.happen("state file", f"task {task}")
-            self._done[task] = attempt.result
+            self._succeeded(attempt)
             return
         else:
             self._running.remove(attempt)
             cluster.say(f"{attempt} {'died' if attempt.dead else f'failed: {attempt.error!r}'}")
             self._fail(task, attempt.error)
         waiting.append(task)
-        if self._chaos.choose(2, "shuffle files there, or lost") == 1:
-            cluster.say("shuffle files are lost: the readers run again")
-            self._rows = self._read(again=True)
+        self._runs_again()
+
+    def _runs_again(self) -> None:
+        """Called before a failed task runs again."""
 
     def _fail(self, task: int, error: Exception | None) -> None:
         self._failures[task] += 1
         if self._failures[task] >= MAX_FAILURES:
             raise QueryFailed(f"task {task} failed {MAX_FAILURES} times: {error}") from error
+
+
+class MicroBatch(Stage):
+    """The tasks of one micro-batch."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        job: QueryJob,
+        query_id: str,
+        state: dict[int, MarkerCopy],
+        context: BatchContext,
+        partitions: list[PlannedPartition],
+    ) -> None:
+        super().__init__(cluster)
+        self._job = job
+        self._query_id, self._state = query_id, state
+        self._context = context
+        self._partitions = partitions
+        self._done: dict[int, MarkerCopy] = {}
+
+    def run(self) -> dict[int, MarkerCopy]:
+        """Runs all tasks that have rows, and returns their new copies of the markers.
+
+        Raises:
+            Crash: The driver died.
+            QueryFailed: A task failed too often.
+        """
+        self._rows = self._read(again=False)
+        self._run_all(sorted(self._rows))
+        return self._done
+
+    def _succeeded(self, attempt: Attempt) -> None:
+        self._cluster.happen("state file", f"task {attempt.task}")
+        self._done[attempt.task] = attempt.result
+
+    def _runs_again(self) -> None:
+        if self._chaos.choose(2, "shuffle files there, or lost") == 1:
+            self._cluster.say("shuffle files are lost: the readers run again")
+            self._rows = self._read(again=True)
 
     def _read(self, again: bool) -> dict[int, list[TaskRow]]:
         """The rows of all readers, by task."""
@@ -386,23 +429,14 @@ class MicroBatch:
         return rows + list(call_every_task(self._job, PlannedCall(planned.batch))) if again else rows
 
     def _start(self, task: int) -> Attempt:
-        """A new attempt of a task, on some host."""
-        cluster = self._cluster
-        host = cluster.hosts[(task + cluster.chaos.choose(len(cluster.hosts), "host")) % len(cluster.hosts)]
+        cluster, host = self._cluster, self._some_host(task)
         name = f"task {task} of batch {self._context.batch_id} on {host.name}, attempt {self._failures[task]}"
         job, context, rows = self._job, self._context, self._rows.get(task, [])
         copy = self._state.get(task)
         identity = job.identity(task, self._query_id)
-        specs = [node.spec for node in job.sub.stores.values()]
 
         def work(attempt: Attempt) -> MarkerCopy:
-            table = cluster.table(host, job.sub.name, task)
-            given = cluster.kafka, identity, specs, table, host.memory, cluster.now_ms, job.spill_bytes
-            if cluster.snapshots is None:
-                stores = SimulatedStores(*given)
-            else:
-                stores = cluster.snapshots.stores(host, *given, snapshots=job.snapshots)
-            attempt.stores = stores
+            stores = stores_of(cluster, host, job, identity)
             step = CommitStep(identity, cluster.kafka, stores, job.crash, host.memory.compared)
             result, _ = run_step(
                 job, step, context, rows, copy, lambda ends: global_tables(cluster, host, job, stores, ends)
@@ -413,6 +447,4 @@ class MicroBatch:
             )
             return result.copy
 
-        attempt = Attempt(name, task, work, may_pause=cluster.chaos.choose(2, "steady, or may stand still") == 1)
-        self._running.append(attempt)
-        return attempt
+        return Attempt(name, task, work, self._may_pause())

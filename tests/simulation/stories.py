@@ -7,6 +7,7 @@ verification must fail.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 from state.changelog import changelog_topic, commits_topic
@@ -23,7 +24,7 @@ from state.kafka.topics import TopicSpec
 from streams.testing.simulation import Crash, Event, Fate
 from tests.simulation.application import Application, Refused, Setup
 from tests.simulation.chaos import Odds, Quiet
-from tests.simulation.cluster import Cluster, Host
+from tests.simulation.cluster import Chaos, Cluster, Host
 from tests.simulation.commands import lose_checkpoint, move, pause, replicate
 from tests.simulation.history import committed_under_lost, play, simulated_surroundings
 from tests.simulation.programs import (
@@ -44,6 +45,7 @@ from tests.simulation.verify import Red, check_invariants, markers, outputs
 
 COMMITS = commits_topic(APPLICATION, "in")
 COUNTS = changelog_topic(APPLICATION, "counts")
+WINDOWS = changelog_topic(APPLICATION, "windows")
 
 
 class Blackout(Quiet):
@@ -95,14 +97,19 @@ def must_refuse(application: Application, kind: type[StreamsError]) -> None:
 
 
 def unlucky(
-    *kinds: str, pause: float = 0.0, count: int = 60, program: Program = COUNT, with_snapshots: float = 0
+    *kinds: str,
+    pause: float = 0.0,
+    count: int = 60,
+    program: Program = COUNT,
+    with_snapshots: float = 0,
+    with_live: float = 0,
 ) -> Callable[[], None]:
     """Random histories with only some kinds of faults, but many of them."""
     odds = Odds(strike=0.1, pause=pause, kinds=frozenset(kinds))
 
     def story() -> None:
         for seed in range(count):
-            play(seed, odds, [program], with_snapshots)
+            play(seed, odds, [program], with_snapshots, with_live)
 
     return story
 
@@ -434,3 +441,129 @@ class NoCommit(Quiet):
         if event.kind == "commit":
             raise ProduceError("simulated")
         return Fate.NOW
+
+
+# Live execution
+
+
+def started_live(chaos: Chaos) -> Application:
+    """An application that is about to process its first input live, on two hosts."""
+    application = Application(chaos, Setup(WINDOW, hosts=2, executions=("auto",)))
+    feed(application, 12)
+    return application
+
+
+def switches(application: Application, execution: str) -> None:
+    """Stops the application, whose next starts are in one execution."""
+    application.stop()
+    application.setup = replace(application.setup, executions=(execution,))
+
+
+class InHalves(Quiet):
+    """Records arrive in halves, for several steps of a slot; what stands still is given up, and replaced on the other host."""
+
+    stood = False
+
+    def choose(self, count: int, what: str) -> int:
+        """See `Chaos`."""
+        return int(what.startswith(("all records", "steady", "wait for it")) or (what == "host" and self.stood))
+
+
+class TwiceAndLate(InHalves):
+    """A commit is sent twice; the second request comes when the next step has sent its results, and the process dies right then."""
+
+    def __init__(self) -> None:
+        self._sent: str | None = None
+        self.struck = False
+
+    def before(self, cluster: Cluster, event: Event) -> Fate:
+        """See `Chaos`."""
+        if event.kind == "commit" and self._sent is None:
+            self._sent = event.where
+            return Fate.TWICE
+        if self._sent and not self.struck and event.where.startswith(f"{WINDOWS}-{self._sent[-1]}"):
+            self.struck = True
+            cluster.kafka.deliver_commits()
+            raise Crash(str(event))
+        return Fate.NOW
+
+
+def a_commit_arrives_within_the_next_step() -> None:
+    """See `TwiceAndLate`."""
+    chaos = TwiceAndLate()
+    application = started_live(chaos)
+    application.work()
+    assert chaos.struck, "the story did not happen"
+    application.verify()
+
+
+class StandsStillBehindAStep(InHalves):
+    """A slot's commit is sent twice, so its next step needs a new producer, and before that it stands still."""
+
+    def __init__(self) -> None:
+        self._committed: object = None
+
+    def before(self, cluster: Cluster, event: Event) -> Fate:
+        """See `Chaos`."""
+        attempt = cluster.attempt
+        if event.kind == "commit" and self._committed is None:
+            self._committed = attempt
+            return Fate.TWICE
+        if event.kind == "read" and attempt is self._committed is not None and not self.stood:
+            self.stood = True
+            assert attempt is not None, "a slot reads"
+            attempt.pause()
+        return Fate.NOW
+
+
+def an_old_session_wakes_up() -> None:
+    """Its tasks have been taken over, and its next step would need a new producer, which would fence the others."""
+    chaos = StandsStillBehindAStep()
+    application = started_live(chaos)
+    application.work()
+    assert chaos.stood, "the story did not happen"
+    assert application.cluster.zombies, "nobody stands still"
+    application.verify()
+
+
+class StandsStillBeforeItsFirstCommit(InHalves):
+    """A slot stands still before its first commit, and the other ones die; once it may, it continues before all others."""
+
+    def __init__(self) -> None:
+        self.may_continue = False
+
+    def before(self, cluster: Cluster, event: Event) -> Fate:
+        """See `Chaos`."""
+        attempt = cluster.attempt
+        if event.kind == "commit" and attempt is not None and not self.stood:
+            self.stood = True
+            attempt.pause()
+        elif self.stood and attempt is not None and attempt.live and event.kind == "init":
+            raise Crash(str(event))
+        return Fate.NOW
+
+    def choose(self, count: int, what: str) -> int:
+        """See `Chaos`."""
+        return count - 1 if self.may_continue and what.startswith("who") else super().choose(count, what)
+
+
+def an_old_session_commits_after_a_switch() -> None:
+    """No task has committed anything live, so there is no marker that the switch could replace."""
+    chaos = StandsStillBeforeItsFirstCommit()
+    application = started_live(chaos)
+    assert application.run() is not None, "the story did not happen"
+    chaos.may_continue = True
+    switches(application, "micro-batch")
+    application.work()
+    application.verify()
+
+
+def executions_are_switched() -> None:
+    """From live execution to micro-batches and back, while the executions before have left their steps."""
+    application = started_live(Quiet())
+    for execution in ("micro-batch", "auto", "micro-batch"):
+        application.work()
+        switches(application, execution)
+        feed(application, 6)
+    application.work()
+    application.verify()

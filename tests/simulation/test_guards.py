@@ -11,21 +11,25 @@ import pytest
 
 from state.commit import decide, guards, step, transaction
 from state.commit.decide import Decision
+from state.commit.session import TaskSession
 from state.restore import plan, restorer
 from state.restore.snapshots import TaskSnapshots
 from state.stores.task_store import TaskStore
 from state.tables.buffer import WriteBuffer
-from streams.application import adopt, start
+from streams.application import adopt, execution, start
 from streams.application.dead_letters import Replayed
+from streams.application.markers import MarkerAccess
 from streams.checkpoint.files import Checkpoint
+from streams.live.task import LiveTask
 from streams.microbatch import global_tables
 from streams.runtime.task import task
 from streams.source.pauses import PauseWatch
 from streams.source.planner import BatchPlanner
-from streams.testing.simulation import SimulatedTable
+from streams.testing.simulation import SimulatedKafka, SimulatedTable
+from streams.testing.simulation.kafka import SimulatedProducer
 from tests.simulation import stories
 from tests.simulation.application import Failed
-from tests.simulation.programs import ENRICH, ERRORS, STAGES, TICKS
+from tests.simulation.programs import ENRICH, ERRORS, STAGES, TICKS, WINDOW
 from tests.simulation.verify import Red
 
 
@@ -133,6 +137,15 @@ class Guard:
     name: str
     off: Callable
     story: Callable
+
+
+def no_fence(patch):
+    def fence(self, transactional):
+        transactional.epoch = 0
+        self.decide(transactional)
+        return 0
+
+    patch.setattr(SimulatedKafka, "_fence", fence)
 
 
 def not_called_again(patch):
@@ -250,6 +263,32 @@ GUARDS = [
         "a copy that may have missed deletions is not used",
         lambda patch: patch.setattr(plan.LogRange, "outlives", lambda *_: False),
         stories.a_replica_is_old,
+    ),
+    Guard(
+        "a producer that may have asked twice writes no other transaction",
+        lambda patch: patch.setattr(SimulatedProducer, "again", lambda producer: not producer._begun),
+        stories.a_commit_arrives_within_the_next_step,
+    ),
+    Guard(
+        "a session that fences again compares the marker with its own",
+        off((TaskSession, "_check")),
+        stories.an_old_session_wakes_up,
+    ),
+    Guard("live sessions fence", no_fence, stories.unlucky("crash", pause=0.2, count=20, program=WINDOW, with_live=1)),
+    Guard(
+        "a live task continues at its marker",
+        lambda patch: patch.setattr(LiveTask, "_position", lambda self, topic: self._start.of(topic, self.task)),
+        stories.unlucky("crash", count=10, program=WINDOW, with_live=1),
+    ),
+    Guard(
+        "micro-batches begin where live steps have ended",
+        lambda patch: patch.setattr(execution, "position", lambda checkpoint, _: checkpoint.start(0)),
+        stories.executions_are_switched,
+    ),
+    Guard(
+        "a switch fences sessions that have committed nothing",
+        lambda patch: patch.setattr(MarkerAccess, "fenced", MarkerAccess.read),
+        stories.an_old_session_commits_after_a_switch,
     ),
     Guard("a topic is known by its id", off((BatchPlanner, "_check_ids")), stories.source_is_made_anew),
 ]

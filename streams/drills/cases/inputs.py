@@ -50,6 +50,7 @@ def lost_offsets(world: World) -> None:
     "more input partitions",
     injects="a source topic that gets more partitions under load",
     holds="the state of a key stays in one task",
+    not_live="records of new partitions wait until micro-batches take over, too long for windows by this fast event time",
 )
 def more_partitions(world: World) -> None:
     world.start()

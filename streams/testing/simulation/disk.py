@@ -35,6 +35,7 @@ class SimulatedTable(MemoryTable):
         hook: See above.
         atomic: False: a crash during a write leaves part of it, so that a test can show why writes must be atomic.
         owner: The process that has the table open.
+        last_owner: The one that had it open last, whose end takes with it what was not flushed.
     """
 
     atomic = True
@@ -43,6 +44,7 @@ class SimulatedTable(MemoryTable):
         super().__init__()
         self.location = location
         self.owner: object = None
+        self.last_owner: object = None
         self.hook: Hook = hook or NothingHappens()
         self._unflushed: list[RowChange] = []
 
@@ -54,13 +56,13 @@ class SimulatedTable(MemoryTable):
         """
         if self.owner not in (None, owner):
             raise StateLockedError(self.location, 0, "simulated")
-        self.owner = owner
+        self.owner = self.last_owner = owner
 
     def close(self) -> None:
         self.owner = None
 
     def crash(self) -> None:
-        """Ends the process that has the table open; the lock and all writes that were not flushed are lost."""
+        """Ends the process that had the table open last; the lock and all writes that were not flushed are lost."""
         for key, value in reversed(self._unflushed):
             super().write([(key, value)])
         self._unflushed = []

@@ -36,6 +36,8 @@ class Fate(Enum):
     LATE = "late"
     """`commit`: the caller gets a timeout, the request arrives when `SimulatedKafka.deliver` is called. `control`: written then.
     `ends`: the answer is of a leader that is none any more, so of a while ago."""
+    TWICE = "twice"
+    """`commit`: answered so late that the client has sent it twice; the second request arrives like a late one."""
 
 
 class Hook(Protocol):

@@ -111,14 +111,15 @@ class Transactional:
 class SimulatedProducer:
     """The part of `state.kafka.producer.TransactionalProducer` that a step uses.
 
-    Unlike the real producer, this one can be used for several transactions, so that a test can show the consequences.
+    Unlike the real producer, this one can be used for several transactions whatever has happened, so that a test can show the
+    consequences.
     """
 
     def __init__(self, kafka: SimulatedKafka, transactional: Transactional) -> None:
         self._kafka = kafka
         self._transactional = transactional
         self._epoch = -1
-        self._begun = False
+        self._begun = self._repeated = False
         self._sent: dict[TopicPartition, tuple[int, int]] = {}
 
     @property
@@ -199,17 +200,21 @@ class SimulatedProducer:
         self._in_transaction("commit")
         self._begun = False
         event = Event("commit", self.transactional_id, f"epoch {self._epoch}")
-        if self._kafka.hook.before(event) is Fate.LATE:
+        fate = self._kafka.hook.before(event)
+        if fate is Fate.LATE:
             self._kafka.delay_commit(self._transactional, self._epoch)
             raise ProduceError(
                 f"committing a transaction of {self.transactional_id!r}: no reply from the broker in time"
             )
         self._kafka.end_transaction(self._transactional, self._epoch, committed=True)
+        if fate is Fate.TWICE:
+            self._kafka.delay_commit(self._transactional, self._epoch)
+            self._repeated = True
         self._kafka.hook.after(event)
 
     def again(self) -> bool:
-        """Gets ready for another transaction: each request was sent once, and answered."""
-        return not self._begun
+        """Gets ready for another transaction; False: a request was sent twice, and may still be on its way."""
+        return not self._begun and not self._repeated
 
     def close(self) -> None:
         """Closes the client; an open transaction stays open at the broker."""
@@ -523,14 +528,18 @@ class SimulatedKafka:
 
     def deliver(self) -> None:
         """Delivers all delayed commits (refused if their producer was fenced meanwhile) and control records."""
+        self.deliver_commits()
+        for transactional in self._transactional.values():
+            self.decide(transactional)
+
+    def deliver_commits(self) -> None:
+        """Delivers all delayed commits, each to whatever transaction of its producer is open now."""
         late, self.late = self.late, []
         for transactional, epoch in late:
             try:
                 self.end_transaction(transactional, epoch, committed=True)
             except FencedError:
                 continue
-        for transactional in self._transactional.values():
-            self.decide(transactional)
 
     def time_out(self, transactional_id: str) -> None:
         """Aborts a transaction that has been open for too long, and fences its producer."""

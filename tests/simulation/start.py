@@ -1,0 +1,85 @@
+"""The start of an application: the engine's own code up to the first micro-batch, or to the first lease of live execution."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from streams.application.execution import Switch, ways_of
+from streams.application.prepare import Application, PreparedSub, ensure_internal_topics, plan_application, query_job
+from streams.application.start import Preflight, check_start
+from streams.checkpoint.files import CheckpointFiles
+from streams.config import StreamsConfig
+from streams.live.slot import LiveSub
+from streams.microbatch.job import QueryJob
+from streams.topology.topology import Topology
+from tests.simulation.cluster import Cluster
+from tests.simulation.leases import Leases, LiveQuery
+from tests.simulation.spark import Checkpoint, Query
+
+PROCESSES = 2
+"""How many tasks Spark runs at once."""
+
+
+def start_queries(
+    cluster: Cluster,
+    topology: Topology,
+    config: StreamsConfig,
+    files: CheckpointFiles,
+    name: str,
+    refused: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[list[Query], Leases | None]:
+    """Starts an application: what `prepare_start` and `KafkaStreams` do before the first micro-batch, or the first lease.
+
+    Raises:
+        StreamsError: The start is refused.
+    """
+    kafka: Any = cluster.kafka
+    application = plan_application(topology, config, kafka)
+    check_start(application, kafka, kafka)
+    counts = ensure_internal_topics(application, kafka, cluster.say)
+    before = preflight(cluster, application, files)
+    switch = Switch(before, cluster.say)
+    switch.finish(application.subs)
+    firsts = dict(before.run())
+    topics = {topic for prepared in application.subs for topic in prepared.sub.topics}
+    partitions = {topic: info.partitions for topic, info in kafka.describe_topics(topics).items()}
+    ways = ways_of(application, partitions, PROCESSES, others=False, refused=refused)
+
+    def job(prepared: PreparedSub) -> QueryJob:
+        made = query_job(
+            application, prepared=prepared, counts=counts, processes=1, readers=None, until={}, restore_reports=None,
+            first=firsts.get(prepared.sub.name),
+        )  # fmt: skip
+        return replace(made, client={"simulated": kafka})
+
+    def query(prepared: PreparedSub) -> Query:
+        return Query(cluster, job(prepared), Checkpoint(files, prepared.sub.name), name)
+
+    live = []
+    for prepared in ways.live:
+        start = switch.to_live(prepared, firsts.get(prepared.sub.name))
+        if start is None:
+            cluster.say(f"{prepared.sub.name}: its last micro-batch runs to its end first")
+            unfinished = query(prepared)
+            while unfinished.trigger():
+                pass
+            start = switch.to_live(prepared, None)
+        if start is None:
+            raise AssertionError(f"{prepared.sub.name} cannot continue live")
+        live.append(LiveSub(job(prepared), start.query_id, start.start))
+    for prepared in ways.micro_batch:
+        first = switch.to_micro_batches(prepared, firsts.get(prepared.sub.name))
+        if first is not None:
+            firsts[prepared.sub.name] = first
+    batches = [query(prepared) for prepared in ways.micro_batch]
+    queries = [LiveQuery(cluster, one, Checkpoint(files, one.job.sub.name)) for one in live]
+    return batches, Leases(cluster, live, PROCESSES - bool(batches), name, queries) if live else None
+
+
+def preflight(cluster: Cluster, application: Application, files: CheckpointFiles) -> Preflight:
+    """The comparison of checkpoints and markers, on the simulated Kafka."""
+    kafka: Any = cluster.kafka
+    return Preflight(application, files, kafka, cluster.say, kafka, lambda *_: kafka.deliver(), kafka.sample)
