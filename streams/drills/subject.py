@@ -128,6 +128,10 @@ def wrong_commits(servers: str, application_id: str) -> list[str]:
             markers = [CommitMarker.from_bytes(one.value or b"") for one in records if one.partition == partition]
             versions = versions_of_steps(markers)
             before = markers[0].version if markers[0].version == markers[0].adopted else 0
+            first = next(one.offset for one in records if one.partition == partition)
+            if first >= 2 * (markers[0].version - 1):
+                # Each version has at least two offsets. The broker has compacted the oldest away: all have the same key.
+                before = before or markers[0].version - 1
             if versions != list(range(before + 1, before + len(versions) + 1)):
                 said.append(f"{topic}-{partition}: versions {versions}")
     return said if topics else ["there are no commits"]

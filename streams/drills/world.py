@@ -136,6 +136,11 @@ class World:
     ) -> None:
         self._stack.close()
 
+    def partly_live(self) -> None:
+        """For an application that can run live only in part, or only at times."""
+        if self.live:
+            self.application.execution = "auto"
+
     @property
     def topics(self) -> ScratchTopics:
         """The topics of the broker. Straight to the broker, whatever happens to the network."""

@@ -160,6 +160,7 @@ class PauseEvents(_Background):
 
     Args:
         close: Ends `read`; called by the thread that looks, after its last look.
+        changed: Called after pauses have changed.
     """
 
     def __init__(
@@ -168,8 +169,10 @@ class PauseEvents(_Background):
         events: Events,
         read: Callable[[], Pauses],
         close: Callable[[], object] = lambda: None,
+        changed: Callable[[], object] = lambda: None,
     ) -> None:
         super().__init__("pause-events", LOOK_S, close)
+        self._changed = changed
         self._application_id = application_id
         self._events = events
         self._read = read
@@ -187,7 +190,9 @@ class PauseEvents(_Background):
             if name not in found:
                 what, sub = self._named(name)
                 self._events.emit(RESUMED, f"{what} continues after a pause", sub)
-        self._known = found
+        before, self._known = self._known, found
+        if found != before:
+            self._changed()
 
     def paused(self, subs: Iterable[str]) -> list[str]:
         """Which of these sub-topologies are paused, as of the last look."""

@@ -118,7 +118,9 @@ class StreamsApplication:
         if config.logs.json:
             self.progress.metrics.listen(log_steps)
         self._read_pauses, close_reader = pauses_reader(config)
-        self._pauses = PauseEvents(config.application_id, self.events, self._read_pauses, close_reader)
+        self._pauses = PauseEvents(
+            config.application_id, self.events, self._read_pauses, close_reader, self._tell_pauses
+        )
         self._on_running = on_running
         self._stop = threading.Event()
         self._gates: dict[str, StopGate] = {}
@@ -336,8 +338,9 @@ class StreamsApplication:
             self.progress.started(prepared.sub.name, prepared.tasks, prepared.sub.topics)
         names = [one.sub.name for one in live]
         slots = slots_for(subs, processes_of(spark) - shared)
-        # A slot must not begin before it knows.
-        driver.pause(self._pauses.paused(names))
+        # A slot must not begin before it knows what is paused.
+        self._live = driver
+        self._tell_pauses()
         job = LiveJob(tuple(subs), slots, config.commit_interval_ms / 1000, LEASE_S, str(uuid.uuid4()), driver.address)
         self._planning.begins(LIVE)
         for name in names:
@@ -349,7 +352,6 @@ class StreamsApplication:
 
         query, gate = start_live(spark, config.application_id, job, driver, leased)
         self._gates[query.runId] = gate
-        self._live = driver
         return query
 
     def _hear(self, message: Mapping[str, Any]) -> None:
@@ -367,7 +369,11 @@ class StreamsApplication:
             if message.get("attempt", 0) > 0:
                 self._live.failed()
             self._live.renew()
-            self._live.pause(self._pauses.paused(self.progress.subs))
+
+    def _tell_pauses(self) -> None:
+        """Tells the slots which sub-topologies are paused: slots with nothing to do say nothing that could be answered."""
+        if self._live is not None:
+            self._live.pause(self._pauses.paused(prepared.sub.name for prepared in self._application.subs))
 
     def _checked(self, admin: KafkaAdmin, commits: list[str]) -> Mapping[str, FirstBatch]:
         """Where the sub-topologies begin. Where no checkpoint matches, another process may run the application from its own."""

@@ -211,9 +211,11 @@ def test_dead_letters_are_told_now_and_then_with_their_number(heard: Heard) -> N
 
 
 def test_pauses_and_resumes_are_events_whoever_has_asked_for_them(heard: Heard) -> None:
-    pauses = PauseEvents("app", heard.all, lambda: Pauses({}))
-    for state in ({}, {WHOLE: 5}, {WHOLE: 5, "sub": 6}, {"sub": 6}, {}):
+    paused: list[list[str]] = []
+    pauses = PauseEvents("app", heard.all, lambda: Pauses({}), changed=lambda: paused.append(pauses.paused(["sub"])))
+    for state in ({}, {WHOLE: 5}, {WHOLE: 5}, {WHOLE: 5, "sub": 6}, {"sub": 6}, {}):
         pauses.take(Pauses(state))
+    assert paused == [["sub"], ["sub"], ["sub"], []]
     assert [(event.kind, event.sub_topology) for event in heard.events] == [
         (PAUSED, None),
         (PAUSED, "sub"),

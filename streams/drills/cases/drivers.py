@@ -234,7 +234,7 @@ def to_its_end(world: World, running: CommandProcess) -> None:
 )
 def killed_within_rescales(world: World) -> None:
     # Topics of two partitions: with three tasks, a live application continues in micro-batches.
-    world.application.execution = "auto" if world.live else world.application.execution
+    world.partly_live()
     world.start()
     for tasks in ("3", "2"):
         world.stop_at_rest()

@@ -56,6 +56,7 @@ TABLES_S = 120.0
 )
 def killed_around_a_delta_commit(world: World) -> None:
     lake = world.folder / "lake"
+    world.partly_live()
     world.application.target = "streams.drills.variants:tables"
     variables = {FOLDER: str(lake)}
     for kill in KILLS:
@@ -77,6 +78,7 @@ def killed_around_a_delta_commit(world: World) -> None:
 )
 def adopted_after_a_delta_commit(world: World) -> None:
     lake = world.folder / "lake"
+    world.partly_live()
     world.application.target = "streams.drills.variants:tables"
     variables = {FOLDER: str(lake)}
     _start_to_be_killed(world, ADOPTED_AFTER, variables)
@@ -116,6 +118,7 @@ def differences(world: World, lake: Path) -> list[str]:
 )
 def killed_around_a_call(world: World) -> None:
     folder, checkpoint = world.folder / "calls", world.application.checkpoint / ARCHIVE
+    world.partly_live()
     world.application.target = "streams.drills.variants:archive"
     variables = {FOLDER: str(folder)}
     for kill in CALL_KILLS:
@@ -150,6 +153,7 @@ def killed_within_an_ingest(world: World) -> None:
     add_rows(folder, *range(20))
     with world.admin() as admin:
         admin.create_topics([TopicSpec(OUT, PARTITIONS, {"retention.ms": "-1"}, 1)])
+    world.partly_live()
     world.application.target = "streams.drills.variants:ingest"
     variables = {FOLDER: str(folder)}
     world.start(environment=variables)

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from streams.drills.cases.drivers import ADOPT_S, to_its_end
@@ -78,6 +79,12 @@ def paused(world: World, clock: WrongClock | None = None) -> None:
     world.wait_for(quiet, "no commits while paused")
 
 
+def _has_begun(world: World) -> bool:
+    """Whether an application that was started while it is paused waits for records."""
+    log = world.application.current.log()
+    return bool(world.application.workers()) and "is paused" in log if world.live else "no records yet" in log
+
+
 @drill(
     "D47",
     "killed while paused",
@@ -99,7 +106,7 @@ def killed_while_paused(world: World) -> None:
         else:
             world.application.kill_all()
             world.application.start()
-            world.wait_for(lambda: "no records yet" in world.application.current.log(), "the new start", START_S)
+            world.wait_for(partial(_has_begun, world), "the new start", START_S)
         time.sleep(QUIET_S)
         world.require(world.commits() == before, f"it has committed while paused, after a kill of {what}")
         world.saw(f"{what} killed while paused, and nothing was committed for {QUIET_S:g} s")

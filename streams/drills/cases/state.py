@@ -228,7 +228,6 @@ def old_times(world: World) -> None:
     injects="rows of a global table change under kills; then compaction deletes tombstones while the application is down",
     holds="a copy that may have missed deletions is read again: no result has a deleted row",
     minutes=2.5,
-    not_live="look-ups in a global table need micro-batches",
 )
 def away_from_a_global_table(world: World) -> None:
     rows = RowsOfATable(world)
