@@ -1,7 +1,7 @@
 """Following a key: which of its records operators receive, which they drop, and why. For the page, where the settings name a key.
 
 Samples are names of counters: the counts of readers and of tasks take one way to the driver, and come with the step that was
-committed, not with attempts that have failed. Only the last ones are kept.
+committed, not with attempts that have failed. Only the last ones are kept, of records received and of records dropped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from streams.runtime.settings import Counters, TaskSettings
 FOLLOWED: Final = "followed:"
 """Begins the names of counters that are samples."""
 MOST: Final = 50
-"""How many samples are kept, the last ones."""
+"""How many samples are kept of what is received, and as many of what is dropped."""
 LONGEST: Final = 400
 """Most characters of a value."""
 MASK: Final = "***"
@@ -44,7 +44,8 @@ class Followed:
     def __init__(self, run: Pass) -> None:
         self._key, self._masked = run.settings.follow, run.settings.follow_masked
         self._run = run
-        self._names: deque[str] = deque()
+        self._received: deque[str] = deque()
+        self._dropped: deque[str] = deque()
         self._taken = 0
 
     def matches(self, key: Any) -> bool:
@@ -97,10 +98,11 @@ class Followed:
         }
         name = FOLLOWED + orjson.dumps(sample).decode()
         self._run.counters.add(name)
-        self._names.append(name)
         self._taken += 1
-        if len(self._names) > MOST:
-            self._run.counters.pop(self._names.popleft(), None)
+        kept = self._received if reason is None else self._dropped
+        kept.append(name)
+        if len(kept) > MOST:
+            self._run.counters.pop(kept.popleft(), None)
 
 
 def _text(value: Any) -> str:
