@@ -114,45 +114,56 @@ def counters(progress: Progress) -> dict[str, int]:
     return dict(sub.counters)
 
 
-FAILURES = [
-    ("raw", "json", "cannot be read in node", "SerdeError"),
-    ("raw", "boom", "made an operator fail in node", "ValueError: boom, in two lines"),
-    ("raw", "big", "gave a result that cannot be written in node", "OversizedRecordError"),
-    ("raw", "future", "has a timestamp too far in the future in node", "FutureTimestampError"),
-    ("objects", "json", "cannot be read in node", "SerdeError"),
-    ("objects", "boom", "made an operator fail in node", "ValueError: boom, in two lines"),
-    ("objects", "past", "cannot be read in node", "TimestampError"),
-    ("columns", "json", "cannot be read in node", "SerdeError"),
-    ("columns", "past", "cannot be read in node", "TimestampError"),
-    ("columns", "big", "gave a result that cannot be written in node", "OversizedRecordError"),
-]
+SAID = {
+    "json": ("deserialization", "cannot be read in node", "SerdeError"),
+    "past": ("deserialization", "cannot be read in node", "TimestampError"),
+    "boom": ("processing", "made an operator fail in node", "ValueError: boom, in two lines"),
+    "big": ("production", "gave a result that cannot be written in node", "OversizedRecordError"),
+    "future": ("future", "has a timestamp too far in the future in node", "FutureTimestampError"),
+}
+"""Kind -> the policy that it meets, and what the error says."""
 
 
-@pytest.mark.parametrize(("transport", "kind", "what", "cause"), FAILURES)
-def test_a_bad_record_fails_by_name_and_a_restart_skips_it(
-    harness: Harness, transport: str, kind: str, what: str, cause: str
-) -> None:
+@pytest.mark.parametrize(
+    ("transport", "kinds"),
+    [
+        (
+            "raw",
+            ["future", "json", "boom", "big"],
+        ),  # a time is compared in the reader, before a task reads the first record
+        ("objects", ["json", "boom"]),
+        ("objects", ["past"]),
+        ("columns", ["json", "big"]),
+        ("columns", ["past"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
+)
+def test_a_bad_record_fails_by_name_and_a_restart_skips_it(harness: Harness, transport: str, kinds: list[str]) -> None:
     source, target = harness.topic("source", 2), harness.topic("target", 1)
     topology = topology_of(transport, source, target)
-    harness.send(source, [*good_records(), bad(kind)])
-    settings = {"tasks": 1, "max_record_bytes": LIMIT}
-    with pytest.raises(ApplicationFailedError) as caught:
-        harness.run(topology, **settings)
-    said = str(caught.value)
-    where = (
-        f"record at {source}-1 offset 15" if (transport, kind) != ("columns", "big") else "a result emitted at the end"
-    )
-    assert said.startswith(f"RecordFailedError: {where}"), said
-    assert f", key b'{kind}', {what} " in said
-    assert cause in said
-    assert "or set the policy" in said
-    assert "\n" not in said
-    assert harness.read(target) == []
-    progress = harness.run(topology, **settings, **SKIP_ALL)
+    harness.send(source, [*good_records(), *map(bad, kinds)])
+    settings: dict[str, Any] = {"tasks": 1, "max_record_bytes": LIMIT}
+    for offset, kind in enumerate(kinds, 15):
+        policy, what, cause = SAID[kind]
+        with pytest.raises(ApplicationFailedError) as caught:
+            harness.run(topology, **settings)
+        said = str(caught.value)
+        at_end = (transport, kind) == ("columns", "big")
+        where = "a result emitted at the end" if at_end else f"record at {source}-1 offset {offset}"
+        assert said.startswith(f"RecordFailedError: {where}"), said
+        assert f", key b'{kind}', {what} " in said
+        assert cause in said
+        assert "or set the policy" in said
+        assert "\n" not in said
+        assert harness.read(target) == []
+        settings[policy] = "skip"
+    progress = harness.run(topology, **settings)
     check_results(harness.read(target), transport)
-    stage = {"boom": "processing", "big": "production", "future": "future"}.get(kind, "deserialization")
-    assert counters(progress)[f"skipped:{stage}"] == 1
-    assert sum(n for name, n in counters(progress).items() if name.endswith((":null_key", ":null_value"))) == 2
+    found = counters(progress)
+    assert {name: n for name, n in found.items() if name.startswith("skipped:")} == {
+        f"skipped:{SAID[kind][0]}": 1 for kind in kinds
+    }
+    assert sum(n for name, n in found.items() if name.endswith((":null_key", ":null_value"))) == 2
 
 
 @pytest.mark.parametrize("transport", ["raw", "objects", "columns"])
