@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from state.columns import encode_headers
+from streams import (
+    Consumed,
+    EmitStrategy,
+    JsonSerde,
+    Materialized,
+    Processor,
+    ProcessorContext,
+    Produced,
+    Record,
+    Stores,
+    StreamsBuilder,
+    StringSerde,
+    TimeWindows,
+)
 from streams.topology.plan import build_plan
 from streams.topology.topology import Topology
 from streams.topology.ways import why_not_live
@@ -47,6 +62,17 @@ def rows_of(world: World, topic: str) -> Rows:
     return list(zip(*lists, strict=True))
 
 
+def compare(topology: Topology, seed: int) -> dict[str, Rows]:
+    """Plays the records of a seed in both executions, with a restart; returns what is written."""
+    steps = [[replace(one, partition=0) for one in step] for step in feed(seed, topics=TOPICS)]
+    expected = played(topology, steps, restarts=[1], partitions=dict.fromkeys(TOPICS, 1), processing="skip")
+    assert expected.failed is None
+    # The driver calls its application "test".
+    wanted = {topic.replace("test-", f"{APP}-", 1): rows for (topic, _), rows in expected.topics.items()}
+    assert live(topology, steps, restart_after=1) == wanted, f"seed {seed}"
+    return wanted
+
+
 @pytest.mark.parametrize("first", range(0, 240, 60))
 def test_random_programs(first: int) -> None:
     played_live = 0
@@ -55,11 +81,48 @@ def test_random_programs(first: int) -> None:
         subs = build_plan(topology, APP).sub_topologies
         if len(subs) > 1 or why_not_live(subs[0]):
             continue
-        steps = [[replace(one, partition=0) for one in step] for step in feed(seed, topics=TOPICS)]
-        expected = played(topology, steps, restarts=[1], partitions=dict.fromkeys(TOPICS, 1), processing="skip")
-        assert expected.failed is None
-        # The driver calls its application "test".
-        wanted = {topic.replace("test-", f"{APP}-", 1): rows for (topic, _), rows in expected.topics.items()}
-        assert live(topology, steps, restart_after=1) == wanted, f"seed {seed}"
+        compare(topology, seed)
         played_live += 1
     assert played_live > 2
+
+
+class Totals(Processor[str, Any, str, Any]):
+    """Counts records by key, and forwards all counts whenever stream time has moved on by some milliseconds."""
+
+    def init(self, context: ProcessorContext[str, Any]) -> None:
+        super().init(context)
+        context.schedule(7, "stream_time", self.send_all)
+
+    def process(self, record: Record[str, Any]) -> None:
+        store = self.ctx.get_state_store("totals")
+        key = record.key or "-"
+        store.put(key, (store.get(key) or 0) + 1)
+
+    def send_all(self, now_ms: int) -> None:
+        for key, total in self.ctx.get_state_store("totals").all():
+            self.ctx.forward(Record(key, {"total": total}, now_ms))
+
+
+def punctuated() -> Topology:
+    """Calls that stream time makes due, in the middle of steps."""
+    builder = StreamsBuilder()
+    builder.add_state_store(Stores.key_value_store("totals", StringSerde(), JsonSerde()))
+    source = builder.stream(list(TOPICS), Consumed(StringSerde(), JsonSerde()))
+    source.process(Totals, "totals").to("out", Produced(StringSerde(), JsonSerde()))
+    return builder.build()
+
+
+def closed() -> Topology:
+    """Windows that are sent once they are closed, by the stream time of the records of both topics."""
+    builder = StreamsBuilder()
+    source = builder.stream(list(TOPICS), Consumed(StringSerde(), JsonSerde()))
+    windows = TimeWindows.of_size_and_grace(timedelta(milliseconds=10), timedelta(milliseconds=5))
+    counted = source.group_by_key().windowed_by(windows).emit_strategy(EmitStrategy.on_window_close())
+    counted.count(materialized=Materialized("windows")).to_stream(lambda of, _: of.key).to("out")
+    return builder.build()
+
+
+@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("topology", [punctuated, closed])
+def test_calls_and_windows_that_stream_time_makes_due(topology: Callable[[], Topology], seed: int) -> None:
+    assert compare(topology(), seed)["out"]
