@@ -1,17 +1,20 @@
 """How fast a served store answers: single keys and batches from Python and over HTTP, and scans; from one copy in RocksDB.
 
-The changelog is generated in memory, so Kafka takes no part. The HTTP server and its one client share a process, hence a core.
+The changelog is generated in memory, so Kafka takes no part. Clients over HTTP are a process of their own, with eight connections;
+what the server costs is the CPU of this process meanwhile.
 """
 
 from __future__ import annotations
 
-import http.client
+import asyncio
 import random
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,12 +31,13 @@ from state.restore.task_stores import TaskStateManager, WorkerMemory
 from streams import JsonSerde, Materialized, StreamsBuilder, StringSerde
 from streams.dsl.options import Consumed
 from streams.serve.copies import TaskCopy
-from streams.serve.reading import Scan
+from streams.serve.scans import Scan
 from streams.serve.security import Guard, Security
 from streams.serve.served import Served, replica_task
 from streams.topology.plan import build_plan
 
 _APP, _PART = "reads", 100_000
+_CONNECTIONS = 8
 _Asked = TypeVar("_Asked")
 
 
@@ -45,6 +49,7 @@ class Reads:
         way: Its name.
         rows: How many rows were read.
         seconds: In all.
+        cpu_seconds: Of the process that reads, in all.
         p50_ms: Half of the requests took no longer.
         p99_ms: 99 of 100 requests took no longer.
     """
@@ -52,6 +57,7 @@ class Reads:
     way: str
     rows: int
     seconds: float
+    cpu_seconds: float
     p50_ms: float
     p99_ms: float
 
@@ -108,13 +114,17 @@ def reads(rows: int, requests: int) -> Iterator[Reads]:
 
 
 def _timed(way: str, call: Callable[[_Asked], int], asked: Sequence[_Asked]) -> Reads:
-    times, rows = [], 0
+    times, rows, cpu = [], 0, time.process_time()
     for one in asked:
         started = time.perf_counter()
         rows += call(one)
         times.append(time.perf_counter() - started)
+    return _reads(way, rows, sum(times), time.process_time() - cpu, times)
+
+
+def _reads(way: str, rows: int, seconds: float, cpu_seconds: float, times: Sequence[float]) -> Reads:
     p50, p99 = (float(np.quantile(times, share)) * 1000 for share in (0.5, 0.99))
-    return Reads(way, rows, sum(times), p50, p99)
+    return Reads(way, rows, seconds, cpu_seconds, p50, p99)
 
 
 def _served(rows: int, folder: Path) -> Served:
@@ -148,19 +158,53 @@ def _over_http(served: Served, keys: list[str]) -> Iterator[Reads]:
     from streams.serve.http import HttpThread, listening
 
     listener = listening(Address("127.0.0.1", 0), "stores", "--http")
-    client = http.client.HTTPConnection("127.0.0.1", listener.getsockname()[1])
+    port = listener.getsockname()[1]
+    batches = [keys[at : at + 1000] for at in range(0, len(keys), 1000)]
+    with (
+        HttpThread(Api(served, Guard(Security())).application(), listener),
+        ProcessPoolExecutor(1, get_context("spawn")) as clients,
+    ):
+        # The process of the clients has started, and so have the connections' threads.
+        clients.submit(_load, port, [_get(key) for key in keys[:100]]).result()
+        ways = (("a key, over HTTP", [_get(key) for key in keys]), ("1000 keys, over HTTP", list(map(_batch, batches))))
+        for way, requests in ways:
+            cpu = time.process_time()
+            rows, seconds, times = clients.submit(_load, port, requests).result()
+            yield _reads(way, rows, seconds, time.process_time() - cpu, times)
 
-    def get(key: str) -> int:
-        client.request("GET", f"/v1/stores/customers/keys/{key}")
-        answer = client.getresponse()
-        answer.read()
-        return int(answer.status == 200)
 
-    def batch(some: list[str]) -> int:
-        body = orjson.dumps({"keys": some})
-        client.request("POST", "/v1/stores/customers/keys:batch", body, {"Content-Type": "application/json"})
-        return len(orjson.loads(client.getresponse().read())["rows"])
+def _get(key: str) -> bytes:
+    return f"GET /v1/stores/customers/keys/{key} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
 
-    with HttpThread(Api(served, Guard(Security())).application(), listener), closing(client):
-        yield _timed("a key, over HTTP", get, keys[: len(keys) // 10])
-        yield _timed("1000 keys, over HTTP", batch, [keys[at : at + 1000] for at in range(0, len(keys), 1000)])
+
+def _batch(keys: list[str]) -> bytes:
+    body = orjson.dumps({"keys": keys})
+    head = "POST /v1/stores/customers/keys:batch HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def _load(port: int, requests: list[bytes]) -> tuple[int, float, list[float]]:
+    """Sends requests over eight connections, each as soon as the one before is answered: rows, seconds, and time of each."""
+    rows, times = 0, list[float]()
+
+    async def one(mine: list[bytes]) -> None:
+        nonlocal rows
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for request in mine:
+            started = time.perf_counter()
+            writer.write(request)
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200"), head
+            length = re.search(rb"(?i)content-length: (\d+)", head)
+            assert length is not None
+            body = await reader.readexactly(int(length[1]))
+            times.append(time.perf_counter() - started)
+            rows += body.count(b'"key":')
+        writer.close()
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(one(requests[at::_CONNECTIONS]) for at in range(_CONNECTIONS)))
+
+    started = time.perf_counter()
+    asyncio.run(all_of_them())
+    return rows, time.perf_counter() - started, times

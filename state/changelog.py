@@ -59,6 +59,11 @@ def pauses_topic(application_id: str) -> str:
     return commits_topic(application_id, "__pauses")
 
 
+def endpoints_topic(application_id: str) -> str:
+    """`<app>-__endpoints`: the processes that serve the stores of an application, each with what it has."""
+    return f"{application_id}-__endpoints"
+
+
 def rescale_topic(application_id: str, sub_topology: str) -> str:
     """`<app>-<sub-topology>-rescale`: the notes of a rescale, which exist until it has come to its end."""
     return f"{application_id}-{sub_topology}-rescale"
@@ -135,6 +140,13 @@ def ensure_commits(
 def ensure_pauses(admin: TopicAdmin, application_id: str, replication: int = -1) -> list[str]:
     """As `ensure_changelogs`, for the topic of pauses."""
     return _ensure(admin, {pauses_topic(application_id): commits_config(replication)}, 1, replication)
+
+
+def ensure_endpoints(admin: TopicAdmin, application_id: str, replication: int = -1) -> list[str]:
+    """As `ensure_changelogs`, for the topic of the processes that serve, which write a record every few seconds."""
+    day = {"retention.ms": str(DAY_MS), "max.compaction.lag.ms": str(DAY_MS), "segment.bytes": str(1024 * 1024)}
+    config = {**_COMPACTED, **day, "cleanup.policy": "compact,delete", **_durability(replication)}
+    return _ensure(admin, {endpoints_topic(application_id): config}, 1, replication)
 
 
 def ensure_replays(admin: TopicAdmin, name: str, replication: int = -1) -> list[str]:

@@ -21,6 +21,7 @@ from state.changelog import (
     INTERNAL_ENDINGS,
     changelog_topic,
     commits_topic,
+    endpoints_topic,
     pauses_topic,
     rescale_topic,
     staging_topic,
@@ -144,7 +145,14 @@ def owned_topics(application_id: str, kept: Mapping[str, Any] | None, admin: Kaf
     described = described_topics(kept, application_id) & names if kept else set()
     alike = {name for name in names if name.startswith(f"{application_id}-") and name.endswith(INTERNAL_ENDINGS)}
     pauses = {pauses_topic(application_id)} & names
-    found = _Found({**dict.fromkeys(described, "topology.json"), **dict.fromkeys(pauses, "its pauses")})
+    serving = {endpoints_topic(application_id)} & names
+    found = _Found(
+        {
+            **dict.fromkeys(described, "topology.json"),
+            **dict.fromkeys(pauses, "its pauses"),
+            **dict.fromkeys(serving, "processes that serve its stores"),
+        }
+    )
     commits = admin.describe_topics(sorted(name for name in alike - pauses if name.endswith(COMMITS)))
     for topic, info in commits.items():
         for marker in _readable_markers(log, topic, info.partitions):

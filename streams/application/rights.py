@@ -111,7 +111,7 @@ def needed_rights(topology: Graph, config: StreamsConfig) -> NeededRights:
 
 
 def operating_rights(needed: NeededRights) -> tuple[Right, ...]:
-    """What `streams reset`, `dlq` and `replica` need besides: for the people who operate the application.
+    """What `streams reset`, `dlq`, `replica` and `serve` need besides: for the people who operate the application.
 
     A replay also needs `Write` on the topics that its letters came from, most of them sources, which is left to their owners.
     """
@@ -134,6 +134,7 @@ def operating_rights(needed: NeededRights) -> tuple[Right, ...]:
         ),
         Right(Resource.GROUP, needed.application_id, (DELETE,), "streams reset"),
         Right(Resource.GROUP, f"{needed.application_id}-replicas", (READ,), "streams replica"),
+        Right(Resource.GROUP, f"{needed.application_id}-serve", (READ,), "streams serve", prefixed=True),
     )
 
 

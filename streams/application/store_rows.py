@@ -18,6 +18,7 @@ from streams.model.windows import TimeWindows
 from streams.operators.aggregate.aggregates import FieldAggregates, StreamAggregate, WindowedAggregation
 from streams.operators.aggregate.columns.column_aggregate import ColumnAggregate
 from streams.serdes.base import Serde
+from streams.serdes.primitives import StringSerde
 from streams.topology.graph import ProcessorNode, StoreNode
 from streams.topology.plan import SubTopology
 from streams.topology.specs.aggregations import AggregationSpec
@@ -99,6 +100,9 @@ class StoreReader:
         Raises:
             ConfigError: The store's serde accepts neither.
         """
+        if isinstance(self._node.key_serde, StringSerde) and '"' not in text:
+            # JSON is text only with quotes: there is one form, and nearly all keys are of this kind.
+            return [text.encode()]
         found = [data for value in _typed(text) if (data := self._serialized(value)) is not None]
         if not found:
             raise ConfigError(
@@ -158,20 +162,30 @@ def view_of(sub: SubTopology, store: str) -> Callable[[Any], Any] | None:
     return None
 
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
 def plain(value: Any) -> Any:
     """A key or value as plain JSON data; bytes become text, or hexadecimal digits if they are not valid UTF-8."""
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return value.hex()
+        return _readable(value)
     if isinstance(value, Windowed):
         return {"key": plain(value.key), "start": value.window.start, "end": value.window.end}
     if isinstance(value, dict):
-        return {str(name): plain(part) for name, part in value.items()}
+        # Most parts are plain already, and rows have many: a call for each would be half of the cost of an answer.
+        return {str(name): part if type(part) in _PLAIN else plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [plain(part) for part in value]
-    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+    return value if isinstance(value, str | int | float) else str(value)
+
+
+def _readable(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.hex()
 
 
 def _typed(text: str) -> list[Any]:

@@ -110,6 +110,10 @@ def serve(
         ),
     ] = None,
     parallel: Annotated[int, option("Copies to bring forward at a time.", min=1)] = 2,
+    advertise: Annotated[
+        str | None,
+        option("Where the other processes that serve reach this one. Default: the address of --http.", metavar="URL"),
+    ] = None,
     token_file: Annotated[
         Path | None,
         option("Bearer tokens: lines of a token, read, write or admin, and a name.", metavar="FILE", panel=_HTTP),
@@ -146,11 +150,11 @@ def serve(
     from streams.serve.http import check_installed, http_server, listening
 
     check_installed("serving stores over HTTP")
-    from streams.cluster.records import RecordWriter
     from streams.serve.app import Api
     from streams.serve.requests import Limits
+    from streams.serve.routing import Router
     from streams.serve.security import Guard, Security, check_protected
-    from streams.serve.server import StoreServer, tls_options
+    from streams.serve.server import StoreServer, own_url, tls_options, trusted
 
     address = _address(http)
     security = Security(token_file, jwt_key, jwt_audience, tls_ca)
@@ -159,22 +163,20 @@ def serve(
     limits = Limits(most_rows=max_rows, wait_ms=duration_ms("--max-wait", max_wait))
     topology, config = application.of(target, {"ui": ui})
     set_up_command(config.logs, config.application_id)
-    with (
-        closing(listening(address, "stores", "--http")) as listener,
-        StoreServer(topology, config, directory or config.base_dir / "serve", group, parallel) as server,
-        page_of_stores(topology, config, target, server.served, limits) if ui else nullcontext(),
-    ):
+    with closing(listening(address, "stores", "--http")) as listener:
         at = Address(address.host, listener.getsockname()[1])
-        typer.echo(
-            f"{config.application_id}: {', '.join(server.served.stores)} at {'https' if tls else 'http'}://{at}/v1/metadata"
-        )
-        writer = RecordWriter(config.client)
-        api = Api(server.served, guard, limits, lambda: server.trouble, server.reader, writer.write)
-        uvicorn = http_server(api.application(), tls)
-        # What can never be followed again ends the command, with its error.
-        server.on_error = partial(setattr, uvicorn, "should_exit", True)
-        uvicorn.run(sockets=[listener])
-        writer.close()
+        url = advertise or own_url(at, tls=bool(tls))
+        with (
+            StoreServer(topology, config, directory or config.base_dir / "serve", url, group, parallel) as server,
+            page_of_stores(topology, config, target, server.served, limits) if ui else nullcontext(),
+        ):
+            typer.echo(f"{config.application_id}: {', '.join(server.served.stores)} at {url}/v1/metadata")
+            router = Router(server.nodes, trusted(tls_cert, tls_key, security))
+            api = Api(server.served, guard, limits, lambda: server.trouble, server.reader, server.write, router)
+            uvicorn = http_server(api.application(), tls)
+            # What can never be followed again ends the command, with its error.
+            server.on_error = partial(setattr, uvicorn, "should_exit", True)
+            uvicorn.run(sockets=[listener])
 
 
 @contextmanager

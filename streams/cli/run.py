@@ -6,6 +6,8 @@ import faulthandler
 import inspect
 import logging
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +30,7 @@ MetricsAddress = Annotated[
     str | None, option("Serve /metrics for Prometheus, /health and /ready there.", metavar="HOST:PORT")
 ]
 UiAddress = Annotated[str | None, option("Serve the page of the running application there.", metavar="HOST:PORT")]
+ServeAddress = Annotated[str | None, option("Serve the stores there while the application runs.", metavar="HOST:PORT")]
 Format = Annotated[LogFormat | None, option("Standard error as text for people, or as json, one object a line.")]
 Level = Annotated[LogLevel | None, option("The least important log lines that appear.")]
 
@@ -76,6 +79,7 @@ def run(
         bool | None, option("Send metrics by OpenTelemetry (variables OTEL_...).", "--otel/--no-otel")
     ] = None,
     ui: UiAddress = None,
+    serve: ServeAddress = None,
     log_format: Format = None,
     log_level: Level = None,
     verbose: Annotated[bool, option("Also show Spark's own start-up lines and warnings.", "-v")] = False,
@@ -92,6 +96,7 @@ def run(
         "metrics": metrics,
         "otel": otel,
         "ui": ui,
+        "serve": serve,
         "log_format": log_format,
         "log_level": log_level,
         **policies.settings(),
@@ -133,7 +138,7 @@ def run(
 
 
 def check_addresses(config: StreamsConfig) -> None:
-    """Checks early, before anything else is started, whether metrics and the page can be served.
+    """Checks early, before anything else is started, whether metrics, the page and stores can be served.
 
     Raises:
         ConfigError: An address is taken, or what serves it is not installed.
@@ -143,6 +148,10 @@ def check_addresses(config: StreamsConfig) -> None:
         from streams.ui.running import check_page
 
         check_page(config)
+    if config.serve_address is not None:
+        from streams.serve.embedded import check_serve
+
+        check_serve(config)
 
 
 def _interrupt() -> None:
@@ -155,7 +164,17 @@ def run_topology(
     """Runs a topology in this process until it ends or is stopped."""
     from streams.spark.runner import StreamsApplication
 
-    StreamsApplication(topology, config, until_ms=until_ms, target=target).run()
+    def say(text: str) -> None:
+        application.progress.say(text)
+
+    with ExitStack() as served:
+        on_running: Callable[[], object] = bool
+        if config.serve_address is not None:
+            from streams.serve.embedded import EmbeddedServer
+
+            on_running = served.enter_context(closing(EmbeddedServer(topology, config, say))).serve
+        application = StreamsApplication(topology, config, until_ms=until_ms, target=target, on_running=on_running)
+        application.run()
 
 
 def set_up_logs(config: StreamsConfig) -> None:

@@ -165,9 +165,15 @@ def write_records(client: Mapping[str, str], topic: str, records: Iterable[Outgo
 
 
 class RecordWriter:
-    """Writes single records, for as long as a program runs; any thread may write."""
+    """Writes single records, for as long as a program runs; any thread may write.
 
-    def __init__(self, client: Mapping[str, str]) -> None:
+    Args:
+        client: The user's client properties.
+        wait_s: How long to wait for Kafka's answer.
+    """
+
+    def __init__(self, client: Mapping[str, str], wait_s: float = _FLUSH_S) -> None:
+        self._wait_s = wait_s
         settings = {"partitioner": "murmur2_random", "enable.idempotence": "true", "linger.ms": "0"}
         self._producer = Producer({**admin_config(client), **settings})
 
@@ -178,7 +184,7 @@ class RecordWriter:
             KafkaClientError: Kafka did not accept it, or did not answer.
         """
         answers: list[tuple[KafkaError | None, Message]] = []
-        deadline = time.monotonic() + _FLUSH_S
+        deadline = time.monotonic() + self._wait_s
         try:
             self._producer.produce(**_arguments(topic, record), on_delivery=lambda *answer: answers.append(answer))
             while not answers and time.monotonic() < deadline:
@@ -186,7 +192,7 @@ class RecordWriter:
         except (KafkaException, BufferError) as error:
             raise KafkaClientError(f"the record was not written to {topic!r}: {error}") from error
         if not answers:
-            raise KafkaClientError(f"{topic!r} did not answer within {_FLUSH_S:g} s; the record may still arrive")
+            raise KafkaClientError(f"{topic!r} did not answer within {self._wait_s:g} s; the record may still arrive")
         failure, message = answers[0]
         if failure is not None:
             raise KafkaClientError(f"the record was not written to {topic!r}: {failure.str()}")
@@ -194,7 +200,7 @@ class RecordWriter:
 
     def close(self) -> None:
         """Waits until everything is written."""
-        self._producer.flush(_FLUSH_S)
+        self._producer.flush(self._wait_s)
 
 
 def _arguments(topic: str, record: Outgoing) -> dict[str, Any]:

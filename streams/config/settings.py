@@ -366,6 +366,17 @@ class StreamsConfig(BaseSettings):
         "The fields of these records that are not shown, with commas between; texts outside of fields are not shown either.",
         "",
     )
+    serve: str = setting(
+        "Where the stores are [served](serve.md) while the application runs (`pip install 'streams-on-spark[serve]'`): "
+        "`HOST:PORT`, or a port alone for programs on this host only. Port 0: a free one. Other hosts need `serve_callers`. "
+        "Empty: nowhere.",
+        "",
+    )
+    serve_callers: Path | None = setting(
+        "Who may read served stores: a private file with lines of a token, `read`, `write` or `admin`, and a name. `none`: "
+        "programs on this host.",
+        None,
+    )
     otel: bool = setting(
         "Send metrics by OpenTelemetry (`pip install 'streams-on-spark[otel]'`); its own variables set where to and how often, "
         "such as `OTEL_EXPORTER_OTLP_ENDPOINT`.",
@@ -395,6 +406,7 @@ class StreamsConfig(BaseSettings):
         "idle_timeout_ms",
         "dead_letter_topic",
         "global_table_errors",
+        "serve_callers",
         "max_future_ms",
         "snapshot_steps",
         "log_level",
@@ -405,7 +417,7 @@ class StreamsConfig(BaseSettings):
         """None for the word `none`, because TOML, the environment and the command line have no null."""
         return None if value == "none" else value
 
-    @field_validator("metrics", "ui", mode="before")
+    @field_validator("metrics", "ui", "serve", mode="before")
     @classmethod
     def _listening_address(cls, value: Any) -> Any:
         """A number is a port; the text must be an address."""
@@ -415,7 +427,8 @@ class StreamsConfig(BaseSettings):
 
     # Below `_listening_address`, and so called before it.
     @field_validator(
-        "metrics", "ui", "ui_token", "ui_stores", "ui_stores_token", "ui_follow", "snapshot_dir", mode="before"
+        *("metrics", "ui", "ui_token", "ui_stores", "ui_stores_token", "ui_follow", "serve", "snapshot_dir"),
+        mode="before",
     )
     @classmethod
     def _empty(cls, value: Any) -> Any:
@@ -488,6 +501,15 @@ class StreamsConfig(BaseSettings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _serve_protected(self) -> StreamsConfig:
+        if self.serve_address is not None and self.serve_callers is None and not self.serve_address.is_loopback:
+            raise ValueError(
+                f"the stores at {self.serve_address} could be read from other hosts: set serve_callers, or serve them on this "
+                f"host only (--serve {self.serve_address.port})"
+            )
+        return self
+
     @property
     def client(self) -> dict[str, str]:
         """Client properties for librdkafka, secrets included: never print them.
@@ -509,6 +531,11 @@ class StreamsConfig(BaseSettings):
     def ui_address(self) -> Address | None:
         """Where the page is served; None: nowhere."""
         return Address.parse(self.ui) if self.ui else None
+
+    @property
+    def serve_address(self) -> Address | None:
+        """Where the stores are served; None: nowhere."""
+        return Address.parse(self.serve) if self.serve else None
 
     @property
     def snapshots(self) -> SnapshotSettings:

@@ -49,10 +49,14 @@ class ServingMetrics:
             registry=self._registry,
         )
         self._application_id = application_id
+        self._routes: dict[str, Histogram] = {}
 
     def answered(self, route: str, seconds: float) -> None:
         """Counts a request that was answered."""
-        self._seconds.labels(self._application_id, route).observe(seconds)
+        found = self._routes.get(route)
+        if found is None:
+            found = self._routes[route] = self._seconds.labels(self._application_id, route)
+        found.observe(seconds)
 
     def refused(self, route: str, reason: str) -> None:
         """Counts a request that got no rows."""

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import Any
+from dataclasses import asdict
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import orjson
-from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.routing import Router as Routes
 
 from state.errors import KafkaClientError, StreamsError
 from state.restore.restorer import ChangelogSource
@@ -33,19 +37,24 @@ from streams.errors import (
 from streams.metrics.serving import CopyFigures, ServingMetrics
 from streams.serve.changes import Changes
 from streams.serve.events import events
+from streams.serve.nodes import Node
 from streams.serve.openapi import openapi
-from streams.serve.reading import ReadStore
+from streams.serve.reading import Answer, Point, ReadStore
 from streams.serve.requests import (
     COMMIT,
+    NOTHING,
     POSITION,
     Limits,
     Parameters,
     answer_headers,
     key_bytes,
     page_json,
+    parse_point,
     row_json,
     tasks_json,
 )
+from streams.serve.routing import PART, PassedOnError, Router, parse_part, passed, redirected
+from streams.serve.scans import Asked, Order, Scan, order_text, parse_order
 from streams.serve.security import Caller, Guard, RefusedError, Scope, check_allowed, is_loopback, note
 from streams.serve.served import Bound, Consistency, Served, Wanting
 from streams.serve.topics import Topics, Write
@@ -72,6 +81,7 @@ class Api:
         alive: Says why the process cannot continue; empty: it can.
         source: Makes a reader of changelogs for one client; None: changes are not served.
         write: Writes a record to a topic, and gives its partition and offset; None: nothing can be written.
+        router: Asks the other processes for what is not here; None: there are none.
     """
 
     def __init__(
@@ -82,30 +92,36 @@ class Api:
         alive: Callable[[], str] = lambda: "",
         source: Callable[[], AbstractContextManager[ChangelogSource]] | None = None,
         write: Write | None = None,
+        router: Router | None = None,
     ) -> None:
+        self._asks = router
         self._served = served
         self._guard = guard
         self._limits = limits or Limits()
         self._alive = alive
         self._source = source
+        self._queries = asyncio.Semaphore(_QUERIES)
         self._sink = None if write is None else Topics(served, write)
         self.metrics = ServingMetrics(served.application_id, self._figures)
 
-    def application(self) -> Starlette:
-        """The ASGI application."""
+    def application(self) -> Routes:
+        """The ASGI application: without Starlette's middleware, since every error becomes an answer here, or uvicorn's."""
         stores = "/v1/stores/{store}"
-        return Starlette(
+        # The first one that fits counts, and most requests are for a key.
+        return Routes(
             routes=[
-                Route("/v1/health", self._open("health", self._health)),
-                Route("/openapi.json", self._open("openapi", self._openapi)),
-                Route("/metrics", self._guarded("metrics", Scope.READ, self._metrics)),
-                Route("/v1/metadata", self._guarded("metadata", Scope.READ, self._metadata)),
-                Route(f"{stores}/keys:batch", self._guarded("batch", Scope.READ, self._batch), methods=["POST"]),
                 Route(f"{stores}/keys/{{key:path}}", self._guarded("key", Scope.READ, self._key)),
+                Route(f"{stores}/keys:batch", self._guarded("batch", Scope.READ, self._batch), methods=["POST"]),
                 Route(f"{stores}/range", self._guarded("range", Scope.READ, self._range)),
                 Route(f"{stores}/windows", self._guarded("windows", Scope.READ, self._windows)),
                 Route(f"{stores}/changes", self._guarded("changes", Scope.READ, self._changes)),
                 Route("/v1/topics/{topic}", self._guarded("topic", Scope.WRITE, self._write), methods=["POST"]),
+                Route("/v1/sql", self._guarded("sql", Scope.READ, self._sql), methods=["POST"]),
+                Route("/v1/metadata", self._guarded("metadata", Scope.READ, self._metadata)),
+                Route("/v1/metadata/{store}", self._guarded("metadata", Scope.READ, self._owners)),
+                Route("/v1/health", self._open("health", self._health)),
+                Route("/openapi.json", self._open("openapi", self._openapi)),
+                Route("/metrics", self._guarded("metrics", Scope.READ, self._metrics)),
             ]
         )
 
@@ -133,6 +149,9 @@ class Api:
             except RefusedError as refused:
                 reason = str(refused.status)
                 response = _said(refused.status, "Refused", str(refused), headers=refused.headers)
+            except PassedOnError as passed_on:
+                response = passed_on.response
+                reason = str(response.status_code)
             except StreamsError as error:
                 reason = type(error).__name__
                 response = _error(error)
@@ -143,7 +162,7 @@ class Api:
                 self.metrics.answered(route, seconds)
             caller: Caller | None = getattr(request.state, "caller", None)
             name = caller.name if caller else request.client.host if request.client else "?"
-            note(name, request.method, request.url.path, response.status_code, seconds)
+            note(name, request.method, request.scope["path"], response.status_code, seconds)
             return response
 
         return answered
@@ -155,7 +174,7 @@ class Api:
             NotUpToBoundError: They are not in time.
         """
         bound = given.bound()
-        if bound == _NOTHING or bound.consistency is Consistency.ANY:
+        if bound is NOTHING or bound.consistency is Consistency.ANY:
             return
         asks = bound.consistency is Consistency.LATEST or bound.max_age_ms is not None
         if asks:
@@ -171,7 +190,9 @@ class Api:
         why = self._alive()
         copies = [copy for store in self._served.stores.values() for copy in store.here()]
         waiting = sorted({copy.what for copy in copies if not copy.ready})
-        healthy = not why and bool(copies) and not waiting
+        # A process that has got no tasks, since there are more processes than tasks, asks the others.
+        others = self._asks is not None and bool(self._asks.nodes.others())
+        healthy = not why and (bool(copies) or others) and not waiting
         state = {"status": "ok" if healthy else "not ready", "copies": len(set(copies)), "waiting": waiting, "why": why}
         return _json(state, 200 if healthy else 503)
 
@@ -183,14 +204,49 @@ class Api:
         return Response(body, media_type=kind)
 
     async def _metadata(self, request: Request) -> Response:
-        return _json(self._served.metadata())
+        found = self._served.metadata()
+        if self._asks is not None:
+            nodes = self._asks.nodes
+            found |= {"node": nodes.id, "nodes": [asdict(node) for node in nodes.others()], "trouble": nodes.trouble}
+        return _json(found)
+
+    async def _owners(self, request: Request) -> Response:
+        store, given = self._asked(request)
+        key = given.text("key")
+        tasks = range(store.tasks) if key is None else sorted({store.task_of(one) for one in key_bytes(store, key)})
+        return _json({"store": store.name, "tasks": [self._owner(store, task) for task in tasks]})
+
+    def _owner(self, store: ReadStore, task: int) -> dict[str, Any]:
+        """Who has a task."""
+        copy = store.find(task)
+        others = [] if self._asks is None else self._router.nodes.with_tasks(store.sub, [task])
+        nodes = [{"url": node.url, "commit": node.commit(store.sub, task)} for node in others]
+        return {"task": task, "here": copy is not None and copy.ready, "nodes": nodes}
 
     async def _key(self, request: Request) -> Response:
         store, given = self._asked(request)
-        keys = key_bytes(store, request.path_params["key"])
-        as_of = given.time("as_of")
-        await self._ready(store, {store.task_of(key) for key in keys}, given)
-        answer = store.get(keys, as_of)
+        by_key = {key: store.task_of(key) for key in key_bytes(store, request.path_params["key"])}
+        tasks = set(by_key.values())
+
+        async def ask(node: Node | None, some: Collection[int]) -> Response:
+            if node is not None:
+                return passed(node, await self._router.ask(node, request, some, given.wait_s()))
+            mine = {key: task for key, task in by_key.items() if task in some}
+            return await self._key_here(store, mine, request, given)
+
+        part = parse_part(given.text(PART), store)
+        if self._is_here(store, tasks) or part is not None:
+            return await ask(None, tasks if part is None else part)
+        if (elsewhere := self._redirected(store, tasks, request, given)) is not None:
+            return elsewhere
+        # Keys that can be written in two ways may be in two tasks: then the one with a row counts.
+        return min(await self._router.gather(store, tasks, ask), key=lambda answer: answer.status_code)
+
+    async def _key_here(
+        self, store: ReadStore, by_key: Mapping[bytes, int], request: Request, given: Parameters
+    ) -> Response:
+        await self._ready(store, set(by_key.values()), given)
+        answer = store.look_up(by_key, given.time("as_of"))
         headers = answer_headers(answer)
         if not answer.rows:
             text = f"{store.name!r} has no row of key {request.path_params['key']!r}"
@@ -204,23 +260,138 @@ class Api:
         if not isinstance(keys, list) or not 0 < len(keys) <= self._limits.most_rows:
             raise QueryError(f'the body is {{"keys": [...]}} with 1 to {self._limits.most_rows} keys')
         found = [_key_of(store, key) for key in keys]
-        await self._ready(store, {store.task_of(key) for key in found}, given)
-        answer = await run_in_threadpool(store.get_all, found)
-        rows = [row_json(row) for row in answer.rows]
-        return _json({"rows": rows, "tasks": tasks_json(answer)}, headers=answer_headers(answer))
+        by_task: dict[int, list[int]] = {}
+        for place, key in enumerate(found):
+            by_task.setdefault(store.task_of(key), []).append(place)
+
+        async def ask(node: Node | None, some: Collection[int]) -> _Rows[int]:
+            places = sorted(place for task in some for place in by_task[task])
+            if node is None:
+                await self._ready(store, some, given)
+                rows, points = await run_in_threadpool(store.get_each, [found[place] for place in places])
+                each = [None if row is None else row_json(row) for row in rows]
+            else:
+                asked = orjson.dumps({"keys": [keys[place] for place in places]})
+                answer = await self._part_of(node, request, some, given, asked)
+                each, points = answer["rows"], tuple(map(parse_point, answer["tasks"]))
+            return list(zip(places, each, strict=True)), points
+
+        part = parse_part(given.text(PART), store)
+        if self._is_here(store, by_task) or part is not None:
+            answers = [await ask(None, list(by_task))]
+        elif (elsewhere := self._redirected(store, by_task, request, given)) is not None:
+            return elsewhere
+        else:
+            answers = await self._router.gather(store, by_task, ask)
+        rows = [row for _, row in sorted((row for rows, _ in answers for row in rows), key=lambda row: row[0])]
+        summary = Answer((), tuple(point for _, points in answers for point in points))
+        given_rows = rows if part is not None else [row for row in rows if row is not None]
+        return _json({"rows": given_rows, "tasks": tasks_json(summary)}, headers=answer_headers(summary))
 
     async def _range(self, request: Request) -> Response:
         store, given = self._asked(request)
-        return await self._page(store, given, given.range)
+        return await self._page(store, given, given.range(store), request)
 
     async def _windows(self, request: Request) -> Response:
         store, given = self._asked(request)
-        return await self._page(store, given, given.windows)
+        return await self._page(store, given, given.windows(store), request)
+
+    async def _page(self, store: ReadStore, given: Parameters, scan: Scan, request: Request) -> Response:
+        asked = store.asked(scan, given.text("cursor"))
+        tasks = store.tasks_of(asked.scan)
+
+        async def ask(node: Node | None, some: Collection[int]) -> _Rows[Order]:
+            if node is None:
+                await self._ready_for(asked, store, some, given)
+                return await run_in_threadpool(_part_here, store, asked, some)
+            answer = await self._part_of(node, request, some, given)
+            rows = [(parse_order(order), row) for order, row in answer["rows"]]
+            return rows, tuple(map(parse_point, answer["tasks"]))
+
+        part = parse_part(given.text(PART), store)
+        if part is not None:
+            rows, points = await ask(None, part)
+            ordered = [(order_text(order), row) for order, row in rows]
+            return _json({"rows": ordered, "tasks": tasks_json(Answer((), points))})
+        if self._is_here(store, tasks):
+            await self._ready_for(asked, store, tasks, given)
+            answer = await run_in_threadpool(store.scan, scan, given.text("cursor"))
+            return _json(page_json(answer), headers=answer_headers(answer))
+        if (elsewhere := self._redirected(store, tasks, request, given)) is not None:
+            return elsewhere
+        answers = await self._router.gather(store, tasks, ask)
+        summary = Answer((), tuple(point for _, points in answers for point in points))
+        versions = {point.task: point.version for point in summary.points}
+        page, cursor = asked.page([rows for rows, _ in answers], versions)
+        found = {"rows": page, "cursor": cursor, "tasks": tasks_json(summary)}
+        return _json(found, headers=answer_headers(summary))
+
+    async def _sql(self, request: Request) -> Response:
+        if find_spec("duckdb") is None:
+            raise RefusedError(
+                501, "SQL needs DuckDB, which is not installed here: pip install 'streams-on-spark[sql]'"
+            )
+        from streams.serve.sql import Query
+
+        given = Parameters(request.query_params, request.headers, self._limits)
+        body = await self._body(request)
+        text = body.get("sql") if isinstance(body, dict) else None
+        if not isinstance(text, str):
+            raise QueryError('the body is {"sql": "SELECT ..."}')
+        query = await run_in_threadpool(Query, text, self._served.stores)
+        here = all(self._is_here(store, range(store.tasks)) for store in query.stores)
+        if not here and given.text(PART) is None:
+            return await self._router.hand_on(query.stores, request, given.wait_s(), orjson.dumps(body))
+        for store in query.stores:
+            await self._ready(store, range(store.tasks), given)
+        async with self._queries:
+            result = await run_in_threadpool(query.run, self._limits.sql)
+        summary = Answer((), result.points)
+        found = {"columns": result.columns, "rows": result.rows, "loaded": result.loaded, "tasks": tasks_json(summary)}
+        return _json(found, headers=answer_headers(summary))
+
+    async def _ready_for(self, asked: Asked, store: ReadStore, tasks: Collection[int], given: Parameters) -> None:
+        if not asked.versions:
+            await self._ready(store, tasks, given)
+
+    def _is_here(self, store: ReadStore, tasks: Iterable[int]) -> bool:
+        """Whether this process answers for all of these tasks, or there is nobody else to ask."""
+        if self._asks is None or not store.sub:
+            return True
+        copies = [store.find(task) for task in tasks]
+        return all(copy is not None and copy.ready for copy in copies)
+
+    @property
+    def _router(self) -> Router:
+        """Asks the others; there are some if something is not here."""
+        assert self._asks is not None
+        return self._asks
+
+    def _redirected(
+        self, store: ReadStore, tasks: Collection[int], request: Request, given: Parameters
+    ) -> Response | None:
+        """Sends a client who wants that to the one process that has all the tasks."""
+        if given.flag("redirect"):
+            groups = self._router.groups(store, tasks)
+            if len(groups) == 1 and (node := groups[0][0]) is not None:
+                return redirected(node, request)
+        return None
+
+    async def _part_of(
+        self, node: Node, request: Request, tasks: Collection[int], given: Parameters, body: bytes | None = None
+    ) -> Any:
+        """The rows of some tasks from another process."""
+        answer = await self._router.ask(node, request, tasks, given.wait_s(), body)
+        if answer.status_code != 200:
+            raise PassedOnError(passed(node, answer))
+        return orjson.loads(answer.content)
 
     async def _changes(self, request: Request) -> Response:
         store, given = self._asked(request)
         if self._source is None:
             raise RefusedError(501, "changes are not served here")
+        if not self._is_here(store, range(store.tasks)) and given.text(PART) is None:
+            return await self._changes_elsewhere(store, request, given)
         after = request.headers.get("last-event-id") or given.text("after")
         key, prefix = given.text("key"), given.text("prefix")
         keys = None if key is None else frozenset(key_bytes(store, key))
@@ -240,6 +411,17 @@ class Api:
             found = events(changes, initial, follow, leave.pop_all())
         return StreamingResponse(found, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
+    async def _changes_elsewhere(self, store: ReadStore, request: Request, given: Parameters) -> Response:
+        nodes = self._router.nodes.with_tasks(store.sub, range(store.tasks))
+        if not nodes:
+            raise StoreNotReadyError(
+                f"the changes of {store.name!r} come from a process that has all {store.tasks} tasks, and none has them now: start "
+                f"one with a group of its own (streams serve --group NAME)"
+            )
+        if given.flag("redirect"):
+            return redirected(nodes[0], request)
+        return await self._router.stream(nodes[0], request)
+
     async def _write(self, request: Request) -> Response:
         given = Parameters(request.query_params, request.headers, self._limits)
         wait_s = given.wait_s() if given.text("wait") is not None else min(5.0, self._limits.wait_ms / 1000)
@@ -249,10 +431,15 @@ class Api:
         name = given.text("await")
         store = None if name is None else self._served.store(name)
         record = self._sink.record(request.path_params["topic"], body)
-        written = await run_in_threadpool(self._sink.write, record)
         if store is None:
+            written = await run_in_threadpool(self._sink.write, record)
             return _json({"record": written.as_json}, 202, {POSITION: str(written.position)})
         task, keys = self._sink.awaited(store, record, given.text("await_key"))
+        if not self._is_here(store, [task]) and given.text(PART) is None:
+            return await self._router.hand_on_once(store, task, request, wait_s, orjson.dumps(body))
+        # Before anything is written: whoever has the copy is to wait for the result.
+        store.copy(task)
+        written = await run_in_threadpool(self._sink.write, record)
         bound = Bound(position=written.position)
         wanting = self._served.wanting(store, [task], bound)
         if wanting and not await until(wanting, wait_s):
@@ -262,14 +449,6 @@ class Api:
         row = row_json(answer.rows[0]) if answer.rows else None
         found = {"record": written.as_json, "processed": True, "row": row, "tasks": tasks_json(answer)}
         return _json(found, 200, answer_headers(answer))
-
-    async def _page(self, store: ReadStore, given: Parameters, scan_of: Callable[[ReadStore], Any]) -> Response:
-        scan, cursor = scan_of(store), given.text("cursor")
-        if cursor is None:
-            tasks: Sequence[int] = range(store.tasks) if scan.key is None else [store.task_of(scan.key)]
-            await self._ready(store, tasks, given)
-        answer = await run_in_threadpool(store.scan, scan, cursor)
-        return _json(page_json(answer), headers=answer_headers(answer))
 
     def _asked(self, request: Request) -> tuple[ReadStore, Parameters]:
         """The store that a request asks for, and its parameters."""
@@ -303,7 +482,17 @@ class Api:
         return found
 
 
-_NOTHING = Bound()
+_QUERIES = 2
+"""How many queries in SQL run at a time: each has its memory and a thread."""
+_Place = TypeVar("_Place")
+_Rows = tuple[list[tuple[_Place, Any]], tuple[Point, ...]]
+"""Rows as JSON, each with its place in the answer, and as of what."""
+
+
+def _part_here(store: ReadStore, asked: Asked, tasks: Collection[int]) -> _Rows[Order]:
+    part = store.part(asked, tasks, hold=True)
+    rows = [(order, row_json(store.reader.decoded(row, task))) for order, (row, task) in part.rows]
+    return rows, part.points
 
 
 async def until(wanting: Sequence[Wanting], timeout_s: float) -> bool:
@@ -333,9 +522,18 @@ async def until(wanting: Sequence[Wanting], timeout_s: float) -> bool:
 def _check_host(request: Request, address: str) -> None:
     """Refuses a page of another site that has given itself an address of this host (DNS rebinding)."""
     if is_loopback(address) and "authorization" not in request.headers:
-        host = (request.url.hostname or "").strip("[]")
-        if not (is_loopback(host) or host == "testserver"):
+        host = request.headers.get("host", "")
+        if not _is_this_host(host):
             raise RefusedError(421, f"this server is not {host!r}: ask for 127.0.0.1 or localhost")
+
+
+@lru_cache(1024)
+def _is_this_host(header: str) -> bool:
+    try:
+        host = urlsplit(f"//{header}").hostname or ""
+    except ValueError:
+        return False
+    return is_loopback(host) or host == "testserver"
 
 
 def _key_of(store: ReadStore, key: Any) -> bytes:

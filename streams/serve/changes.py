@@ -18,7 +18,8 @@ from state.stores.dump import DumpRow
 from state.stores.spec import StoreKind
 from streams.application.store_rows import StoreRow
 from streams.errors import CursorExpiredError, QueryError
-from streams.serve.reading import Point, ReadStore, Scan
+from streams.serve.reading import Point, ReadStore
+from streams.serve.scans import Scan
 
 MOST_ROWS = 1000
 """The most rows of an event: a larger commit is several events."""

@@ -75,6 +75,7 @@ class Copy(ABC):
         fault: Why the copy could not be brought forward the last time; empty: it could.
         listeners: Called after each look for commits, by the thread that has looked.
         read_to: Where the commits partition of a task ended when its copy was last brought forward.
+        log_end: Where it ended at the last look.
     """
 
     def __init__(self, what: str, clock_s: Clock = time.monotonic) -> None:
@@ -83,6 +84,7 @@ class Copy(ABC):
         self.listeners: list[Callable[[], None]] = []
         self.clock_s = clock_s
         self.read_to = 0
+        self.log_end = 0
         self._changed = threading.Condition()
         self._views: list[View] = []
         self._current: View | None = None
@@ -105,6 +107,11 @@ class Copy(ABC):
     def ready(self) -> bool:
         """Whether the copy can be read."""
         return self._current is not None
+
+    @property
+    def lag(self) -> int:
+        """Records of the commits partition that the copy has not followed yet."""
+        return max(0, self.log_end - self.read_to)
 
     @contextmanager
     def reading(self, version: int | None = None) -> Iterator[View]:
@@ -161,6 +168,8 @@ class Copy(ABC):
 
     def _close_unused(self) -> None:
         """Closes the views that nobody needs. Called with the lock."""
+        if len(self._views) == 1 and self._views[0] is self._current:
+            return
         now_s = self.clock_s()
         unused = [view for view in self._views if view is not self._current and not view.readers]
         kept = [view for view in unused if view.held_until_s > now_s][-_MOST_VIEWS:]

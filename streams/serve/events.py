@@ -13,8 +13,8 @@ from starlette.concurrency import iterate_in_threadpool
 from state.errors import StreamsError
 from state.secrets import mask
 from streams.serve.changes import Change, Changes
-from streams.serve.reading import Scan
 from streams.serve.requests import point_json, row_json
+from streams.serve.scans import Scan
 
 HEARTBEAT_S = 15.0
 """After so long without a commit an event says that the connection lives."""

@@ -149,6 +149,7 @@ class Follower:
 
     def _look_at(self, place: TopicPartition, end: int, asked_s: float) -> None:
         copy = self.copies[place]
+        copy.log_end = end
         if not self._may_begin(place, asked_s):
             return
         if copy.is_behind(end):

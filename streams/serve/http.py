@@ -16,7 +16,7 @@ from streams.config.settings import Address
 from streams.errors import ConfigError
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
+    from starlette.types import ASGIApp
     from uvicorn import Server
 
 _DRAIN_S = 5
@@ -67,7 +67,7 @@ def listening(address: Address, what: str, option: str) -> socket.socket:
     return found
 
 
-def http_server(application: Starlette, options: Mapping[str, Any] | None = None) -> Server:
+def http_server(application: ASGIApp, options: Mapping[str, Any] | None = None) -> Server:
     """Uvicorn with this project's settings.
 
     Args:
@@ -96,9 +96,7 @@ class HttpThread:
         options: As `http_server`.
     """
 
-    def __init__(
-        self, application: Starlette, listener: socket.socket, options: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, application: ASGIApp, listener: socket.socket, options: Mapping[str, Any] | None = None) -> None:
         self._listener = listener
         self._server = http_server(application, options)
         self._thread = threading.Thread(target=self._server.run, args=([listener],), name="http", daemon=True)

@@ -50,6 +50,7 @@ _WAITING: _Parameters = [
     ("commits", {"type": "string"}, f"Commits that have to be there; or as a header {COMMIT}."),
     ("max_age", {"type": "string"}, "How old the answer may be: 500ms, 2s."),
     ("wait", {"type": "string", "default": "0"}, "How long to wait until the answer is new enough."),
+    ("redirect", {"type": "boolean", "default": False}, "Answer with 307 if one other process has the rows."),
 ]
 _PAGING: _Parameters = [
     ("reverse", {"type": "boolean", "default": False}, "The largest first."),
@@ -77,7 +78,8 @@ def openapi(served: Served) -> dict[str, Any]:
     """The description of all endpoints of these stores."""
     paths: dict[str, Any] = {
         "/v1/health": {"get": _operation("Whether every copy here can be read.", [], {"type": "object"})},
-        "/v1/metadata": {"get": _operation("The stores, and the copies that are here.", [], {"type": "object"})},
+        "/v1/metadata": {"get": _operation("The stores, and who has which copies.", [], {"type": "object"})},
+        "/v1/sql": {"post": _sql()},
     }
     for store in served.stores.values():
         paths |= _of_store(store)
@@ -88,6 +90,14 @@ def openapi(served: Served) -> dict[str, Any]:
         "components": {"securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}}},
         "security": [{"bearer": []}],
     }
+
+
+def _sql() -> dict[str, Any]:
+    columns = {"type": "array", "items": {"type": "string"}}
+    result = {"columns": columns, "rows": {"type": "array", "items": {"type": "array"}}}
+    found = _operation("The result of one SELECT over the stores.", _WAITING, {"type": "object", "properties": result})
+    body = {"type": "object", "required": ["sql"], "properties": {"sql": {"type": "string"}}}
+    return {**found, "requestBody": {"required": True, "content": {"application/json": {"schema": body}}}}
 
 
 def _of_store(store: ReadStore) -> dict[str, Any]:

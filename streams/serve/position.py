@@ -57,6 +57,8 @@ class Position:
 def common(positions: Iterable[Position]) -> Position:
     """What all of these positions cover."""
     found = [position.offsets for position in positions]
+    if len(found) == 1:
+        return Position(found[0])
     places = set.intersection(*(set(offsets) for offsets in found)) if found else set()
     return Position({place: min(offsets[place] for offsets in found) for place in places})
 

@@ -6,15 +6,12 @@ task, which the copies keep for a while. Rows of several tasks are merged in the
 
 from __future__ import annotations
 
-import base64
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from typing import Any
-
-import orjson
 
 from state.kafka.partitioner import partition_for_key
 from state.stores.byte_stores import KeyValueBytesStore, SessionBytesStore, VersionedRecord, WindowBytesStore
@@ -26,12 +23,13 @@ from streams.application.store_rows import StoreReader, StoreRow
 from streams.errors import QueryError, StoreNotReadyError
 from streams.serve.copies import Copy, View
 from streams.serve.position import Position, common
+from streams.serve.scans import Asked, Order, Scan
 
 HELD_S = 60.0
 """How long the rows of a commit are kept for the next page of a cursor."""
 
-_Order = tuple[Any, ...]
-"""What rows are ordered by: the key's bytes; or start, then key; or end, start, then key."""
+_Row = tuple[Order, tuple[DumpRow, int]]
+"""A row of a task, with what it is ordered by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,63 +82,11 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
-    """Which rows.
+class Part:
+    """Rows of some tasks, with what they are ordered by and their task, and as of what."""
 
-    Attributes:
-        lower: The smallest key, inclusive; None: no bound. Keys are bytes.
-        upper: The largest key, inclusive.
-        prefix: The first bytes of the keys; not together with the bounds.
-        key: The only key, in a store of windows or sessions.
-        from_ms: The smallest start of a window, or end of a session; inclusive.
-        to_ms: The largest one, inclusive.
-        reverse: Whether the largest come first.
-        limit: The most rows of a page.
-    """
-
-    lower: bytes | None = None
-    upper: bytes | None = None
-    prefix: bytes | None = None
-    key: bytes | None = None
-    from_ms: int = 0
-    to_ms: int = MAX_TIME
-    reverse: bool = False
-    limit: int = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class _Cursor:
-    """Where a scan continues: behind so many rows that have this place in the order, as of these commits."""
-
-    store: str
-    scan: Scan
-    after: _Order
-    skip: int
-    versions: Mapping[int, int]
-
-    def __str__(self) -> str:
-        scan = {name: _text(value) for name, value in asdict(self.scan).items()}
-        after = [_text(part) for part in self.after]
-        data = orjson.dumps([self.store, scan, after, self.skip, list(self.versions.items())])
-        return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-    @classmethod
-    def parse(cls, text: str) -> _Cursor:
-        try:
-            data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-            store, scan, after, skip, versions = orjson.loads(data)
-            given = Scan(**{name: _value(part) for name, part in scan.items()})
-            return cls(store, given, tuple(map(_value, after)), skip, dict(versions))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise QueryError("the cursor is none that this server has given: begin again without one") from error
-
-
-def _text(value: Any) -> Any:
-    return {"hex": value.hex()} if isinstance(value, bytes) else value
-
-
-def _value(data: Any) -> Any:
-    return bytes.fromhex(data["hex"]) if isinstance(data, dict) else data
+    rows: list[_Row]
+    points: tuple[Point, ...]
 
 
 CopyOf = Callable[[int], Copy | None]
@@ -169,7 +115,7 @@ class ReadStore:
 
     def task_of(self, key: bytes) -> int:
         """The task that has the rows of a key."""
-        return max(0, partition_for_key(key, self.tasks)) if self.sub else 0
+        return max(0, partition_for_key(key, self.tasks)) if self.sub and self.tasks > 1 else 0
 
     def copy(self, task: int) -> Copy:
         """The copy of a task.
@@ -204,13 +150,16 @@ class ReadStore:
             QueryError: The store has windows or sessions, or no versions although a time is given.
             StoreNotReadyError: The copy of the key's task cannot be read here.
         """
+        return self.look_up({key: self.task_of(key) if in_task is None else in_task for key in keys}, as_of_ms)
+
+    def look_up(self, keys: Mapping[bytes, int], as_of_ms: int | None = None) -> Answer:
+        """As `get`, with the task of each key."""
         if self.kind.segmented:
             raise QueryError(f"{self.name!r} has {self._sort}: ask for the {self._sort} of a key")
         if as_of_ms is not None and self.kind is not StoreKind.VERSIONED:
             raise QueryError(f"{self.name!r} has no versions, so a row as of a time cannot be read")
         points: dict[int, Point] = {}
-        for key in keys:
-            task = self.task_of(key) if in_task is None else in_task
+        for key, task in keys.items():
             copy = self.copy(task)
             with copy.reading() as view:
                 points[task] = self._point(task, copy, view)
@@ -226,6 +175,11 @@ class ReadStore:
             QueryError: The store has windows, sessions or versions.
             StoreNotReadyError: The copy of a key's task cannot be read here.
         """
+        rows, points = self.get_each(keys)
+        return Answer(tuple(row for row in rows if row is not None), points)
+
+    def get_each(self, keys: Sequence[bytes]) -> tuple[list[StoreRow | None], tuple[Point, ...]]:
+        """As `get_all`, with None for a key without a row."""
         if self.kind.segmented or self.kind is StoreKind.VERSIONED:
             raise QueryError(
                 f"{self.name!r} has {self._sort}: a batch of keys can be read of stores with a row per key only"
@@ -233,7 +187,7 @@ class ReadStore:
         by_task: dict[int, list[int]] = {}
         for place, key in enumerate(keys):
             by_task.setdefault(self.task_of(key), []).append(place)
-        found: dict[int, StoreRow] = {}
+        found: list[StoreRow | None] = [None] * len(keys)
         points = []
         for task, places in by_task.items():
             copy = self.copy(task)
@@ -243,7 +197,7 @@ class ReadStore:
                 for place, value in zip(places, values, strict=True):
                     if value is not None:
                         found[place] = self.reader.decoded(self._row(keys[place], value), task)
-        return Answer(tuple(found[place] for place in sorted(found)), tuple(points))
+        return found, tuple(points)
 
     def scan(self, scan: Scan, cursor: str | None = None) -> Answer:
         """A page of rows.
@@ -257,43 +211,55 @@ class ReadStore:
             StoreNotReadyError: A copy cannot be read here.
             CursorExpiredError: The commits of the last page are not kept any more.
         """
-        after, skip, versions = None, 0, dict[int, int]()
-        if cursor is not None:
-            given = _Cursor.parse(cursor)
-            if given.store != self.name:
-                raise QueryError(f"the cursor is of store {given.store!r}, not of {self.name!r}")
-            scan, after, skip, versions = (
-                replace(given.scan, limit=scan.limit),
-                given.after,
-                given.skip,
-                dict(given.versions),
-            )
-        self.check(scan)
-        tasks = [self.task_of(scan.key)] if scan.key is not None else range(self.tasks)
+        asked = self.asked(scan, cursor)
+        part = self.part(asked, self.tasks_of(asked.scan))
+        page, following = asked.page([part.rows], {point.task: point.version for point in part.points})
+        return Answer(tuple(self.reader.decoded(row, task) for row, task in page), part.points, following)
+
+    def asked(self, scan: Scan, cursor: str | None) -> Asked:
+        """What a request asks for: the rows of a scan, or those behind a cursor.
+
+        Raises:
+            QueryError: The store has no such order, or the cursor is of another store.
+        """
+        found = Asked.of(self.name, scan, cursor)
+        self.check(found.scan)
+        return found
+
+    def tasks_of(self, scan: Scan) -> Sequence[int]:
+        """The tasks that have the rows of a scan."""
+        return range(self.tasks) if scan.key is None else [self.task_of(scan.key)]
+
+    def part(self, asked: Asked, tasks: Iterable[int], hold: bool = False) -> Part:
+        """The rows of some tasks that a page may need, in order.
+
+        Args:
+            asked: What is asked for.
+            tasks: The tasks.
+            hold: Whether to keep the commits for the next page, even if no rows are left here.
+
+        Raises:
+            StoreNotReadyError: A copy cannot be read here.
+            CursorExpiredError: The commits of the last page are not kept any more.
+        """
+        scan = asked.scan
         with ExitStack() as reading:
             parts, points, views = [], [], []
             for task in tasks:
                 copy = self.copy(task)
-                view = reading.enter_context(copy.reading(versions.get(task)))
+                view = reading.enter_context(copy.reading(asked.versions.get(task)))
                 views.append((copy, view))
                 points.append(self._point(task, copy, view))
-                parts.append(self._part(task, view, _behind(scan, after, self.kind)))
+                parts.append(self._part(task, view, _behind(scan, asked.after, self.kind)))
             merged = heapq.merge(*parts, key=lambda part: part[0], reverse=scan.reverse)
-            rest = _after(merged, after, skip, scan.reverse)
-            page = list(islice(rest, scan.limit))
-            more = next(rest, None) is not None
-            rows = tuple(self.reader.decoded(row, task) for _, row, task in page)
-            if not more:
-                return Answer(rows, tuple(points))
-            for copy, view in views:
-                copy.hold(view, HELD_S)
-            last = page[-1][0]
-            same = sum(order == last for order, _, _ in page) + (skip if last == after else 0)
-            held = {point.task: point.version for point in points}
-            return Answer(rows, tuple(points), str(_Cursor(self.name, scan, last, same, held)))
+            rows = list(islice(_after(merged, asked.after, scan.reverse), asked.reach))
+            if hold or len(rows) == asked.reach:
+                for copy, view in views:
+                    copy.hold(view, HELD_S)
+            return Part(rows, tuple(points))
 
-    def _part(self, task: int, view: View, scan: Scan) -> Iterator[_Part]:
-        return ((order, row, task) for order, row in self._rows(view, scan))
+    def _part(self, task: int, view: View, scan: Scan) -> Iterator[_Row]:
+        return ((order, (row, task)) for order, row in self._rows(view, scan))
 
     def points(self, tasks: Iterable[int] | None = None) -> tuple[Point, ...]:
         """As of what the tasks can be read now.
@@ -349,7 +315,7 @@ class ReadStore:
             value, timestamp = split_timestamped(value)
         return DumpRow(key, start, end, timestamp, value)
 
-    def _rows(self, view: View, scan: Scan) -> Iterator[tuple[_Order, DumpRow]]:
+    def _rows(self, view: View, scan: Scan) -> Iterator[tuple[Order, DumpRow]]:
         """The rows of a task, with what they are ordered by."""
         found: Any = view.stores.store(self.name)
         if self.kind is StoreKind.SESSION:
@@ -388,7 +354,7 @@ def _keys(store: KeyValueBytesStore, scan: Scan) -> Iterator[Row]:
     return takewhile(lambda row: row[0].startswith(prefix), rows)
 
 
-def _behind(scan: Scan, after: _Order | None, kind: StoreKind) -> Scan:
+def _behind(scan: Scan, after: Order | None, kind: StoreKind) -> Scan:
     """The scan without what lies before the cursor, as far as the store can leave it out."""
     if after is None:
         return scan
@@ -397,16 +363,6 @@ def _behind(scan: Scan, after: _Order | None, kind: StoreKind) -> Scan:
     return replace(scan, upper=after[0]) if scan.reverse else replace(scan, lower=after[0])
 
 
-_Part = tuple[_Order, DumpRow, int]
-
-
-def _after(rows: Iterator[_Part], after: _Order | None, skip: int, reverse: bool) -> Iterator[_Part]:
-    """The rows behind a place in the order, of whose rows some were given already."""
-    for row in rows:
-        if after is not None:
-            if row[0] == after and skip:
-                skip -= 1
-                continue
-            if row[0] != after and (row[0] < after) != reverse:
-                continue
-        yield row
+def _after(rows: Iterator[_Row], after: Order | None, reverse: bool) -> Iterator[_Row]:
+    """The rows at a place in the order, and behind it."""
+    return (row for row in rows if after is None or row[0] == after or (row[0] > after) != reverse)

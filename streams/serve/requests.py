@@ -13,10 +13,30 @@ from streams.config.settings import to_milliseconds
 from streams.errors import ConfigError, QueryError
 from streams.model.record import to_timestamp_ms
 from streams.serve.position import Position, commits_text, parse_commits
-from streams.serve.reading import Answer, Point, ReadStore, Scan
+from streams.serve.reading import Answer, Point, ReadStore
+from streams.serve.scans import Scan
 from streams.serve.served import Bound, Consistency
 
 POSITION, COMMIT, AGE = "Streams-Position", "Streams-Commit", "Streams-Age-Ms"
+NOTHING = Bound()
+"""Whatever the copy has, because the request asks for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqlLimits:
+    """What one query in SQL may cost.
+
+    Attributes:
+        loaded_rows: Rows of all stores that are loaded.
+        result_rows: Rows of the result.
+        memory: What DuckDB may take, such as `256MB`.
+        seconds: How long DuckDB may compute.
+    """
+
+    loaded_rows: int = 200_000
+    result_rows: int = 10_000
+    memory: str = "256MB"
+    seconds: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +48,14 @@ class Limits:
         most_rows: The most rows of a page, and keys of a batch.
         body_bytes: The most bytes of a request's body.
         wait_ms: The longest time that a request may wait for a position.
+        sql: What a query in SQL may cost.
     """
 
     page_rows: int = 100
     most_rows: int = 10_000
     body_bytes: int = 1024 * 1024
     wait_ms: int = 30_000
+    sql: SqlLimits = SqlLimits()
 
 
 class Parameters:
@@ -56,6 +78,8 @@ class Parameters:
         Raises:
             QueryError: A parameter is wrong.
         """
+        if not self._query and POSITION not in self._headers and COMMIT not in self._headers:
+            return NOTHING
         text = self._query.get("consistency", Consistency.BOUND.value)
         if text not in {one.value for one in Consistency}:
             raise QueryError(f"consistency is any, bound or latest, not {text!r}")
@@ -204,6 +228,12 @@ def answer_headers(answer: Answer) -> dict[str, str]:
         COMMIT: commits_text(answer.commits),
         AGE: str(answer.age_ms),
     }
+
+
+def parse_point(data: Mapping[str, Any]) -> Point:
+    """What `point_json` has written, in another process."""
+    position = Position.parse(data["position"])
+    return Point(data["sub_topology"], data["task"], data["commit"], position, data["age_ms"])
 
 
 def page_json(answer: Answer) -> dict[str, Any]:

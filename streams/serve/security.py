@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,7 @@ class Security:
         return bool(self.token_file or self.jwt_key_file or self.tls_ca)
 
 
+@lru_cache(1024)
 def is_loopback(host: str) -> bool:
     """Whether only programs on this host can connect to a server that listens there."""
     return Address(host, 0).is_loopback
@@ -159,7 +161,8 @@ def check_allowed(caller: Caller, scope: Scope) -> None:
 def note(caller: str, method: str, path: str, status: int, seconds: float) -> None:
     """Writes the audit line of a request: warnings for refused ones."""
     level = logging.WARNING if status in (401, 403, 429) else logging.INFO
-    audit.log(level, "%s %s %s -> %d in %.1f ms", caller, method, mask(path), status, seconds * 1000)
+    if audit.isEnabledFor(level):
+        audit.log(level, "%s %s %s -> %d in %.1f ms", caller, method, mask(path), status, seconds * 1000)
 
 
 def _digest(token: str) -> bytes:

@@ -173,9 +173,13 @@ class Served:
             }
             for store in self.stores.values()
         ]
+        return {"application_id": self.application_id, "stores": stores, "copies": self.copies_here()}
+
+    def copies_here(self) -> list[dict[str, Any]]:
+        """The copies that are here, as JSON."""
         by_sub = {store.sub: store for store in self.stores.values()}
         copies = [self._copy(store, task) for store in by_sub.values() for task in range(store.tasks)]
-        return {"application_id": self.application_id, "stores": stores, "copies": [one for one in copies if one]}
+        return [one for one in copies if one]
 
     def _copy(self, store: ReadStore, task: int) -> dict[str, Any] | None:
         copy = store.find(task)
@@ -185,6 +189,7 @@ class Served:
         if copy.ready:
             (point,) = store.points([task])
             found |= {"commit": point.version, "position": str(point.position), "age_ms": point.age_ms}
+            found["lag"] = copy.lag
         return found
 
     def _is_too_old(self, copy: Copy, bound: Bound) -> bool:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 import shutil
+import socket
 import ssl
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from state.changelog import endpoints_topic, ensure_endpoints
 from state.commit.live import LiveKafka
+from state.errors import KafkaClientError
 from state.kafka.consumers import GroupMember
 from state.kafka.topics import TopicPartition
 from state.restore.task_stores import TaskStateManager, WorkerMemory
@@ -19,12 +24,15 @@ from state.stores.task_store import open_task_store
 from state.tables.files import make_private
 from streams.application.prepare import task_settings
 from streams.application.restore import ReplicaTask, stateful_subs, stored_tasks
+from streams.cluster.records import Outgoing, RecordWriter
 from streams.config import StreamsConfig
+from streams.config.settings import Address
 from streams.errors import ConfigError
 from streams.runtime.global_tables import GlobalTables, global_store_specs
 from streams.serve.copies import TaskCopy
 from streams.serve.following import CopyKafka, Follower
 from streams.serve.global_copy import GlobalCopy
+from streams.serve.nodes import BEAT_S, Node, Nodes
 from streams.serve.security import Security
 from streams.serve.served import Served, replica_task
 from streams.source.log import now_ms
@@ -40,7 +48,9 @@ class StoreServer:
         topology: The application.
         config: Its settings.
         folder: Where the copies are, on this host; other processes need folders of their own.
+        url: Where the other processes that serve this application reach this one; None: they do not hear of it.
         group: The consumer group whose members share the tasks; default: `<application>-serve`.
+        alone: Whether this process has all tasks, and shares them with nobody.
         parallel: How many copies are brought forward at a time.
 
     Raises:
@@ -49,7 +59,14 @@ class StoreServer:
     """
 
     def __init__(
-        self, topology: Topology, config: StreamsConfig, folder: Path, group: str | None = None, parallel: int = 2
+        self,
+        topology: Topology,
+        config: StreamsConfig,
+        folder: Path,
+        url: str | None,
+        group: str | None = None,
+        parallel: int = 2,
+        alone: bool = False,
     ) -> None:
         self._config = config
         self._folder = folder
@@ -73,22 +90,38 @@ class StoreServer:
             self._kafka,
             lambda: self._follower.global_copy,
         )
-        self._group = group or f"{app}-serve"
+        name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._group = f"{app}-serve-{name}" if alone else group or f"{app}-serve"
+        self._url = url
+        self._alone = alone
+        self._writer = RecordWriter(config.client)
+        # A record that comes late says nothing that the next one does not say.
+        self._node_writer = RecordWriter(config.client, wait_s=BEAT_S)
+        node_log = _KafkaNodeLog(self._reader(1), self._node_writer, app, config.replication_factor)
+        self.nodes = Nodes(name, node_log, self._me)
         self._ended = threading.Event()
         self._error: Exception | None = None
         self.on_error: Callable[[], None] = lambda: None
-        self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
+        self._threads = [threading.Thread(target=self._run, name="follower", daemon=True)]
+        if url is not None:
+            self._threads.append(
+                threading.Thread(target=self.nodes.run, args=(self._ended,), name="nodes", daemon=True)
+            )
 
     def __enter__(self) -> StoreServer:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended.set()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
         self._follower.close()
+        self._writer.close()
+        self._node_writer.close()
         if error is None and self._error is not None:
             raise self._error
 
@@ -101,6 +134,17 @@ class StoreServer:
         """Kafka, for one client who follows changes."""
         return closing(self._reader(len(self._tasks)))
 
+    def write(self, topic: str, record: Outgoing) -> tuple[int, int]:
+        """Writes a record, and gives its partition and offset.
+
+        Raises:
+            KafkaClientError: Kafka did not accept it.
+        """
+        return self._writer.write(topic, record)
+
+    def _me(self) -> Node:
+        return Node(self.nodes.id, self._url or "", self._group, tuple(self.served.copies_here()))
+
     def _reader(self, logs: int) -> CopyKafka:
         config = self._config
         return CopyKafka(config.client, config.transaction_timeout_ms, config.bulk_io, logs)
@@ -108,7 +152,7 @@ class StoreServer:
     def _run(self) -> None:
         topics = sorted({topic for topic, _ in self._tasks})
         try:
-            member = GroupMember(self._config.client, self._group, topics, wakes=True)
+            member = (_Alone if self._alone else GroupMember)(self._config.client, self._group, topics, wakes=True)
             try:
                 self._follower.run(member, self._ended)
             finally:
@@ -141,6 +185,57 @@ class StoreServer:
         return GlobalCopy(kafka, GlobalTables(tables, store, settings), store, now_ms, on_close=kafka.close)
 
 
+class _Alone(GroupMember):
+    """The only member of a group, which leaves nothing behind: its group goes with it."""
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        pass
+
+
+class _KafkaNodeLog:
+    """The compacted topic in which the processes that serve tell of themselves."""
+
+    _LAST = 1000
+    """How many of the last records are read first: each process writes one every two seconds."""
+
+    def __init__(self, reader: CopyKafka, writer: RecordWriter, application_id: str, replication: int) -> None:
+        self._reader, self._writer = reader, writer
+        self._application_id, self._replication = application_id, replication
+        self._place: TopicPartition = (endpoints_topic(application_id), 0)
+        self._at = 0
+        self._there = False
+
+    def write(self, id_: bytes, value: bytes | None) -> None:
+        with self._checked():
+            self._writer.write(self._place[0], Outgoing(id_, value))
+
+    def read(self) -> list[tuple[bytes, bytes | None]]:
+        with self._checked():
+            end = self._reader.end_offsets([self._place])[self._place]
+            # Less than before: the topic was made again.
+            start = self._at if self._at <= end else 0
+            begin = max(start, self._reader.begin_offset(self._place), end - self._LAST)
+            found = [
+                pair
+                for columns in self._reader.read(*self._place, min(begin, end), end)
+                for pair in zip(columns.keys.to_pylist(), columns.values.to_pylist(), strict=True)
+            ]
+            self._at = end
+            return found
+
+    @contextmanager
+    def _checked(self) -> Iterator[None]:
+        """The topic is there at first, and made again if it is missing later, as after a reset."""
+        try:
+            if not self._there:
+                ensure_endpoints(self._reader.admin, self._application_id, self._replication)
+                self._there = True
+            yield
+        except KafkaClientError:
+            self._there = False
+            raise
+
+
 def tls_options(certificate: Path | None, key: Path | None, security: Security) -> Mapping[str, Any]:
     """What uvicorn needs for TLS.
 
@@ -155,3 +250,23 @@ def tls_options(certificate: Path | None, key: Path | None, security: Security) 
     if security.tls_ca is not None:
         found |= {"ssl_ca_certs": str(security.tls_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED}
     return found
+
+
+def trusted(certificate: Path | None, key: Path | None, security: Security) -> ssl.SSLContext | None:
+    """How this process checks the certificates of the others, and shows its own; None: without TLS."""
+    if certificate is None:
+        return None
+    found = ssl.create_default_context(cafile=security.tls_ca)
+    # Processes that share one certificate need no authority, whoever has signed it.
+    found.load_verify_locations(certificate)
+    found.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    if security.tls_ca is not None:
+        found.load_cert_chain(certificate, key)
+    return found
+
+
+def own_url(address: Address, tls: bool) -> str:
+    """Where others reach a server at this address; one that listens everywhere is reached by the name of this host."""
+    everywhere = address.host in ("0.0.0.0", "::")
+    shown = Address(socket.gethostname(), address.port) if everywhere else address
+    return f"{'https' if tls else 'http'}://{shown}"

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
     from streams.application.pausing import Pausing
+    from streams.serve.embedded import EmbeddedServer
+    from streams.serve.local import LocalStore
     from streams.spark.runner import StreamsApplication
 
 log = logging.getLogger(__name__)
@@ -92,6 +94,7 @@ class KafkaStreams:
         self._ended = threading.Event()
         self._error: BaseException | None = None
         self._raised = False
+        self._embedded: EmbeddedServer | None = None
         self._changes = Notifier(f"the state listener of {self.config.application_id}")
         self._event_listener: EventListener | None = None
         self._metrics_listener: MetricsListener | None = None
@@ -145,9 +148,7 @@ class KafkaStreams:
                     f"{self} was started or stopped before; make a new KafkaStreams to run its topology again"
                 )
             # Created here and not in the thread, so that an immediate stop is not lost.
-            application = self._application = self._make(
-                self.topology, self.config, lambda: self._move(ApplicationState.RUNNING)
-            )
+            application = self._application = self._make(self.topology, self.config, self._is_running)
             application.progress.metrics.listen(self._measured)
             name = f"streams-{self.config.application_id}"
             self._thread = threading.Thread(target=self._run, args=(application, spark), name=name, daemon=True)
@@ -279,6 +280,45 @@ class KafkaStreams:
             ) from error
         return store_dataframe(session, self.topology, self.config, store, key_schema, value_schema)
 
+    def store(self, name: str, wait_s: float = 60.0) -> LocalStore[Any, Any]:
+        """A store of the application, to be read in this process (Kafka Streams: `store`, `ReadOnlyKeyValueStore`).
+
+        The first call begins to copy all stores to this host, below `base_dir`; the copies follow the commits until the application
+        ends. They hold all tasks, wherever these run, and whole commits only. The program knows the types:
+
+            counts: LocalStore[str, int] = streams.store("counts")
+            counts.get("ann")
+
+        Args:
+            name: The store.
+            wait_s: How long a read may wait until the copies are restored.
+
+        Raises:
+            QueryError: There is no such store, or it has no changelog.
+            ConfigError: The application does not run yet: call `wait_until_running` first.
+        """
+        with self._lock:
+            if self._state is not ApplicationState.RUNNING:
+                raise ConfigError(
+                    f"store({name!r}): {self} does not run. While it starts, call wait_until_running() first; to read the stores "
+                    f"of an application that runs elsewhere, use `streams serve` and StoreClient"
+                )
+            embedded = self._embedded = self._embedded or self._made_embedded()
+        return embedded.store(name, wait_s)
+
+    def _made_embedded(self) -> EmbeddedServer:
+        from streams.serve.embedded import EmbeddedServer
+
+        say = log.info if self._application is None else self._application.progress.say
+        return EmbeddedServer(self.topology, self.config, say)
+
+    def _is_running(self) -> None:
+        self._move(ApplicationState.RUNNING)
+        if self.config.serve_address is not None:
+            with self._lock:
+                embedded = self._embedded = self._embedded or self._made_embedded()
+            embedded.serve()
+
     def _stopped_by_signals(self) -> AbstractContextManager[None]:
         return stopped_by_signals(self._request_stop, again=signal.default_int_handler)
 
@@ -320,6 +360,10 @@ class KafkaStreams:
             self._error = error
             if not self.config.logs.json:
                 log.error("%s has ended with an error: %s", self.config.application_id, mask(str(error)))
+        with self._lock:
+            embedded, self._embedded = self._embedded, None
+        if embedded is not None:
+            embedded.close()
         self._move(ApplicationState.STOPPED if self._error is None else ApplicationState.ERROR)
         self._ended.set()
         atexit.unregister(self.stop)

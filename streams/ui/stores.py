@@ -12,7 +12,7 @@ from streams.errors import ConfigError
 
 if TYPE_CHECKING:
     from httpx2 import AsyncClient
-    from starlette.applications import Starlette
+    from starlette.types import ASGIApp
 
 _ANSWER_S = 30.0
 
@@ -47,7 +47,7 @@ class StoreNode:
         return cls(url, connect)
 
     @classmethod
-    def within(cls, application: Starlette) -> StoreNode:
+    def within(cls, application: ASGIApp) -> StoreNode:
         """This process."""
 
         def connect() -> AsyncClient:

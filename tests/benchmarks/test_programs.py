@@ -336,7 +336,7 @@ def test_reads_find_their_rows() -> None:
     assert {way: rows for way, rows in found.items() if way != "a range of 1000 rows"} == {
         "a key, from Python": 2_000,
         "1000 keys at once": 2_000,
-        "a key, over HTTP": 200,
+        "a key, over HTTP": 2_000,
         "1000 keys, over HTTP": 2_000,
     }
     assert 0 < found["a range of 1000 rows"] <= 2_000

@@ -185,6 +185,7 @@ def test_operating_an_application_needs_more_than_running_it() -> None:
         "Write on transactional id 'streams-replay-of-dead-orders'",
         "Delete on group 'secured'",
         "Read on group 'secured-replicas'",
+        "Read on groups that begin with 'secured-serve'",
     ]
 
 

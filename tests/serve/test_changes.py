@@ -10,7 +10,7 @@ from state.errors import KafkaClientError
 from streams.errors import CursorExpiredError, QueryError
 from streams.serve.app import Api
 from streams.serve.changes import Changes
-from streams.serve.reading import Scan
+from streams.serve.scans import Scan
 from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
 from tests.serve.test_reading import NAMES, build, click

@@ -278,7 +278,9 @@ def test_beyond_this_host_somebody_must_be_recognised(tokens):
 
 def test_a_page_of_another_site_with_our_address_is_refused(client):
     assert client.get("/metrics", headers={"Host": "evil.example"}).status_code == 421
-    assert client.get("/metrics", headers={"Host": "localhost:8080"}).status_code == 200
+    assert client.get("/metrics", headers={"Host": "[::1"}).status_code == 421
+    for own in ("localhost:8080", "[::1]:8080", "127.0.0.1"):
+        assert client.get("/metrics", headers={"Host": own}).status_code == 200
 
 
 @pytest.mark.parametrize(

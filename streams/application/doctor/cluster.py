@@ -11,6 +11,7 @@ from state.changelog import (
     check_topic,
     commits_config,
     commits_topic,
+    endpoints_topic,
     pauses_topic,
     repartition_config,
 )
@@ -206,8 +207,8 @@ def left_over(inspection: Inspection) -> Iterator[Finding]:
     """Looks for internal topics that the program no longer uses, or that cannot be proved to be its own."""
     plan = inspection.application.plan
     used = {topic for look in inspection.subs for topic in _wanted(inspection, look)} | plan.internal_topics.keys()
-    # Without this topic, what is paused would resume.
-    used.add(pauses_topic(inspection.app))
+    # Without the first one, what is paused would resume; processes that serve the stores write the other one.
+    used |= {pauses_topic(inspection.app), endpoints_topic(inspection.app)}
     found = owned_topics(inspection.app, own_manifest(inspection.config), inspection.admin, inspection.kafka)
     for topic, proof in found.own.items():
         if topic not in used:

@@ -1,0 +1,163 @@
+"""`Nodes`: the processes that serve an application, as each of them tells the others through a compacted topic.
+
+Every process writes a record about itself every two seconds, and at once when its copies change: where it can be reached, and which
+tasks it has. Invariants: no two clocks are compared; a process that has not been heard of for ten seconds is not asked any more;
+while Kafka does not answer, nobody is given up, because nobody can be heard of.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import orjson
+
+from state.errors import StreamsError
+
+log = logging.getLogger(__name__)
+
+BEAT_S = 2.0
+"""How often a process says that it lives."""
+_LOOK_S = 0.25
+_GONE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A process that serves stores.
+
+    Attributes:
+        id: Its name, which no other process has.
+        url: Where the others reach it.
+        group: The consumer group in which it shares the tasks.
+        copies: What it has, as `Served.metadata` describes it.
+    """
+
+    id: str
+    url: str
+    group: str
+    copies: tuple[Mapping[str, Any], ...] = ()
+
+    @classmethod
+    def from_bytes(cls, id_: bytes, value: bytes) -> Node | None:
+        """The process that a record tells of; None: another version has written it."""
+        try:
+            data = orjson.loads(value)
+            return cls(id_.decode(), str(data["url"]), str(data["group"]), tuple(data["copies"]))
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def to_bytes(self) -> bytes:
+        """The value of the record."""
+        return orjson.dumps({"url": self.url, "group": self.group, "copies": list(self.copies)})
+
+    def commit(self, sub: str, task: int) -> int | None:
+        """The commit of a task that can be read there; None: it has none."""
+        for copy in self.copies:
+            if (copy["sub_topology"], copy["task"]) == (sub, task):
+                return int(copy["commit"]) if copy["ready"] else None
+        return None
+
+
+class NodeLog(Protocol):
+    """Where the processes tell of themselves."""
+
+    def write(self, id_: bytes, value: bytes | None) -> None: ...
+    def read(self) -> Iterable[tuple[bytes, bytes | None]]:
+        """What was written since the last call."""
+
+
+class Nodes:
+    """See the module.
+
+    Args:
+        id_: The name of this process.
+        log: Where the processes tell of themselves.
+        me: Describes this process as it is now.
+        clock_s: A clock that nobody sets.
+
+    Attributes:
+        trouble: Why nothing can be heard of the others now; empty: they are heard of.
+    """
+
+    def __init__(
+        self, id_: str, log: NodeLog, me: Callable[[], Node], clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.id = id_
+        self._log = log
+        self._me = me
+        self._clock_s = clock_s
+        self._heard_s = 0.0
+        """A clock that stands still while Kafka does not answer."""
+        self._looked_s = clock_s()
+        self._others: dict[str, tuple[Node, float]] = {}
+        self._silent: set[str] = set()
+        self._told: tuple[object, float] | None = None
+        self.trouble = ""
+
+    def others(self) -> list[Node]:
+        """The other processes that are alive."""
+        return [node for node, seen_s in list(self._others.values()) if self._heard_s - seen_s <= _GONE_S]
+
+    def with_tasks(self, sub: str, tasks: Iterable[int]) -> list[Node]:
+        """The other processes that have all of these tasks, those with the latest commits first."""
+        wanted, found = list(tasks), []
+        for node in self.others():
+            commits = [node.commit(sub, task) for task in wanted]
+            if node.id not in self._silent and None not in commits:
+                found.append((sum(commit or 0 for commit in commits), node))
+        return [node for _, node in sorted(found, key=lambda one: (-one[0], one[1].id))]
+
+    def failed(self, node: Node, why: str) -> None:
+        """Notes that a process does not answer: it is not asked before it is heard of again."""
+        log.warning("%s at %s does not answer: %s", node.id, node.url, why)
+        self._silent.add(node.id)
+
+    def run(self, ended: threading.Event) -> None:
+        """Tells of this process, and hears of the others, until the event is set."""
+        while not ended.is_set():
+            self.look()
+            ended.wait(_LOOK_S)
+        if not self.trouble:
+            self._leave()
+
+    def look(self) -> None:
+        """Tells of this process if it is time, and takes what the others have written."""
+        try:
+            self._tell()
+            self._hear()
+            self.trouble = ""
+        except StreamsError as error:
+            if not self.trouble:
+                log.warning("the processes that serve cannot hear of each other now: %s", error)
+            self.trouble = str(error)
+        self._looked_s = self._clock_s()
+
+    def _tell(self) -> None:
+        me, now_s = self._me(), self._clock_s()
+        has = sorted((copy["sub_topology"], copy["task"], copy["ready"]) for copy in me.copies)
+        if self._told is None or self._told[0] != has or now_s - self._told[1] >= BEAT_S:
+            self._log.write(self.id.encode(), me.to_bytes())
+            self._told = has, now_s
+
+    def _hear(self) -> None:
+        found = list(self._log.read())
+        self._heard_s += min(self._clock_s() - self._looked_s, 4 * _LOOK_S)
+        for key, value in found:
+            id_ = key.decode(errors="replace")
+            node = None if value is None else Node.from_bytes(key, value)
+            self._silent.discard(id_)
+            if node is None:
+                self._others.pop(id_, None)
+            elif id_ != self.id:
+                self._others[id_] = node, self._heard_s
+
+    def _leave(self) -> None:
+        try:
+            self._log.write(self.id.encode(), None)
+        except StreamsError as error:
+            log.info("this process could not say that it ends: %s", error)

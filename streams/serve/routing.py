@@ -1,0 +1,268 @@
+"""`Router`: who answers which part of a request, among this process and the others that serve the application.
+
+A task whose copy can be read here is answered here. For the others, the request goes to a process that has them, with the parameter
+`part`, which names the tasks: such a request is never handed on again. If that process does not answer, the next one is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+
+from streams.errors import QueryError, StoreNotReadyError
+from streams.serve.http import check_installed
+from streams.serve.nodes import Node, Nodes
+from streams.serve.reading import ReadStore
+from streams.serve.requests import COMMIT, POSITION
+
+if TYPE_CHECKING:
+    import httpx2
+
+PART = "part"
+"""The parameter with the tasks that a process is asked for by another one."""
+NODE = "Streams-Node"
+_CONNECT_S = 1.0
+_ANSWER_S = 5.0
+"""How long another process may take, besides what the request may wait."""
+_UNAVAILABLE = 503
+_SENT = ("authorization", "content-type", "last-event-id", POSITION.lower(), COMMIT.lower())
+_PASSED = (
+    "content-type",
+    "retry-after",
+    "www-authenticate",
+    "cache-control",
+    "streams-position",
+    "streams-commit",
+    "streams-age-ms",
+)
+_T = TypeVar("_T")
+
+
+class PassedOnError(Exception):
+    """Another process has refused a part of a request: what it has said. Never leaves the server as an exception."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(response.status_code)
+        self.response = response
+
+
+class Router:
+    """See the module.
+
+    Args:
+        nodes: The other processes.
+        tls: How their certificates are checked.
+        transport: How they are reached; None: over the network.
+    """
+
+    def __init__(
+        self, nodes: Nodes, tls: ssl.SSLContext | None = None, transport: httpx2.AsyncBaseTransport | None = None
+    ) -> None:
+        check_installed("asking other processes that serve", "httpx2")
+        self.nodes = nodes
+        self._tls = tls
+        self._transport = transport
+        self._opened: httpx2.AsyncClient | None = None
+
+    def groups(
+        self, store: ReadStore, tasks: Iterable[int], tried: Collection[str] = ()
+    ) -> list[tuple[Node | None, list[int]]]:
+        """Who answers which tasks; None: this process.
+
+        Args:
+            store: The store; not a global table, which every process has.
+            tasks: The tasks.
+            tried: The names of processes that have not answered.
+
+        Raises:
+            StoreNotReadyError: Nobody has a task.
+        """
+        found: dict[str, tuple[Node | None, list[int]]] = {}
+        for task in tasks:
+            copy = store.find(task)
+            node = None
+            if copy is None or not copy.ready:
+                others = [one for one in self.nodes.with_tasks(store.sub, [task]) if one.id not in tried]
+                if not others:
+                    raise StoreNotReadyError(
+                        f"task {task} of {store.sub}, which has these rows of {store.name!r}, can be read neither here nor in the "
+                        f"{len(self.nodes.others())} other processes that serve it: wait until a copy is restored"
+                    )
+                node = next((one for one in others if one.id in found), others[0])
+            found.setdefault("" if node is None else node.id, (node, []))[1].append(task)
+        return list(found.values())
+
+    async def gather(
+        self, store: ReadStore, tasks: Iterable[int], ask: Callable[[Node | None, list[int]], Awaitable[_T]]
+    ) -> list[_T]:
+        """Asks whoever has the tasks, all at the same time; where somebody does not answer, the next one.
+
+        Raises:
+            StoreNotReadyError: Nobody else has the tasks of one who does not answer.
+        """
+        import httpx2
+
+        async def one(node: Node | None, some: list[int]) -> _T | list[int]:
+            try:
+                return await ask(node, some)
+            except httpx2.TransportError as error:
+                assert node is not None
+                self.nodes.failed(node, str(error) or type(error).__name__)
+            except StoreNotReadyError:
+                if node is None:
+                    raise
+            tried.add(node.id)
+            return _Left(some)
+
+        found: list[_T] = []
+        left, tried = list(tasks), set[str]()
+        while left:
+            groups = self.groups(store, left, tried)
+            answers = await asyncio.gather(*(one(node, some) for node, some in groups))
+            left = []
+            for answer in answers:
+                if isinstance(answer, _Left):
+                    left += answer
+                else:
+                    found.append(answer)  # type: ignore[arg-type]
+        return found
+
+    async def ask(
+        self, node: Node, request: Request, tasks: Iterable[int], wait_s: float, body: bytes | None = None
+    ) -> httpx2.Response:
+        """Hands a request on.
+
+        Raises:
+            StoreNotReadyError: The process does not have the tasks any more.
+            httpx2.TransportError: It does not answer.
+        """
+        answer = await self._client().send(self._request(node, request, tasks, wait_s, body))
+        if answer.status_code == _UNAVAILABLE:
+            raise StoreNotReadyError(f"{node.url}: {answer.text}")
+        return answer
+
+    async def hand_on_once(self, store: ReadStore, task: int, request: Request, wait_s: float, body: bytes) -> Response:
+        """Hands a request on that must not arrive twice: to the next process only if the one before was not reached.
+
+        Raises:
+            StoreNotReadyError: Nobody is reached who has the task.
+        """
+        import httpx2
+
+        for node in self.nodes.with_tasks(store.sub, [task]):
+            try:
+                return passed(node, await self._client().send(self._request(node, request, [task], wait_s, body)))
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                self.nodes.failed(node, str(error) or type(error).__name__)
+            except httpx2.TransportError as error:
+                raise StoreNotReadyError(
+                    f"{node.url} has got the record and does not answer ({type(error).__name__}): it may be written, so look for "
+                    f"its result before you send it again"
+                ) from error
+        raise StoreNotReadyError(f"task {task} of {store.sub} is not served now: nothing was written")
+
+    async def hand_on(self, stores: Iterable[ReadStore], request: Request, wait_s: float, body: bytes) -> Response:
+        """Hands a request on to a process that has all tasks of all these stores.
+
+        Raises:
+            StoreNotReadyError: None of those has them, or answers.
+        """
+        import httpx2
+
+        having = [self.nodes.with_tasks(store.sub, range(store.tasks)) for store in stores if store.sub]
+        for node in having[0] if having else []:
+            if all(node in nodes for nodes in having):
+                try:
+                    return passed(node, await self.ask(node, request, (), wait_s, body))
+                except httpx2.TransportError as error:
+                    self.nodes.failed(node, str(error) or type(error).__name__)
+                except StoreNotReadyError:
+                    continue
+        raise StoreNotReadyError(
+            "no process has all tasks of these stores now: start one with a group of its own (streams serve --group NAME)"
+        )
+
+    async def stream(self, node: Node, request: Request) -> Response:
+        """Hands a request on whose answer has no end.
+
+        Raises:
+            httpx2.TransportError: The process does not answer.
+        """
+        asked = self._request(node, request, (), 0.0, None)
+        asked.extensions["timeout"]["read"] = None
+        answer = await self._client().send(asked, stream=True)
+
+        async def parts() -> Any:
+            try:
+                async for part in answer.aiter_raw():
+                    yield part
+            finally:
+                await answer.aclose()
+
+        return StreamingResponse(parts(), answer.status_code, _headers(node, answer))
+
+    def _request(
+        self, node: Node, request: Request, tasks: Iterable[int], wait_s: float, body: bytes | None
+    ) -> httpx2.Request:
+        import httpx2
+
+        part = ",".join(map(str, tasks))
+        return self._client().build_request(
+            request.method,
+            f"{node.url}{request.scope['raw_path'].decode()}",
+            params=[*request.query_params.multi_items(), (PART, part)],
+            headers={name: request.headers[name] for name in _SENT if name in request.headers},
+            content=body,
+            timeout=httpx2.Timeout(wait_s + _ANSWER_S, connect=_CONNECT_S),
+        )
+
+    def _client(self) -> httpx2.AsyncClient:
+        import httpx2
+
+        if self._opened is None:
+            verify = True if self._tls is None else self._tls
+            self._opened = httpx2.AsyncClient(verify=verify, transport=self._transport)
+        return self._opened
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        if self._opened is not None:
+            await self._opened.aclose()
+
+
+class _Left(list[int]):
+    """Tasks that are still to be asked for."""
+
+
+def passed(node: Node, answer: httpx2.Response) -> Response:
+    """Another process's answer, as a client gets it."""
+    return Response(answer.content, answer.status_code, _headers(node, answer))
+
+
+def _headers(node: Node, answer: httpx2.Response) -> dict[str, str]:
+    return {NODE: node.url, **{name: answer.headers[name] for name in _PASSED if name in answer.headers}}
+
+
+def redirected(node: Node, request: Request) -> Response:
+    """Sends the client to another process."""
+    query = f"?{request.url.query}" if request.url.query else ""
+    return RedirectResponse(f"{node.url}{request.scope['raw_path'].decode()}{query}", 307)
+
+
+def parse_part(text: str | None, store: ReadStore) -> list[int] | None:
+    """The tasks that another process asks for; None: a client asks.
+
+    Raises:
+        QueryError: The store does not have these tasks.
+    """
+    if text is None:
+        return None
+    found = [int(one) if one.isdecimal() else -1 for one in text.split(",") if one]
+    if not all(0 <= task < store.tasks for task in found):
+        raise QueryError(f"{PART} names tasks of {store.name!r}, which are 0 to {store.tasks - 1}, not {text!r}")
+    return found

@@ -1,0 +1,128 @@
+"""`Scan`: which rows; `Asked`: the rows of a scan, or those behind a cursor, which are merged out of the parts that tasks have.
+
+A cursor names the commit of each task, so all pages are of the same commits, whichever process answers.
+"""
+
+from __future__ import annotations
+
+import base64
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
+from typing import Any, TypeVar
+
+import orjson
+
+from state.stores.codec import MAX_TIME
+from streams.errors import QueryError
+
+Order = tuple[Any, ...]
+"""What rows are ordered by: the key's bytes; or start, then key; or end, start, then key."""
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Which rows.
+
+    Attributes:
+        lower: The smallest key, inclusive; None: no bound. Keys are bytes.
+        upper: The largest key, inclusive.
+        prefix: The first bytes of the keys; not together with the bounds.
+        key: The only key, in a store of windows or sessions.
+        from_ms: The smallest start of a window, or end of a session; inclusive.
+        to_ms: The largest one, inclusive.
+        reverse: Whether the largest come first.
+        limit: The most rows of a page.
+    """
+
+    lower: bytes | None = None
+    upper: bytes | None = None
+    prefix: bytes | None = None
+    key: bytes | None = None
+    from_ms: int = 0
+    to_ms: int = MAX_TIME
+    reverse: bool = False
+    limit: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The rows of a scan, or those behind a cursor.
+
+    Attributes:
+        store: The store.
+        scan: The scan.
+        after: The place in the order of the last row that was given; None: none was.
+        skip: How many rows at that place were given.
+        versions: Task -> the commit that its rows are of; empty: the present ones.
+    """
+
+    store: str
+    scan: Scan
+    after: Order | None = None
+    skip: int = 0
+    versions: Mapping[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, store: str, scan: Scan, cursor: str | None) -> Asked:
+        """The rows of a scan; with a cursor, which has the scan except for its limit, those behind it.
+
+        Raises:
+            QueryError: The cursor is of another store, or none at all.
+        """
+        if cursor is None:
+            return cls(store, scan)
+        try:
+            data = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+            of, parts, after, skip, versions = orjson.loads(data)
+            given = Scan(**{name: _value(part) for name, part in parts.items()})
+            found = cls(store, replace(given, limit=scan.limit), parse_order(after), skip, dict(versions))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise QueryError("the cursor is none that this server has given: begin again without one") from error
+        if of != store:
+            raise QueryError(f"the cursor is of store {of!r}, not of {store!r}")
+        return found
+
+    @property
+    def reach(self) -> int:
+        """The most rows of one part that a page may need: one more shows that there are further ones."""
+        return self.skip + self.scan.limit + 1
+
+    def page(
+        self, parts: Sequence[Sequence[tuple[Order, _T]]], versions: Mapping[int, int]
+    ) -> tuple[list[_T], str | None]:
+        """A page, and the cursor that continues it; None: there are no further rows.
+
+        Args:
+            parts: The rows that the tasks have from `after` on, each in order, up to `reach`.
+            versions: Task -> the commit of its rows.
+        """
+        rest = heapq.merge(*parts, key=lambda row: row[0], reverse=self.scan.reverse)
+        page = list(islice(rest, self.skip, self.skip + self.scan.limit))
+        if next(rest, None) is None:
+            return [row for _, row in page], None
+        last = page[-1][0]
+        same = sum(order == last for order, _ in page) + (self.skip if last == self.after else 0)
+        scan = {name: _text(value) for name, value in asdict(self.scan).items()}
+        data = orjson.dumps([self.store, scan, order_text(last), same, list(versions.items())])
+        return [row for _, row in page], base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def order_text(order: Order) -> list[Any]:
+    """A place in the order as JSON."""
+    return [_text(part) for part in order]
+
+
+def parse_order(data: Sequence[Any]) -> Order:
+    """What `order_text` has written."""
+    return tuple(map(_value, data))
+
+
+def _text(value: Any) -> Any:
+    return {"hex": value.hex()} if isinstance(value, bytes) else value
+
+
+def _value(data: Any) -> Any:
+    return bytes.fromhex(data["hex"]) if isinstance(data, dict) else data

@@ -1,0 +1,290 @@
+"""SQL over served stores: DuckDB reads them as tables, which are loaded for each query, each as of one commit of each task.
+
+A table has the columns `key`, `value`, `timestamp`, `window_start` and `window_end`, as far as the store has them; numbers,
+booleans and text as such, everything else as JSON. What a `WHERE` says of the key and the times decides which rows are loaded:
+perhaps more than needed, since DuckDB looks again, but never fewer. Only one `SELECT` runs, which reaches no files, no network
+and no objects of Python.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pyarrow as pa
+
+from state.stores.codec import MAX_TIME
+from state.stores.spec import StoreKind
+from streams.application.store_rows import StoreRow, plain
+from streams.errors import QueryError, SerdeError
+from streams.serdes.base import Serde
+from streams.serdes.primitives import (
+    BooleanSerde,
+    Float32Serde,
+    Float64Serde,
+    Int16Serde,
+    Int32Serde,
+    Int64Serde,
+    StringSerde,
+)
+from streams.serve.reading import Point, ReadStore
+from streams.serve.requests import SqlLimits
+from streams.serve.scans import Scan
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_TYPES: Mapping[type[Any], pa.DataType] = {
+    StringSerde: pa.string(),
+    Int16Serde: pa.int64(),
+    Int32Serde: pa.int64(),
+    Int64Serde: pa.int64(),
+    Float32Serde: pa.float64(),
+    Float64Serde: pa.float64(),
+    BooleanSerde: pa.bool_(),
+}
+_FIXED: Mapping[str, Any] = {
+    "threads": 1,
+    "temp_directory": "",
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "python_enable_replacements": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The result of a query, and as of what."""
+
+    columns: list[str]
+    rows: list[list[Any]]
+    points: tuple[Point, ...]
+    loaded: int
+
+
+class Query:
+    """One `SELECT`.
+
+    Args:
+        text: The SQL.
+        stores: The stores, by name.
+
+    Raises:
+        QueryError: It is not one `SELECT`, or names a store that cannot be read so.
+    """
+
+    def __init__(self, text: str, stores: Mapping[str, ReadStore]) -> None:
+        import duckdb
+
+        self._text = text
+        with duckdb.connect(":memory:", config=dict(_FIXED)) as parser, _explained():
+            statements = parser.extract_statements(text)
+            if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+                raise QueryError("one SELECT is allowed, and nothing else")
+            found = parser.execute("SELECT json_serialize_sql(?)", [text]).fetchone()
+        tree = orjson.loads(found[0]) if found else {}
+        if tree.get("error"):
+            raise QueryError(f"SQL: {tree.get('error_message')}")
+        self._nodes = list(_nodes(tree))
+        tables = {str(node["table_name"]) for node in self._nodes if node.get("type") == "BASE_TABLE"}
+        by_name = {name.lower(): store for name, store in stores.items()}
+        self.stores = [by_name[name.lower()] for name in sorted(tables) if name.lower() in by_name]
+        versioned = [store.name for store in self.stores if store.kind is StoreKind.VERSIONED]
+        if versioned:
+            raise QueryError(f"{versioned[0]!r} has versions: its rows can be read by key and time only")
+
+    def scan(self, store: ReadStore, limit: int) -> Scan:
+        """The rows of a store that the query can see; perhaps more."""
+        used = [node for node in self._nodes if _is_table(node, store.name)]
+        selects = [node for node in self._nodes if _is_table(node.get("from_table"), store.name)]
+        if len(used) != 1 or len(selects) != 1:
+            return Scan(limit=limit)
+        key, start, end = None, 0, MAX_TIME
+        table = selects[0]["from_table"]
+        names = {str(table["table_name"]).lower(), str(table.get("alias") or "").lower()}
+        for column, comparison, value in _conditions(selects[0].get("where_clause"), names):
+            if column == "key" and comparison == "=":
+                key = _key(store, value)
+            elif column == "window_start" and isinstance(value, int):
+                start = max(start, value) if comparison in ("=", ">", ">=") else start
+                end = min(end, value) if comparison in ("=", "<", "<=") else end
+        if not store.kind.segmented:
+            return Scan(lower=key, upper=key, limit=limit)
+        # Sessions are ordered by their ends, which are not before their starts.
+        last = MAX_TIME if store.kind is StoreKind.SESSION else max(0, end)
+        return Scan(key=key, from_ms=max(0, start), to_ms=last, limit=limit)
+
+    def run(self, limits: SqlLimits) -> Result:
+        """The result.
+
+        Raises:
+            QueryError: The query is wrong, or costs more than allowed.
+            StoreNotReadyError: A copy cannot be read here.
+        """
+        import duckdb
+
+        points: list[Point] = []
+        left = limits.loaded_rows
+        config = {**_FIXED, "memory_limit": limits.memory}
+        with duckdb.connect(":memory:", config=config) as connection:
+            for store in self.stores:
+                asked = store.asked(self.scan(store, max(1, left)), None)
+                part = store.part(asked, store.tasks_of(asked.scan))
+                if len(part.rows) > left:
+                    raise QueryError(
+                        f"the query reads more than {limits.loaded_rows} rows: name a key (key = ...) or windows (window_start >= "
+                        f"...) of {store.name!r} in its WHERE"
+                    )
+                left -= len(part.rows)
+                points += part.points
+                _register(connection, store, [store.reader.decoded(row, task) for _, (row, task) in part.rows])
+            connection.execute("SET enable_external_access = false")
+            connection.execute("SET lock_configuration = true")
+            columns, rows = self._computed(connection, limits)
+        return Result(columns, rows, tuple(points), limits.loaded_rows - left)
+
+    def _computed(self, connection: DuckDBPyConnection, limits: SqlLimits) -> tuple[list[str], list[list[Any]]]:
+        timer = threading.Timer(limits.seconds, connection.interrupt)
+        timer.start()
+        try:
+            with _explained(f"the query takes longer than {limits.seconds:g} s"):
+                answer = connection.execute(self._text)
+                rows = answer.fetchmany(limits.result_rows + 1)
+                description = answer.description or ()
+        finally:
+            timer.cancel()
+        if len(rows) > limits.result_rows:
+            raise QueryError(f"the result has more than {limits.result_rows} rows: aggregate, or add a LIMIT")
+        reads = [orjson.loads if str(column[1]) == "JSON" else plain for column in description]
+        cells = ([cell if cell is None else read(cell) for read, cell in zip(reads, row, strict=True)] for row in rows)
+        return [column[0] for column in description], list(cells)
+
+
+class _explained:
+    """DuckDB's errors as ours."""
+
+    def __init__(self, interrupted: str = "") -> None:
+        self._interrupted = interrupted
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        import duckdb
+
+        if isinstance(error, duckdb.InterruptException):
+            raise QueryError(self._interrupted) from error
+        if isinstance(error, duckdb.Error):
+            raise QueryError(f"SQL: {error}") from error
+
+
+def _register(connection: DuckDBPyConnection, store: ReadStore, rows: Sequence[StoreRow]) -> None:
+    """Makes the rows of a store a table."""
+    columns = {
+        "key": _column([row.key for row in rows], store.reader.key_serde),
+        "value": _column([row.value for row in rows], store.reader.value_serde),
+    }
+    times: list[tuple[str, Callable[[StoreRow], int | None]]] = []
+    if store.kind.timestamped:
+        times.append(("timestamp", lambda row: row.timestamp))
+    if store.kind.segmented:
+        times += [("window_start", lambda row: row.window_start), ("window_end", lambda row: row.window_end)]
+    columns |= {name: (pa.array(map(time, rows), pa.int64()), False) for name, time in times}
+    name = store.name.replace('"', '""')
+    connection.register(f"{store.name} rows", pa.table({column: array for column, (array, _) in columns.items()}))
+    shown = (
+        f'"{column}"::JSON AS "{column}"' if is_json else f'"{column}"' for column, (_, is_json) in columns.items()
+    )
+    connection.execute(f'CREATE VIEW "{name}" AS SELECT {", ".join(shown)} FROM "{name} rows"')
+
+
+def _column(cells: Sequence[Any], serde: Serde) -> tuple[pa.Array, bool]:
+    """A column, and whether it is JSON."""
+    kind = _TYPES.get(type(serde))
+    if kind is not None:
+        # Values that are computed of the stored ones may have another type.
+        with suppress(pa.ArrowInvalid, pa.ArrowTypeError):
+            return pa.array(cells, kind), False
+    texts = (None if cell is None else orjson.dumps(plain(cell)).decode() for cell in cells)
+    return pa.array(texts, pa.string()), True
+
+
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    """All objects of a syntax tree."""
+    if isinstance(tree, dict):
+        yield tree
+        for part in tree.values():
+            yield from _nodes(part)
+    elif isinstance(tree, list):
+        for part in tree:
+            yield from _nodes(part)
+
+
+def _is_table(node: Any, name: str) -> bool:
+    return isinstance(node, dict) and node.get("type") == "BASE_TABLE" and node["table_name"].lower() == name.lower()
+
+
+_COMPARISONS = {
+    "COMPARE_EQUAL": "=",
+    "COMPARE_GREATERTHAN": ">",
+    "COMPARE_GREATERTHANOREQUALTO": ">=",
+    "COMPARE_LESSTHAN": "<",
+    "COMPARE_LESSTHANOREQUALTO": "<=",
+}
+_TURNED = {"=": "=", ">": "<", ">=": "<=", "<": ">", "<=": ">="}
+
+
+def _conditions(node: Any, names: Set[str]) -> Iterator[tuple[str, str, Any]]:
+    """Comparisons of a table's column with a constant, which a row has to fulfil together: column, comparison, constant."""
+    kind = node.get("type") if isinstance(node, dict) else None
+    if kind == "CONJUNCTION_AND":
+        for child in node["children"]:
+            yield from _conditions(child, names)
+    elif kind == "COMPARE_BETWEEN":
+        if (column := _column_of(node["input"], names)) is not None:
+            yield column, ">=", _constant(node["lower"])
+            yield column, "<=", _constant(node["upper"])
+    elif kind in _COMPARISONS:
+        comparison = _COMPARISONS[kind]
+        left, right = _column_of(node["left"], names), _column_of(node["right"], names)
+        if left is not None:
+            yield left, comparison, _constant(node["right"])
+        elif right is not None:
+            yield right, _TURNED[comparison], _constant(node["left"])
+
+
+def _column_of(node: Mapping[str, Any], names: Set[str]) -> str | None:
+    """The column of a table that an expression is, without a name in front or with one of the table's."""
+    if node.get("class") != "COLUMN_REF":
+        return None
+    *front, column = (str(name).lower() for name in node["column_names"])
+    return column if not front or (len(front) == 1 and front[0] in names) else None
+
+
+def _constant(node: Mapping[str, Any]) -> Any:
+    """A constant number or text; None: something else. Versions of DuckDB write constants differently."""
+    if node.get("class") != "CONSTANT":
+        return None
+    literal = node.get("literal")
+    if literal is not None:
+        text = literal.get("text")
+        kind = literal.get("kind")
+        return int(text) if kind == "INTEGER" else text if kind == "STRING" else None
+    value = node.get("value", {}).get("value")
+    return value if isinstance(value, int | str) and not isinstance(value, bool) else None
+
+
+def _key(store: ReadStore, value: Any) -> bytes | None:
+    """The bytes of a key that equals a constant; None: any key may, because DuckDB would convert one of them first."""
+    kind = _TYPES.get(type(store.reader.key_serde))
+    wanted = {pa.string(): str, pa.int64(): int}.get(kind)
+    if wanted is None or type(value) is not wanted:
+        return None
+    try:
+        return store.reader.key(value)
+    except SerdeError:
+        return None

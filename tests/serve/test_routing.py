@@ -1,0 +1,332 @@
+"""Several processes that share the tasks: each answers for all, also when the one that has a task is gone."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+import httpx2
+import pytest
+from starlette.testclient import TestClient
+
+from state.errors import KafkaClientError
+from streams.serve.app import Api
+from streams.serve.nodes import BEAT_S, Node, Nodes
+from streams.serve.routing import NODE, Router
+from streams.serve.security import Guard, Security
+from streams.testing import TopologyTestDriver
+from tests.serve.test_reading import NAMES, build, click
+
+PORTS = {"a": 8001, "b": 8002, "c": 8003, "none": 8004, "whole": 8005}
+
+
+def url_of(name):
+    return f"http://127.0.0.1:{PORTS[name]}"
+
+
+class Log:
+    """The topic of the processes, in memory."""
+
+    def __init__(self):
+        self.records = []
+
+    def reader(self):
+        return _Reader(self)
+
+
+class _Reader:
+    def __init__(self, log):
+        self.log, self.at = log, 0
+
+    def write(self, id_, value):
+        self.log.records.append((id_, value))
+
+    def read(self):
+        found, self.at = self.log.records[self.at :], len(self.log.records)
+        return found
+
+
+@dataclass
+class Process:
+    """A process with the copies of some tasks."""
+
+    name: str
+    cluster: Cluster
+    tasks: set[int]
+    clock: list[float] = field(default_factory=lambda: [0.0])
+
+    def __post_init__(self):
+        self.served = self.cluster.driver.served()
+        everything = self.served.copies
+        self.served.copies = lambda: {place: copy for place, copy in everything().items() if place[1] in self.tasks}
+        self.nodes = Nodes(self.name, self.cluster.log.reader(), self.me, lambda: self.clock[0])
+        router = Router(self.nodes, transport=self.cluster)
+        api = Api(
+            self.served,
+            Guard(Security()),
+            source=lambda: nullcontext(self.cluster.driver._kafka),
+            write=self.cluster.write,
+            router=router,
+        )
+        self.application = api.application()
+        self.client = TestClient(self.application, client=("127.0.0.1", 1), base_url=url_of(self.name))
+
+    def me(self):
+        return Node(self.name, url_of(self.name), "group", tuple(self.served.copies_here()))
+
+
+class Cluster(httpx2.AsyncBaseTransport):
+    """Processes that reach each other by name, unless they are down."""
+
+    def __init__(self, driver):
+        self.driver, self.log = driver, Log()
+        self.processes, self.down, self.asked = {}, set(), []
+        self.written = []
+
+    def start(self, name, tasks):
+        self.processes[name] = Process(name, self, set(tasks))
+        return self.processes[name]
+
+    def look(self):
+        for _ in range(2):
+            for process in self.processes.values():
+                process.clock[0] += BEAT_S
+                if process.name not in self.down:
+                    process.nodes.look()
+
+    async def handle_async_request(self, request):
+        (name,) = (name for name, port in PORTS.items() if port == request.url.port)
+        self.asked.append(name)
+        if name in self.down:
+            raise httpx2.ConnectError("refused")
+        there = httpx2.ASGITransport(self.processes[name].application, client=("127.0.0.1", 1))
+        return await there.handle_async_request(request)
+
+    def write(self, topic, record):
+        self.written.append((topic, record))
+        driver = self.driver
+        partition = driver.served().store("counts").task_of(record.key)
+        offset = driver._kafka.log(topic, partition).stable_end
+        driver.create_input_topic(topic).pipe_input(record.key.decode(), int.from_bytes(record.value, "big"), 5000)
+        return partition, offset
+
+
+@pytest.fixture
+def cluster():
+    with TopologyTestDriver(build(), partitions={"clicks": 3, "prices": 3}) as driver:
+        click(driver, [(name, 1000 * number) for number, name in enumerate(NAMES)] * 2)
+        found = Cluster(driver)
+        for name, tasks in (("a", {0}), ("b", {1}), ("c", {2}), ("none", ()), ("whole", {0, 1, 2})):
+            found.start(name, tasks)
+        found.down.add("whole")
+        found.look()
+        yield found
+
+
+READS = [
+    *(("GET", f"/v1/stores/counts/keys/{name}", None) for name in NAMES[:12]),
+    ("GET", "/v1/stores/counts/keys/nobody", None),
+    ("GET", "/v1/stores/sessions/windows?key=k007", None),
+    ("GET", "/v1/stores/windows/windows?key=k007&latest=2", None),
+    ("POST", "/v1/stores/counts/keys:batch", {"keys": ["k030", "nobody", "k001", "k002", "k003", "k030"]}),
+    ("GET", "/v1/stores/counts/range?from=k010&to=k049&limit=7", None),
+    ("GET", "/v1/stores/counts/range?prefix=k0&reverse=1&limit=9", None),
+    ("GET", "/v1/stores/windows/windows?limit=11", None),
+    ("GET", "/v1/stores/sessions/windows?reverse=1&limit=13", None),
+    ("GET", "/v1/stores/names/range", None),
+]
+
+
+def rows(client, method, path, body):
+    """All rows of a request, and as of what, over all pages."""
+    found, points, cursor = [], set(), None
+    while True:
+        more = "" if cursor is None else f"{'&' if '?' in path else '?'}cursor={cursor}"
+        answer = client.request(method, path + more, json=body) if body else client.request(method, path + more)
+        assert answer.status_code in (200, 404), answer.text
+        data = answer.json()
+        points |= {(one["sub_topology"], one["task"], one["commit"], one["position"]) for one in data["tasks"]}
+        found += data.get("rows", [{name: data[name] for name in ("key", "value") if name in data}])
+        cursor = data.get("cursor")
+        if cursor is None:
+            return found, points
+
+
+@pytest.mark.parametrize("name", ["a", "b", "none"])
+def test_every_process_gives_what_one_with_all_tasks_gives(cluster, name):
+    client, whole = cluster.processes[name].client, cluster.processes["whole"].client
+    for read in READS:
+        assert rows(client, *read) == rows(whole, *read), read
+    assert set(cluster.asked) == {"a", "b", "c"} - {name}
+
+
+def test_bounds_hold_in_the_other_process(cluster):
+    client = cluster.processes["none"].client
+    found = client.get("/v1/stores/counts/keys/k007")
+    assert found.headers[NODE] in set(map(url_of, "abc"))
+    commits = found.headers["streams-commit"]
+    later = commits.replace("=1", "=2")
+    for path in ("keys/k007", "range"):
+        refused = client.get(f"/v1/stores/counts/{path}", headers={"Streams-Commit": later})
+        assert (refused.status_code, refused.json()["error"]) == (409, "NotUpToBoundError")
+    assert refused.headers["streams-commit"]
+    click(cluster.driver, [("k007", 2000)])
+    again = client.get("/v1/stores/counts/keys/k007", headers={"Streams-Commit": later})
+    assert again.json()["value"] == 3
+
+
+def test_another_copy_answers_for_a_process_that_is_gone(cluster):
+    whole = cluster.processes["whole"]
+    cluster.down.clear()
+    cluster.look()
+    cluster.down |= {"b", "c"}
+    client = cluster.processes["a"].client
+    for read in READS:
+        assert rows(client, *read) == rows(whole.client, *read), read
+    # Once it is known that a process does not answer, it is not asked again.
+    assert (cluster.asked.count("b"), cluster.asked.count("c")) == (1, 1)
+    cluster.down.add("whole")
+    refused = client.get("/v1/stores/counts/range")
+    assert (refused.status_code, refused.json()["error"]) == (503, "StoreNotReadyError")
+    cluster.down.clear()
+    cluster.look()
+    assert client.get("/v1/stores/counts/range").status_code == 200
+
+
+def test_a_copy_that_has_moved_is_asked_for_where_it_is_now(cluster):
+    cluster.processes["b"].tasks.clear()
+    cluster.processes["c"].tasks.add(1)
+    client, whole = cluster.processes["a"].client, cluster.processes["whole"].client
+    # Nobody has heard of it yet, so `b` is asked, which has nothing and asks nobody else.
+    assert client.get("/v1/stores/counts/range").status_code == 503
+    cluster.look()
+    for read in READS:
+        assert rows(client, *read) == rows(whole, *read), read
+
+
+def test_a_process_without_tasks_is_well_as_long_as_there_are_others(cluster):
+    served = cluster.processes["none"].served
+    served.stores.pop("names")
+    client = cluster.processes["none"].client
+    assert (client.get("/v1/health").status_code, client.get("/v1/health").json()["copies"]) == (200, 0)
+    cluster.down |= {"a", "b", "c"}
+    for _ in range(10):
+        cluster.look()
+    assert client.get("/v1/health").status_code == 503
+
+
+def test_a_client_may_ask_to_be_sent_there(cluster):
+    client = cluster.processes["none"].client
+    store = cluster.driver.served().store("counts")
+    owner = "abc"[store.task_of(b"k007")]
+    sent = client.get("/v1/stores/counts/keys/k007?redirect=true&wait=1s", follow_redirects=False)
+    assert sent.status_code == 307
+    assert sent.headers["location"] == f"{url_of(owner)}/v1/stores/counts/keys/k007?redirect=true&wait=1s"
+    found = cluster.processes[owner].client.get("/v1/stores/counts/keys/k007?redirect=true")
+    assert found.json()["value"] == 2
+    # Nobody has all tasks, so this request is answered here.
+    assert client.get("/v1/stores/counts/range?redirect=true", follow_redirects=False).status_code == 200
+
+
+def test_metadata_says_who_has_what(cluster):
+    client = cluster.processes["none"].client
+    found = client.get("/v1/metadata").json()
+    assert (found["node"], found["copies"]) == ("none", [copy for copy in found["copies"] if not copy["sub_topology"]])
+    nodes = {node["id"]: node for node in found["nodes"]}
+    assert set(nodes) == {"a", "b", "c"}
+    copy = next(one for one in nodes["b"]["copies"] if one["sub_topology"])
+    assert (copy["task"], copy["ready"], copy["commit"]) == (1, True, 1)
+    assert copy["position"]
+    assert "lag" in copy
+    task = cluster.driver.served().store("counts").task_of(b"k007")
+    owners = client.get("/v1/metadata/counts?key=k007").json()["tasks"]
+    assert owners == [{"task": task, "here": False, "nodes": [{"url": url_of("abc"[task]), "commit": 1}]}]
+    assert len(client.get("/v1/metadata/counts").json()["tasks"]) == 3
+
+
+def test_a_record_is_written_once_where_its_result_is_awaited(cluster):
+    client = cluster.processes["none"].client
+    found = client.post("/v1/topics/clicks?await=counts", json={"key": "k007", "value": 1})
+    assert (found.status_code, found.json()["processed"], found.json()["row"]["value"]) == (200, True, 3)
+    assert len(cluster.written) == 1
+    cluster.down |= {"a", "b", "c"}
+    refused = client.post("/v1/topics/clicks?await=counts", json={"key": "k007", "value": 1})
+    assert (refused.status_code, "nothing was written" in refused.text) == (503, True)
+    assert len(cluster.written) == 1
+
+
+def test_a_record_that_may_be_written_is_not_sent_to_another_process(cluster, monkeypatch):
+    cluster.down.clear()
+    cluster.look()
+
+    async def broken(request):
+        raise httpx2.ReadError("gone")
+
+    monkeypatch.setattr(cluster, "handle_async_request", broken)
+    refused = cluster.processes["none"].client.post("/v1/topics/clicks?await=counts", json={"key": "k007", "value": 1})
+    assert (refused.status_code, "may be written" in refused.text) == (503, True)
+
+
+def test_a_process_that_is_not_heard_of_is_not_asked(cluster):
+    a = cluster.processes["a"]
+    cluster.down.add("b")
+    for _ in range(10):
+        cluster.look()
+    assert [node.id for node in a.nodes.others()] == ["c", "none"]
+    # Its end is said by a process that is stopped.
+    cluster.processes["c"].nodes._leave()
+    a.nodes.look()
+    assert [node.id for node in a.nodes.others()] == ["none"]
+
+
+def test_nobody_is_given_up_while_kafka_does_not_answer(cluster, monkeypatch):
+    a = cluster.processes["a"]
+    read = a.nodes._log.read
+
+    def refused():
+        raise KafkaClientError("no brokers")
+
+    monkeypatch.setattr(a.nodes._log, "read", refused)
+    for _ in range(100):
+        a.clock[0] += 0.25
+        a.nodes.look()
+    assert a.nodes.trouble == "no brokers"
+    assert [node.id for node in a.nodes.others()] == ["b", "c", "none"]
+    monkeypatch.setattr(a.nodes._log, "read", read)
+    a.nodes.look()
+    assert not a.nodes.trouble
+
+
+def test_a_record_of_another_version_is_ignored(cluster):
+    cluster.log.records.append((b"new", b'{"address": 1}'))
+    cluster.look()
+    assert "new" not in [node.id for node in cluster.processes["a"].nodes.others()]
+
+
+def test_parts_are_of_the_store(cluster):
+    refused = cluster.processes["a"].client.get("/v1/stores/counts/range?part=7")
+    assert (refused.status_code, refused.json()["error"]) == (400, "QueryError")
+
+
+def test_sql_is_answered_by_a_process_that_has_all_tasks(cluster):
+    client, body = cluster.processes["none"].client, {"sql": "SELECT sum(value) FROM counts"}
+    refused = client.post("/v1/sql", json=body)
+    assert (refused.status_code, "no process has all tasks" in refused.text) == (503, True)
+    cluster.down.clear()
+    cluster.look()
+    found = client.post("/v1/sql", json=body)
+    assert (found.json()["rows"], found.headers[NODE]) == ([[120]], url_of("whole"))
+
+
+def test_changes_come_from_a_process_that_has_all_tasks(cluster):
+    client = cluster.processes["none"].client
+    asked = "/v1/stores/counts/changes?initial=true&follow=false&key=k007"
+    refused = client.get(asked)
+    assert (refused.status_code, "has all 3 tasks" in refused.text) == (503, True)
+    cluster.down.clear()
+    cluster.look()
+    found = client.get(asked)
+    assert (found.status_code, found.headers[NODE]) == (200, url_of("whole"))
+    assert '"key":"k007","value":2' in found.text
+    sent = client.get(f"{asked}&redirect=1", follow_redirects=False)
+    assert (sent.status_code, sent.headers["location"].startswith(url_of("whole"))) == (307, True)
