@@ -243,6 +243,7 @@ for folder in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_the_tests_of_a_new_project_pass(streams, tmp_path: Path) -> None:
     for template in TEMPLATES:
         assert streams("init", template, "--template", template).exit_code == 0

@@ -17,7 +17,12 @@ CASES = Path(__file__).parent / "cases"
 FILES = sorted(CASES.glob("*.jsonl"))
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+LONG = ("generated", "strict")
+
+
+@pytest.mark.parametrize(
+    "file", [pytest.param(one, marks=[pytest.mark.slow] * (one.stem in LONG), id=one.stem) for one in FILES]
+)
 def test_all_pass(file):
     mode = "strict" if file.stem == "strict" else "compat"
     problems = {case.name: found for case in read_cases([file]) if (found := problem_of(case, "driver", mode))}

@@ -152,6 +152,7 @@ def test_joins_by_bytes_equal_joins_by_objects(kind, windows, seed, selected, mo
     assert set(answers) == {"together"}
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     st.sampled_from(KINDS),

@@ -42,6 +42,7 @@ def check(topology: Any, steps: list[list[Fed]], restarts: tuple[int, ...] = (),
     return seen
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(KINDS),

@@ -92,6 +92,7 @@ def kills(driver: TopologyTestDriver) -> Iterator[SimulatedKafka]:
     assert number > 100
 
 
+@pytest.mark.slow
 def test_a_killed_rescale_keeps_starts_away_and_goes_on_or_is_taken_back():
     with application() as driver:
         names = [query.sub.name for query in driver._queries]

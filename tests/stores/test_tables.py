@@ -226,6 +226,7 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path, Table):
         Table(tmp_path / "db")
 
 
+@pytest.mark.slow
 def test_killed_after_each_write_nothing_of_it_is_lost(tmp_path, Table):
     process = child(f"""
         import os, signal

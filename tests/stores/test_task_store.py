@@ -235,6 +235,7 @@ def test_the_changelog_of_a_spilled_step_comes_in_parts_of_bounded_size(tmp_path
     store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spill_bytes", [1 << 26, 50_000])
 def test_killed_at_any_time_there_is_no_half_step(tmp_path, spill_bytes):
     for attempt in range(2):
