@@ -84,6 +84,10 @@ sim: venv ## Play random histories of the commit protocol in a simulated world; 
 crash-sweep: jars ## Kill a worker at every pair of crash points on real Spark (takes long)
 	$(BIN)/python -m pytest tests/spark/crash_sweep.py
 
+.PHONY: docs-check
+docs-check: jars ## Back up, damage and restore an application as docs/operate/procedures.md says (takes minutes)
+	$(BIN)/python -m pytest tests/docs/procedures.py
+
 .PHONY: drills
 drills: jars ## Hold every fault drill in both executions and write the pages of results (takes up to two hours)
 	$(BIN)/streams drill run all --report docs/drills.md

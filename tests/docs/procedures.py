@@ -1,4 +1,4 @@
-"""The procedures to back up and restore work as they are written, on a real broker and real Spark."""
+"""The procedures to back up and restore work as they are written: `make docs-check`, since it takes minutes."""
 
 from __future__ import annotations
 
