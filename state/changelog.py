@@ -105,6 +105,12 @@ def commits_config(replication: int = -1) -> dict[str, str]:
     return {**_COMMON, **_COMPACTED, **small, "cleanup.policy": "compact", **_durability(replication)}
 
 
+def endpoints_config(replication: int = -1) -> dict[str, str]:
+    """Settings of the topic of the processes that serve: what they have not said for a day is deleted."""
+    day = {"retention.ms": str(DAY_MS), "max.compaction.lag.ms": str(DAY_MS), "segment.bytes": str(1024 * 1024)}
+    return {**_COMMON, **_COMPACTED, **day, "cleanup.policy": "compact,delete", **_durability(replication)}
+
+
 def repartition_config(replication: int = -1) -> dict[str, str]:
     """Settings of a repartition topic."""
     return {**_COMMON, "cleanup.policy": "delete", **_durability(replication)}
@@ -144,8 +150,7 @@ def ensure_pauses(admin: TopicAdmin, application_id: str, replication: int = -1)
 
 def ensure_endpoints(admin: TopicAdmin, application_id: str, replication: int = -1) -> list[str]:
     """As `ensure_changelogs`, for the topic of the processes that serve, which write a record every few seconds."""
-    day = {"retention.ms": str(DAY_MS), "max.compaction.lag.ms": str(DAY_MS), "segment.bytes": str(1024 * 1024)}
-    config = {**_COMPACTED, **day, "cleanup.policy": "compact,delete", **_durability(replication)}
+    config = endpoints_config(replication)
     return _ensure(admin, {endpoints_topic(application_id): config}, 1, replication)
 
 

@@ -9,6 +9,7 @@ import httpx2
 import pytest
 from starlette.testclient import TestClient
 
+from state.changelog import check_topic, endpoints_config
 from state.errors import KafkaClientError
 from streams.serve.app import Api
 from streams.serve.nodes import BEAT_S, Node, Nodes
@@ -330,3 +331,9 @@ def test_changes_come_from_a_process_that_has_all_tasks(cluster):
     assert '"key":"k007","value":2' in found.text
     sent = client.get(f"{asked}&redirect=1", follow_redirects=False)
     assert (sent.status_code, sent.headers["location"].startswith(url_of("whole"))) == (307, True)
+
+
+def test_the_topic_of_the_processes_is_accepted_by_the_next_one():
+    for replication in (1, 3):
+        found = {**endpoints_config(replication), "compression.type": "producer"}
+        check_topic("app-__endpoints", 1, 1, found, endpoints_config(replication))
