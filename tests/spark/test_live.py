@@ -159,6 +159,22 @@ def test_global_tables_and_retry_topics_live(harness: Harness) -> None:
         until(lambda: out() == [b"a 1", b"b 2"], "what has got one")
 
 
+def test_an_application_that_starts_while_it_is_paused_continues_after_its_resume(harness: Harness) -> None:
+    source, target = harness.topic("in"), harness.topic("out")
+    topology = counts(source, target)
+    harness.send(source, map(record, range(50)))
+    with running(harness, topology, execution=Execution.LIVE) as app:
+        until(partial(is_found, harness, target, 50), "live results")
+        app.pause()
+    harness.send(source, map(record, range(50, 100)))
+    with running(harness, topology, execution=Execution.LIVE) as app:
+        # The slots have nothing to do, and say nothing.
+        until(lambda: app._application._live is not None and app._application._live._connections, "slots that wait")
+        assert found(harness, target) == expected(50)
+        app.resume()
+        until(partial(is_found, harness, target, 100), "results after the resume")
+
+
 def test_windows_and_two_sub_topologies_run_live(harness: Harness) -> None:
     source, target = harness.topic("in"), harness.topic("out")
     builder = StreamsBuilder()
