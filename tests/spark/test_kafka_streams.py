@@ -51,7 +51,9 @@ def test_an_application_runs_in_the_background_until_it_is_stopped(harness: Harn
         while not harness.read(target):
             assert not streams.await_termination(timeout=0.2)
     assert changes == ["STARTING", "RUNNING", "STOPPING", "STOPPED"]
-    assert list(dict.fromkeys(events)) == ["starting", "topics_created", "running", "stopping", "stopped"]
+    # A busy machine's broker may be away for a moment.
+    own = [name for name in dict.fromkeys(events) if not name.startswith("broker_")]
+    assert own == ["starting", "topics_created", "running", "stopping", "stopped"]
     assert [(record.key, record.value) for record in harness.read(target)] == [(b"a", b"1")]
     # The session that was given goes on.
     assert harness.spark.range(1).count() == 1
