@@ -10,8 +10,7 @@ UPGRADE ?= --upgrade
 VENV := .venv
 BIN := $(VENV)/bin
 # Spark and Kafka mostly wait in the tests: two processes, each with a broker and a Spark of its own, take half the time.
-# `make test` runs what needs neither, and the checks, at the same time. Files in alphabetical order end with short ones; by the number
-# of their tests, the longest ones would come last.
+# Files in alphabetical order end with short ones; by the number of their tests, the longest ones would come last.
 TEST_PROCESSES ?= 2
 MINUTES ?= 5
 SEED ?=
@@ -57,19 +56,8 @@ lint: venv ## Check style, formatting, types and words
 	$(BIN)/python scripts/check_words.py
 
 .PHONY: test
-test: jars ## Check style and types, and run all tests on a real Kafka broker
-	@$(MAKE) --no-print-directory --jobs=3 lint test-java test-plain
-
-.PHONY: test-java
-test-java: jars
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "kafka or spark"
-
-# Its output appears when it is done, so that the lines of both do not mix.
-.PHONY: test-plain
-test-plain: venv
-	@mkdir -p build
-	@$(BIN)/python -m pytest -q -m "not kafka and not spark" > build/test-plain.log 2>&1; code=$$?; \
-		cat build/test-plain.log; exit $$code
+test: jars lint ## Check style and types, then run all tests on a real Kafka broker
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 .PHONY: test-fast
 test-fast: venv ## Run the tests that need neither Kafka nor Spark, without the slow ones, in a few minutes
