@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from state.errors import MarkerFormatError
+from state.kafka.topics import TopicPartition
 
 MARKER_KEY = b"marker"
 FORMAT = 3
@@ -99,6 +100,15 @@ class CommitMarker:
     def live(self) -> bool:
         """Whether a live step wrote it: its ranges then say how far the task has read each of its partitions."""
         return self.format == LIVE_FORMAT
+
+    @property
+    def live_positions(self) -> dict[TopicPartition, int]:
+        """How far a live step has read each partition. The consumer group may not know yet. Empty for a micro-batch."""
+        return {
+            (topic, int(partition)): end
+            for topic, of in (self.ranges if self.live else {}).items()
+            for partition, (_, end) in of.items()
+        }
 
     def to_bytes(self) -> bytes:
         """The marker as JSON with sorted keys: equal markers have equal bytes."""

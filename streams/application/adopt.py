@@ -189,6 +189,8 @@ class Adopter:
         topics, global_topics = self._topics(prepared, markers)
         ids = {name: info.topic_id for name, info in topics.items()}
         known = {place: start for place, (start, _) in done_ranges(sub, markers).items()}
+        for marker in filter(None, markers.values()):
+            known |= marker.live_positions
         places = [(name, number) for name, info in sorted(topics.items()) for number in range(info.partitions)]
         positions = reading_positions(admin, sub.application_id, places, known, findings.checkpoint, self.given)
         confirmed = self._is_confirmed(prepared, known)
@@ -246,7 +248,10 @@ def take_over(
     report: Callable[[str], None],
     offsets: Mapping[TopicPartition, int] = MappingProxyType({}),
 ) -> None:
-    """Carries out an adoption, or continues an interrupted one. `offsets` are committed to the group with each marker."""
+    """Carries out an adoption, or continues an interrupted one. `offsets` are committed to the group with each marker.
+
+    So are the positions of live steps: behind a micro-batch without records, only the group has them.
+    """
     markers = access.fenced()
     check_program(sub, markers)
     folder = sub.name + ADOPTING
@@ -261,7 +266,7 @@ def take_over(
         old = markers[task]
         assert old is not None
         try:
-            replaced = access.replace(task, old, adoption.marker(old), offsets)
+            replaced = access.replace(task, old, adoption.marker(old), {**old.live_positions, **offsets})
         except FencedError as error:
             raise still_running(sub, task, "adopt") from error
         if not replaced:

@@ -244,13 +244,7 @@ def status_in_kafka(
         tasks = found[topic].partitions if topic in found else 0
         markers = list(newest_markers(log, topic, range(tasks)))
         # A live task tells the consumer group once a second only.
-        live = {
-            (name, int(partition)): end
-            for last in markers
-            if last.live
-            for name, of in last.ranges.items()
-            for partition, (_, end) in of.items()
-        }
+        live = {place: end for last in markers for place, end in last.live_positions.items()}
         committed = (
             TaskStatus(last.task, last.version, last.now_ms, last.stream_time, last.counts.get("out", 0), last.live)
             for last in markers

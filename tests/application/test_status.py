@@ -166,6 +166,10 @@ class Marker:
     ranges: dict[str, dict[str, tuple[int, int]]]
     live: bool = False
 
+    @property
+    def live_positions(self) -> dict[tuple[str, int], int]:
+        return {("visits", 0): 90} if self.live else {}
+
 
 def test_what_was_never_read_waits_from_its_first_record(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, list[int]]] = []

@@ -22,7 +22,7 @@ from state.commit.marker import MARKER_KEY, RESCALED, CommitMarker
 from state.commit.protocols import KafkaAccess
 from state.errors import CheckpointMismatchError, FencedError
 from state.kafka.admin import DECIDE_S, KafkaAdmin, wait_until_decided
-from state.kafka.topics import TopicSpec
+from state.kafka.topics import TopicPartition, TopicSpec
 from state.restore.directory import StateDirectory
 from state.stores.spec import StoreSpec
 from streams.application.markers import MarkerAccess, still_running
@@ -214,7 +214,8 @@ class SubRescale:
         ends: dict[str, dict[int, int]] = {}
         for spec in self._specs:
             ends[spec.name] = self._fill(changelog_topic(self._app, spec.name), spec)
-        self._write_markers(ends)
+        first = self.notes.plan.first
+        self._write_markers(ends, {} if first is None else first.start.by_partition())
         self._replace_checkpoint(self.notes.plan)
         self._note(self.notes.plan, Phase.DONE)
 
@@ -304,8 +305,11 @@ class SubRescale:
         self._notes_topic.note_filled(topic, topic_id)
         self.notes = replace(self.notes, filled={**self.notes.filled, topic: topic_id})
 
-    def _write_markers(self, ends: Mapping[str, Mapping[int, int]]) -> None:
-        """Replaces the commits topic, with all new markers in one transaction."""
+    def _write_markers(self, ends: Mapping[str, Mapping[int, int]], positions: Mapping[TopicPartition, int]) -> None:
+        """Replaces the commits topic, with all new markers in one transaction.
+
+        The new markers have no ranges, and the group may not know yet how far live steps have read: so it gets the positions, too.
+        """
         assert self.notes is not None
         if self._is_filled(self._commits):
             return
@@ -318,6 +322,8 @@ class SubRescale:
                 for task, marker in sorted(self.notes.markers.items()):
                     made = replace(marker, changelog_ends={store: of[task] for store, of in ends.items()})
                     producer.send(self._commits, task, MARKER_KEY, made.to_bytes(), made.now_ms)
+                if positions:
+                    producer.send_offsets(positions, self._app)
                 producer.commit()
             finally:
                 producer.close()
