@@ -252,6 +252,9 @@ class LiveTask:
             return False
         if tick:
             self._ticked = now
+            if not any(taken) and self.job.settings.idle_timeout_ms is not None:
+                # Whether the task is idle is for the brokers to say: a client may not have heard yet.
+                self._ask_ends()
         if note:
             self._noted = now
         self._step = self._prepared(taken, now_ms, note)
@@ -298,6 +301,17 @@ class LiveTask:
                 taken.append([] if unknown else one.take(min(bounds) if bounds else None))
         return taken
 
+    def _ask_ends(self) -> None:
+        self.ends = self.access.kafka.end_offsets([one.place for one in self._partitions])
+
+    def _has_unread(self) -> bool:
+        """Whether records are known that are not in this step, so that the task is not idle. What is retried waits for its time."""
+        return any(
+            one.waiting or not one.reader.at_end or self.ends.get(one.place, 0) > one.reader.position
+            for one in self._partitions
+            if one.delay_ms is None
+        )
+
     def _prepared(self, taken: Sequence[Sequence[RecordColumns]], now_ms: int, note: bool) -> _Step:
         started, cpu = time.perf_counter(), time.process_time()
         given = self._rows(taken, now_ms)
@@ -318,9 +332,7 @@ class LiveTask:
         return _Step(prepared, given, read_to, offsets.keys(), started, time.process_time() - cpu)
 
     def _rows(self, taken: Sequence[Sequence[RecordColumns]], now_ms: int) -> StepRows:
-        given = StepRows(
-            topic_ids=self._topic_ids, backlog=any(one.waiting and one.delay_ms is None for one in self._partitions)
-        )
+        given = StepRows(topic_ids=self._topic_ids, backlog=self._has_unread())
         self._head.now_ms = now_ms
         for one, pieces in zip(self._partitions, taken, strict=True):
             given.ranges[one.topic] = {str(one.number): (one.committed, one.read_to)}
@@ -364,7 +376,7 @@ class LiveTask:
         self._looked = now
         kafka = self.access.kafka
         self._check_partitions()
-        self.ends = kafka.end_offsets([one.place for one in self._partitions])
+        self._ask_ends()
         for one in self._partitions:
             if self.ends[one.place] <= one.reader.position or one.waiting:
                 one.heard = now

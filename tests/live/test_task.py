@@ -275,3 +275,35 @@ def test_records_of_a_retry_topic_come_when_they_are_due_and_hold_nothing_up() -
         task.commit()
         task.apply()
     assert world.out() == [b"a", b"r1", b"r2"]
+
+
+def test_a_task_with_records_that_its_client_has_not_heard_of_is_not_idle() -> None:
+    world = World(copy("in"), settings={"idle_timeout_ms": 1_000})
+    world.job = replace(world.job, source=replace(world.job.source, tick_ms=1_000))
+
+    def stream_time(task: LiveTask) -> int:
+        assert task.session.last is not None
+        return task.session.last.stream_time
+
+    with world.task() as task:
+        world.send("in", [(b"a", 5)])
+        world.readers["in"].due = 1
+        assert world.step(task)
+        world.send("in", [(b"b", 6)])
+        reader = world.readers["in"]
+        hears, reader.poll = reader.poll, lambda _: []  # type: ignore[method-assign]
+        assert reader.at_end
+        for now_ms in (11_000, 12_000):
+            world.now += 1.0
+            assert task.begin(now_ms)
+            task.commit()
+            task.apply()
+            assert stream_time(task) == 5
+        reader.poll, reader.due = hears, 1  # type: ignore[method-assign]
+        for now_ms in (12_500, 14_000):
+            world.now += 1.0
+            assert task.begin(now_ms)
+            task.commit()
+            task.apply()
+    assert world.out() == [b"a", b"b"]
+    assert stream_time(task) == 6 + 1_500
