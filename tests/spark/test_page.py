@@ -93,9 +93,8 @@ def test_the_figures_of_a_run_whose_worker_is_killed(
     spent = {name: one["cpu_s"] for name, one in operators.items() if one["cpu_s"]}
     assert f"KSTREAM-SOURCE-{source}" in spent
     assert len(spent) > 1
-    seen = [
-        (one["operator"], one["source"][2], one["dropped"]) for one in found["followed"]["records"] if one["source"]
-    ]
+    samples = [*found["followed"]["received"], *found["followed"]["dropped"]]
+    seen = [(one["operator"], one["source"][2], one["dropped"]) for one in samples if one["source"]]
     assert ("positive", 20, "ValueError: negative") in seen
     assert {offset for operator, offset, dropped in seen if operator == "positive"} == {0, 3, 6, 9, 12, 15, 18, 20}
     assert {offset for operator, offset, dropped in seen if operator.startswith("KSTREAM-REDUCE")} == {
