@@ -72,6 +72,8 @@ _PYTHON_ERROR = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception|Exit|Interrupt)):
 _OF_SPARK = ("Py4J", "PySpark", "Python", "StreamingQuery", "Spark")
 _WORKER_DID_NOT_START = "Python worker failed to connect back"
 _WORKER_DIED = "Python worker exited unexpectedly"
+# An executor was lost with what the readers have written for tasks, some of which were done. The micro-batch is repeated.
+_LOST_HALFWAY = "A shuffle map stage with indeterminate output was failed and retried"
 # Py4J's form of the first exception, after the line of its own that ends with "calling o123.collectToPython."
 _JAVA_CAUSE = re.compile(r"^(?:Caused by)?: (?:[a-z]\w*\.)*([A-Z]\w+: .+)$")
 _PLACE = "=== Streaming Query ==="
@@ -126,6 +128,8 @@ def _innermost(text: str) -> str:
 
 def passes(failure: BaseException) -> bool:
     """Whether a query ended because of a transient failure, such as an unreachable broker, by its last error."""
+    if _LOST_HALFWAY in str(failure):
+        return True
     found = ClientFailure.in_text(str(readable(failure)))
     return found is not None and found.transient
 

@@ -127,6 +127,17 @@ def test_a_query_that_failed_for_a_passing_reason_starts_again_once_the_broker_a
     assert (restarted.sub_topology, restarted.fields) == ("in", {"attempt": 2, "reason": sentence})
 
 
+def test_a_query_that_lost_an_executor_halfway_through_a_micro_batch_repeats_it() -> None:
+    failure = (
+        "SparkException: Job aborted due to stage failure: A shuffle map stage with indeterminate output was failed "
+        "and retried. However, Spark cannot rollback the ResultStage 8 to re-process the input data, and has to fail this job."
+    )
+    world = World([Query(failure), Query()])
+    world.run()
+    assert len(world.started) == 2
+    assert [event.kind for event in world.events] == [QUERY_RESTARTED]
+
+
 def test_an_application_is_not_ready_while_its_query_or_its_broker_is_away() -> None:
     world = World([Query(AWAY), Query(looks=3, lastProgress=progress_of(1))], broker_back_at=10)
     world.run()
