@@ -34,6 +34,8 @@ LIVE = "live"
 QUESTIONS = (
     Question("windows of built-in aggregates", "windows", "cpu_us_per_record", "µs CPU a record"),
     Question("the same, rate of a backlog on two cores", "windows", "records_per_second", "records/s", True),
+    Question("the same, `execution=live`", "windows", "cpu_us_per_record", "µs CPU a record", label=LIVE),
+    Question("the same, rate of a backlog on two cores", "windows", "records_per_second", "records/s", True, LIVE),
     Question("windows of Python functions", "windows-python", "cpu_us_per_record", "µs CPU a record"),
     Question("session windows", "sessions", "cpu_us_per_record", "µs CPU a record"),
     Question("inner join of streams, `fields(...)`", "join-inner", "cpu_us_per_record", "µs CPU a record"),

@@ -54,7 +54,7 @@ def of_sizes() -> dict[str, list[float]]:
             figure(one_core, "peak_pss_mb"),
             figure(one_core, "records_per_second"),
         ],
-        r"(four) cores at 60 % use compute windows of\s+built-in aggregates, (\d+) an inner join": [
+        r"(five) cores at 60 % use compute windows of\s+built-in aggregates, (\d+) an inner join": [
             sizing.cores(1_000_000, cpu("windows")),
             sizing.cores(1_000_000, cpu("join-inner")),
         ],
@@ -63,7 +63,7 @@ def of_sizes() -> dict[str, list[float]]:
 
 def is_rounded(stated: str, exact: float) -> bool:
     """Whether a number in a text is the exact one with fewer digits."""
-    text = {"four": "4"}.get(stated, re.sub(r"[ ,]", "", stated))
+    text = {"five": "5"}.get(stated, re.sub(r"[ ,]", "", stated))
     digits = len(text.partition(".")[2])
     zeros = 0 if digits else len(text) - len(text.rstrip("0"))
     return abs(float(text) - exact) <= 0.501 * 10.0 ** (zeros - digits)
