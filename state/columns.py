@@ -73,27 +73,31 @@ def one_column(columns: Sequence[BinaryColumn]) -> BinaryColumn:
     return pa.concat_arrays(columns)
 
 
+def cell_bounds(column: BinaryColumn) -> npt.NDArray[np.int32] | npt.NDArray[np.int64]:
+    """Where each of the n >= 1 cells begins in the column's data, and where the last one ends, [n + 1]; a view."""
+    width = np.int64 if pa.types.is_large_binary(column.type) else np.int32
+    return np.frombuffer(column.buffers()[1], width)[column.offset : column.offset + len(column) + 1]
+
+
 def data_and_bounds(column: BinaryColumn) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
     """The bytes of all cells, uint8, and where each begins and the last one ends, uint64[n + 1], for compiled kernels.
 
     Positions are unsigned: for signed ones numba checks for negative indices at every byte. The bytes are always read-only,
     because that is part of the type, and numba compiles a kernel for each type.
     """
-    _, bounds, data = column.buffers()
+    data = column.buffers()[2]
     cells = np.frombuffer(data if data and data.size else b"\0", np.uint8)
     cells.flags.writeable = False
     if not len(column):
         return cells, np.zeros(1, np.uint64)
-    width = np.int64 if pa.types.is_large_binary(column.type) else np.int32
-    return cells, np.frombuffer(bounds, width)[column.offset : column.offset + len(column) + 1].astype(np.uint64)
+    return cells, cell_bounds(column).astype(np.uint64)
 
 
 def cell_sizes(column: BinaryColumn, null: int = 0) -> npt.NDArray[np.int64]:
     """The size of each cell, bytes; `null` for null. For few rows, Arrow's own function would cost more than the whole of this."""
     if not len(column):
         return np.empty(0, np.int64)
-    width = np.int64 if pa.types.is_large_binary(column.type) else np.int32
-    bounds = np.frombuffer(column.buffers()[1], width)[column.offset : column.offset + len(column) + 1]
+    bounds = cell_bounds(column)
     sizes = (bounds[1:] - bounds[:-1]).astype(np.int64)
     if column.null_count:
         sizes[column.is_null().to_numpy(zero_copy_only=False)] = null
@@ -116,10 +120,8 @@ class BinaryCells:
         self.addresses = (0, 0, 0)
         if column is None or column.null_count == len(column):
             return
-        _, ends_buffer, data_buffer = column.buffers()
-        width = np.int64 if pa.types.is_large_binary(column.type) else np.int32
-        ends = np.frombuffer(ends_buffer, width)[column.offset : column.offset + len(column) + 1]
-        self._ends: npt.NDArray[np.int64] = np.ascontiguousarray(ends, np.int64)
+        data_buffer = column.buffers()[2]
+        self._ends: npt.NDArray[np.int64] = np.ascontiguousarray(cell_bounds(column), np.int64)
         # An address even where there are no bytes at all: for librdkafka address 0 means null, not empty.
         self._data = np.frombuffer(data_buffer, np.uint8) if data_buffer and data_buffer.size else np.zeros(1, np.uint8)
         self._valid = np.ascontiguousarray(column.is_valid(), np.uint8) if column.null_count else np.empty(0, np.uint8)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from state.columns import cell_sizes
+from state.columns import cell_bounds, cell_sizes
 
 _BLOCK_ROWS = 65_536
 """Columns are digested in blocks of this many rows. The size is part of the digest's definition."""
@@ -98,7 +98,6 @@ def _value_bytes(column: pa.Array) -> list[memoryview]:
     """The bytes of all values in a row, without a copy."""
     if not len(column):
         return []
-    width = np.int64 if pa.types.is_large_binary(column.type) else np.int32
-    offsets = np.frombuffer(column.buffers()[1], dtype=width)[column.offset : column.offset + len(column) + 1]
+    offsets = cell_bounds(column)
     data = column.buffers()[2]
     return [memoryview(data)[int(offsets[0]) : int(offsets[-1])]] if data is not None else []
