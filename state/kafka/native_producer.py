@@ -10,6 +10,7 @@ accepted and are freed here when it was not; nothing is called on the client aft
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -237,8 +238,13 @@ class BulkTransport:
         self._check(error, "send_offsets")
 
     def flush(self, timeout_s: float) -> int:
-        self._library.flush(self._client, int(timeout_s * 1000))
-        return int(self._library.outq_len(self._client))
+        # Only failures are reported, so nothing wakes librdkafka's flush when the last record is acknowledged: it looks every
+        # 10 ms. Short flushes look earlier, and longer ones follow where the brokers take longer.
+        began = time.monotonic()
+        while (left := int(self._library.outq_len(self._client))) and (passed := time.monotonic() - began) < timeout_s:
+            look_ms = min(max(passed * 1000 / 8, 1), 10, (timeout_s - passed) * 1000)
+            self._library.flush(self._client, math.ceil(look_ms))
+        return left
 
     def commit(self, timeout_s: float) -> None:
         self._check(self._library.commit_transaction(self._client, int(timeout_s * 1000)), "commit")
