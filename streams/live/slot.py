@@ -30,6 +30,8 @@ _POLL_S = 0.004
 """How long a slot sleeps where no task has anything to do: what a record waits for at most before a task sees it."""
 FIRST_WORD_S = 30.0
 """How long a slot waits for the driver's first message at most, which comes at once, s."""
+LOOK_EVERY_S = 5.0
+"""How often a task asks for new partitions, and where its own end, to find out that a client no longer hears anything."""
 STOP: Final = "stop"
 PAUSED: Final = "paused"
 LEASES: Final = "leases"
@@ -138,6 +140,8 @@ class Slot:
         self._failed: LiveTask | None = None
         self._watch = Watch(self._report_event)
         self._committing: dict[LiveTask, Future[None]] = {}
+        self._asking: dict[LiveTask, Future[None]] = {}
+        self._looked = time.monotonic()
 
     def run(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Runs the tasks until the lease ends.
@@ -155,7 +159,7 @@ class Slot:
                 self._tasks.append(task)
                 self._report_open(task)
             # Commits only wait for the brokers, so meanwhile other tasks process.
-            pool = opened.enter_context(self._pool(max(1, len(self._tasks))))
+            pool = opened.enter_context(self._pool(len(self._tasks) + 1))
             until = clock() + self._job.lease_s
             due = dict.fromkeys(self._tasks, 0.0)
             while self._may_continue() and (now := clock()) < until:
@@ -163,6 +167,7 @@ class Slot:
                     if due[task] <= now and self._begin(task, pool):
                         due[task] = max(due[task] + self._job.interval_s, now)
                     self._apply_committed()
+                self._look(pool, now)
                 if now - self._reported >= REPORT_EVERY_S:
                     self._report(now)
                 self._rest(due, clock)
@@ -242,6 +247,16 @@ class Slot:
         with self._named(task.job, task.task, task):
             self._committing.pop(task).result()
             task.apply()
+
+    def _look(self, pool: Executor, now: float) -> None:
+        """Lets the tasks ask the brokers how their sources are, one after the other, and heed what they have heard."""
+        for task in [task for task, asking in self._asking.items() if asking.done()]:
+            with self._named(task.job, task.task, task):
+                self._asking.pop(task).result()
+                task.heed()
+        if now - self._looked >= LOOK_EVERY_S and not self._asking:
+            self._looked = now
+            self._asking = {task: pool.submit(task.ask) for task in self._tasks}
 
     def _report(self, now: float) -> None:
         """Tells the driver what the tasks have done since the last report."""

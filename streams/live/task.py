@@ -42,8 +42,6 @@ MOST_RECORDS = 50_000
 GROUP_EVERY_S = 1.0
 """How often a task commits its positions to the consumer group. They are in each marker, and only tools read the group's: with
 each step, they would cost two more requests to the brokers, one after the other."""
-LOOK_EVERY_S = 5.0
-"""How often a task asks where its partitions end, to find out that a client no longer hears anything, and for new partitions."""
 SILENT_S = 10.0
 """How long a client may give nothing of records that exist before it is replaced."""
 TRIM_EVERY_S = 30.0
@@ -193,7 +191,7 @@ class LiveTask:
         self._topic_ids: dict[str, str] = {}
         self._tick_s = None if job.source.tick_ms is None else job.source.tick_ms / 1000
         now = clock()
-        self._looked = self._trimmed = self._noted = now
+        self._trimmed = self._noted = now
         # The first tick is due at the start.
         self._ticked = now - (self._tick_s or 0.0)
         self._global_topics: Mapping[str, TopicInfo] = {}
@@ -241,8 +239,6 @@ class LiveTask:
         now = self._clock()
         for one in self._partitions:
             self._poll(one, now)
-        if now - self._looked >= LOOK_EVERY_S:
-            self._look(now)
         tick = self._tick_s is not None and now - self._ticked >= self._tick_s
         taken = self._taken(now_ms)
         note = last or now - self._noted >= GROUP_EVERY_S
@@ -371,22 +367,30 @@ class LiveTask:
         tally.cpu_s += cpu_s
         tally.event_times |= given.event_times
 
-    def _look(self, now: float) -> None:
-        """Looks for new partitions, asks where its own end, replaces clients that hear nothing, and trims internal topics."""
-        self._looked = now
-        kafka = self.access.kafka
+    def ask(self) -> None:
+        """Asks the brokers for new partitions and where its own end, and trims internal topics.
+
+        These are several requests, one after the other, so the slot calls it in a thread, and then `heed` in its own.
+
+        Raises:
+            NewPartitionsError: A topic has got more.
+        """
         self._check_partitions()
         self._ask_ends()
+        if self._clock() - self._trimmed >= TRIM_EVERY_S:
+            self._trimmed = self._clock()
+            below = {one.place: one.committed for one in self._partitions if one.topic in self.job.source.trimmed}
+            delete_if_possible(self.access.kafka, below, self._topic_ids)
+
+    def heed(self) -> None:
+        """Replaces clients that hear nothing of records that exist."""
+        now = self._clock()
         for one in self._partitions:
             if self.ends[one.place] <= one.reader.position or one.waiting:
                 one.heard = now
             elif now - one.heard >= SILENT_S:
                 one.reader.reopen()
                 one.heard = now
-        if now - self._trimmed >= TRIM_EVERY_S:
-            self._trimmed = now
-            below = {one.place: one.committed for one in self._partitions if one.topic in self.job.source.trimmed}
-            delete_if_possible(kafka, below, self._topic_ids)
 
     def _check_partitions(self) -> None:
         """Checks that there is a task for each partition.

@@ -1,18 +1,20 @@
-"""A slot whose tasks fail: each is closed with its own error only, and a restore counts once."""
+"""A slot whose tasks fail: each is closed with its own error only. It asks the brokers in a thread; a restore counts once."""
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from state.errors import StateCorruptedError
+from streams.errors import NewPartitionsError
 from streams.live import slot as slots
 from streams.live.slot import DriverAddress, Link, LiveJob, LiveSub, Slot, report_of
 from streams.live.task import Tally
 from streams.source.offsets import SourceOffsets
-from tests.live.test_task import World, copy
+from tests.live.test_task import APP, World, copy
 
 
 class SpokenTo:
@@ -27,18 +29,49 @@ class SpokenTo:
         """Nobody listens."""
 
 
+class Task:
+    """A task without records."""
+
+    def __init__(self, job: Any, access: Any, *_: object) -> None:
+        self.job, self.access, self.task, self.tally = job, access, access.number, Tally()
+        self.ends: dict[object, int] = {}
+
+    def __enter__(self) -> None:
+        """It is open."""
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """It is closed."""
+
+    def begin(self, now_ms: int, last: bool) -> bool:
+        return False
+
+    def ask(self) -> None:
+        """All is as it was."""
+
+    def heed(self) -> None:
+        """Nothing is to be done."""
+
+
+def slot_of(task: type[Task], monkeypatch: pytest.MonkeyPatch) -> Slot:
+    """A slot with three tasks."""
+
+    def opened(job: object, identity: Any) -> Any:
+        nothing = SimpleNamespace(report=None)
+        return SimpleNamespace(number=identity.task, kafka=SimpleNamespace(topics=None), stores=nothing)
+
+    monkeypatch.setattr(slots, "LiveTask", task)
+    monkeypatch.setattr(slots, "task_step", opened)
+    sub = LiveSub(World(copy("in"), partitions=3).job, "query", SourceOffsets({}))
+    job = LiveJob((sub,), 1, 0.01, 60.0, "run", DriverAddress("", 0, b""))
+    link: Link = SpokenTo()  # type: ignore[assignment]
+    return Slot(job, 0, 0, link)
+
+
 def test_a_damaged_database_is_the_fault_of_its_task_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stores of a task are deleted if they are closed with such an error."""
     closed: dict[int, object] = {}
 
-    class Task:
-        def __init__(self, job: Any, access: Any, *_: object) -> None:
-            self.job, self.access, self.task, self.tally = job, access, access.number, Tally()
-            self.ends: dict[object, int] = {}
-
-        def __enter__(self) -> None:
-            """It is open."""
-
+    class Damaged(Task):
         def __exit__(self, kind: object, error: object, trace: object) -> None:
             closed[self.task] = error
 
@@ -47,18 +80,34 @@ def test_a_damaged_database_is_the_fault_of_its_task_alone(monkeypatch: pytest.M
                 raise StateCorruptedError("db", "damaged")
             return False
 
-    def opened(job: object, identity: Any) -> Any:
-        nothing = SimpleNamespace(report=None)
-        return SimpleNamespace(number=identity.task, kafka=SimpleNamespace(topics=None), stores=nothing)
-
-    monkeypatch.setattr(slots, "LiveTask", Task)
-    monkeypatch.setattr(slots, "task_step", opened)
-    sub = LiveSub(World(copy("in"), partitions=3).job, "query", SourceOffsets({}))
-    job = LiveJob((sub,), 1, 0.01, 60.0, "run", DriverAddress("", 0, b""))
-    link: Link = SpokenTo()  # type: ignore[assignment]
     with pytest.raises(StateCorruptedError) as raised:
-        Slot(job, 0, 0, link).run()
+        slot_of(Damaged, monkeypatch).run()
     assert closed == {0: None, 1: raised.value, 2: None}
+
+
+def test_tasks_ask_the_brokers_while_others_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    asking, heeded = threading.Event(), []
+
+    class Asking(Task):
+        def begin(self, now_ms: int, last: bool) -> bool:
+            if asking.is_set():
+                answers.set()
+            return False
+
+        def ask(self) -> None:
+            asking.set()
+            assert answers.wait(10.0), "no task has processed meanwhile"
+            if heeded:
+                raise NewPartitionsError(APP, self.job.sub.name, "in", partitions=4, tasks=3)
+
+        def heed(self) -> None:
+            heeded.append(self.task)
+
+    answers = threading.Event()
+    monkeypatch.setattr(slots, "LOOK_EVERY_S", 0.0)
+    with pytest.raises(NewPartitionsError):
+        slot_of(Asking, monkeypatch).run()
+    assert heeded == [0, 1, 2]
 
 
 def test_a_restore_counts_in_the_first_report_only() -> None:

@@ -19,7 +19,7 @@ from state.kafka.partitioner import partition_for_key
 from state.restore.task_stores import WorkerMemory
 from streams import BytesSerde, StreamsBuilder
 from streams.errors import KeyPlacementError, NewPartitionsError
-from streams.live.task import LOOK_EVERY_S, LiveTask
+from streams.live.task import SILENT_S, LiveTask
 from streams.microbatch.job import QueryJob
 from streams.microbatch.step import TaskAccess
 from streams.runtime.settings import TaskSettings
@@ -40,6 +40,7 @@ class Arriving:
         self.position = start
         self.at_end = False
         self.due = 0
+        self.reopened = 0
 
     def poll(self, max_records: int) -> list[RecordColumns]:
         columns = self._kafka.columns(*self._place, self.position)
@@ -55,7 +56,7 @@ class Arriving:
         return [columns.part(0, count)] if columns is not None and count else []
 
     def reopen(self) -> None:
-        """Nothing is lost."""
+        self.reopened += 1
 
     def close(self) -> None:
         """Nothing is open."""
@@ -201,12 +202,22 @@ def test_a_key_in_another_partition_fails_before_anything_is_sent() -> None:
 def test_a_topic_with_more_partitions_than_tasks_ends_live_execution() -> None:
     world = World(copy("left", "right"))
     with world.task() as task:
+        task.ask()
         world.kafka.create_topic("right", 2)
-        world.now += LOOK_EVERY_S / 2
-        world.step(task)
-        world.now += LOOK_EVERY_S / 2
         with pytest.raises(NewPartitionsError, match="right has 2 partitions now, and the sub-topology 1 tasks"):
-            world.step(task)
+            task.ask()
+
+
+def test_a_client_that_hears_nothing_of_records_that_exist_is_replaced() -> None:
+    world = World(copy("in"))
+    with world.task() as task:
+        for waits_s, reopened in ((SILENT_S, 0), (SILENT_S / 2, 0), (SILENT_S / 2, 1), (SILENT_S / 2, 1)):
+            if world.now:
+                world.send("in", [(b"v", 1)])
+            world.now += waits_s
+            task.ask()
+            task.heed()
+            assert world.readers["in"].reopened == reopened
 
 
 def test_a_tick_is_a_step_without_records_and_the_first_is_at_the_start() -> None:
