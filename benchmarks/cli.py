@@ -20,6 +20,7 @@ from benchmarks.harness.run import Loaded, Options
 from benchmarks.harness.session import all_of, measured, session
 from benchmarks.workloads.base import SIZES, Workload
 from benchmarks.workloads.catalogue import WORKLOADS
+from benchmarks.workloads.paced import Latency
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True, help=__doc__)
 console = Console()
@@ -62,6 +63,7 @@ def run(
     peer: Peers = None,
     size: Annotated[str, typer.Option(help="smoke, small or full.")] = "small",
     records: Annotated[int | None, typer.Option(help="Another number of records than the size's.")] = None,
+    rate: Annotated[int | None, typer.Option(help="Another number of records a second of a paced load.")] = None,
     times: Times = 1,
     threads: Annotated[int, typer.Option(help="Threads of a peer.")] = 2,
     guarantee: Annotated[str, typer.Option(help="exactly-once or at-least-once; default: the peer's own.")] = "",
@@ -78,6 +80,10 @@ def run(
     with session(keep) as (cluster, folder):
         for workload in _workloads(workloads):
             sized = workload if records is None else workload.varied(sizes={**workload.sizes, size: records})
+            if rate is not None:
+                if not isinstance(sized, Latency):
+                    raise typer.BadParameter(f"--rate is for a paced load, and {workload.name} is not")
+                sized = sized.varied(rates={**sized.rates, size: rate})
             found = measured(Loaded(cluster, sized, options, folder), chosen, times, label, _notes.print)
             _kept(found, save=size != "smoke" if save is None else save, shown=not as_json)
             results += found

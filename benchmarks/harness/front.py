@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from benchmarks.harness import plots
 from benchmarks.harness.peers import OURS, ROOT
-from benchmarks.harness.result import RESULTS, Result, read
+from benchmarks.harness.result import LIVE, RESULTS, Result, read
 
 README = ROOT / "README.md"
 PICTURE = ROOT / "docs" / "performance" / "comparison.svg"
@@ -29,8 +29,6 @@ class Question(NamedTuple):
     """The label of our result: other settings than the defaults."""
 
 
-LIVE = "live"
-"""The label of results in live execution."""
 QUESTIONS = (
     Question("windows of built-in aggregates", "windows", "cpu_us_per_record", "µs CPU a record"),
     Question("the same, rate of a backlog on two cores", "windows", "records_per_second", "records/s", True),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.growth import SERIES, label_of
 from benchmarks.harness import plots, sizing
 from benchmarks.harness.peers import OURS, ROOT
-from benchmarks.harness.result import RESULTS, Result, read
+from benchmarks.harness.result import LIVE, RESULTS, SLOW, Result, read
 from benchmarks.workloads.catalogue import WORKLOADS
 
 PAGE = ROOT / "docs" / "performance.md"
@@ -50,8 +51,15 @@ def _measured(results: Iterable[Result]) -> list[Result]:
     return [one for one in results if not one.label and one.workload in WORKLOADS]
 
 
+def _compared(results: Iterable[Result]) -> list[Result]:
+    """The results of the tables: in both executions, and at several rates."""
+    live, labels = (LIVE, f"{LIVE}-{SLOW}"), (None, "", SLOW)
+    named = [replace(one, title=f"{one.title}, live") if one.label in live else one for one in results]
+    return [one for one in named if one.label in (*live, *labels) and one.workload in WORKLOADS]
+
+
 def _page(results: Sequence[Result], pictures: Sequence[Path]) -> str:
-    main = _measured(results)
+    main = _compared(results)
     parts = [_HEAD.strip()]
     shown = {path.stem: f"![{path.stem}]({path.as_posix()})" for path in pictures}
     parts += [picture for name, picture in shown.items() if name != "growth"]
@@ -61,7 +69,7 @@ def _page(results: Sequence[Result], pictures: Sequence[Path]) -> str:
             columns = _OF_PROCEDURE.get(workload.procedure, _COLUMNS)
             parts += [f"## {name}: {workload.title}", *(_table(size, columns) for size in _by_size(mine))]
     parts += _growth(results, shown.get("growth"))
-    parts += sizing.section(plots.largest(main))
+    parts += sizing.section(plots.largest(_measured(results)))
     parts.append("## Machines, versions and commits\n\n" + "\n".join(_origin(one) for one in main))
     return "\n\n".join(parts) + "\n"
 
@@ -88,18 +96,22 @@ def _growth(results: Sequence[Result], picture: str | None) -> list[str]:
 
 
 def _by_size(results: Sequence[Result]) -> list[list[Result]]:
-    sizes = dict.fromkeys(one.size for one in results)
-    return [sorted((one for one in results if one.size == size), key=_ours_first) for size in sizes]
+    sizes = dict.fromkeys(_amount(one) for one in results)
+    return [sorted((one for one in results if _amount(one) == size), key=_ours_first) for size in sizes]
 
 
-def _ours_first(one: Result) -> tuple[bool, str]:
-    return one.peer != OURS, one.peer
+def _amount(one: Result) -> str:
+    rate = f" at {one.parameters['rate']:,} a second" if "rate" in one.parameters else ""
+    return f"Size `{one.size}`, {one.parameters['records']:,} records{rate}:"
+
+
+def _ours_first(one: Result) -> tuple[bool, str, str]:
+    return one.peer != OURS, one.peer, one.label or ""
 
 
 def _table(results: Sequence[Result], columns: Mapping[str, str]) -> str:
-    records = results[0].parameters["records"]
     rows = [
-        f"Size `{results[0].size}`, {records:,} records:",
+        _amount(results[0]),
         "",
         f"| | guarantee | {' | '.join(columns.values())} | runs |",
         f"|---|---|{'---|' * len(columns)}---|",

@@ -19,6 +19,10 @@ from benchmarks.harness.peers import ROOT
 from streams.broker import KAFKA_VERSION
 
 RESULTS = ROOT / "benchmarks" / "results"
+LIVE = "live"
+"""The label of results in live execution."""
+SLOW = "slow"
+"""What labels end with of a paced load with fewer records a second than the size's."""
 _LIBRARIES = ("pyspark", "confluent-kafka", "rocksdict", "numba", "numpy", "pyarrow", "orjson")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,9 @@ class Latency(Windows):
     warm_up_s = {"smoke": 1, "small": 15, "full": 120}
     first = 10_000
     """Readings that are there at the start, so that the system has something to do."""
+
+    def parameters_of(self, size: str) -> Mapping[str, Any]:
+        return {**self.parameters, "rate": self.rates[size]}
 
     def batches(self, size: str) -> Iterator[Batch]:
         yield self.before(size).batch("events", 0, self.first)

@@ -22,12 +22,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import orjson
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource
+from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.streaming import StreamingQuery
 
 from streams.live.slot import LEASES, PAUSED, STOP, DriverAddress, LiveJob
-from streams.spark.leases import LeaseSource
+from streams.spark.shuffle import shuffle_keys
 from streams.spark.stopping import StopGate, gated
 
 if TYPE_CHECKING:
@@ -180,17 +179,9 @@ def start_live(
     """Starts the query of all live sub-topologies."""
     from streams.spark.worker import dump_live_job
 
-    name = f"streams-{application_id}-{NAME}"
-
-    def source_name(cls: type[DataSource]) -> str:
-        return name
-
-    source = type("LeasesOfQuery", (LeaseSource,), {"slots": job.slots, "name": classmethod(source_name)})
-    session.dataSource.register(source)
     session.conf.set("spark.sql.shuffle.partitions", str(job.slots))
     leases = (
-        session.readStream.format(name)
-        .load()
+        lease_rows(session, job.slots)
         .groupBy("slot")
         .applyInPandasWithState(slot_function(dump_live_job(job)), "slot INT", "leases INT", "append", "NoTimeout")
     )
@@ -212,6 +203,18 @@ def start_live(
         .start()
     )
     return query, gate
+
+
+def lease_rows(session: SparkSession, slots: int) -> DataFrame:
+    """A row for each slot, and so a call, in each micro-batch: `slot` is its group key, as of the tasks of micro-batches.
+
+    The numbers come from a source of Spark's own: a data source in Python would cost three processes more.
+    """
+    numbers = (
+        session.readStream.format("rate-micro-batch").option("rowsPerBatch", slots).option("numPartitions", 1).load()
+    )
+    keys = functions.array(*map(functions.lit, shuffle_keys(slots)))
+    return numbers.select(functions.element_at(keys, (numbers.value % slots + 1).cast("int")).alias("slot"))
 
 
 def slot_function(payload: bytes) -> Callable[..., Iterator[pd.DataFrame]]:
