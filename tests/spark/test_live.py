@@ -18,6 +18,7 @@ from state.errors import CheckpointMismatchError
 from streams import Materialized, Processor, Record, Retry, StreamsBuilder, StringSerde, TimeWindows, agg
 from streams.config import Execution
 from streams.errors import ConfigError
+from streams.spark import runner
 from streams.spark.kafka_streams import KafkaStreams
 from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent, last_per_key
@@ -66,7 +67,14 @@ def is_found(harness: Harness, target: str, numbers: int) -> bool:
     return found(harness, target) == expected(numbers)
 
 
-def test_an_application_goes_on_in_the_other_execution_with_its_state(harness: Harness) -> None:
+def leases(harness: Harness) -> int:
+    """How many leases have ended."""
+    return sum(len(query.recentProgress) for query in harness.spark.streams.active)
+
+
+def test_an_application_goes_on_in_the_other_execution_with_its_state(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source, target = harness.topic("in"), harness.topic("out")
     topology = counts(source, target)
     harness.send(source, map(record, range(100)))
@@ -78,9 +86,13 @@ def test_an_application_goes_on_in_the_other_execution_with_its_state(harness: H
         until(partial(is_found, harness, target, 150), "live results")
         harness.send(source, map(record, range(150, 200)))
         until(lambda: found(harness, target) == expected(200), "more live results")
+    monkeypatch.setattr(runner, "LEASE_S", 1.0)
     with running(harness, topology, execution=Execution.LIVE):
-        harness.send(source, map(record, range(200, 250)))
-        until(lambda: found(harness, target) == expected(250), "live results after a restart")
+        harness.send(source, map(record, range(200, 225)))
+        until(lambda: found(harness, target) == expected(225), "live results after a restart")
+        until(lambda: leases(harness) > 1, "another lease")
+        harness.send(source, map(record, range(225, 250)))
+        until(lambda: found(harness, target) == expected(250), "live results of another lease")
 
     harness.send(source, map(record, range(250, 300)))
     harness.run(topology)
