@@ -6,8 +6,8 @@ import hashlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -30,8 +30,7 @@ DUMP_SCHEMA = pa.schema(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class DumpRow:
+class DumpRow(NamedTuple):
     """One row of a store.
 
     Attributes:

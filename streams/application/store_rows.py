@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -18,14 +18,22 @@ from streams.model.windows import TimeWindows
 from streams.operators.aggregate.aggregates import FieldAggregates, StreamAggregate, WindowedAggregation
 from streams.operators.aggregate.columns.column_aggregate import ColumnAggregate
 from streams.serdes.base import Serde
-from streams.serdes.primitives import StringSerde
+from streams.serdes.json import JsonSerde
+from streams.serdes.primitives import (
+    BooleanSerde,
+    Float32Serde,
+    Float64Serde,
+    Int16Serde,
+    Int32Serde,
+    Int64Serde,
+    StringSerde,
+)
 from streams.topology.graph import ProcessorNode, StoreNode
 from streams.topology.plan import SubTopology
 from streams.topology.specs.aggregations import AggregationSpec
 
 
-@dataclass(frozen=True, slots=True)
-class StoreRow:
+class StoreRow(NamedTuple):
     """One row, decoded.
 
     Attributes:
@@ -64,6 +72,9 @@ class StoreReader:
         self._topic = topic or changelog_topic(application_id, node.name)
         self._window_ms = window_ms
         self._view = view
+        self._sized = node.spec.kind.windowed and window_ms is not None
+        self._show_key = self._shower(node.key_serde)
+        self._show_value = self._shower(node.value_serde, view)
 
     @property
     def key_serde(self) -> Serde:
@@ -130,17 +141,36 @@ class StoreReader:
         Raises:
             SerdeError: The row cannot be read.
         """
-        end = row.window_end
-        if self._node.spec.kind.windowed and self._window_ms is not None and row.window_start is not None:
-            end = row.window_start + self._window_ms
-        key = self._read(self._node.key_serde, row.key)
-        value = self._read(self._node.value_serde, row.value)
+        key = self._node.key_serde.deserialize(self._topic, row.key)
+        value = self._node.value_serde.deserialize(self._topic, row.value)
         if self._view is not None and value is not None:
             value = self._view(value)
-        return StoreRow(task, key, value, row.window_start, end, row.timestamp)
+        return StoreRow(task, key, value, row.window_start, self._end(row), row.timestamp)
 
-    def _read(self, serde: Serde, data: bytes | None) -> Any:
-        return serde.deserialize(self._topic, data)
+    def shown(self, row: DumpRow, task: int) -> StoreRow:
+        """As `decoded`, with key and value as plain JSON data."""
+        key, value = self._show_key(row.key), self._show_value(row.value)
+        return StoreRow(task, key, value, row.window_start, self._end(row), row.timestamp)
+
+    def _end(self, row: DumpRow) -> int | None:
+        if self._sized and row.window_start is not None:
+            return row.window_start + (self._window_ms or 0)
+        return row.window_end
+
+    def _shower(self, serde: Serde, view: Callable[[Any], Any] | None = None) -> Callable[[bytes | None], Any]:
+        """What makes plain JSON data of bytes."""
+        topic = self._topic
+        if view is None and type(serde) is JsonSerde:
+            # Without the type, whose objects would only be taken apart again.
+            return partial(JsonSerde().deserialize, topic)
+        if view is None and isinstance(serde, _PLAIN_SERDES):
+            return partial(serde.deserialize, topic)
+
+        def shown(data: bytes | None) -> Any:
+            value = serde.deserialize(topic, data)
+            return plain(value if view is None or value is None else view(value))
+
+        return shown
 
 
 def window_size_ms(sub: SubTopology, store: str) -> int | None:
@@ -163,6 +193,8 @@ def view_of(sub: SubTopology, store: str) -> Callable[[Any], Any] | None:
 
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
+_PLAIN_SERDES = (StringSerde, Int16Serde, Int32Serde, Int64Serde, Float32Serde, Float64Serde, BooleanSerde)
+"""Serdes whose values are plain JSON data already."""
 
 
 def plain(value: Any) -> Any:

@@ -11,10 +11,8 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict
-from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import orjson
 from starlette.concurrency import run_in_threadpool
@@ -22,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.routing import Router as Routes
+from starlette.types import Scope as Connection
 
 from state.errors import KafkaClientError, StreamsError
 from state.restore.restorer import ChangelogSource
@@ -37,6 +36,7 @@ from streams.errors import (
 from streams.metrics.serving import CopyFigures, ServingMetrics
 from streams.serve.changes import Changes
 from streams.serve.events import events
+from streams.serve.key_reads import KeyReads
 from streams.serve.nodes import Node
 from streams.serve.openapi import openapi
 from streams.serve.reading import Answer, Point, ReadStore
@@ -47,6 +47,7 @@ from streams.serve.requests import (
     Limits,
     Parameters,
     answer_headers,
+    key_answer,
     key_bytes,
     page_json,
     parse_point,
@@ -55,7 +56,7 @@ from streams.serve.requests import (
 )
 from streams.serve.routing import PART, PassedOnError, Router, parse_part, passed, redirected
 from streams.serve.scans import Asked, Order, Scan, order_text, parse_order
-from streams.serve.security import Caller, Guard, RefusedError, Scope, check_allowed, is_loopback, note
+from streams.serve.security import CALLER, Caller, Guard, RefusedError, Scope, address_of, note
 from streams.serve.served import Bound, Consistency, Served, Wanting
 from streams.serve.topics import Topics, Write
 
@@ -104,10 +105,12 @@ class Api:
         self._sink = None if write is None else Topics(served, write)
         self.metrics = ServingMetrics(served.application_id, self._figures)
 
-    def application(self) -> Routes:
+    def application(self) -> KeyReads:
         """The ASGI application: without Starlette's middleware, since every error becomes an answer here, or uvicorn's."""
+        return KeyReads(self._served, self._guard, self._limits, self._finished, self._routes())
+
+    def _routes(self) -> Routes:
         stores = "/v1/stores/{store}"
-        # The first one that fits counts, and most requests are for a key.
         return Routes(
             routes=[
                 Route(f"{stores}/keys/{{key:path}}", self._guarded("key", Scope.READ, self._key)),
@@ -129,23 +132,21 @@ class Api:
 
     def _guarded(self, route: str, scope: Scope, endpoint: Endpoint) -> Endpoint:
         async def allowed(request: Request) -> Response:
-            address = request.client.host if request.client else "?"
-            _check_host(request, address)
-            caller = self._guard.caller(request.headers.get("authorization"), address)
-            request.state.caller = caller
-            check_allowed(caller, scope)
+            if CALLER not in request.scope:
+                headers, address = request.headers, address_of(request.scope)
+                request.scope[CALLER] = self._guard.admitted(
+                    scope, headers.get("host", ""), headers.get("authorization"), address
+                )
             return await endpoint(request)
 
         return self._open(route, allowed)
 
     def _open(self, route: str, endpoint: Endpoint) -> Endpoint:
         async def answered(request: Request) -> Response:
-            begun = time.perf_counter()
+            begun_s = time.perf_counter()
             reason = ""
             try:
                 response = await endpoint(request)
-                if response.status_code == 404:
-                    reason = "404"
             except RefusedError as refused:
                 reason = str(refused.status)
                 response = _said(refused.status, "Refused", str(refused), headers=refused.headers)
@@ -155,17 +156,20 @@ class Api:
             except StreamsError as error:
                 reason = type(error).__name__
                 response = _error(error)
-            seconds = time.perf_counter() - begun
-            if reason:
-                self.metrics.refused(route, reason)
-            else:
-                self.metrics.answered(route, seconds)
-            caller: Caller | None = getattr(request.state, "caller", None)
-            name = caller.name if caller else request.client.host if request.client else "?"
-            note(name, request.method, request.scope["path"], response.status_code, seconds)
+            self._finished(route, request.scope, response.status_code, begun_s, reason)
             return response
 
         return answered
+
+    def _finished(self, route: str, connection: Connection, status: int, begun_s: float, reason: str = "") -> None:
+        seconds = time.perf_counter() - begun_s
+        if reason or status == 404:
+            self.metrics.refused(route, reason or "404")
+        else:
+            self.metrics.answered(route, seconds)
+        caller: Caller | None = connection.get(CALLER)
+        name = address_of(connection) if caller is None else caller.name
+        note(name, connection["method"], connection["path"], status, seconds)
 
     async def _ready(self, store: ReadStore, tasks: Collection[int], given: Parameters) -> None:
         """Waits until the copies are new enough for a request.
@@ -246,12 +250,9 @@ class Api:
         self, store: ReadStore, by_key: Mapping[bytes, int], request: Request, given: Parameters
     ) -> Response:
         await self._ready(store, set(by_key.values()), given)
-        answer = store.look_up(by_key, given.time("as_of"))
-        headers = answer_headers(answer)
-        if not answer.rows:
-            text = f"{store.name!r} has no row of key {request.path_params['key']!r}"
-            return _said(404, "NoRow", text, tasks=tasks_json(answer), headers=headers)
-        return _json({**row_json(answer.rows[0]), "tasks": tasks_json(answer)}, headers=headers)
+        answer = store.look_up(by_key, given.time("as_of"), store.reader.shown)
+        status, found = key_answer(store, request.path_params["key"], answer)
+        return _json(found, status, answer_headers(answer))
 
     async def _batch(self, request: Request) -> Response:
         store, given = self._asked(request)
@@ -260,15 +261,15 @@ class Api:
         if not isinstance(keys, list) or not 0 < len(keys) <= self._limits.most_rows:
             raise QueryError(f'the body is {{"keys": [...]}} with 1 to {self._limits.most_rows} keys')
         found = [_key_of(store, key) for key in keys]
-        by_task: dict[int, list[int]] = {}
-        for place, key in enumerate(found):
-            by_task.setdefault(store.task_of(key), []).append(place)
+        by_task = store.by_task(found)
 
         async def ask(node: Node | None, some: Collection[int]) -> _Rows[int]:
             places = sorted(place for task in some for place in by_task[task])
             if node is None:
                 await self._ready(store, some, given)
-                rows, points = await run_in_threadpool(store.get_each, [found[place] for place in places])
+                rows, points = await run_in_threadpool(
+                    store.get_each, [found[place] for place in places], store.reader.shown
+                )
                 each = [None if row is None else row_json(row) for row in rows]
             else:
                 asked = orjson.dumps({"keys": [keys[place] for place in places]})
@@ -315,7 +316,7 @@ class Api:
             return _json({"rows": ordered, "tasks": tasks_json(Answer((), points))})
         if self._is_here(store, tasks):
             await self._ready_for(asked, store, tasks, given)
-            answer = await run_in_threadpool(store.scan, scan, given.text("cursor"))
+            answer = await run_in_threadpool(store.scan, scan, given.text("cursor"), store.reader.shown)
             return _json(page_json(answer), headers=answer_headers(answer))
         if (elsewhere := self._redirected(store, tasks, request, given)) is not None:
             return elsewhere
@@ -445,7 +446,7 @@ class Api:
         if wanting and not await until(wanting, wait_s):
             # Not an error, or a client would write the record again.
             return _json({"record": written.as_json, "processed": False}, 202, {POSITION: str(written.position)})
-        answer = store.get(keys, in_task=task)
+        answer = store.get(keys, in_task=task, decode=store.reader.shown)
         row = row_json(answer.rows[0]) if answer.rows else None
         found = {"record": written.as_json, "processed": True, "row": row, "tasks": tasks_json(answer)}
         return _json(found, 200, answer_headers(answer))
@@ -491,7 +492,7 @@ _Rows = tuple[list[tuple[_Place, Any]], tuple[Point, ...]]
 
 def _part_here(store: ReadStore, asked: Asked, tasks: Collection[int]) -> _Rows[Order]:
     part = store.part(asked, tasks, hold=True)
-    rows = [(order, row_json(store.reader.decoded(row, task))) for order, (row, task) in part.rows]
+    rows = [(order, row_json(store.reader.shown(row, task))) for order, (row, task) in part.rows]
     return rows, part.points
 
 
@@ -517,23 +518,6 @@ async def until(wanting: Sequence[Wanting], timeout_s: float) -> bool:
     finally:
         for copy, _ in wanting:
             copy.listeners.remove(wake)
-
-
-def _check_host(request: Request, address: str) -> None:
-    """Refuses a page of another site that has given itself an address of this host (DNS rebinding)."""
-    if is_loopback(address) and "authorization" not in request.headers:
-        host = request.headers.get("host", "")
-        if not _is_this_host(host):
-            raise RefusedError(421, f"this server is not {host!r}: ask for 127.0.0.1 or localhost")
-
-
-@lru_cache(1024)
-def _is_this_host(header: str) -> bool:
-    try:
-        host = urlsplit(f"//{header}").hostname or ""
-    except ValueError:
-        return False
-    return is_loopback(host) or host == "testserver"
 
 
 def _key_of(store: ReadStore, key: Any) -> bytes:

@@ -82,7 +82,7 @@ class Changes:
         """The rows of a scan as they are now; what changes from there on comes with `next`."""
         cursor = None
         while True:
-            answer = self.store.scan(scan, cursor)
+            answer = self.store.scan(scan, cursor, self.store.reader.shown)
             if cursor is None:
                 for point in answer.points:
                     with self.store.copy(point.task).reading(point.version) as view:
@@ -127,7 +127,7 @@ class Changes:
                     yield Change(tuple(rows), point, self.id)
                     rows = []
                 if self._wanted(row.key):
-                    rows.append(self.store.reader.decoded(row, task))
+                    rows.append(self.store.reader.shown(row, task))
         self._places[task] = end
         if rows:
             yield Change(tuple(rows), point, self.id)

@@ -13,7 +13,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from math import ceil
 
 from state.changelog import changelog_topic
@@ -62,6 +62,22 @@ class View:
         self.known_s = 0.0
         self.held_until_s = 0.0
         self.readers = 0
+
+
+class Reading:
+    """Keeps a view open within a `with` block: a class, since a generator would cost as much as the read of a key."""
+
+    __slots__ = ("_copy", "_version", "_view")
+
+    def __init__(self, copy: Copy, version: int | None) -> None:
+        self._copy, self._version = copy, version
+
+    def __enter__(self) -> View:
+        self._view = self._copy.begin_reading(self._version)
+        return self._view
+
+    def __exit__(self, *_: object) -> None:
+        self._copy.end_reading(self._view)
 
 
 class Copy(ABC):
@@ -113,14 +129,17 @@ class Copy(ABC):
         """Records of the commits partition that the copy has not followed yet."""
         return max(0, self.log_end - self.read_to)
 
-    @contextmanager
-    def reading(self, version: int | None = None) -> Iterator[View]:
+    def reading(self, version: int | None = None) -> Reading:
         """The present view, or the kept one of an earlier commit, which stays open within the context.
 
         Raises:
             StoreNotReadyError: There is no commit yet, or the copy is still being restored.
             CursorExpiredError: The view of that commit is not kept any more.
         """
+        return Reading(self, version)
+
+    def begin_reading(self, version: int | None) -> View:
+        """What `reading` begins with."""
         with self._changed:
             view = self._current if version is None else self._kept(version)
             if view is None:
@@ -130,12 +149,15 @@ class Copy(ABC):
                     f"another replica"
                 )
             view.readers += 1
-        try:
-            yield view
-        finally:
-            with self._changed:
-                view.readers -= 1
+        return view
+
+    def end_reading(self, view: View) -> None:
+        """What `reading` ends with."""
+        with self._changed:
+            view.readers -= 1
+            if len(self._views) > 1:
                 self._close_unused()
+            if view is not self._current:
                 self._changed.notify_all()
 
     def age_ms_of(self, view: View) -> int:

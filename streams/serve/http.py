@@ -81,6 +81,8 @@ def http_server(application: ASGIApp, options: Mapping[str, Any] | None = None) 
         log_config=None,
         access_log=False,
         ws="none",
+        # A header must not say where a request comes from: callers on this host need no token.
+        proxy_headers=False,
         timeout_graceful_shutdown=_DRAIN_S,
         **(options or {}),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from state.commit.marker import CommitMarker
 from state.kafka.topics import TopicPartition
@@ -18,7 +19,7 @@ _ENTRY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)=(?P<offset>\
 _COMMIT = re.compile(r"(?P<sub>[a-zA-Z0-9._-]+)/(?P<task>\d+)=(?P<version>\d+)")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Position:
     """Topic and partition -> the offset below which everything is in the state."""
 
@@ -34,8 +35,13 @@ class Position:
         found = [_matched(_ENTRY, part, "a position: write TOPIC-PARTITION=OFFSET,...") for part in _parts(text)]
         return cls({(one["topic"], int(one["partition"])): int(one["offset"]) for one in found})
 
-    def __str__(self) -> str:
+    @cached_property
+    def text(self) -> str:
+        """What `parse` reads. Kept, because each answer has it, and a commit has many answers."""
         return ",".join(f"{topic}-{partition}={offset}" for (topic, partition), offset in sorted(self.offsets.items()))
+
+    def __str__(self) -> str:
+        return self.text
 
     def after(self, marker: CommitMarker, before: CommitMarker | None) -> Position:
         """The position of a task after the step of a marker. Offsets in a topic that was created again mean other records."""
@@ -56,9 +62,10 @@ class Position:
 
 def common(positions: Iterable[Position]) -> Position:
     """What all of these positions cover."""
-    found = [position.offsets for position in positions]
-    if len(found) == 1:
-        return Position(found[0])
+    each = list(positions)
+    if len(each) == 1:
+        return each[0]
+    found = [position.offsets for position in each]
     places = set.intersection(*(set(offsets) for offsets in found)) if found else set()
     return Position({place: min(offsets[place] for offsets in found) for place in places})
 

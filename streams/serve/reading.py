@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
-from state.kafka.partitioner import partition_for_key
+import pyarrow as pa
+
+from state.kafka.partitioner import partition_for_key, partition_for_keys
 from state.stores.byte_stores import KeyValueBytesStore, SessionBytesStore, VersionedRecord, WindowBytesStore
 from state.stores.codec import MAX_TIME, split_timestamped
 from state.stores.dump import DumpRow
@@ -31,9 +33,11 @@ HELD_S = 60.0
 _Row = tuple[Order, tuple[DumpRow, int]]
 """A row of a task, with what it is ordered by."""
 
+Decode = Callable[[DumpRow, int], StoreRow]
+"""What makes a row of one of a task: `StoreReader.decoded`, or `StoreReader.shown` for answers in JSON."""
 
-@dataclass(frozen=True, slots=True)
-class Point:
+
+class Point(NamedTuple):
     """As of what a task has answered.
 
     Attributes:
@@ -51,7 +55,7 @@ class Point:
     age_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Answer:
     """Rows, and as of what.
 
@@ -117,6 +121,16 @@ class ReadStore:
         """The task that has the rows of a key."""
         return max(0, partition_for_key(key, self.tasks)) if self.sub and self.tasks > 1 else 0
 
+    def by_task(self, keys: Sequence[bytes]) -> dict[int, list[int]]:
+        """Task -> the places of its keys."""
+        if not self.sub or self.tasks == 1:
+            return {0: list(range(len(keys)))}
+        found: dict[int, list[int]] = {}
+        # Compiled, since the hash of a key in Python takes as long as reading its row.
+        for place, task in enumerate(partition_for_keys(pa.array(keys, pa.binary()), self.tasks).tolist()):
+            found.setdefault(task, []).append(place)
+        return found
+
     def copy(self, task: int) -> Copy:
         """The copy of a task.
 
@@ -138,21 +152,29 @@ class ReadStore:
         """The copies that are here."""
         return [copy for task in range(self.tasks) if (copy := self.find(task)) is not None]
 
-    def get(self, keys: Iterable[bytes], as_of_ms: int | None = None, in_task: int | None = None) -> Answer:
+    def get(
+        self,
+        keys: Iterable[bytes],
+        as_of_ms: int | None = None,
+        in_task: int | None = None,
+        decode: Decode | None = None,
+    ) -> Answer:
         """The row of the first of these keys that has one, which are the ways in which one key may be written.
 
         Args:
             keys: The keys.
             as_of_ms: The time of a version; None: the newest one.
             in_task: The task to look into; default: that of the key. A processor's store may have rows under other keys.
+            decode: What makes the row; default: `StoreReader.decoded`.
 
         Raises:
             QueryError: The store has windows or sessions, or no versions although a time is given.
             StoreNotReadyError: The copy of the key's task cannot be read here.
         """
-        return self.look_up({key: self.task_of(key) if in_task is None else in_task for key in keys}, as_of_ms)
+        tasks = {key: self.task_of(key) if in_task is None else in_task for key in keys}
+        return self.look_up(tasks, as_of_ms, decode)
 
-    def look_up(self, keys: Mapping[bytes, int], as_of_ms: int | None = None) -> Answer:
+    def look_up(self, keys: Mapping[bytes, int], as_of_ms: int | None = None, decode: Decode | None = None) -> Answer:
         """As `get`, with the task of each key."""
         if self.kind.segmented:
             raise QueryError(f"{self.name!r} has {self._sort}: ask for the {self._sort} of a key")
@@ -165,7 +187,7 @@ class ReadStore:
                 points[task] = self._point(task, copy, view)
                 row = self._found(view, key, as_of_ms)
                 if row is not None:
-                    return Answer((self.reader.decoded(row, task),), (points[task],))
+                    return Answer(((decode or self.reader.decoded)(row, task),), (points[task],))
         return Answer((), tuple(points.values()))
 
     def get_all(self, keys: Sequence[bytes]) -> Answer:
@@ -178,33 +200,34 @@ class ReadStore:
         rows, points = self.get_each(keys)
         return Answer(tuple(row for row in rows if row is not None), points)
 
-    def get_each(self, keys: Sequence[bytes]) -> tuple[list[StoreRow | None], tuple[Point, ...]]:
+    def get_each(
+        self, keys: Sequence[bytes], decode: Decode | None = None
+    ) -> tuple[list[StoreRow | None], tuple[Point, ...]]:
         """As `get_all`, with None for a key without a row."""
         if self.kind.segmented or self.kind is StoreKind.VERSIONED:
             raise QueryError(
                 f"{self.name!r} has {self._sort}: a batch of keys can be read of stores with a row per key only"
             )
-        by_task: dict[int, list[int]] = {}
-        for place, key in enumerate(keys):
-            by_task.setdefault(self.task_of(key), []).append(place)
+        make = decode or self.reader.decoded
         found: list[StoreRow | None] = [None] * len(keys)
         points = []
-        for task, places in by_task.items():
+        for task, places in self.by_task(keys).items():
             copy = self.copy(task)
             with copy.reading() as view:
                 points.append(self._point(task, copy, view))
                 values = view.stores.store(self.name).multi_get([keys[place] for place in places])  # type: ignore[union-attr]
                 for place, value in zip(places, values, strict=True):
                     if value is not None:
-                        found[place] = self.reader.decoded(self._row(keys[place], value), task)
+                        found[place] = make(self._row(keys[place], value), task)
         return found, tuple(points)
 
-    def scan(self, scan: Scan, cursor: str | None = None) -> Answer:
+    def scan(self, scan: Scan, cursor: str | None = None, decode: Decode | None = None) -> Answer:
         """A page of rows.
 
         Args:
             scan: Which rows; of no account with a cursor, which has them, except for its limit.
             cursor: Where the last page has ended.
+            decode: As in `get`.
 
         Raises:
             QueryError: The store has no such order, or the cursor is of another store.
@@ -214,7 +237,8 @@ class ReadStore:
         asked = self.asked(scan, cursor)
         part = self.part(asked, self.tasks_of(asked.scan))
         page, following = asked.page([part.rows], {point.task: point.version for point in part.points})
-        return Answer(tuple(self.reader.decoded(row, task) for row, task in page), part.points, following)
+        make = decode or self.reader.decoded
+        return Answer(tuple(make(row, task) for row, task in page), part.points, following)
 
     def asked(self, scan: Scan, cursor: str | None) -> Asked:
         """What a request asks for: the rows of a scan, or those behind a cursor.

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from state.secrets import mask
 from state.stores.codec import MAX_TIME
-from streams.application.store_rows import StoreRow, plain
+from streams.application.store_rows import StoreRow
 from streams.config.settings import to_milliseconds
 from streams.errors import ConfigError, QueryError
 from streams.model.record import to_timestamp_ms
@@ -212,13 +213,21 @@ def key_bytes(store: ReadStore, text: str) -> list[bytes]:
 
 
 def row_json(row: StoreRow) -> dict[str, Any]:
-    """A row as JSON; times and windows where the store has them."""
-    found = {"key": plain(row.key), "value": plain(row.value)}
+    """A row that `StoreReader.shown` has made, as JSON; times and windows where the store has them."""
+    found = {"key": row.key, "value": row.value}
     if row.timestamp is not None:
         found["timestamp"] = row.timestamp
     if row.window_start is not None:
         found["window"] = {"start": row.window_start, "end": row.window_end}
     return found
+
+
+def key_answer(store: ReadStore, text: str, answer: Answer) -> tuple[int, dict[str, Any]]:
+    """The status and body of a read of one key."""
+    if answer.rows:
+        return 200, {**row_json(answer.rows[0]), "tasks": tasks_json(answer)}
+    message = mask(f"{store.name!r} has no row of key {text!r}")
+    return 404, {"error": "NoRow", "message": message, "tasks": tasks_json(answer)}
 
 
 def answer_headers(answer: Answer) -> dict[str, str]:

@@ -13,12 +13,16 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from state.secrets import mask, remember
 from streams.config.settings import Address
 from streams.errors import ConfigError
 
 audit = logging.getLogger("streams.serve.audit")
+
+CALLER = "streams.caller"
+"""Under what name a connection has its caller, once that is known."""
 
 
 class Scope(str, Enum):
@@ -117,8 +121,29 @@ class Guard:
         self._by_certificate = security.tls_ca is not None
         self._rate = None if rate is None else _Rate(rate, clock_s)
 
-    def caller(self, authorization: str | None, address: str) -> Caller:
+    def admitted(self, scope: Scope, host: str, authorization: str | None, address: str) -> Caller:
         """Who sends a request.
+
+        Args:
+            scope: What the request needs.
+            host: The server's name, as the request has it.
+            authorization: The header, if there is one.
+            address: Where the request comes from.
+
+        Raises:
+            RefusedError: Nobody who may do that.
+        """
+        if authorization is None and is_loopback(address) and not _is_this_host(host):
+            # A page of another site that has given itself an address of this host (DNS rebinding).
+            raise RefusedError(421, f"this server is not {host!r}: ask for 127.0.0.1 or localhost")
+        found = self.caller(authorization, address)
+        if not found.scope.includes(scope):
+            challenge = f'Bearer error="insufficient_scope", scope="{scope.value}"'
+            raise RefusedError(403, f"the scope {scope.value!r} is needed", {"WWW-Authenticate": challenge})
+        return found
+
+    def caller(self, authorization: str | None, address: str) -> Caller:
+        """Who sends a request, whatever the request needs.
 
         Raises:
             RefusedError: Nobody who is known, or one who has sent too many.
@@ -147,15 +172,18 @@ class Guard:
         raise RefusedError(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
 
 
-def check_allowed(caller: Caller, scope: Scope) -> None:
-    """Refuses a caller who lacks a scope.
+def address_of(connection: Mapping[str, Any]) -> str:
+    """Where an ASGI connection comes from."""
+    return connection["client"][0] if connection.get("client") else "?"
 
-    Raises:
-        RefusedError: It does.
-    """
-    if not caller.scope.includes(scope):
-        challenge = f'Bearer error="insufficient_scope", scope="{scope.value}"'
-        raise RefusedError(403, f"the scope {scope.value!r} is needed", {"WWW-Authenticate": challenge})
+
+@lru_cache(1024)
+def _is_this_host(header: str) -> bool:
+    try:
+        host = urlsplit(f"//{header}").hostname or ""
+    except ValueError:
+        return False
+    return is_loopback(host) or host == "testserver"
 
 
 def note(caller: str, method: str, path: str, status: int, seconds: float) -> None:

@@ -2,12 +2,15 @@
 
 import logging
 import time
+from dataclasses import dataclass
+from decimal import Decimal
 
 import jwt
 import pytest
 from starlette.testclient import TestClient
 
 from state.secrets import MASK
+from streams import Consumed, JsonSerde, Materialized, StreamsBuilder, StringSerde
 from streams.errors import ConfigError
 from streams.serve.app import Api
 from streams.serve.requests import Limits
@@ -16,6 +19,12 @@ from streams.testing import TopologyTestDriver
 from tests.serve.test_reading import NAMES, build, click
 
 OPEN = Security()
+
+
+@dataclass
+class Person:
+    name: str
+    paid: Decimal
 
 
 @pytest.fixture
@@ -48,6 +57,19 @@ def test_a_row_with_its_position(client, driver):
     assert found.headers["streams-position"] == task["position"] != ""
     assert found.headers["streams-commit"] == f"{task['sub_topology']}/{task['task']}=1"
     assert int(found.headers["streams-age-ms"]) >= 0
+
+
+def test_values_of_a_type_are_json_objects():
+    builder = StreamsBuilder()
+    builder.table("people", Consumed(StringSerde(), JsonSerde(Person)), Materialized("people"))
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("people").pipe_input("ann", Person("Ann", Decimal("1.50")))
+        with client_of(driver) as client:
+            wanted = {"name": "Ann", "paid": "1.50"}
+            assert client.get("/v1/stores/people/keys/ann").json()["value"] == wanted
+            assert client.get("/v1/stores/people/range").json()["rows"][0]["value"] == wanted
+            batch = client.post("/v1/stores/people/keys:batch", json={"keys": ["ann"]})
+            assert batch.json()["rows"][0]["value"] == wanted
 
 
 def test_an_absent_row_is_a_404_with_its_position(client):

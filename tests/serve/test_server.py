@@ -33,6 +33,17 @@ def test_an_address_that_is_taken_is_named():
             listening(Address("127.0.0.1", taken.getsockname()[1]), "stores", "--http")
 
 
+def test_a_request_cannot_say_that_it_comes_from_elsewhere():
+    """A page of another site with our address could send the header, and would then be no caller of this host any more."""
+    with TopologyTestDriver(build(), partitions={"clicks": 1, "prices": 1}) as driver:
+        listener = listening(Address("127.0.0.1", 0), "stores", "--http")
+        with HttpThread(Api(driver.served(), Guard(Security())).application(), listener):
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1/metadata"
+            assert httpx2.get(url).status_code == 200
+            forged = {"Host": "evil.example", "X-Forwarded-For": "192.0.2.1"}
+            assert httpx2.get(url, headers=forged).status_code == 421
+
+
 def test_tls_needs_a_certificate(tmp_path):
     assert tls_options(None, None, Security()) == {}
     for key, security in ((tmp_path / "key", Security()), (None, Security(tls_ca=tmp_path / "ca"))):
