@@ -141,11 +141,11 @@ def serve(
     ] = None,
     application: ApplicationOptions,
 ) -> None:
-    """Answer reads of an application's stores over HTTP, from copies that follow its commits.
+    r"""Answer reads of an application's stores over HTTP, from copies that follow its commits.
 
     The application itself is not touched, and may run here or elsewhere.
     Beyond this host, callers must show a token, a JWT or a certificate.
-    Needs: pip install 'streams-on-spark\\[serve]'. Ends with Ctrl-C or SIGTERM.
+    Needs: pip install 'streams-on-spark\[serve]'. Ends with Ctrl-C or SIGTERM.
     """
     from streams.serve.http import check_installed, http_server, listening
 

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
@@ -44,6 +44,7 @@ from streams.serve.requests import (
     COMMIT,
     NOTHING,
     POSITION,
+    VERSIONS,
     Limits,
     Parameters,
     answer_headers,
@@ -58,6 +59,7 @@ from streams.serve.routing import PART, PassedOnError, Router, parse_part, passe
 from streams.serve.scans import Asked, Order, Scan, order_text, parse_order
 from streams.serve.security import CALLER, Caller, Guard, RefusedError, Scope, address_of, note
 from streams.serve.served import Bound, Consistency, Served, Wanting
+from streams.serve.steps import Kept, Step, common_versions, newest, parse, step_text, to_json
 from streams.serve.topics import Topics, Write
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -263,21 +265,27 @@ class Api:
         found = [_key_of(store, key) for key in keys]
         by_task = store.by_task(found)
 
+        part = parse_part(given.text(PART), store)
+        if part is not None and (at := given.text(_AT)) is not None:
+            return await self._kept(store, part, given, at)
+        versions = given.versions()
+        if part is None and given.of_one_step:
+            versions = await self._versions(store, by_task, request, given, orjson.dumps(body))
+
         async def ask(node: Node | None, some: Collection[int]) -> _Rows[int]:
             places = sorted(place for task in some for place in by_task[task])
             if node is None:
-                await self._ready(store, some, given)
-                rows, points = await run_in_threadpool(
-                    store.get_each, [found[place] for place in places], store.reader.shown
-                )
+                if not versions:
+                    await self._ready(store, some, given)
+                wanted = [found[place] for place in places]
+                rows, points = await run_in_threadpool(store.get_each, wanted, store.reader.shown, versions)
                 each = [None if row is None else row_json(row) for row in rows]
             else:
                 asked = orjson.dumps({"keys": [keys[place] for place in places]})
-                answer = await self._part_of(node, request, some, given, asked)
+                answer = await self._part_of(node, request, some, given, asked, versions)
                 each, points = answer["rows"], tuple(map(parse_point, answer["tasks"]))
             return list(zip(places, each, strict=True)), points
 
-        part = parse_part(given.text(PART), store)
         if self._is_here(store, by_task) or part is not None:
             answers = [await ask(None, list(by_task))]
         elif (elsewhere := self._redirected(store, by_task, request, given)) is not None:
@@ -300,23 +308,29 @@ class Api:
     async def _page(self, store: ReadStore, given: Parameters, scan: Scan, request: Request) -> Response:
         asked = store.asked(scan, given.text("cursor"))
         tasks = store.tasks_of(asked.scan)
+        part = parse_part(given.text(PART), store)
+        if part is not None and (at := given.text(_AT)) is not None:
+            return await self._kept(store, part, given, at)
+        if not asked.versions:
+            asked = replace(asked, versions=given.versions())
+            if part is None and given.of_one_step:
+                asked = replace(asked, versions=await self._versions(store, tasks, request, given))
 
         async def ask(node: Node | None, some: Collection[int]) -> _Rows[Order]:
             if node is None:
                 await self._ready_for(asked, store, some, given)
                 return await run_in_threadpool(_part_here, store, asked, some)
-            answer = await self._part_of(node, request, some, given)
+            answer = await self._part_of(node, request, some, given, versions=asked.versions)
             rows = [(parse_order(order), row) for order, row in answer["rows"]]
             return rows, tuple(map(parse_point, answer["tasks"]))
 
-        part = parse_part(given.text(PART), store)
         if part is not None:
             rows, points = await ask(None, part)
             ordered = [(order_text(order), row) for order, row in rows]
             return _json({"rows": ordered, "tasks": tasks_json(Answer((), points))})
         if self._is_here(store, tasks):
             await self._ready_for(asked, store, tasks, given)
-            answer = await run_in_threadpool(store.scan, scan, given.text("cursor"), store.reader.shown)
+            answer = await run_in_threadpool(store.page, asked, store.reader.shown)
             return _json(page_json(answer), headers=answer_headers(answer))
         if (elsewhere := self._redirected(store, tasks, request, given)) is not None:
             return elsewhere
@@ -378,11 +392,75 @@ class Api:
                 return redirected(node, request)
         return None
 
+    async def _versions(
+        self,
+        store: ReadStore,
+        tasks: Collection[int],
+        request: Request,
+        given: Parameters,
+        body: bytes | None = None,
+    ) -> dict[int, int]:
+        """Task -> its commit as of one micro-batch, the newest that all copies hold.
+
+        Raises:
+            QueryError: The tasks do not run in micro-batches.
+            NotUpToBoundError: The copies hold none.
+        """
+        deadline = time.monotonic() + given.wait_s()
+        while (found := common_versions(*await self._all_kept(store, tasks, request, given, body))) is None:
+            # A copy may have followed several commits at once.
+            if time.monotonic() >= deadline:
+                raise NotUpToBoundError(
+                    f"the copies of {store.name!r} hold no micro-batch in common now: ask again, or allow time (wait=)"
+                )
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        return found
+
+    async def _all_kept(
+        self, store: ReadStore, tasks: Collection[int], request: Request, given: Parameters, body: bytes | None
+    ) -> tuple[Mapping[int, Sequence[Kept]], Step]:
+        """What all copies hold, after they have followed what was there when a micro-batch was seen; and that one."""
+        told = [] if self._asks is None else [self._asks.nodes.newest_step(store.sub)]
+        at = newest([self._served.newest_step(store), *told])
+
+        async def ask(node: Node | None, some: Collection[int]) -> Mapping[int, Sequence[Kept]]:
+            if node is None:
+                await self._follow(store, some, given)
+                return self._served.kept(store, some)
+            answer = await self._router.ask(node, request, some, _FOLLOW_S, body, {_AT: step_text(at)})
+            if answer.status_code != 200:
+                raise PassedOnError(passed(node, answer))
+            return parse(orjson.loads(answer.content))
+
+        if self._is_here(store, tasks):
+            return await ask(None, tasks), at
+        parts = await self._router.gather(store, tasks, ask)
+        return {task: one for part in parts for task, one in part.items()}, at
+
+    async def _kept(self, store: ReadStore, tasks: Collection[int], given: Parameters, at: str) -> Response:
+        """What another process needs to choose a micro-batch: the commits here, after all that was there when it has asked."""
+        await self._follow(store, tasks, given)
+        return _json(to_json(self._served.kept(store, tasks)))
+
+    async def _follow(self, store: ReadStore, tasks: Collection[int], given: Parameters) -> None:
+        """Waits until the copies have everything that is committed now."""
+        bound = Bound(Consistency.LATEST)
+        wanting = await run_in_threadpool(self._served.wanting, store, tasks, bound)
+        if wanting and not await until(wanting, max(_FOLLOW_S, given.wait_s())):
+            raise self._served.not_up_to(store, tasks, bound)
+
     async def _part_of(
-        self, node: Node, request: Request, tasks: Collection[int], given: Parameters, body: bytes | None = None
+        self,
+        node: Node,
+        request: Request,
+        tasks: Collection[int],
+        given: Parameters,
+        body: bytes | None = None,
+        versions: Mapping[int, int] | None = None,
     ) -> Any:
         """The rows of some tasks from another process."""
-        answer = await self._router.ask(node, request, tasks, given.wait_s(), body)
+        pinned = {VERSIONS: ",".join(f"{task}={version}" for task, version in (versions or {}).items())}
+        answer = await self._router.ask(node, request, tasks, given.wait_s(), body, pinned if versions else None)
         if answer.status_code != 200:
             raise PassedOnError(passed(node, answer))
         return orjson.loads(answer.content)
@@ -483,6 +561,11 @@ class Api:
         return found
 
 
+_AT = "at"
+"""The parameter with the micro-batch from which another process looks for one that all copies hold."""
+_LOOK_AGAIN_S = 0.05
+_FOLLOW_S = 2.0
+"""How long a read of one micro-batch waits for copies at least."""
 _QUERIES = 2
 """How many queries in SQL run at a time: each has its memory and a thread."""
 _Place = TypeVar("_Place")

@@ -25,6 +25,7 @@ from state.stores.task_store import TaskStore
 from streams.application.restore import ReplicaTask
 from streams.errors import CursorExpiredError, StoreNotReadyError
 from streams.serve.position import Position
+from streams.serve.steps import Kept, Step
 
 MakeStores = Callable[[ReplicaTask], TaskStateManager]
 """Makes what opens the stores of a task."""
@@ -35,6 +36,8 @@ Clock = Callable[[], float]
 _VISIBLE_S = 10.0
 """How long the changes of a commit may stay invisible after its marker: until the control records are written."""
 _LOOK_AGAIN_S = 0.005
+_RECENT = 4
+"""The last commits before the present one that are kept to read all tasks as of one micro-batch."""
 _MOST_VIEWS = 16
 """The most commits of a task that are kept for cursors; the oldest are given up first."""
 
@@ -47,15 +50,24 @@ class View:
         position: The position of the sources.
         stores: The stores, for reading.
         changelog_ends: Store -> where its changelog ends as of the commit.
+        step: The micro-batch that the commit comes from; None: it is of a live step, or of a global table.
+        until: The micro-batch of the task's next commit; None: there is none yet.
         known_s: When this was known to be the last commit, by the copy's clock.
         held_until_s: Until when the view is kept for the next page of a cursor.
         readers: How many read it now.
     """
 
     def __init__(
-        self, version: int, position: Position, stores: TaskStore, changelog_ends: Mapping[str, int] | None = None
+        self,
+        version: int,
+        position: Position,
+        stores: TaskStore,
+        changelog_ends: Mapping[str, int] | None = None,
+        step: Step | None = None,
     ) -> None:
         self.changelog_ends = changelog_ends or {}
+        self.step = step
+        self.until: Step | None = None
         self.version = version
         self.position = position
         self.stores = stores
@@ -193,12 +205,25 @@ class Copy(ABC):
         if len(self._views) == 1 and self._views[0] is self._current:
             return
         now_s = self.clock_s()
-        unused = [view for view in self._views if view is not self._current and not view.readers]
+        recent = self._recent()
+        unused = [view for view in self._views if view is not self._current and view not in recent and not view.readers]
         kept = [view for view in unused if view.held_until_s > now_s][-_MOST_VIEWS:]
         for view in unused:
             if view not in kept:
                 self._views.remove(view)
                 view.stores.close()
+
+    def _recent(self) -> list[View]:
+        """The last commits of micro-batches before the present one. Called with the lock."""
+        if self._current is None or self._current.step is None:
+            return []
+        return [view for view in self._views if view is not self._current and view.step is not None][-_RECENT:]
+
+    def kept(self) -> list[Kept]:
+        """The commits that can be read as of a micro-batch, the present one last; none: the task does not run in micro-batches."""
+        with self._changed:
+            views = [*self._recent(), *([self._current] if self._current is not None else [])]
+            return [Kept(view.version, view.step, view.until) for view in views if view.step is not None]
 
     def known_until(self, asked_s: float) -> None:
         """Notes that at this time no further commit existed, and wakes those who wait."""
@@ -313,7 +338,9 @@ class TaskCopy(Copy):
         for marker in markers:
             position, before = position.after(marker, before), marker
         self._position, self._marker = position, last
-        self._show(View(last.version, position, stores.snapshot(), last.changelog_ends))
+        if self._current is not None:
+            self._current.until = _step_of(markers[0]) or _LIVE
+        self._show(View(last.version, position, stores.snapshot(), last.changelog_ends, _step_of(last)))
 
     def _await_visible(self, marker: CommitMarker) -> None:
         """Waits for the control records of a commit: the marker's may be written before those of the changelogs."""
@@ -332,7 +359,7 @@ class TaskCopy(Copy):
         """The stores of a task that has never committed are empty."""
         manager, stores = self._opened()
         manager.restore_to(stores, None)
-        self._show(View(0, Position(), stores.snapshot()))
+        self._show(View(0, Position(), stores.snapshot(), step=Step()))
 
     def _opened(self) -> tuple[TaskStateManager, TaskStore]:
         if self._stores is None:
@@ -359,3 +386,11 @@ class TaskCopy(Copy):
         with self._following:
             self._shut(None)
             self._on_close()
+
+
+_LIVE = Step("live")
+"""A live step, which belongs to no micro-batch of any query."""
+
+
+def _step_of(marker: CommitMarker) -> Step | None:
+    return None if marker.live else Step(marker.query_id, marker.batch_id, marker.now_ms)

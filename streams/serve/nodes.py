@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import orjson
 
 from state.errors import StreamsError
+from streams.serve.steps import Step, newest, parse_step
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +112,11 @@ class Nodes:
             if node.id not in self._silent and None not in commits:
                 found.append((sum(commit or 0 for commit in commits), node))
         return [node for _, node in sorted(found, key=lambda one: (-one[0], one[1].id))]
+
+    def newest_step(self, sub: str) -> Step:
+        """The last micro-batch of a sub-topology that another process has told of."""
+        told = (copy.get("step") for node in self.others() for copy in node.copies if copy["sub_topology"] == sub)
+        return newest(parse_step(text) for text in told if text)
 
     def failed(self, node: Node, why: str) -> None:
         """Notes that a process does not answer: it is not asked before it is heard of again."""

@@ -201,7 +201,7 @@ class ReadStore:
         return Answer(tuple(row for row in rows if row is not None), points)
 
     def get_each(
-        self, keys: Sequence[bytes], decode: Decode | None = None
+        self, keys: Sequence[bytes], decode: Decode | None = None, versions: Mapping[int, int] | None = None
     ) -> tuple[list[StoreRow | None], tuple[Point, ...]]:
         """As `get_all`, with None for a key without a row."""
         if self.kind.segmented or self.kind is StoreKind.VERSIONED:
@@ -213,7 +213,7 @@ class ReadStore:
         points = []
         for task, places in self.by_task(keys).items():
             copy = self.copy(task)
-            with copy.reading() as view:
+            with copy.reading((versions or {}).get(task)) as view:
                 points.append(self._point(task, copy, view))
                 values = view.stores.store(self.name).multi_get([keys[place] for place in places])  # type: ignore[union-attr]
                 for place, value in zip(places, values, strict=True):
@@ -234,7 +234,15 @@ class ReadStore:
             StoreNotReadyError: A copy cannot be read here.
             CursorExpiredError: The commits of the last page are not kept any more.
         """
-        asked = self.asked(scan, cursor)
+        return self.page(self.asked(scan, cursor), decode)
+
+    def page(self, asked: Asked, decode: Decode | None = None) -> Answer:
+        """A page of the rows that are asked for.
+
+        Raises:
+            StoreNotReadyError: A copy cannot be read here.
+            CursorExpiredError: The commits that are asked for are not kept any more.
+        """
         part = self.part(asked, self.tasks_of(asked.scan))
         page, following = asked.page([part.rows], {point.task: point.version for point in part.points})
         make = decode or self.reader.decoded

@@ -19,6 +19,8 @@ from streams.serve.scans import Scan
 from streams.serve.served import Bound, Consistency
 
 POSITION, COMMIT, AGE = "Streams-Position", "Streams-Commit", "Streams-Age-Ms"
+VERSIONS = "versions"
+"""The parameter with the commits of tasks that a process is asked for by another one."""
 NOTHING = Bound()
 """Whatever the copy has, because the request asks for nothing."""
 
@@ -100,6 +102,23 @@ class Parameters:
         if wait_ms > self._limits.wait_ms:
             raise QueryError(f"wait={wait_ms} ms is longer than this server waits: at most {self._limits.wait_ms} ms")
         return wait_ms / 1000
+
+    @property
+    def of_one_step(self) -> bool:
+        """Whether all tasks are to be read as of one micro-batch.
+
+        Raises:
+            QueryError: The parameter is wrong.
+        """
+        text = self._query.get("snapshot")
+        if text not in (None, "step"):
+            raise QueryError(f"snapshot is step, or is left out, not {text!r}")
+        return text is not None
+
+    def versions(self) -> dict[int, int]:
+        """Task -> the commit that another process asks for."""
+        parts = (part.partition("=") for part in self._query.get(VERSIONS, "").split(",") if part)
+        return {int(task): int(version) for task, _, version in parts}
 
     def range(self, store: ReadStore) -> Scan:
         """The range of keys that is asked for.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.requests import Request
@@ -133,15 +133,21 @@ class Router:
         return found
 
     async def ask(
-        self, node: Node, request: Request, tasks: Iterable[int], wait_s: float, body: bytes | None = None
+        self,
+        node: Node,
+        request: Request,
+        tasks: Iterable[int],
+        wait_s: float,
+        body: bytes | None = None,
+        more: Mapping[str, str] | None = None,
     ) -> httpx2.Response:
-        """Hands a request on.
+        """Hands a request on, perhaps with further parameters.
 
         Raises:
             StoreNotReadyError: The process does not have the tasks any more.
             httpx2.TransportError: It does not answer.
         """
-        answer = await self._client().send(self._request(node, request, tasks, wait_s, body))
+        answer = await self._client().send(self._request(node, request, tasks, wait_s, body, more))
         if answer.status_code == _UNAVAILABLE:
             raise StoreNotReadyError(f"{node.url}: {answer.text}")
         return answer
@@ -207,7 +213,13 @@ class Router:
         return StreamingResponse(parts(), answer.status_code, _headers(node, answer))
 
     def _request(
-        self, node: Node, request: Request, tasks: Iterable[int], wait_s: float, body: bytes | None
+        self,
+        node: Node,
+        request: Request,
+        tasks: Iterable[int],
+        wait_s: float,
+        body: bytes | None,
+        more: Mapping[str, str] | None = None,
     ) -> httpx2.Request:
         import httpx2
 
@@ -215,7 +227,7 @@ class Router:
         return self._client().build_request(
             request.method,
             f"{node.url}{request.scope['raw_path'].decode()}",
-            params=[*request.query_params.multi_items(), (PART, part)],
+            params=[*request.query_params.multi_items(), (PART, part), *(more or {}).items()],
             headers={name: request.headers[name] for name in _SENT if name in request.headers},
             content=body,
             timeout=httpx2.Timeout(wait_s + _ANSWER_S, connect=_CONNECT_S),

@@ -19,6 +19,7 @@ from streams.serve.following import Ends
 from streams.serve.global_copy import GlobalCopy
 from streams.serve.position import Commits, Position, commits_text, common
 from streams.serve.reading import ReadStore
+from streams.serve.steps import Kept, Step, newest, step_text
 from streams.suggest import did_you_mean
 from streams.topology.plan import SubTopology
 from streams.topology.topology import Topology
@@ -159,6 +160,24 @@ class Served:
             commits=commits_text(commits),
         )
 
+    def newest_step(self, store: ReadStore) -> Step:
+        """The last micro-batch of which a copy here has a commit."""
+        return newest(kept.step for copy in store.here() for kept in copy.kept())
+
+    def kept(self, store: ReadStore, tasks: Iterable[int]) -> dict[int, list[Kept]]:
+        """Task -> the commits that can be read as of a micro-batch.
+
+        Raises:
+            QueryError: The tasks do not run in micro-batches.
+        """
+        found = {task: copy.kept() for task in tasks if (copy := store.copy(task)).ready}
+        if not all(found.values()):
+            raise QueryError(
+                f"snapshot=step reads {store.name!r} as of one micro-batch, and it has none: its tasks run live, and each commits "
+                f"for itself; or it is a global table. Leave the parameter out"
+            )
+        return found
+
     def metadata(self) -> dict[str, Any]:
         """The stores, and the copies that are here, as JSON."""
         stores = [
@@ -190,6 +209,7 @@ class Served:
             (point,) = store.points([task])
             found |= {"commit": point.version, "position": str(point.position), "age_ms": point.age_ms}
             found["lag"] = copy.lag
+            found["step"] = step_text(newest(kept.step for kept in copy.kept()))
         return found
 
     def _is_too_old(self, copy: Copy, bound: Bound) -> bool:

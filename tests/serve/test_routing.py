@@ -135,6 +135,8 @@ READS = [
     ("GET", "/v1/stores/windows/windows?limit=11", None),
     ("GET", "/v1/stores/sessions/windows?reverse=1&limit=13", None),
     ("GET", "/v1/stores/names/range", None),
+    ("GET", "/v1/stores/counts/range?snapshot=step&limit=7", None),
+    ("POST", "/v1/stores/counts/keys:batch?snapshot=step", {"keys": ["k030", "k001", "k002", "k003"]}),
 ]
 
 
@@ -159,6 +161,21 @@ def test_every_process_gives_what_one_with_all_tasks_gives(cluster, name):
     for read in READS:
         assert rows(client, *read) == rows(whole, *read), read
     assert set(cluster.asked) == {"a", "b", "c"} - {name}
+
+
+def test_processes_find_a_micro_batch_that_all_of_them_hold(cluster):
+    client = cluster.processes["none"].client
+    path = "/v1/stores/counts/range?snapshot=step&limit=100"
+    first = client.get(path).json()
+    assert {row["value"] for row in first["rows"]} == {2}
+    # One task goes on, and its process tells of it; for all that is known, the others are about to follow.
+    click(cluster.driver, [("k001", 70_000)])
+    cluster.look()
+    assert client.get(path).json()["rows"] == first["rows"]
+    assert max(row["value"] for row in client.get("/v1/stores/counts/range?limit=100").json()["rows"]) == 3
+    click(cluster.driver, [(name, 80_000) for name in NAMES])
+    cluster.look()
+    assert min(row["value"] for row in client.get(path).json()["rows"]) == 3
 
 
 def test_bounds_hold_in_the_other_process(cluster):
