@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.util import find_spec
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 from starlette.concurrency import run_in_threadpool
@@ -34,9 +35,10 @@ from streams.errors import (
     StoreNotReadyError,
 )
 from streams.metrics.serving import CopyFigures, ServingMetrics
-from streams.serve.changes import Changes
-from streams.serve.events import events
+from streams.serve.changes import Changes, known_places
+from streams.serve.events import Event, encoded, events
 from streams.serve.key_reads import KeyReads
+from streams.serve.merged import Merged
 from streams.serve.nodes import Node
 from streams.serve.openapi import openapi
 from streams.serve.reading import Answer, Point, ReadStore
@@ -61,6 +63,9 @@ from streams.serve.security import CALLER, Caller, Guard, RefusedError, Scope, a
 from streams.serve.served import Bound, Consistency, Served, Wanting
 from streams.serve.steps import Kept, Step, common_versions, newest, parse, step_text, to_json
 from streams.serve.topics import Topics, Write
+
+if TYPE_CHECKING:
+    from streams.serve.sql import Loaded, Query
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -354,16 +359,38 @@ class Api:
         if not isinstance(text, str):
             raise QueryError('the body is {"sql": "SELECT ..."}')
         query = await run_in_threadpool(Query, text, self._served.stores)
-        here = all(self._is_here(store, range(store.tasks)) for store in query.stores)
-        if not here and given.text(PART) is None:
-            return await self._router.hand_on(query.stores, request, given.wait_s(), orjson.dumps(body))
-        for store in query.stores:
-            await self._ready(store, range(store.tasks), given)
+        if (name := given.text(_LOADED)) is not None:
+            store = self._served.store(name)
+            part = parse_part(given.text(PART), store) or []
+            return _json((await self._loaded_here(query, store, part, given)).as_json)
+        loaded = {store.name: await self._loaded(query, store, request, given, body) for store in query.stores}
         async with self._queries:
-            result = await run_in_threadpool(query.run, self._limits.sql)
+            result = await run_in_threadpool(query.run, loaded, self._limits.sql)
         summary = Answer((), result.points)
         found = {"columns": result.columns, "rows": result.rows, "loaded": result.loaded, "tasks": tasks_json(summary)}
         return _json(found, headers=answer_headers(summary))
+
+    async def _loaded(
+        self, query: Query, store: ReadStore, request: Request, given: Parameters, body: Any
+    ) -> list[Loaded]:
+        """The rows of a store that a query reads, from whichever processes have them."""
+        from streams.serve.sql import Loaded
+
+        tasks = query.tasks(store)
+        if self._is_here(store, tasks):
+            return [await self._loaded_here(query, store, tasks, given)]
+
+        async def ask(node: Node | None, some: Collection[int]) -> Loaded:
+            if node is None:
+                return await self._loaded_here(query, store, some, given)
+            more = {_LOADED: store.name}
+            return Loaded.of_json(await self._part_of(node, request, some, given, orjson.dumps(body), more=more))
+
+        return await self._router.gather(store, tasks, ask)
+
+    async def _loaded_here(self, query: Query, store: ReadStore, tasks: Collection[int], given: Parameters) -> Loaded:
+        await self._ready(store, tasks, given)
+        return await run_in_threadpool(query.rows, store, tasks, self._limits.sql)
 
     async def _ready_for(self, asked: Asked, store: ReadStore, tasks: Collection[int], given: Parameters) -> None:
         if not asked.versions:
@@ -457,10 +484,12 @@ class Api:
         given: Parameters,
         body: bytes | None = None,
         versions: Mapping[int, int] | None = None,
+        more: Mapping[str, str] | None = None,
     ) -> Any:
         """The rows of some tasks from another process."""
-        pinned = {VERSIONS: ",".join(f"{task}={version}" for task, version in (versions or {}).items())}
-        answer = await self._router.ask(node, request, tasks, given.wait_s(), body, pinned if versions else None)
+        if versions:
+            more = {VERSIONS: ",".join(f"{task}={version}" for task, version in versions.items())}
+        answer = await self._router.ask(node, request, tasks, given.wait_s(), body, more)
         if answer.status_code != 200:
             raise PassedOnError(passed(node, answer))
         return orjson.loads(answer.content)
@@ -469,8 +498,8 @@ class Api:
         store, given = self._asked(request)
         if self._source is None:
             raise RefusedError(501, "changes are not served here")
-        if not self._is_here(store, range(store.tasks)) and given.text(PART) is None:
-            return await self._changes_elsewhere(store, request, given)
+        part = parse_part(given.text(PART), store)
+        tasks = range(store.tasks) if part is None else part
         after = request.headers.get("last-event-id") or given.text("after")
         key, prefix = given.text("key"), given.text("prefix")
         keys = None if key is None else frozenset(key_bytes(store, key))
@@ -479,27 +508,29 @@ class Api:
         def wanted(data: bytes) -> bool:
             return (keys is None or data in keys) and (first is None or data.startswith(first))
 
-        initial = None
-        if given.flag("initial") and not after:
-            initial = given.initial(store)
+        initial = given.initial(store) if given.flag("initial") and not after else None
+        if initial is not None:
             store.check(initial)
-        with ExitStack() as leave:
-            source = leave.enter_context(self._source())
-            changes = Changes(store, self._served.application_id, source, after or None, wanted)
-            follow = given.text("follow") is None or given.flag("follow")
-            found = events(changes, initial, follow, leave.pop_all())
-        return StreamingResponse(found, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        follow = given.text("follow") is None or given.flag("follow")
+        source = self._source
 
-    async def _changes_elsewhere(self, store: ReadStore, request: Request, given: Parameters) -> Response:
-        nodes = self._router.nodes.with_tasks(store.sub, range(store.tasks))
-        if not nodes:
-            raise StoreNotReadyError(
-                f"the changes of {store.name!r} come from a process that has all {store.tasks} tasks, and none has them now: start "
-                f"one with a group of its own (streams serve --group NAME)"
-            )
-        if given.flag("redirect"):
-            return redirected(nodes[0], request)
-        return await self._router.stream(nodes[0], request)
+        def here(tasks: Collection[int], after: str | None) -> AsyncIterator[Event]:
+            with ExitStack() as leave:
+                kafka = leave.enter_context(source())
+                changes = Changes(store, self._served.application_id, kafka, after, wanted, tasks)
+                return events(changes, None if after else initial, follow, leave.pop_all())
+
+        def of(node: Node | None, tasks: Sequence[int], after: str | None) -> AsyncIterator[Event]:
+            return here(tasks, after) if node is None else self._router.events(node, request, tasks, after)
+
+        if part is not None or self._is_here(store, tasks):
+            found = here(tasks, after or None)
+        elif (elsewhere := self._redirected(store, tasks, request, given)) is not None:
+            return elsewhere
+        else:
+            places = known_places(after, store, tasks) if after else None
+            found = Merged(partial(self._router.groups, store), of, follow, places).events(tasks)
+        return StreamingResponse(encoded(found), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
     async def _write(self, request: Request) -> Response:
         given = Parameters(request.query_params, request.headers, self._limits)
@@ -563,6 +594,8 @@ class Api:
 
 _AT = "at"
 """The parameter with the micro-batch from which another process looks for one that all copies hold."""
+_LOADED = "loaded"
+"""The parameter with the store whose rows another process wants for a query in SQL."""
 _LOOK_AGAIN_S = 0.05
 _FOLLOW_S = 2.0
 """How long a read of one micro-batch waits for copies at least."""

@@ -7,7 +7,7 @@ continues at the position of an event gets everything behind it, and nothing bef
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from state.changelog import changelog_topic
@@ -50,6 +50,7 @@ class Changes:
         application_id: Its application.
         source: Kafka.
         after: The id of the last event that was seen; None: only what is committed from now on.
+        tasks: The tasks whose changes are wanted; default: all.
         wanted: Whether a key's bytes are wanted.
 
     Raises:
@@ -64,6 +65,7 @@ class Changes:
         source: ChangelogSource,
         after: str | None = None,
         wanted: Callable[[bytes], bool] = lambda key: True,
+        tasks: Collection[int] | None = None,
     ) -> None:
         if not store.sub:
             raise QueryError(f"{store.name!r} is a global table: its changes are the records of its topic")
@@ -71,18 +73,21 @@ class Changes:
         self._topic = changelog_topic(application_id, store.name)
         self._source = source
         self._wanted = wanted
-        self._places = self._ends() if after is None else _parsed(after, store)
+        self._tasks = range(store.tasks) if tasks is None else tasks
+        self._places = self._ends() if after is None else known_places(after, store, self._tasks)
 
     @property
     def id(self) -> str:
         """Where this reader is."""
-        return ",".join(f"{task}={offset}" for task, offset in sorted(self._places.items()))
+        return places_text(self._places)
 
     def initial(self, scan: Scan) -> Iterator[Change]:
         """The rows of a scan as they are now; what changes from there on comes with `next`."""
         cursor = None
         while True:
-            answer = self.store.scan(scan, cursor, self.store.reader.shown)
+            asked = self.store.asked(scan, cursor)
+            tasks = [task for task in self.store.tasks_of(asked.scan) if task in self._tasks]
+            answer = self.store.page(asked, self.store.reader.shown, tasks)
             if cursor is None:
                 for point in answer.points:
                     with self.store.copy(point.task).reading(point.version) as view:
@@ -148,16 +153,31 @@ class Changes:
     def _ends(self) -> dict[int, int]:
         """Task -> where its changelog ends as of the copy's commit."""
         found = {}
-        for task in range(self.store.tasks):
+        for task in self._tasks:
             with self.store.copy(task).reading() as view:
                 found[task] = view.changelog_ends.get(self.store.name, 0)
         return found
 
 
-def _parsed(text: str, store: ReadStore) -> dict[int, int]:
-    found: Mapping[int, int] = {int(task): int(offset) for task, offset in _PLACE.findall(text)}
-    if set(found) != set(range(store.tasks)):
+def places_text(places: Mapping[int, int]) -> str:
+    """Places in changelogs as the id of an event."""
+    return ",".join(f"{task}={offset}" for task, offset in sorted(places.items()))
+
+
+def parse_places(text: str) -> dict[int, int]:
+    """What `places_text` has written."""
+    return {int(task): int(offset) for task, offset in _PLACE.findall(text)}
+
+
+def known_places(text: str, store: ReadStore, tasks: Collection[int]) -> dict[int, int]:
+    """The places of these tasks in an id.
+
+    Raises:
+        QueryError: The id is none of this store.
+    """
+    found = parse_places(text)
+    if set(found) != set(tasks):
         raise QueryError(
             f"{text!r} is not the id of an event of {store.name!r}, which has {store.tasks} tasks: begin again with initial=true"
         )
-    return dict(found)
+    return found

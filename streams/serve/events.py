@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
-from typing import Any
+from typing import NamedTuple
 
 import orjson
 from starlette.concurrency import iterate_in_threadpool
@@ -20,7 +20,37 @@ HEARTBEAT_S = 15.0
 """After so long without a commit an event says that the connection lives."""
 
 
-async def events(changes: Changes, initial: Scan | None, follow: bool, leave: ExitStack) -> AsyncIterator[bytes]:
+class Event(NamedTuple):
+    """A server-sent event.
+
+    Attributes:
+        kind: Its name.
+        data: Its data, JSON.
+        id: Its id; empty: it has none.
+    """
+
+    kind: str
+    data: bytes = b"{}"
+    id: str = ""
+
+    def to_bytes(self) -> bytes:
+        """The event as it is sent."""
+        identified = f"id: {self.id}\n" if self.id else ""
+        return f"event: {self.kind}\n{identified}data: ".encode() + self.data + b"\n\n"
+
+    @classmethod
+    def of_bytes(cls, block: bytes) -> Event:
+        """The event of what `to_bytes` has made."""
+        fields = dict(line.split(b": ", 1) for line in block.strip().split(b"\n"))
+        return cls(fields[b"event"].decode(), fields[b"data"], fields.get(b"id", b"").decode())
+
+    @classmethod
+    def of_error(cls, error: Exception) -> Event:
+        """The last event of a stream that cannot go on."""
+        return cls("error", orjson.dumps({"error": type(error).__name__, "message": mask(str(error))}))
+
+
+async def events(changes: Changes, initial: Scan | None, follow: bool, leave: ExitStack) -> AsyncIterator[Event]:
     """The events, until the client goes away.
 
     Args:
@@ -40,36 +70,37 @@ async def events(changes: Changes, initial: Scan | None, follow: bool, leave: Ex
     try:
         if initial is not None:
             async for change in iterate_in_threadpool(changes.initial(initial)):
-                yield _event("rows", _as_json(change))
-        yield _event("position", {}, changes.id)
+                yield Event("rows", _as_json(change))
+        yield Event("position", id=changes.id)
         said_s = loop.time()
         while True:
             woken.clear()
             if changes.pending():
                 async for change in iterate_in_threadpool(changes.next()):
-                    yield _event("commit", _as_json(change), change.id)
+                    yield Event("commit", _as_json(change), change.id)
                     said_s = loop.time()
             if not follow:
                 return
             if loop.time() - said_s >= HEARTBEAT_S:
-                yield _event("heartbeat", {}, changes.id)
+                yield Event("heartbeat", id=changes.id)
                 said_s = loop.time()
             try:
                 await asyncio.wait_for(woken.wait(), HEARTBEAT_S)
             except asyncio.TimeoutError:
                 continue
     except StreamsError as error:
-        yield _event("error", {"error": type(error).__name__, "message": mask(str(error))})
+        yield Event.of_error(error)
     finally:
         for copy in copies:
             copy.listeners.remove(wake)
         leave.close()
 
 
-def _as_json(change: Change) -> dict[str, Any]:
-    return {"rows": [row_json(row) for row in change.rows], **point_json(change.point)}
+async def encoded(found: AsyncIterator[Event]) -> AsyncIterator[bytes]:
+    """Events as they are sent."""
+    async for event in found:
+        yield event.to_bytes()
 
 
-def _event(kind: str, data: Any, id_: str = "") -> bytes:
-    identified = f"id: {id_}\n" if id_ else ""
-    return f"event: {kind}\n{identified}data: ".encode() + orjson.dumps(data) + b"\n\n"
+def _as_json(change: Change) -> bytes:
+    return orjson.dumps({"rows": [row_json(row) for row in change.rows], **point_json(change.point)})

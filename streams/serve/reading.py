@@ -236,14 +236,14 @@ class ReadStore:
         """
         return self.page(self.asked(scan, cursor), decode)
 
-    def page(self, asked: Asked, decode: Decode | None = None) -> Answer:
-        """A page of the rows that are asked for.
+    def page(self, asked: Asked, decode: Decode | None = None, tasks: Iterable[int] | None = None) -> Answer:
+        """A page of the rows that are asked for, of all tasks or of some.
 
         Raises:
             StoreNotReadyError: A copy cannot be read here.
             CursorExpiredError: The commits that are asked for are not kept any more.
         """
-        part = self.part(asked, self.tasks_of(asked.scan))
+        part = self.part(asked, self.tasks_of(asked.scan) if tasks is None else tasks)
         page, following = asked.page([part.rows], {point.task: point.version for point in part.points})
         make = decode or self.reader.decoded
         return Answer(tuple(make(row, task) for row, task in page), part.points, following)

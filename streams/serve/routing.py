@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response
 
 from streams.errors import QueryError, StoreNotReadyError
+from streams.serve.events import Event
 from streams.serve.http import check_installed
 from streams.serve.nodes import Node, Nodes
 from streams.serve.reading import ReadStore
@@ -29,8 +30,8 @@ NODE = "Streams-Node"
 _CONNECT_S = 1.0
 _ANSWER_S = 5.0
 """How long another process may take, besides what the request may wait."""
-_UNAVAILABLE = 503
-_SENT = ("authorization", "content-type", "last-event-id", POSITION.lower(), COMMIT.lower())
+_OK, _UNAVAILABLE = 200, 503
+_SENT = ("authorization", "content-type", POSITION.lower(), COMMIT.lower())
 _PASSED = (
     "content-type",
     "retry-after",
@@ -172,45 +173,33 @@ class Router:
                 ) from error
         raise StoreNotReadyError(f"task {task} of {store.sub} is not served now: nothing was written")
 
-    async def hand_on(self, stores: Iterable[ReadStore], request: Request, wait_s: float, body: bytes) -> Response:
-        """Hands a request on to a process that has all tasks of all these stores.
+    async def events(
+        self, node: Node, request: Request, tasks: Iterable[int], after: str | None
+    ) -> AsyncIterator[Event]:
+        """The changes of some tasks in a process, behind an id; they end early if it goes away.
 
         Raises:
-            StoreNotReadyError: None of those has them, or answers.
+            StoreNotReadyError: It does not have the tasks any more.
         """
         import httpx2
 
-        having = [self.nodes.with_tasks(store.sub, range(store.tasks)) for store in stores if store.sub]
-        for node in having[0] if having else []:
-            if all(node in nodes for nodes in having):
-                try:
-                    return passed(node, await self.ask(node, request, (), wait_s, body))
-                except httpx2.TransportError as error:
-                    self.nodes.failed(node, str(error) or type(error).__name__)
-                except StoreNotReadyError:
-                    continue
-        raise StoreNotReadyError(
-            "no process has all tasks of these stores now: start one with a group of its own (streams serve --group NAME)"
-        )
-
-    async def stream(self, node: Node, request: Request) -> Response:
-        """Hands a request on whose answer has no end.
-
-        Raises:
-            httpx2.TransportError: The process does not answer.
-        """
-        asked = self._request(node, request, (), 0.0, None)
+        more = {} if after is None else {"after": after}
+        asked = self._request(node, request, tasks, 0.0, None, more)
         asked.extensions["timeout"]["read"] = None
-        answer = await self._client().send(asked, stream=True)
-
-        async def parts() -> Any:
+        try:
+            answer = await self._client().send(asked, stream=True)
             try:
-                async for part in answer.aiter_raw():
-                    yield part
+                if answer.status_code != _OK:
+                    raise StoreNotReadyError(f"{node.url}: {(await answer.aread()).decode(errors='replace')}")
+                rest = b""
+                async for data in answer.aiter_raw():
+                    *blocks, rest = (rest + data).split(b"\n\n")
+                    for block in blocks:
+                        yield Event.of_bytes(block)
             finally:
                 await answer.aclose()
-
-        return StreamingResponse(parts(), answer.status_code, _headers(node, answer))
+        except httpx2.TransportError as error:
+            self.nodes.failed(node, str(error) or type(error).__name__)
 
     def _request(
         self,
@@ -223,11 +212,12 @@ class Router:
     ) -> httpx2.Request:
         import httpx2
 
-        part = ",".join(map(str, tasks))
+        added = {PART: ",".join(map(str, tasks)), **(more or {})}
+        given = [(name, value) for name, value in request.query_params.multi_items() if name not in added]
         return self._client().build_request(
             request.method,
             f"{node.url}{request.scope['raw_path'].decode()}",
-            params=[*request.query_params.multi_items(), (PART, part), *(more or {}).items()],
+            params=[*given, *added.items()],
             headers={name: request.headers[name] for name in _SENT if name in request.headers},
             content=body,
             timeout=httpx2.Timeout(wait_s + _ANSWER_S, connect=_CONNECT_S),

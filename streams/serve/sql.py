@@ -9,7 +9,7 @@ and no objects of Python.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ from streams.serdes.primitives import (
     StringSerde,
 )
 from streams.serve.reading import Point, ReadStore
-from streams.serve.requests import SqlLimits
+from streams.serve.requests import SqlLimits, parse_point, point_json
 from streams.serve.scans import Scan
 
 if TYPE_CHECKING:
@@ -64,6 +64,37 @@ class Result:
     rows: list[list[Any]]
     points: tuple[Point, ...]
     loaded: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Rows of some tasks of a store, as `StoreReader.shown` makes them, and as of what."""
+
+    rows: list[StoreRow]
+    points: tuple[Point, ...]
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        """For another process."""
+        return {"rows": [list(row) for row in self.rows], "tasks": list(map(point_json, self.points))}
+
+    @classmethod
+    def of_json(cls, data: Mapping[str, Any]) -> Loaded:
+        """What another process has written."""
+        return cls([StoreRow(*row) for row in data["rows"]], tuple(map(parse_point, data["tasks"])))
+
+
+def check_rows(store: ReadStore, rows: int, limits: SqlLimits) -> None:
+    """Refuses a query that reads too much.
+
+    Raises:
+        QueryError: It does.
+    """
+    if rows > limits.loaded_rows:
+        raise QueryError(
+            f"the query reads more than {limits.loaded_rows} rows: name a key (key = ...) or windows (window_start >= ...) of "
+            f"{store.name!r} in its WHERE"
+        )
 
 
 class Query:
@@ -118,34 +149,46 @@ class Query:
         last = MAX_TIME if store.kind is StoreKind.SESSION else max(0, end)
         return Scan(key=key, from_ms=max(0, start), to_ms=last, limit=limit)
 
-    def run(self, limits: SqlLimits) -> Result:
+    def tasks(self, store: ReadStore) -> Sequence[int]:
+        """The tasks of a store with rows that the query can see."""
+        return store.tasks_of(self.scan(store, 1))
+
+    def rows(self, store: ReadStore, tasks: Iterable[int], limits: SqlLimits) -> Loaded:
+        """The rows of some tasks that the query can see; perhaps more.
+
+        Raises:
+            QueryError: They are more than allowed.
+            StoreNotReadyError: A copy cannot be read here.
+        """
+        part = store.part(store.asked(self.scan(store, limits.loaded_rows), None), tasks)
+        check_rows(store, len(part.rows), limits)
+        return Loaded([store.reader.shown(row, task) for _, (row, task) in part.rows], part.points)
+
+    def run(self, loaded: Mapping[str, Sequence[Loaded]], limits: SqlLimits) -> Result:
         """The result.
+
+        Args:
+            loaded: Store -> its rows.
+            limits: What the query may cost.
 
         Raises:
             QueryError: The query is wrong, or costs more than allowed.
-            StoreNotReadyError: A copy cannot be read here.
         """
         import duckdb
 
-        points: list[Point] = []
-        left = limits.loaded_rows
+        count = 0
         config = {**_FIXED, "memory_limit": limits.memory}
         with duckdb.connect(":memory:", config=config) as connection:
             for store in self.stores:
-                asked = store.asked(self.scan(store, max(1, left)), None)
-                part = store.part(asked, store.tasks_of(asked.scan))
-                if len(part.rows) > left:
-                    raise QueryError(
-                        f"the query reads more than {limits.loaded_rows} rows: name a key (key = ...) or windows (window_start >= "
-                        f"...) of {store.name!r} in its WHERE"
-                    )
-                left -= len(part.rows)
-                points += part.points
-                _register(connection, store, [store.reader.decoded(row, task) for _, (row, task) in part.rows])
+                rows = [row for part in loaded[store.name] for row in part.rows]
+                count += len(rows)
+                check_rows(store, count, limits)
+                _register(connection, store, rows)
             connection.execute("SET enable_external_access = false")
             connection.execute("SET lock_configuration = true")
-            columns, rows = self._computed(connection, limits)
-        return Result(columns, rows, tuple(points), limits.loaded_rows - left)
+            columns, found = self._computed(connection, limits)
+        points = tuple(point for store in self.stores for part in loaded[store.name] for point in part.points)
+        return Result(columns, found, points, count)
 
     def _computed(self, connection: DuckDBPyConnection, limits: SqlLimits) -> tuple[list[str], list[list[Any]]]:
         timer = threading.Timer(limits.seconds, connection.interrupt)

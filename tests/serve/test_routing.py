@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
@@ -11,11 +12,15 @@ from starlette.testclient import TestClient
 
 from state.changelog import check_topic, endpoints_config
 from state.errors import KafkaClientError
+from streams.errors import StoreNotReadyError
 from streams.serve.app import Api
+from streams.serve.events import Event
+from streams.serve.merged import Merged
 from streams.serve.nodes import BEAT_S, Node, Nodes
 from streams.serve.routing import NODE, Router
 from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
+from tests.serve.test_changes import parsed
 from tests.serve.test_reading import NAMES, build, click
 
 PORTS = {"a": 8001, "b": 8002, "c": 8003, "none": 8004, "whole": 8005}
@@ -326,28 +331,86 @@ def test_parts_are_of_the_store(cluster):
     assert (refused.status_code, refused.json()["error"]) == (400, "QueryError")
 
 
-def test_sql_is_answered_by_a_process_that_has_all_tasks(cluster):
-    client, body = cluster.processes["none"].client, {"sql": "SELECT sum(value) FROM counts"}
-    refused = client.post("/v1/sql", json=body)
-    assert (refused.status_code, "no process has all tasks" in refused.text) == (503, True)
-    cluster.down.clear()
-    cluster.look()
-    found = client.post("/v1/sql", json=body)
-    assert (found.json()["rows"], found.headers[NODE]) == ([[120]], url_of("whole"))
+@pytest.mark.parametrize("name", ["a", "none"])
+def test_sql_is_answered_over_the_rows_of_all_processes(cluster, name):
+    client, whole = cluster.processes[name].client, cluster.processes["whole"].client
+    for sql in (
+        "SELECT sum(value) FROM counts",
+        "SELECT key, value, timestamp FROM counts WHERE key = 'k007'",
+        "SELECT key, window_start, window_end, value FROM windows WHERE window_start < 200000 ORDER BY ALL",
+        "SELECT count(*) FROM sessions s JOIN counts c USING (key)",
+    ):
+        found, wanted = (one.post("/v1/sql", json={"sql": sql}).json() for one in (client, whole))
+        assert [found[part] for part in ("columns", "rows", "loaded")] == [
+            wanted[part] for part in ("columns", "rows", "loaded")
+        ], sql
+    refused = client.post("/v1/sql", json={"sql": "SELECT nonsense FROM counts"})
+    assert refused.status_code == 400
+    cluster.down |= {"a", "b", "c"}
+    assert client.post("/v1/sql", json={"sql": "SELECT sum(value) FROM counts"}).status_code == 503
 
 
-def test_changes_come_from_a_process_that_has_all_tasks(cluster):
-    client = cluster.processes["none"].client
-    asked = "/v1/stores/counts/changes?initial=true&follow=false&key=k007"
-    refused = client.get(asked)
-    assert (refused.status_code, "has all 3 tasks" in refused.text) == (503, True)
-    cluster.down.clear()
-    cluster.look()
-    found = client.get(asked)
-    assert (found.status_code, found.headers[NODE]) == (200, url_of("whole"))
-    assert '"key":"k007","value":2' in found.text
-    sent = client.get(f"{asked}&redirect=1", follow_redirects=False)
-    assert (sent.status_code, sent.headers["location"].startswith(url_of("whole"))) == (307, True)
+CHANGES = "/v1/stores/counts/changes"
+
+
+@pytest.mark.parametrize("name", ["a", "none"])
+def test_changes_of_all_processes_are_one_stream(cluster, name):
+    client, whole = cluster.processes[name].client, cluster.processes["whole"].client
+
+    def asked(of, **params):
+        return parsed(of.get(CHANGES, params={"follow": "false", **params}).text)
+
+    *rows, (kind, begun, _) = asked(client, initial="true")
+    assert kind == "position"
+    assert sorted(row["key"] for _, _, data in rows for row in data["rows"]) == NAMES
+    assert begun == asked(whole)[0][1]
+    click(cluster.driver, [("k007", 70_000), ("k008", 80_000), ("k009", 90_000)])
+    (position, *commits), others = asked(client, after=begun), asked(whole, after=begun)[1:]
+    assert position[:2] == ("position", begun)
+    assert sorted(str(data["rows"]) for _, _, data in commits) == sorted(str(data["rows"]) for _, _, data in others)
+    assert commits[-1][1] == others[-1][1]
+    # Each id is a place to continue from, here and elsewhere.
+    for number, (_, id_, _) in enumerate(commits, 1):
+        assert len(asked(client, after=id_)) == len(asked(whole, after=id_)) == 1 + len(commits) - number
+    assert asked(client, after=begun, key="k008")[1][2]["rows"] == [{"key": "k008", "value": 3, "timestamp": 80_000}]
+    assert client.get(CHANGES, params={"after": "0=1"}).status_code == 400
+
+
+def test_changes_go_on_where_a_task_has_moved_to():
+    async def source(node, tasks, after):
+        asked.append((node, tuple(tasks), after))
+        if node == "gone" and after is None:
+            yield Event("rows", b'{"rows": [1]}')
+            yield Event("position", id="0=5,1=7")
+            yield Event("commit", b"{}", "0=6,1=7")
+            return
+        if node == "stays":
+            yield Event("position", id="2=9")
+            return
+        yield Event("position", id=after)
+        yield Event("commit", b"{}", f"{tasks[0]}=8")
+        yield Event.of_error(KafkaClientError("the end"))
+
+    def groups(tasks):
+        homes = {0: "gone", 1: "gone", 2: "stays"} if not asked else {0: "x", 1: "y", 2: "stays"}
+        if len(asked) in (2, 3):
+            # Nobody has them for a while.
+            asked.append(None)
+            raise StoreNotReadyError("nobody")
+        return [(home, [task for task in tasks if homes[task] == home]) for home in sorted({homes[t] for t in tasks})]
+
+    async def all_of_them():
+        return [event async for event in Merged(groups, source, follow=True).events([0, 1, 2])]
+
+    asked = []
+    found = asyncio.run(all_of_them())
+    assert ("x", (0,), "0=6") in asked
+    assert ("y", (1,), "1=7") in asked
+    assert found[0].kind == "rows"
+    assert found[1][::2] == ("position", "0=5,1=7,2=9")
+    assert found[2][::2] == ("commit", "0=6,1=7,2=9")
+    assert found[3][::2] in (("commit", "0=8,1=7,2=9"), ("commit", "0=6,1=8,2=9"))
+    assert [event.kind for event in found[1:]].count("position") == 1
 
 
 def test_the_topic_of_the_processes_is_accepted_by_the_next_one():

@@ -1,0 +1,131 @@
+"""`Merged`: the changes of tasks that several processes have, as one stream.
+
+Each process gives the events of its tasks, whose ids are the places of these tasks; an event that is sent on has the places of all.
+Invariants: nothing with an id is sent before the places of all tasks are known; when a process goes away, or gives up a task, the
+stream continues behind what came from it, in the process that has the task then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Any
+
+import orjson
+
+from streams.errors import StoreNotReadyError
+from streams.serve.changes import parse_places, places_text
+from streams.serve.events import Event
+
+_PATIENCE_S = 60.0
+"""How long nobody may have a task before the stream ends: longer than the group needs to give it to another process."""
+_AGAIN_S = 0.25
+
+Group = tuple[Any, Sequence[int]]
+"""A process, and the tasks that it is asked for."""
+Source = Callable[[Any, Sequence[int], str | None], AsyncIterator[Event]]
+"""Opens the events of some tasks in a process, behind an id of theirs; None: from the beginning, as the client wants it."""
+
+
+class Merged:
+    """See the module.
+
+    Args:
+        groups: Says which process has which of some tasks; raises `StoreNotReadyError` if nobody has one.
+        source: Opens the events of a process. It ends early if the process goes away.
+        follow: Whether the stream goes on after what is there.
+        after: The places behind which it begins, of all tasks; None: it begins as the client wants.
+    """
+
+    def __init__(
+        self,
+        groups: Callable[[Iterable[int]], Sequence[Group]],
+        source: Source,
+        follow: bool,
+        after: dict[int, int] | None = None,
+    ) -> None:
+        self._groups, self._source, self._follow = groups, source, follow
+        self._after = after or {}
+        self._queue: asyncio.Queue[Event | None] = asyncio.Queue(64)
+        self._running: set[asyncio.Task[None]] = set()
+        self._open = 0
+        """How many of those who put events into the queue have not said yet that they end, by None."""
+
+    async def events(self, tasks: Sequence[int]) -> AsyncIterator[Event]:
+        """The events of these tasks, until the client goes away."""
+        places: dict[int, int] = {}
+        held: list[Event] = []
+        self._begin(self._groups(tasks), self._after)
+        try:
+            while self._open:
+                event = await self._queue.get()
+                if event is None:
+                    self._open -= 1
+                    continue
+                if event.kind in ("rows", "error"):
+                    yield event
+                    if event.kind == "error":
+                        return
+                    continue
+                known = len(places) == len(tasks)
+                if event.kind == "position" and not known:
+                    places.update(parse_places(event.id))
+                    if len(places) == len(tasks):
+                        yield event._replace(id=places_text(places))
+                        for one in held:
+                            places.update(parse_places(one.id))
+                            yield one._replace(id=places_text(places))
+                elif not known:
+                    held.append(event)
+                elif event.kind != "position":
+                    places.update(parse_places(event.id))
+                    yield event._replace(id=places_text(places))
+        finally:
+            for task in self._running:
+                task.cancel()
+
+    def _begin(self, groups: Sequence[Group], places: dict[int, int]) -> None:
+        for node, tasks in groups:
+            task = asyncio.create_task(self._pump(node, list(tasks), dict(places)))
+            self._open += 1
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    async def _pump(self, node: Any, tasks: list[int], places: dict[int, int]) -> None:
+        """Passes on the events of some tasks; where they break off, those of whoever has the tasks then."""
+        begun = all(task in places for task in tasks)
+        after = places_text({task: places[task] for task in tasks}) if begun else None
+        try:
+            async for event in self._source(node, tasks, after):
+                if event.kind == "error" and orjson.loads(event.data)["error"] == StoreNotReadyError.__name__:
+                    break
+                await self._queue.put(event)
+                if event.id:
+                    places.update(parse_places(event.id))
+            else:
+                if not self._follow:
+                    await self._queue.put(None)
+                    return
+            if not all(task in places for task in tasks):
+                # Rows may have been given twice otherwise.
+                raise StoreNotReadyError("a process has gone away while it gave its first rows: begin again")
+            self._begin(await self._others(tasks), places)
+            await self._queue.put(None)
+        except Exception as error:
+            # Whatever it is ends the stream, which says so.
+            await self._queue.put(Event.of_error(error))
+
+    async def _others(self, tasks: Sequence[int]) -> Sequence[Group]:
+        """Who has the tasks now.
+
+        Raises:
+            StoreNotReadyError: Nobody had them for a minute.
+        """
+        deadline = asyncio.get_running_loop().time() + _PATIENCE_S
+        while True:
+            await asyncio.sleep(_AGAIN_S)
+            try:
+                return self._groups(tasks)
+            except StoreNotReadyError:
+                if asyncio.get_running_loop().time() >= deadline:
+                    raise
