@@ -46,7 +46,7 @@ class Event(NamedTuple):
 
     @classmethod
     def of_error(cls, error: Exception) -> Event:
-        """The last event of a stream that cannot go on."""
+        """The last event of a stream that cannot continue."""
         return cls("error", orjson.dumps({"error": type(error).__name__, "message": mask(str(error))}))
 
 

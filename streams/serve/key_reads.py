@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _KEY = re.compile(r"/v1/stores/([^/]+)/keys/(.*)", re.DOTALL)
 _PARAMETERS = frozenset({"wait", "position", "commits"})
-"""Those that say nothing but how new the answer has to be."""
+"""The parameters that say nothing but how new the answer has to be."""
 _HEADERS = {name.lower().encode(): name for name in ("Host", "Authorization", POSITION, COMMIT)}
 _JSON = (b"content-type", b"application/json")
 _Answer = tuple[int, list[tuple[bytes, bytes]], bytes]

@@ -33,7 +33,7 @@ class Merged:
     Args:
         groups: Says which process has which of some tasks; raises `StoreNotReadyError` if nobody has one.
         source: Opens the events of a process. It ends early if the process goes away.
-        follow: Whether the stream goes on after what is there.
+        follow: Whether the stream continues after what is there.
         after: The places behind which it begins, of all tasks; None: it begins as the client wants.
     """
 

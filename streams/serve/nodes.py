@@ -114,7 +114,7 @@ class Nodes:
         return [node for _, node in sorted(found, key=lambda one: (-one[0], one[1].id))]
 
     def newest_step(self, sub: str) -> Step:
-        """The last micro-batch of a sub-topology that another process has told of."""
+        """The last micro-batch of a sub-topology that another process has a commit of."""
         told = (copy.get("step") for node in self.others() for copy in node.copies if copy["sub_topology"] == sub)
         return newest(parse_step(text) for text in told if text)
 

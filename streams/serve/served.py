@@ -161,7 +161,7 @@ class Served:
         )
 
     def newest_step(self, store: ReadStore) -> Step:
-        """The last micro-batch of which a copy here has a commit."""
+        """The last micro-batch in the copies here."""
         return newest(kept.step for copy in store.here() for kept in copy.kept())
 
     def kept(self, store: ReadStore, tasks: Iterable[int]) -> dict[int, list[Kept]]:

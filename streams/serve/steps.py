@@ -40,7 +40,7 @@ class Kept(NamedTuple):
 
     def holds(self, at: Step) -> bool:
         """Whether this is the task's state as of the end of a micro-batch."""
-        # What is of another query is of one before, which has ended: another checkpoint goes on.
+        # What is of another query is of one before, which has ended: another checkpoint continues.
         mine = self.step.query == at.query
         begun = self.step.batch <= at.batch if mine else self.step.now_ms <= at.now_ms
         if self.until is None:
@@ -59,7 +59,7 @@ def common_versions(kept: Mapping[int, Sequence[Kept]], at: Step) -> dict[int, i
 
     Args:
         kept: Task -> the commits that its copy holds, which has followed everything that was committed when `at` was seen.
-        at: A micro-batch of which some task has a commit.
+        at: A micro-batch that some task has committed in.
     """
     complete = at.batch < 0 or all(any(one.step[:2] == at[:2] for one in commits) for commits in kept.values())
     for one in (at, at._replace(batch=at.batch - 1)) if complete else (at._replace(batch=at.batch - 1),):
