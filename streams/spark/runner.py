@@ -50,7 +50,6 @@ from streams.spark.checkpoint_files import checkpoint_files
 from streams.spark.delta import check_delta, fetch_delta
 from streams.spark.java import Planning, check_java, has_gone, needs_java
 from streams.spark.live import LEASE_S, LiveDriver, start_live
-from streams.spark.live import NAME as LIVE
 from streams.spark.progress import Progress, progress_for
 from streams.spark.queries import Report, Supervisor, start_query
 from streams.spark.reports import (
@@ -342,7 +341,7 @@ class StreamsApplication:
         self._live = driver
         self._tell_pauses()
         job = LiveJob(tuple(subs), slots, config.commit_interval_ms / 1000, LEASE_S, str(uuid.uuid4()), driver.address)
-        self._planning.begins(LIVE)
+        # The query has no data source in Python.
         for name in names:
             self._planning.done(name, spark)
 
@@ -358,7 +357,6 @@ class StreamsApplication:
         """Takes in what a slot of live tasks says."""
         sub = message["sub"]
         if "report" in message:
-            self._planning.done(LIVE, self._spark)
             self._stepped(sub, message["report"]["version"], [message["report"]])
         if "positions" in message:
             found = {(topic, number): (at, end) for topic, number, at, end in message["positions"]}
