@@ -162,6 +162,7 @@ class LiveTask:
         run_id: The id of the application's run, since which idle time counts.
         topics: What Kafka knows of the output topics.
         open_reader: Opens a reader of one partition.
+        read_tables: Reads the global tables up to given ends.
     """
 
     def __init__(
@@ -172,6 +173,7 @@ class LiveTask:
         run_id: str,
         topics: OutputTopics | None = None,
         open_reader: OpenReader | None = None,
+        read_tables: Callable[..., Mapping[str, Any]] = global_stores,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.job = job
@@ -184,6 +186,7 @@ class LiveTask:
         self._run_id = run_id
         self._topics = topics
         self._open_reader = open_reader or self._kafka_reader
+        self._read_tables = read_tables
         self._clock = clock
         self._head = ReaderPipeline(job.sub, job.tasks, job.settings)
         self._counted = Counters()
@@ -415,7 +418,7 @@ class LiveTask:
             name: TopicOffsets(info.topic_id, tuple(ends[name, number] for number in range(info.partitions)))
             for name, info in self._global_topics.items()
         }
-        return global_stores(self.job, self._global_ends, self.access.kafka, now_ms)
+        return self._read_tables(self.job, self._global_ends, self.access.kafka, now_ms)
 
     def _described(self, topics: Sequence[str]) -> Mapping[str, TopicInfo]:
         found = self.access.kafka.describe_topics(topics) if topics else {}

@@ -147,7 +147,7 @@ class Application:
         """What is paused, by the name under which it is."""
         kafka, topic = self.cluster.kafka, pauses_topic(APPLICATION)
         columns = kafka.columns(topic, 0) if topic in kafka.topics else None
-        return set(pauses_in([] if columns is None else [columns]))
+        return set(pauses_in([] if columns is None else [columns]).since_ms)
 
     def feed(self, random: Random, count: int) -> None:
         """Writes some records into the source topics, and rows into the global table."""
@@ -250,7 +250,10 @@ class Application:
         return None
 
     def _go(self) -> bool:
-        """Runs until nothing is left to do; False: a sub-topology cannot run live after all, so all queries begin again."""
+        """Runs until nothing is left to do.
+
+        False: a sub-topology cannot run live after all, or an operator asks for the other execution, so all queries begin again.
+        """
         paused = self.paused()
         held = {query: query.begun for query in self.queries if paused & {WHOLE, query.job.sub.name}}
         if self.leases is not None:
@@ -258,6 +261,11 @@ class Application:
         runs = [one for one in (*self.queries, self.leases) if isinstance(one, Query | Leases)]
         waiting = list(runs)
         while waiting:
+            if self.setup.live and self.cluster.chaos.choose(2, "switched while it runs: no, or yes") == 1:
+                executions = self.setup.executions
+                self.execution = executions[1 - executions.index(self.execution)]
+                self.cluster.say(f"an operator asks for execution={self.execution}")
+                return False
             one = waiting[self.cluster.chaos.choose(len(waiting), "which query goes on")]
             try:
                 again = one.trigger()

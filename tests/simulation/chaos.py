@@ -147,7 +147,7 @@ class Seeded:
             return 0
         if what.startswith("shuffle"):
             return int(self.random.random() < 0.2)
-        if what.startswith("lease"):
+        if what.startswith(("lease", "switched")):
             return int(self.random.random() < 0.05)
         if what.startswith("steady"):
             return int(self.random.random() < 6 * self.odds.pause)

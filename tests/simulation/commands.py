@@ -144,11 +144,24 @@ def move(application: Application, random: Random) -> None:
     kafka, program = application.cluster.kafka, application.program
     places = [(topic, partition) for topic in program.inputs for partition in range(PARTITIONS)]
     read = kafka.group_offsets(APPLICATION, places)
+    if application.setup.live:
+        # A live task tells the consumer group once a second only; and here nobody may go on behind the position that is given.
+        application.rest()
+        read |= _live_positions(application)
     to = {place: read.get(place, 0) for place in places}
     if application.whole and program.repeatable and random.random() < 0.7:
         to = {place: random.randrange(kafka.log(*place).end + 1) for place in places}
     if give(application, f"move positions to {to}", partial(_move, application, to)):
         application.reads_again(read, to)
+
+
+def _live_positions(application: Application) -> dict[TopicPartition, int]:
+    kafka = application.cluster.kafka
+    topics = [commits_topic(APPLICATION, name) for name in application.names]
+    tasks = [(topic, task) for topic in topics if topic in kafka.topics for task in range(kafka.partition_count(topic))]
+    last = [read_marker(one) for topic, task in tasks for one in markers(kafka, topic, task)[-1:]]
+    inputs = application.program.inputs
+    return {place: end for one in last for place, end in one.live_positions.items() if place[0] in inputs}
 
 
 def _move(application: Application, to: dict[TopicPartition, int]) -> None:

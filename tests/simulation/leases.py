@@ -20,11 +20,13 @@ from state.errors import OffsetsLostError
 from state.kafka.topics import TopicPartition
 from streams.live.slot import DriverAddress, LiveJob, LiveSub, Slot, slots_for
 from streams.live.task import TRIM_EVERY_S, LiveTask
+from streams.microbatch.job import QueryJob
 from streams.microbatch.step import TaskAccess
+from streams.source.offsets import TopicOffsets, topics_to_json
 from streams.testing.simulation import Event
 from tests.simulation.attempt import Attempt
 from tests.simulation.cluster import Cluster, Host
-from tests.simulation.spark import Checkpoint, Stage, stores_of
+from tests.simulation.spark import Checkpoint, Stage, global_tables, stores_of
 from tests.simulation.verify import markers, read_marker
 
 LEASE_S = 1e9
@@ -123,8 +125,18 @@ class SimulatedSlot(Slot):
         stores = stores_of(self._cluster, self._host, sub.job, identity)
         kafka: Any = self._cluster.kafka
         access = TaskAccess(CommitStep(identity, kafka, stores, sub.job.crash), kafka, stores)
+
+        def read_tables(job: QueryJob, ends: Mapping[str, TopicOffsets], *_: object) -> Mapping[str, Any]:
+            return global_tables(self._cluster, self._host, job, stores, topics_to_json(ends))
+
         return LiveTask(
-            sub.job, access, sub.start, self._job.run_id, open_reader=self._open_reader, clock=self._cluster.seconds
+            sub.job,
+            access,
+            sub.start,
+            self._job.run_id,
+            open_reader=self._open_reader,
+            read_tables=read_tables,
+            clock=self._cluster.seconds,
         )
 
     def _open_reader(self, topic: str, partition: int, start: int) -> Arriving:

@@ -334,6 +334,7 @@ RETRY = Program(
     _expected_in_order,
     order="partition",
     fails=lambda one: "retry" if one.number % 4 == 3 else None,
+    may_be_live=True,
 )
 ERRORS = Program(
     "errors",
@@ -373,7 +374,7 @@ IDLE = Program(
     clock=True,
     may_be_live=True,
 )
-TABLE = Program("table", ("in",), _table, _expected_rows, order="none", settings=SMALL)
+TABLE = Program("table", ("in",), _table, _expected_rows, order="none", settings=SMALL, may_be_live=True)
 ENRICH = Program(
     "enrich",
     ("in",),
