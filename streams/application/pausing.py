@@ -1,4 +1,4 @@
-"""Pauses and resumes an application, or one of its sub-topologies or sources outside Kafka, wherever it runs."""
+"""Pauses and resumes an application, or a part of it, and switches its execution, wherever it runs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from state.changelog import commits_topic, ensure_pauses, pauses_topic
 from state.kafka.admin import KafkaAdmin
 from streams.cluster.records import Outgoing, write_records
+from streams.config import Execution
 from streams.errors import ConfigError
 from streams.source.log import LiveLog
-from streams.source.pauses import WHOLE, Pauses, pause_record, read_pauses
+from streams.source.pauses import WHOLE, Pauses, execution_record, pause_record, read_pauses
 from streams.suggest import did_you_mean
 from streams.topology.graph import InternalTopic
 from streams.topology.ingest import INGEST
@@ -44,7 +45,7 @@ class Pausing:
             self._check(admin, sub_topology)
             ensure_pauses(admin, self.application_id, self.replication)
         if name not in self.pauses().since_ms:
-            self._write({name: int(time.time() * 1000)})
+            self._write({name: _now_ms()})
         return self.pauses()
 
     def resume(self, sub_topology: str | None = None) -> Pauses:
@@ -67,9 +68,28 @@ class Pausing:
             self._write(dict.fromkeys(wanted))
         return self.pauses()
 
+    def execute(self, execution: Execution | None) -> Pauses:
+        """Switches the application to another execution; None: to the one of its settings.
+
+        Raises:
+            ConfigError: The cluster knows no such application, or with `live` it could end.
+        """
+        if execution is Execution.LIVE:
+            raise ConfigError(
+                "execution=live ends an application if a part of it cannot run live; with auto, all parts run live that can"
+            )
+        with KafkaAdmin(self.client) as admin:
+            self._check(admin, None)
+            ensure_pauses(admin, self.application_id, self.replication)
+        self._send(execution_record(execution and execution.value, _now_ms()))
+        return self.pauses()
+
     def _write(self, since_ms: Mapping[str, int | None]) -> None:
-        records = [Outgoing(*pause_record(name, since), partition=0) for name, since in since_ms.items()]
-        write_records(self.client, pauses_topic(self.application_id), records)
+        self._send(*(pause_record(name, since) for name, since in since_ms.items()))
+
+    def _send(self, *records: tuple[bytes, bytes | None]) -> None:
+        outgoing = [Outgoing(*record, partition=0) for record in records]
+        write_records(self.client, pauses_topic(self.application_id), outgoing)
 
     def _check(self, admin: KafkaAdmin, sub_topology: str | None) -> None:
         known = parts(admin, self.application_id)
@@ -84,6 +104,10 @@ class Pausing:
                 f"it has: {', '.join(known)}."
                 f"{did_you_mean(sub_topology, known)}"
             )
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 def parts(admin: KafkaAdmin, application_id: str) -> list[str]:

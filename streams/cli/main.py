@@ -43,6 +43,7 @@ COMMANDS = {
     "state": LazyCommand("state", "Print or count the rows of a store."),
     "pause": LazyCommand("status", "Pause a running application, or one of its sub-topologies."),
     "resume": LazyCommand("status", "Resume an application after a pause."),
+    "execution": LazyCommand("status", "Switch a running application to live execution, or to micro-batches."),
     "dlq": LazyCommand("dlq", "Dead letters: list, show, replay, purge."),
     "restore": LazyCommand("restore", "Rebuild an application's stores from its changelogs."),
     "snapshots": LazyCommand("state", "List the snapshots of an application's stores."),

@@ -1,6 +1,6 @@
 """`streams status`: lag, rates and last commits of an application, from Kafka, and `streams ui`: the same as a page.
 
-`streams pause` and `resume`: hold it.
+`streams pause` and `resume`: hold it. `streams execution`: switches it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from enum import Enum
 from typing import Annotated, Any
 
 import typer
@@ -31,7 +32,7 @@ from streams.cli.command import NOT_SAFE, argument, command, option
 from streams.cli.options import ApplicationOptions, AsJson, ClusterOptions, Target, duration_ms, live, reachable
 from streams.cli.output import print_json, print_json_line, shown_time, table, table_console
 from streams.cli.target import TopologyTarget
-from streams.config import StreamsConfig
+from streams.config import Execution, StreamsConfig
 from streams.config.settings import Address, age_in_words
 from streams.source.log import LiveLog
 from streams.source.pauses import WHOLE, Pauses, read_pauses
@@ -237,6 +238,37 @@ def resume(
         if before.since_ms and not after.since_ms:
             return
     _print_pauses(application, after, as_json)
+
+
+class AskedExecution(str, Enum):
+    """What `streams execution` may be asked for."""
+
+    AUTO = "auto"
+    MICRO_BATCH = "micro-batch"
+    AS_SET = "as-set"
+
+
+@command
+def execution(
+    application: Application,
+    how: Annotated[AskedExecution, argument("`as-set`: what the application's settings say.", metavar="HOW")],
+    *,
+    as_json: AsJson = False,
+    cluster: ClusterOptions,
+) -> None:
+    """Switch an application to live execution (`auto`) or to micro-batches, while it runs.
+
+    Its queries end and begin again, which takes some seconds; nothing is lost, and the stores stay. This is recorded in the
+    cluster and in force instead of the setting `execution`, over restarts, until `streams execution APP as-set`. With `auto`, the
+    parts of the application that cannot run live stay in micro-batches.
+    """
+    asked = None if how is AskedExecution.AS_SET else Execution(how.value)
+    Pausing(application, cluster.client()).execute(asked)
+    if as_json:
+        print_json({"application_id": application, "execution": how.value})
+    else:
+        said = "as its settings say" if asked is None else f"with execution={how.value}"
+        typer.echo(f"{application} runs {said} from now on")
 
 
 def _print_pauses(application: str, pauses: Pauses, as_json: bool) -> None:

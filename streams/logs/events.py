@@ -109,6 +109,13 @@ PAUSED = EventKind("paused", logging.INFO, "The application, or one sub-topology
 RESUMED = EventKind(
     "resumed", logging.INFO, "The application, or one sub-topology, continues after a pause.", said=True
 )
+EXECUTION_CHANGED = EventKind(
+    "execution_changed",
+    logging.INFO,
+    "The application runs in another execution, as `streams execution` says.",
+    ("execution",),
+    said=True,
+)
 STOPPING = EventKind("stopping", logging.INFO, "A stop was requested; running micro-batches finish.")
 STOPPED = EventKind(
     "stopped",
@@ -133,6 +140,7 @@ KINDS: tuple[EventKind, ...] = (
     QUERY_RESTARTED,
     PAUSED,
     RESUMED,
+    EXECUTION_CHANGED,
     STOPPING,
     STOPPED,
     FAILED,

@@ -1,8 +1,11 @@
-"""Paused applications and sub-topologies (Kafka Streams: KIP-834, which remembers no pause): who is, and since when.
+"""What an operator tells an application: pauses (Kafka Streams: KIP-834, which remembers none), and in which execution it runs.
 
 The topic `<app>-__pauses-commits` has a record for each paused sub-topology, and one without a name for the whole application; a
 resume deletes it. So any host of the cluster can pause and resume, and a pause outlives every process. The planner looks there
 before it plans a micro-batch. While paused, it plans none, with or without records; the query itself stays alive.
+
+One more record, under a name that no topic can have, names the execution that is in force in place of the setting; the driver looks
+once a second. A version that does not know it takes it for the pause of a sub-topology that it does not have.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 
 WHOLE = ""
 """The name under which a whole application is paused."""
+EXECUTION = "execution="
+"""The name under which the record of the execution stands."""
 LOOK_MS = 1_000
 """How often the planner looks, at most."""
 
@@ -29,9 +34,11 @@ class Pauses(NamedTuple):
 
     Attributes:
         since_ms: Sub-topology, or `WHOLE`, -> when it was paused, ms since 1970.
+        execution: The execution that an operator has asked for; None: the setting is in force.
     """
 
     since_ms: Mapping[str, int]
+    execution: str | None = None
 
     def of(self, sub_topology: str) -> int | None:
         """Since when a sub-topology is paused, by itself or with the whole application; None: it is not."""
@@ -47,24 +54,34 @@ def read_pauses(log: Log, application_id: str) -> Pauses:
     if topic not in log.describe_topics([topic]):
         return NOTHING
     place = (topic, 0)
-    return Pauses(pauses_in(log.read(*place, log.begin_offsets([place])[place], log.end_offsets([place])[place])))
+    return pauses_in(log.read(*place, log.begin_offsets([place])[place], log.end_offsets([place])[place]))
 
 
-def pauses_in(records: Iterable[RecordColumns]) -> dict[str, int]:
-    """The pauses in records of the topic: sub-topology, or `WHOLE`, -> when it was paused, ms since 1970."""
+def pauses_in(records: Iterable[RecordColumns]) -> Pauses:
+    """What records of the topic say."""
     found: dict[str, int] = {}
+    execution: str | None = None
     for columns in records:
         for key, value in zip(columns.keys.to_pylist(), columns.values.to_pylist(), strict=True):
-            name = (key or b"").decode()
+            name, said = (key or b"").decode(), orjson.loads(value or b"{}")
+            if name == EXECUTION:
+                execution = said.get("execution")
+                continue
             found.pop(name, None)
-            if value is not None:
-                found[name] = int(orjson.loads(value)["since_ms"])
-    return found
+            if said:
+                found[name] = int(said["since_ms"])
+    return Pauses(found, execution)
 
 
 def pause_record(name: str, since_ms: int | None) -> tuple[bytes, bytes | None]:
     """The key and value that pause a sub-topology or `WHOLE`; without a time, the ones that resume it."""
     return name.encode(), None if since_ms is None else orjson.dumps({"since_ms": since_ms})
+
+
+def execution_record(execution: str | None, since_ms: int) -> tuple[bytes, bytes | None]:
+    """The key and value that ask for an execution; None: the setting is in force again."""
+    value = None if execution is None else orjson.dumps({"execution": execution, "since_ms": since_ms})
+    return EXECUTION.encode(), value
 
 
 class PauseWatch:

@@ -201,6 +201,7 @@ class Supervisor:
         wait_s: How long queries may fail because brokers are away.
         clock: A monotonic clock, in seconds.
         on_started: Called once all queries have been started.
+        is_over: Whether the queries are to end although nothing has failed: others take their place.
     """
 
     stop: threading.Event
@@ -211,6 +212,7 @@ class Supervisor:
     clock: Callable[[], float] = time.monotonic
     on_started: Callable[[], object] = lambda: None
     events: Events = NO_EVENTS
+    is_over: Callable[[], bool] = lambda: False
     _start_tries: int = field(default=START_TRIES, init=False)
 
     def run(self, starts: Sequence[Callable[[], StreamingQuery]]) -> dict[str, SourceOffsets]:
@@ -225,7 +227,7 @@ class Supervisor:
             while not self.stop.is_set():
                 for one in queries:
                     self._look(one)
-                if any(one.failure for one in queries) or all(one.ended for one in queries):
+                if any(one.failure for one in queries) or all(one.ended for one in queries) or self.is_over():
                     break
                 self.stop.wait(POLL_S)
         finally:

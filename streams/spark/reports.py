@@ -16,7 +16,7 @@ from state.errors import KafkaClientError, StreamsError
 from state.kafka.admin import LateAdmin
 from state.kafka.config import QUIET, ClientConfig
 from streams.config import StreamsConfig
-from streams.logs.events import BROKER_AWAY, BROKER_BACK, DEAD_LETTERS, PAUSED, RESUMED, Events
+from streams.logs.events import BROKER_AWAY, BROKER_BACK, DEAD_LETTERS, EXECUTION_CHANGED, PAUSED, RESUMED, Events
 from streams.metrics.application import MicroBatchFigures
 from streams.metrics.recorder import MetricsRecorder
 from streams.metrics.restores import RestoreReports
@@ -177,6 +177,8 @@ class PauseEvents(_Background):
         self._events = events
         self._read = read
         self._known: Mapping[str, int] = {}
+        self.execution: str | None = None
+        """What `streams execution` asks for, as of the last look; None: nothing."""
 
     def take(self, pauses: Pauses) -> None:
         """Reports what has changed since the last call."""
@@ -190,6 +192,11 @@ class PauseEvents(_Background):
             if name not in found:
                 what, sub = self._named(name)
                 self._events.emit(RESUMED, f"{what} continues after a pause", sub)
+        if pauses.execution != self.execution:
+            said = "as its settings say" if pauses.execution is None else f"with execution={pauses.execution}"
+            message = f"the application runs {said} from now on, by: streams execution {self._application_id}"
+            self._events.emit(EXECUTION_CHANGED, message, execution=pauses.execution)
+        self.execution = pauses.execution
         before, self._known = self._known, found
         if found != before:
             self._changed()

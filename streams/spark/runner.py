@@ -7,6 +7,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -25,7 +26,8 @@ from streams.application.instances import check_not_running, only_instance, show
 from streams.application.owned_topics import local_folder
 from streams.application.prepare import PreparedSub, query_job
 from streams.application.start import Preflight, check_places, prepare_start
-from streams.config import StreamsConfig
+from streams.checkpoint.files import CheckpointFiles
+from streams.config import Execution, StreamsConfig
 from streams.errors import ApplicationFailedError, KeyPlacementError, NewPartitionsError
 from streams.live.slot import LiveJob, LiveSub, slots_for
 from streams.logs.events import (
@@ -267,6 +269,10 @@ class StreamsApplication:
         """Runs the sub-topologies, live or in micro-batches, until the application is to stop."""
         refused: dict[str, str] = {}
         while not self._stop.is_set():
+            # What an operator says now; once that changes, the queries end and this begins again.
+            asked = self._pauses.execution
+            config = self.config if asked is None else self.config.model_copy(update={"execution": Execution(asked)})
+            self._application = replace(self._application, config=config)
             ways, starts = self._ways(bool(others), refused)
             host, bind = driver_address(self._spark)
             if self._stop.is_set():
@@ -276,8 +282,11 @@ class StreamsApplication:
                 shared = bool(others or batches)
                 live = [] if driver is None else [partial(self._start_live, driver, ways.live, starts, shared)]
                 try:
-                    self._await([*others, *batches, *live])
-                    return
+                    self._await([*others, *batches, *live], partial(self._is_asked_otherwise, asked))
+                    if self._pauses.execution == asked:
+                        return
+                    with KafkaAdmin(self.config.client) as admin:
+                        self._first = self._firsts(admin)
                 except ApplicationFailedError as error:
                     found = self._refused_by(error, ways.live)
                     if found is None:
@@ -285,19 +294,23 @@ class StreamsApplication:
                     refused[found] = str(error)
                     self.progress.say(str(error))
 
+    def _is_asked_otherwise(self, execution: str | None) -> bool:
+        """Whether an operator asks for another execution; while brokers are away, no switch would come to its end."""
+        assert self._watch is not None
+        return self._pauses.execution != execution and not self._watch.away
+
     def _ways(self, others: bool, refused: Mapping[str, str]) -> tuple[Ways, dict[str, LiveStart]]:
         """How the sub-topologies run, once each has been switched to its way; and where the live ones begin."""
         application = self._application
         topics = {topic for prepared in application.subs for topic in prepared.sub.topics}
-        asked = sorted(topics) if may_run_live(self.config) else []
-        files = checkpoint_files(self._spark, self.config.checkpoint_dir)
+        asked = sorted(topics) if may_run_live(application.config) else []
         with KafkaAdmin(self.config.client) as admin:
             partitions = {name: info.partitions for name, info in admin.describe_topics(asked).items()}
             ways = ways_of(application, partitions, processes_of(self._spark), others, refused)
             for name, why in sorted(ways.obstacles.items()):
                 if name not in refused:
                     self.progress.say(f"{name} runs in micro-batches: {why}")
-            switch = Switch(Preflight(application, files, admin, self.progress.say), self.progress.say)
+            switch = Switch(Preflight(application, self._files, admin, self.progress.say), self.progress.say)
             starts = {}
             for prepared in ways.live:
                 name = prepared.sub.name
@@ -379,17 +392,24 @@ class StreamsApplication:
             "Stop it first (Ctrl-C or SIGTERM). Then start with its checkpoint: this one would use "
             f"{self.config.checkpoint_dir}"
         )
-        files = checkpoint_files(self._spark, self.config.checkpoint_dir)
+        files = self._files
         is_new = not all(files.names(prepared.sub.name) for prepared in self._application.subs)
         if is_new or local_folder(self.config.checkpoint_dir) is None:
             check_not_running(self.config, admin, commits, where)
         try:
-            preflight = Preflight(self._application, files, admin, self.progress.say)
-            Switch(preflight, self.progress.say).finish(self._application.subs)
-            return preflight.run()
+            return self._firsts(admin)
         except CheckpointMismatchError:
             check_not_running(self.config, admin, commits, where)
             raise
+
+    def _firsts(self, admin: KafkaAdmin) -> Mapping[str, FirstBatch]:
+        preflight = Preflight(self._application, self._files, admin, self.progress.say)
+        Switch(preflight, self.progress.say).finish(self._application.subs)
+        return preflight.run()
+
+    @property
+    def _files(self) -> CheckpointFiles:
+        return checkpoint_files(self._spark, self.config.checkpoint_dir)
 
     def _run_once(self) -> None:
         """Processes the existing input: a later sub-topology reads what an earlier one writes, so it starts after that one.
@@ -483,7 +503,9 @@ class StreamsApplication:
         """The data source of a query; a subclass may plan micro-batches differently."""
         return source_class(job)
 
-    def _await(self, starts: Sequence[Callable[[], StreamingQuery]]) -> None:
+    def _await(
+        self, starts: Sequence[Callable[[], StreamingQuery]], is_over: Callable[[], bool] = lambda: False
+    ) -> None:
         """Starts queries and waits for them to end; the first permanent failure stops the others."""
         assert self._watch is not None
         wait_s = self.config.broker_wait_ms / 1000
@@ -495,6 +517,7 @@ class StreamsApplication:
             wait_s,
             on_started=self._started,
             events=self.events,
+            is_over=is_over,
         ).run(starts)
 
     def _ask(self, question: Callable[[KafkaAdmin], _Answer]) -> _Answer:

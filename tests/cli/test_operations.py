@@ -21,6 +21,8 @@ from streams.application.pausing import Pausing
 from streams.broker import EmbeddedBroker
 from streams.cli.dlq import DeadLetters, _cells
 from streams.cli.output import print_table
+from streams.config import Execution
+from streams.errors import ConfigError
 from streams.source.pauses import WHOLE, Pauses
 from streams.topology.plan import Plan, build_plan
 from streams.topology.topology import Topology
@@ -255,6 +257,27 @@ def test_resume_reports_what_it_has_resumed(streams, monkeypatch, before, after,
     monkeypatch.setattr(Pausing, "pauses", lambda self: Pauses(before))
     monkeypatch.setattr(Pausing, "resume", lambda self, sub: Pauses(after))
     assert streams("resume", "app", "-b", "localhost:9").output == printed
+
+
+@pytest.mark.parametrize(
+    ("how", "asked", "printed"),
+    [
+        ("auto", Execution.AUTO, "app runs with execution=auto from now on\n"),
+        ("micro-batch", Execution.MICRO_BATCH, "app runs with execution=micro-batch from now on\n"),
+        ("as-set", None, "app runs as its settings say from now on\n"),
+    ],
+)
+def test_an_execution_is_asked_for(streams, monkeypatch, how, asked, printed) -> None:
+    heard = []
+    monkeypatch.setattr("streams.cluster.admin.check_reachable", lambda client: None)
+    monkeypatch.setattr(Pausing, "execute", lambda self, execution: heard.append((self.application_id, execution)))
+    assert streams("execution", "app", how, "-b", "localhost:9").output == printed
+    assert heard == [("app", asked)]
+
+
+def test_live_is_not_asked_for_because_it_could_end_the_application() -> None:
+    with pytest.raises(ConfigError, match="with auto, all parts run live that can"):
+        Pausing("app", {}).execute(Execution.LIVE)
 
 
 # `streams dlq` refuses what it cannot know before it asks any cluster. (What it does: `spark/test_bad_records.py`.)

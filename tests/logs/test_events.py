@@ -14,6 +14,7 @@ from state.restore.plan import Action
 from state.restore.restorer import RestoreReport, StoreReport
 from streams.logs.events import (
     DEAD_LETTERS,
+    EXECUTION_CHANGED,
     KINDS,
     PAUSED,
     RESTORED,
@@ -223,3 +224,15 @@ def test_pauses_and_resumes_are_events_whoever_has_asked_for_them(heard: Heard) 
         (RESUMED, "sub"),
     ]
     assert heard.said[0] == "the application is paused, until: streams resume app"
+
+
+def test_another_execution_is_an_event(heard: Heard) -> None:
+    pauses = PauseEvents("app", heard.all, lambda: Pauses({}))
+    for execution in (None, "auto", "auto", None):
+        pauses.take(Pauses({}, execution))
+        assert pauses.execution == execution
+    assert [(event.kind, event.fields["execution"]) for event in heard.events] == [
+        (EXECUTION_CHANGED, "auto"),
+        (EXECUTION_CHANGED, None),
+    ]
+    assert heard.said[0] == "the application runs with execution=auto from now on, by: streams execution app"

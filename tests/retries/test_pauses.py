@@ -12,7 +12,16 @@ import pytest
 from state.changelog import commits_topic, pauses_topic
 from streams.application.pausing import parts
 from streams.source.offsets import SourceOffsets
-from streams.source.pauses import LOOK_MS, NOTHING, WHOLE, Pauses, PauseWatch, pause_record, read_pauses
+from streams.source.pauses import (
+    LOOK_MS,
+    NOTHING,
+    WHOLE,
+    Pauses,
+    PauseWatch,
+    execution_record,
+    pause_record,
+    read_pauses,
+)
 from streams.source.planner import BatchPlanner, SourceSpec
 from streams.spark.ingest import query as query_module
 from streams.spark.ingest.query import IngestRun, PauseHold
@@ -68,6 +77,16 @@ def test_pauses_are_counted_from_the_first_one_that_holds(kafka):
     pauses = read_pauses(kafka, "app")
     assert pauses.since_ms == {"in": 5, WHOLE: 7}
     assert (pauses.of("in"), pauses.of("other")) == (5, 7)
+
+
+def test_the_execution_that_is_asked_for_is_no_pause(kafka):
+    pause(kafka, WHOLE, 7)
+    said = []
+    for execution in ("auto", "micro-batch", None):
+        kafka.append(pauses_topic("app"), *execution_record(execution, 8), partition=0)
+        said.append(read_pauses(kafka, "app"))
+    assert [one.execution for one in said] == ["auto", "micro-batch", None]
+    assert all(one.since_ms == {WHOLE: 7} for one in said)
 
 
 def test_a_planned_range_of_a_retry_topic_ends_before_the_first_record_that_is_not_due(kafka):

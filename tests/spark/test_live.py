@@ -15,11 +15,17 @@ import pytest
 
 from state.commit.crash_points import POINTS
 from state.errors import CheckpointMismatchError
+from state.kafka.admin import KafkaAdmin
 from streams import Materialized, Processor, Record, Retry, StreamsBuilder, StringSerde, TimeWindows, agg
+from streams.application.pausing import Pausing
+from streams.application.prepare import plan_application
+from streams.application.status import application_status
+from streams.cli.options import live
 from streams.config import Execution
 from streams.errors import ConfigError
+from streams.logs.events import RUNNING, Event
 from streams.spark import runner
-from streams.spark.kafka_streams import KafkaStreams
+from streams.spark.kafka_streams import ApplicationState, KafkaStreams
 from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent, last_per_key
 from tests.spark.test_checkpoints import adopt, rescale
@@ -185,6 +191,52 @@ def test_an_application_that_starts_while_it_is_paused_continues_after_its_resum
         assert found(harness, target) == expected(50)
         app.resume()
         until(partial(is_found, harness, target, 100), "results after the resume")
+
+
+def test_an_operator_switches_a_running_application_there_and_back(harness: Harness) -> None:
+    source, target = harness.topic("in"), harness.topic("out")
+    topology = counts(source, target)
+    pausing = Pausing(harness.application_id, {"bootstrap.servers": harness.servers})
+    sent = 0
+
+    def execution() -> str | None:
+        with KafkaAdmin({"bootstrap.servers": harness.servers}) as admin:
+            planned = plan_application(topology, harness.config(), admin)
+            return application_status(planned, admin, live(harness.config()), 0).subs[0].execution
+
+    def until_it_runs(wanted: str) -> None:
+        nonlocal sent
+        deadline = time.monotonic() + WAIT_S
+        while execution() != wanted:
+            assert time.monotonic() < deadline, f"not within {WAIT_S:g} s: {wanted}"
+            harness.send(source, map(record, range(sent, sent + 50)))
+            sent += 50
+            until(partial(is_found, harness, target, sent), f"results on the way to {wanted}")
+
+    with running(harness, topology) as app:
+        until_it_runs("micro-batch")
+        for wanted in (Execution.AUTO, Execution.MICRO_BATCH, Execution.AUTO):
+            pausing.execute(wanted)
+            until_it_runs("live" if wanted is Execution.AUTO else "micro-batch")
+        assert app.state is ApplicationState.RUNNING, "it is the same run"
+        # There and back without a record in between: nothing is read twice.
+        begun: list[Event] = []
+        app.set_event_listener(lambda event: begun.append(event) if event.kind is RUNNING else None)
+        for times, wanted in enumerate((Execution.MICRO_BATCH, Execution.AUTO, Execution.MICRO_BATCH), 1):
+            pausing.execute(wanted)
+            until(lambda times=times: len(begun) == times, f"{wanted} without a record")  # type: ignore[misc]
+        until_it_runs("micro-batch")
+        pausing.execute(Execution.AUTO)
+        until_it_runs("live")
+    with running(harness, topology):
+        harness.send(source, map(record, range(sent, sent + 50)))
+        sent += 50
+        until(lambda: found(harness, target) == expected(sent), "results after a restart")
+        assert execution() == "live", "what was asked for is in force over restarts"
+        pausing.execute(None)
+        until_it_runs("micro-batch")
+    outputs = [orjson.loads(one.value or b"")["n"] for one in harness.read(target) if one.key == b"k0"]
+    assert outputs == sorted(set(outputs)), "each count was sent once"
 
 
 def test_windows_and_two_sub_topologies_run_live(harness: Harness) -> None:

@@ -74,7 +74,7 @@ def pauses(inspection: Inspection) -> Iterator[Finding]:
     if place[0] not in inspection.admin.describe_topics([place[0]]):
         return
     begin, end = inspection.kafka.begin_offset(place), inspection.kafka.end_offsets([place])[place]
-    for name, since_ms in sorted(pauses_in(inspection.kafka.read(*place, begin, end)).items()):
+    for name, since_ms in sorted(pauses_in(inspection.kafka.read(*place, begin, end)).since_ms.items()):
         what = inspection.app if name == WHOLE else "this sub-topology"
         yield Finding.note(
             f"{what} is paused for {age_in_words(inspection.now_ms() - since_ms)}: it reads nothing, also after a restart, until "
