@@ -162,6 +162,9 @@ _LIVE_HEAD = """\
 The [fault drills](drills.md), with the application in [live execution](live.md). This page is made by
 `streams drill run all --execution live --report docs/drills-live.md`.
 
+Lake sinks and sources outside Kafka always run in micro-batches, and so does what has more tasks than partitions. In the drills on
+them (D35, D41, D42, D44, D46), the rest of the application runs live (`execution=auto`).
+
 ## Results
 
 """

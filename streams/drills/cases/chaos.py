@@ -10,10 +10,14 @@ from contextlib import suppress
 
 import psutil
 
+from state.errors import StreamsError
+from state.kafka.config import QUIET
+from streams.application.pausing import Pausing
+from streams.config import Execution
 from streams.drills.brokers import END_TXN, Action
 from streams.drills.drill import DrillFailed, drill
 from streams.drills.processes import STOP_S
-from streams.drills.world import STUCK_S, World
+from streams.drills.world import APPLICATION_ID, STUCK_S, World
 
 SECOND_DRIVER_S = 45.0
 
@@ -108,7 +112,9 @@ def switch_execution(on: World) -> str:
     else:
         on.application.kill_all()
         said = "killed everything"
-    other = "auto" if on.application.execution == "micro-batch" else "micro-batch"
+    # The settings decide again.
+    said += _ask_for(on, None)
+    other = _other(on)
     for execution in (other, *on.drawn.choice([(), (other,), (on.application.execution, other)])):
         if on.application.current.running:
             said += f", killed {on.pause(12)} s later"
@@ -117,6 +123,32 @@ def switch_execution(on: World) -> str:
         on.application.start()
         said += f", started with execution={execution}"
     return said
+
+
+def switch_while_it_runs(on: World) -> str:
+    """Another execution is asked for while it runs, and sometimes at once the old one again; it may be killed while it switches."""
+    said = ""
+    for _ in range(on.drawn.choice((1, 1, 2))):
+        on.application.execution = _other(on)
+        said += _ask_for(on, Execution(on.application.execution))
+        on.pause(4)
+    if on.drawn.random() < 0.3:
+        on.application.kill_all()
+        on.application.start()
+        said += ", killed everything, started again"
+    return said.removeprefix(", ")
+
+
+def _other(on: World) -> str:
+    return "auto" if on.application.execution == "micro-batch" else "micro-batch"
+
+
+def _ask_for(on: World, execution: Execution | None) -> str:
+    try:
+        Pausing(APPLICATION_ID, {**QUIET, "bootstrap.servers": on.broker.bootstrap_servers}).execute(execution)
+    except StreamsError as error:
+        return f", could not ask for an execution ({error})"
+    return f", asked for execution={execution.value}" if execution else ""
 
 
 def kill_broker(on: World) -> str:
@@ -196,7 +228,8 @@ WEIGHTS: dict[Blow, int] = {
     kill_jvm: 1,
     lose_state: 2,
     stop_and_start: 1,
-    switch_execution: 3,
+    switch_execution: 2,
+    switch_while_it_runs: 3,
     kill_broker: 3,
     cut_connections: 2,
     network_away: 2,
