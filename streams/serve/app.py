@@ -35,10 +35,10 @@ from streams.errors import (
     StoreNotReadyError,
 )
 from streams.metrics.serving import CopyFigures, ServingMetrics
-from streams.serve.changes import Changes, known_places
-from streams.serve.events import Event, encoded, events
+from streams.serve.feed.changes import Changes, known_places
+from streams.serve.feed.events import Event, encoded, events
+from streams.serve.feed.merged import Merged
 from streams.serve.key_reads import KeyReads
-from streams.serve.merged import Merged
 from streams.serve.nodes import Node
 from streams.serve.openapi import openapi
 from streams.serve.reading import Answer, Point, ReadStore

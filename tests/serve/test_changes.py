@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from state.errors import KafkaClientError
 from streams.errors import CursorExpiredError, QueryError
 from streams.serve.app import Api
-from streams.serve.changes import Changes
+from streams.serve.feed.changes import Changes
 from streams.serve.scans import Scan
 from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
@@ -57,7 +57,7 @@ def test_who_comes_back_with_an_id_misses_nothing_and_sees_nothing_twice(driver)
 
 
 def test_a_large_commit_is_several_events_and_can_be_continued_in_between(driver, monkeypatch):
-    monkeypatch.setattr("streams.serve.changes.MOST_ROWS", 7)
+    monkeypatch.setattr("streams.serve.feed.changes.MOST_ROWS", 7)
     changes, seen = changes_of(driver), []
     click(driver, [(name, 1000) for name in NAMES])
     while parts := list(changes.next()):

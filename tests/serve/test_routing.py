@@ -14,8 +14,8 @@ from state.changelog import check_topic, endpoints_config
 from state.errors import KafkaClientError
 from streams.errors import StoreNotReadyError
 from streams.serve.app import Api
-from streams.serve.events import Event
-from streams.serve.merged import Merged
+from streams.serve.feed.events import Event
+from streams.serve.feed.merged import Merged
 from streams.serve.nodes import BEAT_S, Node, Nodes
 from streams.serve.routing import NODE, Router
 from streams.serve.security import Guard, Security

@@ -12,7 +12,7 @@ from starlette.concurrency import iterate_in_threadpool
 
 from state.errors import StreamsError
 from state.secrets import mask
-from streams.serve.changes import Change, Changes
+from streams.serve.feed.changes import Change, Changes
 from streams.serve.requests import point_json, row_json
 from streams.serve.scans import Scan
 

@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 
 from streams.errors import StoreNotReadyError
-from streams.serve.changes import parse_places, places_text
-from streams.serve.events import Event
+from streams.serve.feed.changes import parse_places, places_text
+from streams.serve.feed.events import Event
 
 _PATIENCE_S = 60.0
 """How long nobody may have a task before the stream ends: longer than the group needs to give it to another process."""

@@ -1,0 +1,1 @@
+"""Changes of stores, as streams of events."""
