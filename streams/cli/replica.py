@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -30,7 +31,7 @@ from streams.suggest import did_you_mean
 if TYPE_CHECKING:
     from streams.config import StreamsConfig
     from streams.serve.requests import Limits
-    from streams.serve.served import Served
+    from streams.serve.server import StoreServer
     from streams.topology.topology import Topology
 
 _POLL_S = 0.2
@@ -159,6 +160,7 @@ def serve(
     address = _address(http)
     security = Security(token_file, jwt_key, jwt_audience, tls_ca)
     check_protected(address.host, security)
+    tls_of_others = trusted(tls_cert, tls_key, security)
     guard, tls = Guard(security, rate), tls_options(tls_cert, tls_key, security)
     limits = Limits(most_rows=max_rows, wait_ms=duration_ms("--max-wait", max_wait))
     topology, config = application.of(target, {"ui": ui})
@@ -168,10 +170,10 @@ def serve(
         url = advertise or own_url(at, tls=bool(tls))
         with (
             StoreServer(topology, config, directory or config.base_dir / "serve", url, group, parallel) as server,
-            page_of_stores(topology, config, target, server.served, limits) if ui else nullcontext(),
+            page_of_stores(topology, config, target, server, limits, tls_of_others) if ui else nullcontext(),
         ):
             typer.echo(f"{config.application_id}: {', '.join(server.served.stores)} at {url}/v1/metadata")
-            router = Router(server.nodes, trusted(tls_cert, tls_key, security))
+            router = Router(server.nodes, tls_of_others)
             api = Api(server.served, guard, limits, lambda: server.trouble, server.reader, server.write, router)
             uvicorn = http_server(api.application(), tls)
             # What can never be followed again ends the command, with its error.
@@ -181,16 +183,24 @@ def serve(
 
 @contextmanager
 def page_of_stores(
-    topology: Topology, config: StreamsConfig, target: str, served: Served, limits: Limits
+    topology: Topology,
+    config: StreamsConfig,
+    target: str,
+    server: StoreServer,
+    limits: Limits,
+    tls: ssl.SSLContext | None,
 ) -> Iterator[None]:
-    """The page within the block; who may see it may browse the stores."""
+    """The page within the block; who may see it may browse the stores, here and in the other processes."""
     from streams.serve.app import Api
+    from streams.serve.routing import Router
     from streams.serve.security import Guard, Security
     from streams.ui.running import page_address, page_from_kafka
     from streams.ui.stores import StoreNode
 
     assert config.ui_address is not None, "the option --ui is the setting ui"
-    stores = StoreNode.within(Api(served, Guard(Security()), limits).application())
+    # The page's thread has connections of its own.
+    api = Api(server.served, Guard(Security()), limits, router=Router(server.nodes, tls))
+    stores = StoreNode.within(api.application(), config.ui_stores_token)
     with page_from_kafka(config, config.ui_address, topology, target, stores) as page:
         typer.echo(f"page: {page_address(page.address)}")
         yield

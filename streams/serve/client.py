@@ -61,6 +61,16 @@ class _Request:
     headers: Mapping[str, str]
     content: bytes | None = None
 
+    def to(self, server: str) -> dict[str, Any]:
+        """What httpx2 needs to send it to a server."""
+        return {
+            "method": self.method,
+            "url": server + self.path,
+            "params": self.params,
+            "headers": self.headers,
+            "content": self.content,
+        }
+
 
 class _Requests(Generic[Http, K, V]):
     """What both clients send and understand; see `StoreClient`."""
@@ -85,22 +95,12 @@ class _Requests(Generic[Http, K, V]):
             headers = {} if token is None else {"Authorization": f"Bearer {token}"}
             http = getattr(httpx2, self._KIND)(headers=headers, timeout=60)
         self._http: Http = http  # type: ignore[assignment]
-        self._urls = [url] if isinstance(url, str) else list(url)
+        self.urls = [url] if isinstance(url, str) else list(url)
         self._path = f"/v1/stores/{quote(store, safe='')}"
         self._key = TypeAdapter[K](key)
         self._value = TypeAdapter[V](value)
         self._wait = wait
         self._commits: dict[tuple[str, int], int] = {}
-
-    def _servers(self) -> list[str]:
-        """The servers, in the order in which they are asked."""
-        return list(self._urls)
-
-    def _failed(self, url: str, why: Exception) -> None:
-        """Puts a server last that does not answer, or has no copy."""
-        _log.info("%s: %s", url, why)
-        self._urls.remove(url)
-        self._urls.append(url)
 
     def _get(self, key: K, as_of: int | None, position: str | None, consistency: str | None) -> _Request:
         asked = self._parameters(as_of=as_of, consistency=consistency)
@@ -144,6 +144,40 @@ class _Requests(Generic[Http, K, V]):
         window = row.get("window", {})
         key, value = self._key.validate_python(row["key"]), self._value.validate_python(row["value"])
         return ClientRow(key, value, row.get("timestamp"), window.get("start"), window.get("end"))
+
+
+class _Tried:
+    """The servers of a client, one after the other: a `with` block asks one, and passes over it if it does not answer.
+
+    Attributes:
+        error: What to raise if the last one has not answered.
+    """
+
+    def __init__(self, client: _Requests[Any, Any, Any]) -> None:
+        self._urls = client.urls
+        self._url = ""
+        self.error: Exception = StoreNotReadyError("no server of the store was given")
+
+    def __iter__(self) -> Iterator[str]:
+        for url in list(self._urls):
+            self._url = url
+            yield url
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        import httpx2
+
+        if not isinstance(error, httpx2.TransportError | StoreNotReadyError):
+            return False
+        _log.info("%s: %s", self._url, error)
+        # From now on it is asked last.
+        self._urls.remove(self._url)
+        self._urls.append(self._url)
+        unanswered = StoreNotReadyError(f"no server of the store answers: {error}")
+        self.error = error if isinstance(error, ServeError) else unanswered
+        return True
 
 
 class StoreClient(_Requests["httpx2.Client", K, V]):
@@ -207,23 +241,10 @@ class StoreClient(_Requests["httpx2.Client", K, V]):
                 return
 
     def _send(self, request: _Request) -> Any:
-        import httpx2
-
-        trouble: Exception = StoreNotReadyError("no server of the store was given")
-        for url in self._servers():
-            try:
-                answer = self._http.request(
-                    request.method,
-                    url + request.path,
-                    params=request.params,
-                    headers=request.headers,
-                    content=request.content,
-                )
-                return self._read(answer)
-            except (httpx2.TransportError, StoreNotReadyError) as error:
-                self._failed(url, error)
-                trouble = error
-        raise _unanswered(trouble)
+        for server in (tried := _Tried(self)):
+            with tried:
+                return self._read(self._http.request(**request.to(server)))
+        raise tried.error
 
     def close(self) -> None:
         """Closes the connections."""
@@ -272,23 +293,10 @@ class AsyncStoreClient(_Requests["httpx2.AsyncClient", K, V]):
                 return
 
     async def _send(self, request: _Request) -> Any:
-        import httpx2
-
-        trouble: Exception = StoreNotReadyError("no server of the store was given")
-        for url in self._servers():
-            try:
-                answer = await self._http.request(
-                    request.method,
-                    url + request.path,
-                    params=request.params,
-                    headers=request.headers,
-                    content=request.content,
-                )
-                return self._read(answer)
-            except (httpx2.TransportError, StoreNotReadyError) as error:
-                self._failed(url, error)
-                trouble = error
-        raise _unanswered(trouble)
+        for server in (tried := _Tried(self)):
+            with tried:
+                return self._read(await self._http.request(**request.to(server)))
+        raise tried.error
 
     async def close(self) -> None:
         """Closes the connections."""
@@ -299,10 +307,3 @@ def _text(value: object) -> str:
     if isinstance(value, str):
         return value
     return orjson.dumps(value).decode()
-
-
-def _unanswered(trouble: Exception) -> Exception:
-    """The error if no server has answered: the last one's."""
-    if isinstance(trouble, ServeError):
-        return trouble
-    return StoreNotReadyError(f"no server of the store answers: {trouble}")

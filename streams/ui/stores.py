@@ -47,15 +47,16 @@ class StoreNode:
         return cls(url, connect)
 
     @classmethod
-    def within(cls, application: ASGIApp) -> StoreNode:
-        """This process."""
+    def within(cls, application: ASGIApp, token: str = "") -> StoreNode:
+        """This process, which may ask others; the token is for those."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
 
         def connect() -> AsyncClient:
             from httpx2 import ASGITransport, AsyncClient
 
             # Everything but ASGI's types agrees: Starlette's are narrower.
             transport: Any = ASGITransport(application)  # type: ignore[arg-type]
-            return AsyncClient(base_url="http://localhost", transport=transport, timeout=_ANSWER_S)
+            return AsyncClient(base_url="http://localhost", headers=headers, transport=transport, timeout=_ANSWER_S)
 
         return cls("this process", connect)
 

@@ -20,6 +20,7 @@ from streams.serve.nodes import BEAT_S, Node, Nodes
 from streams.serve.routing import NODE, Router
 from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
+from streams.ui.stores import StoreNode
 from tests.serve.test_changes import parsed
 from tests.serve.test_reading import NAMES, build, click
 
@@ -87,7 +88,7 @@ class Cluster(httpx2.AsyncBaseTransport):
     def __init__(self, driver):
         self.driver, self.log = driver, Log()
         self.processes, self.down, self.asked = {}, set(), []
-        self.written = []
+        self.written, self.authorized = [], set()
 
     def start(self, name, tasks):
         self.processes[name] = Process(name, self, set(tasks))
@@ -103,6 +104,7 @@ class Cluster(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request):
         (name,) = (name for name, port in PORTS.items() if port == request.url.port)
         self.asked.append(name)
+        self.authorized.add(request.headers.get("authorization"))
         if name in self.down:
             raise httpx2.ConnectError("refused")
         there = httpx2.ASGITransport(self.processes[name].application, client=("127.0.0.1", 1))
@@ -181,6 +183,13 @@ def test_processes_find_a_micro_batch_that_all_of_them_hold(cluster):
     click(cluster.driver, [(name, 80_000) for name in NAMES])
     cluster.look()
     assert min(row["value"] for row in client.get(path).json()["rows"]) == 3
+
+
+def test_the_page_of_a_process_browses_what_others_have(cluster):
+    node = StoreNode.within(cluster.processes["none"].application, "a-token")
+    status, body = asyncio.run(node.get("/v1/stores/counts/keys/k007"))
+    assert (status, b'"value":2' in body) == (200, True)
+    assert cluster.authorized == {"Bearer a-token"}
 
 
 def test_bounds_hold_in_the_other_process(cluster):
