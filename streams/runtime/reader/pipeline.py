@@ -292,15 +292,16 @@ class ReaderPipeline:
                 if held:
                     batch = batch.sort_by([("offset", "ascending"), ("seq", "ascending")])
                 yield from self._routed(topic, partition, entry, batch)
+        if not self._run.letter_routes:
+            return
         letters, order, keys, digested = self._run.take_dead_letters()
-        if order:
-            tasks = self._routes([keys[row] for row in order], partition)
-            if any(entry.keyed_by for entry, _ in gathered):
-                # A function that fails in one attempt alone gives the record to another task in the next one.
-                for task, rows in split_by_task(digested.take(pa.array(order)), tasks):
-                    self._routings.add(task, DEAD_LETTER_ENTRY, rows.filter(rows["key"].is_valid()))
-            for task, rows in split_by_task(letters.to_batch().take(pa.array(order)), tasks):
-                yield task, RowBatch(topic, partition, DEAD_LETTER_ENTRY, compact_keys(rows))
+        tasks = self._routes([keys[row] for row in order], partition)
+        if any(entry.keyed_by for entry, _ in gathered):
+            # A function that fails in one attempt alone gives the record to another task in the next one.
+            for task, rows in split_by_task(digested.take(pa.array(order)), tasks):
+                self._routings.add(task, DEAD_LETTER_ENTRY, rows.filter(rows["key"].is_valid()))
+        for task, rows in split_by_task(letters.to_batch().take(pa.array(order)), tasks):
+            yield task, RowBatch(topic, partition, DEAD_LETTER_ENTRY, compact_keys(rows))
 
     def _routed(
         self, topic: str, partition: int, entry: TaskInput, batch: pa.RecordBatch
