@@ -103,6 +103,7 @@ _SIGNATURES: Signatures = {
     "get_watermark_offsets": (c_int, (c_void_p, c_char_p, c_int32, POINTER(c_int64), POINTER(c_int64))),
     "queue_get_consumer": (c_void_p, (c_void_p,)),
     "queue_destroy": (None, (c_void_p,)),
+    "queue_io_event_enable": (None, (c_void_p, c_int, c_char_p, c_size_t)),
     "consume_batch_queue": (c_ssize_t, (c_void_p, c_int, c_void_p, c_size_t)),
     "message_destroy": (None, (c_void_p,)),
     "message_timestamp": (c_int64, (c_void_p, c_void_p)),

@@ -194,6 +194,7 @@ class BulkReader(RangeReader):
         self._first = self._last = 0
         self._capacities = list(_FIRST_CAPACITIES)
         self._pid = os.getpid()
+        self._wakes: int | None = None
         self._properties = consumer_config(config, prefetch_bytes)
         self._error_callback = ERROR_CALLBACK(self._on_error)
         self._open()
@@ -208,6 +209,13 @@ class BulkReader(RangeReader):
         entry = self._library.topic_partition_list_add(self._assignment, self.topic.encode(), self.partition)
         entry.contents.offset = self._position
         self._library.assign(self._client, self._assignment)
+        if self._wakes is not None:
+            self.wake(self._wakes)
+
+    def wake(self, file: int) -> bool:
+        self._wakes = file
+        self._library.queue_io_event_enable(self._queue, file, b"r", 1)
+        return True
 
     def _on_error(self, _client: int, code: int, reason: bytes, _opaque: int) -> None:
         self._on_client_error(self._library.failure(code, reason.decode(errors="replace")))
@@ -303,5 +311,8 @@ class BulkReader(RangeReader):
         destroy(self._messages, self._first, self._last, self._functions)
         self._first = self._last
         self._library.topic_partition_list_destroy(self._assignment)
+        if self._wakes is not None:
+            # The number may soon be another file's.
+            self._library.queue_io_event_enable(self._queue, -1, None, 0)
         self._library.queue_destroy(self._queue)
         self._library.destroy_flags(self._client, NO_CONSUMER_CLOSE)

@@ -109,6 +109,10 @@ class RangeReader(abc.ABC):
             self.failed = True
             raise
 
+    def wake(self, file: int) -> bool:
+        """Lets the client write a byte to an open file whenever records arrive and none were waiting; returns whether it can."""
+        return False
+
     def _arrived(self, max_records: int) -> Iterator[RecordColumns]:
         left = max_records
         while left > 0:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import select
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from math import inf
 from multiprocessing.connection import Client, Connection
 from types import TracebackType
 from typing import Any, Final
@@ -26,8 +27,6 @@ from streams.microbatch.step import about_stores, log_failed_attempt, step_event
 from streams.source.offsets import SourceOffsets
 
 REPORT_EVERY_S = 1.0
-_POLL_S = 0.004
-"""How long a slot sleeps where no task has anything to do: what a record waits for at most before a task sees it."""
 FIRST_WORD_S = 30.0
 """How long a slot waits for the driver's first message at most, which comes at once, s."""
 LOOK_EVERY_S = 5.0
@@ -123,6 +122,35 @@ class Link:
         self._connection.close()
 
 
+class Wake:
+    """What ends a wait: readers write to its file when records arrive, and threads call `set`. Closed at the end of its block."""
+
+    def __init__(self) -> None:
+        self._reading, self.file = os.pipe()
+        for end in (self._reading, self.file):
+            os.set_blocking(end, False)
+        self._poll = select.poll()
+        self._poll.register(self._reading, select.POLLIN)
+
+    def __enter__(self) -> Wake:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._reading)
+        os.close(self.file)
+
+    def set(self, _: object = None) -> None:
+        # A full pipe wakes as well.
+        with suppress(BlockingIOError):
+            os.write(self.file, b"t")
+
+    def wait(self, seconds: float) -> None:
+        if self._poll.poll(seconds * 1000):
+            os.read(self._reading, 4096)
+
+
 class Slot:
     """The tasks of one slot.
 
@@ -135,13 +163,11 @@ class Slot:
         self._slot = slot
         self._attempt = attempt
         self._link = link
-        self._reported = time.monotonic()
         self._tasks: list[LiveTask] = []
         self._failed: LiveTask | None = None
         self._watch = Watch(self._report_event)
         self._committing: dict[LiveTask, Future[None]] = {}
         self._asking: dict[LiveTask, Future[None]] = {}
-        self._looked = time.monotonic()
 
     def run(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Runs the tasks until the lease ends.
@@ -150,6 +176,8 @@ class Slot:
             StreamsError: A task has failed: the attempt is over, and Spark runs another.
         """
         with ExitStack() as opened:
+            # It is closed last: readers write to it until they are closed.
+            self._wake = opened.enter_context(Wake())
             opened.enter_context(self._watch)
             for sub, number in self._job.tasks_of(self._slot):
                 with self._named(sub.job, number):
@@ -160,7 +188,8 @@ class Slot:
                 self._report_open(task)
             # Commits only wait for the brokers, so meanwhile other tasks process.
             pool = opened.enter_context(self._pool(len(self._tasks) + 1))
-            until = clock() + self._job.lease_s
+            self._reported = self._looked = clock()
+            until = self._looked + self._job.lease_s
             due = dict.fromkeys(self._tasks, 0.0)
             while self._may_continue() and (now := clock()) < until:
                 for task in self._tasks:
@@ -175,13 +204,12 @@ class Slot:
             self._report(clock())
 
     def _rest(self, due: Mapping[LiveTask, float], clock: Callable[[], float]) -> None:
-        """Sleeps until a task has something to do."""
-        nearest = min((at for task, at in due.items() if task not in self._committing), default=inf) - clock()
-        seconds = min(max(nearest, _POLL_S), self._job.interval_s)
-        if self._committing:
-            wait(self._committing.values(), seconds, FIRST_COMPLETED)
-        else:
-            time.sleep(seconds)
+        """Waits until a task has something to do: its time has come, records have arrived, or it has committed."""
+        now, seconds = clock(), self._job.interval_s
+        for task, at in due.items():
+            if task not in self._committing and task.job.sub.name not in self._link.paused:
+                seconds = min(seconds, at - now if at > now else task.rests_s)
+        self._wake.wait(seconds)
 
     def _end(self, pool: Executor) -> None:
         """Commits what is under way, and then what the tasks have not committed to their consumer group yet."""
@@ -193,7 +221,7 @@ class Slot:
 
     def _task(self, sub: LiveSub, number: int) -> LiveTask:
         access = task_step(sub.job, sub.job.identity(number, sub.query_id))
-        return LiveTask(sub.job, access, sub.start, self._job.run_id, access.kafka.topics)
+        return LiveTask(sub.job, access, sub.start, self._job.run_id, access.kafka.topics, wakes=self._wake.file)
 
     def _pool(self, threads: int) -> Executor:
         return ThreadPoolExecutor(threads, thread_name_prefix="commit")
@@ -232,6 +260,7 @@ class Slot:
             begun = task.begin(self._now_ms(), last)
         if begun:
             self._committing[task] = pool.submit(task.commit)
+            self._committing[task].add_done_callback(self._wake.set)
         return begun
 
     def _apply_committed(self) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from math import inf
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -42,6 +43,8 @@ MOST_RECORDS = 50_000
 GROUP_EVERY_S = 1.0
 """How often a task commits its positions to the consumer group. They are in each marker, and only tools read the group's: with
 each step, they would cost two more requests to the brokers, one after the other."""
+POLL_S = 0.004
+"""How long a record waits at most before a task sees it whose readers cannot say that records arrive."""
 SILENT_S = 10.0
 """How long a client may give nothing of records that exist before it is replaced."""
 TRIM_EVERY_S = 30.0
@@ -57,6 +60,7 @@ class Reader(Protocol):
     @property
     def position(self) -> int: ...
     def poll(self, max_records: int) -> list[RecordColumns]: ...
+    def wake(self, file: int) -> bool: ...
     def reopen(self) -> None: ...
     def close(self) -> None: ...
 
@@ -163,6 +167,7 @@ class LiveTask:
         topics: What Kafka knows of the output topics.
         open_reader: Opens a reader of one partition.
         read_tables: Reads the global tables up to given ends.
+        wakes: The open file that readers write to when records arrive.
     """
 
     def __init__(
@@ -174,6 +179,7 @@ class LiveTask:
         topics: OutputTopics | None = None,
         open_reader: OpenReader | None = None,
         read_tables: Callable[..., Mapping[str, Any]] = global_stores,
+        wakes: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.job = job
@@ -187,6 +193,8 @@ class LiveTask:
         self._topics = topics
         self._open_reader = open_reader or self._kafka_reader
         self._read_tables = read_tables
+        self._wakes = wakes
+        self._woken = True
         self._clock = clock
         self._head = ReaderPipeline(job.sub, job.tasks, job.settings)
         self._counted = Counters()
@@ -213,6 +221,7 @@ class LiveTask:
                 at = self._position(topic)
                 reader = self._open_reader(topic, self.task, at)
                 opened.callback(reader.close)
+                self._woken = self._wakes is not None and reader.wake(self._wakes) and self._woken
                 delay_ms = self.job.source.delays.get(topic)
                 self._partitions.append(OwnPartition(topic, self.task, reader, at, self._clock(), delay_ms=delay_ms))
             self._global_topics = self._described(self.job.source.global_topics)
@@ -223,6 +232,15 @@ class LiveTask:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._open.__exit__(kind, error, trace)
+
+    @property
+    def rests_s(self) -> float:
+        """How long the task has nothing to do, if no reader says that records have arrived."""
+        aligned = [one for one in self._partitions if one.delay_ms is None]
+        # Records may wait for control records of another partition, of which nobody hears.
+        if not self._woken or (len(aligned) > 1 and not all(one.reader.at_end for one in aligned)):
+            return POLL_S
+        return inf if self._tick_s is None else max(self._ticked + self._tick_s - self._clock(), 0.0)
 
     @property
     def positions(self) -> Mapping[TopicPartition, int]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import select
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
-from state.columns import Header
+from state.columns import Header, RecordColumns
 from state.errors import KafkaClientError, OffsetsLostError, ProduceError, ReadTimeoutError, TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.config import DEFAULT_PREFETCH_BYTES, ClientConfig
@@ -19,6 +21,7 @@ from tests.conftest import TopicFactory
 
 from .rows import ReadRow, Row, abort_rows, commit_rows, eventually, read_rows, rows_of
 
+WAKE_S = 10.0
 MIXED = [
     Row(b"k0", b"v0", 10),
     Row(None, b"no key", 20),
@@ -277,6 +280,32 @@ def test_a_value_larger_than_the_value_buffer(client: ClientConfig, topic: Topic
     rows = [Row(b"small", b"v"), Row(b"large", os.urandom(20_000_000)), Row(b"small", b"w")]
     commit_rows(large, name, rows)
     assert read_rows(large, name, 0, 4, True) == as_read(rows)
+
+
+def test_arriving_records_wake_who_waits_for_them_and_a_closed_reader_nobody(
+    client: ClientConfig, topic: TopicFactory
+) -> None:
+    name = topic()
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+
+    def woken() -> bool:
+        return bool(select.select([reading], [], [], WAKE_S)[0]) and bool(os.read(reading, 100))
+
+    with closing(open_range_reader(client, name, 0, 0)) as reader:
+        assert reader.wake(writing)
+        found: list[RecordColumns] = []
+        for opened_again in (False, False, True):
+            if opened_again:
+                reader.reopen()
+            commit_rows(client, name, [Row(b"k", b"v", 10)])
+            assert woken(), "a record has arrived"
+            found.clear()
+            eventually(lambda: found.extend(reader.poll()) or len(found), 1)
+    commit_rows(client, name, [Row(b"k", b"v", 10)])
+    assert not select.select([reading], [], [], 0.5)[0], "the reader is closed"
+    os.close(reading)
+    os.close(writing)
 
 
 def test_many_readers_of_a_process_fetch_no_more_ahead_than_some(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from state.errors import StateCorruptedError
 from streams.errors import NewPartitionsError
 from streams.live import slot as slots
-from streams.live.slot import DriverAddress, Link, LiveJob, LiveSub, Slot, report_of
+from streams.live.slot import DriverAddress, Link, LiveJob, LiveSub, Slot, Wake, report_of
 from streams.live.task import Tally
 from streams.source.offsets import SourceOffsets
 from tests.live.test_task import APP, World, copy
@@ -32,9 +33,10 @@ class SpokenTo:
 class Task:
     """A task without records."""
 
-    def __init__(self, job: Any, access: Any, *_: object) -> None:
+    def __init__(self, job: Any, access: Any, *_: object, **__: object) -> None:
         self.job, self.access, self.task, self.tally = job, access, access.number, Tally()
         self.ends: dict[object, int] = {}
+        self.rests_s = 0.0
 
     def __enter__(self) -> None:
         """It is open."""
@@ -97,7 +99,7 @@ def test_tasks_ask_the_brokers_while_others_process(monkeypatch: pytest.MonkeyPa
         def ask(self) -> None:
             asking.set()
             assert answers.wait(10.0), "no task has processed meanwhile"
-            if heeded:
+            if len(heeded) == 3:
                 raise NewPartitionsError(APP, self.job.sub.name, "in", partitions=4, tasks=3)
 
         def heed(self) -> None:
@@ -107,7 +109,21 @@ def test_tasks_ask_the_brokers_while_others_process(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(slots, "LOOK_EVERY_S", 0.0)
     with pytest.raises(NewPartitionsError):
         slot_of(Asking, monkeypatch).run()
-    assert heeded == [0, 1, 2]
+    assert sorted(heeded) == [0, 1, 2]
+
+
+def test_a_slot_waits_no_longer_than_until_somebody_wakes_it() -> None:
+    with Wake() as wake:
+        for _ in range(100_000):
+            wake.set()
+        began = time.monotonic()
+        for _ in range(100):
+            wake.wait(0.0)
+        waiter = threading.Timer(0.05, wake.set)
+        waiter.start()
+        wake.wait(30.0)
+        assert 0.04 < time.monotonic() - began < 15.0
+        waiter.join()
 
 
 def test_a_restore_counts_in_the_first_report_only() -> None:

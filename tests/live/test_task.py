@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from state.kafka.partitioner import partition_for_key
 from state.restore.task_stores import WorkerMemory
 from streams import BytesSerde, StreamsBuilder
 from streams.errors import KeyPlacementError, NewPartitionsError
-from streams.live.task import SILENT_S, LiveTask
+from streams.live.task import POLL_S, SILENT_S, LiveTask
 from streams.microbatch.job import QueryJob
 from streams.microbatch.step import TaskAccess
 from streams.runtime.settings import TaskSettings
@@ -55,6 +56,9 @@ class Arriving:
         self.at_end = self.position >= end
         return [columns.part(0, count)] if columns is not None and count else []
 
+    def wake(self, file: int) -> bool:
+        return False
+
     def reopen(self) -> None:
         self.reopened += 1
 
@@ -81,7 +85,7 @@ class World:
         for value, timestamp in records:
             self.kafka.append(topic, b"k", value, timestamp, partition=partition)
 
-    def task(self, number: int = 0) -> LiveTask:
+    def task(self, number: int = 0, wakes: int | None = None) -> LiveTask:
         identity = TaskIdentity(APP, self.sub.name, number, self.job.tasks, "query", self.sub.topology_hash)
         specs = [node.spec for node in self.sub.stores.values()]
         stores = SimulatedStores(self.kafka, identity, specs, self.table, self.memory)
@@ -89,7 +93,7 @@ class World:
         ids = self.kafka.topic_ids(self.sub.topics)
         start = SourceOffsets({name: TopicOffsets(ids[name], (0,) * self.job.tasks) for name in self.sub.topics})
         access: Any = TaskAccess(step, self.kafka, stores)  # type: ignore[arg-type]
-        return LiveTask(self.job, access, start, "run", open_reader=self._open, clock=lambda: self.now)
+        return LiveTask(self.job, access, start, "run", open_reader=self._open, wakes=wakes, clock=lambda: self.now)
 
     def _open(self, topic: str, partition: int, start: int) -> Arriving:
         self.readers[topic] = Arriving(self.kafka, topic, partition, start)
@@ -233,6 +237,25 @@ def test_a_tick_is_a_step_without_records_and_the_first_is_at_the_start() -> Non
         assert world.step(task)
     assert task.session.last is not None
     assert task.session.last.version == 2
+
+
+def test_a_task_rests_until_records_arrive_or_a_tick_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Arriving, "wake", lambda self, file: True)
+    world = World(copy("left", "right"))
+    world.job = replace(world.job, source=replace(world.job.source, tick_ms=1_000))
+    world.send("left", [(b"a", 5)])
+    with world.task(wakes=1) as task:
+        assert task.rests_s == POLL_S, "one partition has records, and of the other one nothing is known"
+        world.run(task)
+        world.now += 0.4
+        assert task.rests_s == pytest.approx(0.6)
+    world.job = replace(world.job, source=replace(world.job.source, tick_ms=None))
+    with world.task(wakes=1) as task:
+        world.run(task)
+        assert task.rests_s == inf
+    with world.task() as task:
+        world.run(task)
+        assert task.rests_s == POLL_S, "its readers say nothing"
 
 
 def test_the_consumer_group_has_positions_once_a_second_and_at_the_end() -> None:

@@ -63,6 +63,10 @@ class Arriving:
         self.at_end = count == len(columns)
         return [columns.part(0, count)] if count else []
 
+    def wake(self, file: int) -> bool:
+        """See `Reader`."""
+        return False
+
     def reopen(self) -> None:
         """See `Reader`."""
 
