@@ -237,7 +237,7 @@ class LiveTask:
     def rests_s(self) -> float:
         """How long the task has nothing to do, if no reader says that records have arrived."""
         aligned = [one for one in self._partitions if one.delay_ms is None]
-        # Records may wait for control records of another partition, of which nobody hears.
+        # Records may wait for control records of another partition, and these wake nobody.
         if not self._woken or (len(aligned) > 1 and not all(one.reader.at_end for one in aligned)):
             return POLL_S
         return inf if self._tick_s is None else max(self._ticked + self._tick_s - self._clock(), 0.0)
