@@ -116,6 +116,7 @@ class ReadStore:
         self.sub = sub
         self.tasks = tasks
         self._copy_of = copy_of
+        self._timestamped = kind.timestamped
 
     def task_of(self, key: bytes) -> int:
         """The task that has the rows of a key."""
@@ -343,7 +344,7 @@ class ReadStore:
 
     def _row(self, key: bytes, value: bytes, start: int | None = None, end: int | None = None) -> DumpRow:
         timestamp = None
-        if self.kind.timestamped:
+        if self._timestamped:
             value, timestamp = split_timestamped(value)
         return DumpRow(key, start, end, timestamp, value)
 
