@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -170,6 +171,8 @@ def write_field(target: int, source: int, size: int) -> int:
 _QUEUE_SLOTS = 25_000
 # Initial bytes for keys, values and headers of one run. Headers are rare and get no room until the first one appears.
 _FIRST_CAPACITIES = (1 << 20, 4 << 20, 0)
+# Of a key, a value and headers, for runs of few records: the memory of larger buffers would come from the system each time.
+_FIRST_SIZES = (64, 512, 64)
 # A run is bounded by bytes, too: its memory is needed several times on the way to the task. A larger record gets what it needs.
 _LARGEST_CAPACITY = 16 << 20
 
@@ -193,6 +196,7 @@ class BulkReader(RangeReader):
         self._messages = np.zeros(_QUEUE_SLOTS, np.int64)
         self._first = self._last = 0
         self._capacities = list(_FIRST_CAPACITIES)
+        self._sizes = list(_FIRST_SIZES)
         self._pid = os.getpid()
         self._wakes: int | None = None
         self._properties = consumer_config(config, prefetch_bytes)
@@ -236,11 +240,12 @@ class BulkReader(RangeReader):
         if slots == 0:
             return None
         numbers = np.empty((2, slots), np.int64)
-        columns = [ColumnBuffers(slots, capacity) for capacity in self._capacities]
+        room = [min(capacity, slots * size) for capacity, size in zip(self._capacities, self._sizes, strict=True)]
+        columns = [ColumnBuffers(slots, capacity) for capacity in room]
         table = np.array([column.addresses for column in columns], np.int64)
         result = gather(self._messages, self._first, self._last, end, self._functions, numbers, table)
         if result[FULL] >= 0:
-            self._grow(int(result[FULL]), int(result[NEEDED]))
+            self._grow(int(result[FULL]), int(result[NEEDED]), room)
         records = int(result[ROWS])
         if records == 0:
             # The first record alone did not fit; after `_grow` it does.
@@ -262,10 +267,14 @@ class BulkReader(RangeReader):
             headers if headers.null_count < records else None,
         )
 
-    def _grow(self, which: int, needed: int) -> None:
+    def _grow(self, which: int, needed: int, room: Sequence[int]) -> None:
         """Enlarge a column after it was full, but never beyond Arrow's 32-bit offsets."""
+        if room[which] < self._capacities[which]:
+            self._sizes[which] = max(2 * self._sizes[which], needed)
+            return
         doubled = min(self._capacities[which] * 2, _LARGEST_CAPACITY)
         self._capacities[which] = max(doubled, needed, _FIRST_CAPACITIES[KEYS])
+        self._sizes[which] = max(self._sizes[which], needed)
 
     def _head(self) -> Head | None:
         if self._first == self._last:

@@ -110,7 +110,10 @@ class RangeReader(abc.ABC):
             raise
 
     def wake(self, file: int) -> bool:
-        """Lets the client write a byte to an open file whenever records arrive and none were waiting; returns whether it can."""
+        """Lets the client write a byte to an open file whenever records arrive and none were waiting; returns whether it can.
+
+        So `poll` first, and wait only if it has returned fewer than it may.
+        """
         return False
 
     def _arrived(self, max_records: int) -> Iterator[RecordColumns]:
