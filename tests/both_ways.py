@@ -11,7 +11,8 @@ from unittest import mock
 from state.columns import decode_headers
 from streams.errors import RecordFailedError
 from streams.model.record import Headers
-from streams.operators.columnar import BatchProcessor, ColumnarBatch
+from streams.operators.columnar import ColumnarBatch
+from streams.operators.operator import Operator
 from streams.runtime.settings import ONE_BY_ONE
 from streams.testing import TopologyTestDriver
 from streams.topology.graph import Node, SourceNode
@@ -154,18 +155,18 @@ def _headers(cell: bytes | None) -> Headers:
 
 
 @contextmanager
-def counted(processor: type[BatchProcessor]) -> Iterator[list[str]]:
-    """Within the context, the answer of each call of a `BatchProcessor`: `together`, or the error that led to the other way."""
+def counted(kind: type[Operator]) -> Iterator[list[str]]:
+    """Within the context, the answer of each call of `process_batch`: `together`, or the error that led to the other way."""
     answers: list[str] = []
-    process = processor.process_batches
+    process = kind.process_batch
 
-    def counting(self: BatchProcessor, batches: Sequence[ColumnarBatch]) -> None:
+    def counting(self: Operator, batch: ColumnarBatch) -> None:
         try:
-            process(self, batches)
+            process(self, batch)
         except Exception as error:
             answers.append(type(error).__name__)
             raise
         answers.append("together")
 
-    with mock.patch.object(processor, "process_batches", counting):
+    with mock.patch.object(kind, "process_batch", counting):
         yield answers

@@ -244,7 +244,7 @@ class KTable(LakeMixin, Generic[K, V]):
         name, how = named_option("group_by", Grouped, named, grouped, option)
         fn = functions.key_value(selector, "group selector")
         self._node.send_old_values(True)
-        spec = OperatorSpec(NodeKind.KTABLE_SELECT, partial(TableGroupBy, fn, self._node.versioned))
+        spec = OperatorSpec(NodeKind.KTABLE_SELECT, partial(TableGroupBy, fn, self._node.versioned), one_by_one=True)
         types = pair_types(result_type(selector, self._port.key_serde, self._port.value_serde))
         port = self._graph.stateless(spec, self._port, name, new_key=True, new_value=True, types=types)
         return KGroupedTable(self._graph, port, how)

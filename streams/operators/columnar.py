@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
-from typing import Any, Protocol, overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -235,11 +235,7 @@ def value_column(
     return binary_column(write_all(serde, topic, values, headers)) if column is None else column
 
 
-# --- Many records per call: `ColumnarBatch`, and the contract of operators that process a step's records together.
-#
-# The engine's own operators process records one by one, as Kafka Streams does (`Operator.process`). Where a whole step can be
-# processed together with the same results in the same order, an operator also has a `BatchProcessor`, which looks up and writes
-# its stores for all records at once.
+# --- Many records per call: `ColumnarBatch`.
 
 NULL_KEY = -1
 """The code of a null key."""
@@ -272,8 +268,11 @@ class KeyColumn:
     @classmethod
     def of(cls, keys: Sequence[Any]) -> KeyColumn:
         """The column of these keys, one for each record."""
-        codes = np.fromiter((NULL_KEY if key is None else row for row, key in enumerate(keys)), np.int32, len(keys))
-        return cls(codes, list(keys))
+        objects = [key for key in keys if key is not None]
+        if len(objects) == len(keys):
+            return cls(np.arange(len(keys), dtype=np.int32), objects)
+        there = np.fromiter((key is not None for key in keys), np.bool_, len(keys))
+        return cls(np.where(there, np.cumsum(there) - 1, NULL_KEY).astype(np.int32), objects)
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -289,6 +288,15 @@ class KeyColumn:
     def take(self, rows: Any) -> KeyColumn:
         """The keys of some rows, given by indices or by a mask."""
         return KeyColumn(self.codes[rows], self.objects, self._data, self._serde)
+
+    def compact(self) -> KeyColumn:
+        """The same keys; `objects` has no others any more."""
+        there = self.codes != NULL_KEY
+        used, codes = np.unique(self.codes[there], return_inverse=True)
+        compact = np.full(len(self.codes), NULL_KEY, np.int32)
+        compact[there] = codes
+        data = None if self._data is None else [self._data[code] for code in used.tolist()]
+        return KeyColumn(compact, [self.objects[code] for code in used.tolist()], data, self._serde)
 
     @classmethod
     def joined(cls, columns: Sequence[KeyColumn]) -> KeyColumn:
@@ -381,6 +389,7 @@ class ColumnarBatch:
         headers: Encoded headers of each record (`state.columns`); None if no record has any.
         place: The argument of `OperatorContext.resume` for a position in the step.
         held: Row -> the record named by errors, for rows that an operator has held back.
+        nodes: int64[n], which operator of a group (`Operator.lead`) each record is for; None: the only one.
     """
 
     keys: KeyColumn
@@ -390,9 +399,13 @@ class ColumnarBatch:
     headers: list[bytes | None] | None = None
     place: Callable[[int], Any] = _nowhere
     held: Mapping[int, HeldRecord] = field(default_factory=dict)
+    nodes: Int64s | None = None
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def node(self, row: int) -> int:
+        return 0 if self.nodes is None else int(self.nodes[row])
 
     def take(self, rows: npt.NDArray[np.int64]) -> ColumnarBatch:
         """The records of these rows, in this order."""
@@ -405,6 +418,7 @@ class ColumnarBatch:
             order=self.order[rows],
             headers=None if self.headers is None else [self.headers[row] for row in at],
             held=self._held_of(rows),
+            nodes=None if self.nodes is None else self.nodes[rows],
         )
 
     def _held_of(self, rows: npt.NDArray[np.int64]) -> Mapping[int, HeldRecord]:
@@ -463,34 +477,25 @@ def _joint_place(batches: Sequence[ColumnarBatch]) -> Callable[[int], Any]:
     return place
 
 
-class OneByOne(Exception):
-    """Raised by a `BatchProcessor` for records that have to be processed one by one after all; its text says why, for a counter."""
-
-
-class BatchProcessor(Protocol):
-    """Processes the records of a step for one node, or for a group of nodes that share stores (the two sides of a join).
-
-    A subclass's constructor takes the operators of the group, in the order of their nodes, after `init`.
-    """
-
-    def __init__(self, operators: Sequence[Any]) -> None: ...
-
-    def process_batches(self, batches: Sequence[ColumnarBatch]) -> None:
-        """Processes all records that a pass over the nodes has for the group: those of the step, or results at its end.
-
-        Results, drops, state and their order equal those of `Operator.process` for one record after the other in the order
-        of `ColumnarBatch.order`. A call that raises must have had no effect: the records are then processed one by one, so
-        that the one at fault is found, and meets its policy. So look up and compute first, then write to stores, and
-        forward last (`OperatorContext.forward_batch`).
-        """
+def of_group(batches: Sequence[ColumnarBatch]) -> ColumnarBatch:
+    """The records for the operators of a group in the order of the step; each batch has those for one of them."""
+    if len(batches) == 1:
+        return batches[0]
+    whole = concatenated(batches)
+    nodes = np.repeat(np.arange(len(batches)), [len(batch) for batch in batches])
+    return replace(whole, nodes=nodes).take(np.argsort(whole.order, kind="stable"))
 
 
 def in_order(batches: Sequence[ColumnarBatch]) -> Iterator[tuple[int, int]]:
-    """The index of the batch and the row in it, for all records of a group in the order of the step."""
+    """The index of the batch and the row in it, for all records of several batches in the order of the step."""
     which = np.repeat(np.arange(len(batches)), [len(batch) for batch in batches])
     rows = np.concatenate([np.arange(len(batch)) for batch in batches] or [np.empty(0, np.int64)])
     order = np.argsort(np.concatenate([batch.order for batch in batches] or [np.empty(0, np.int64)]), kind="stable")
     return zip(which[order].tolist(), rows[order].tolist(), strict=True)
+
+
+class OneByOne(Exception):
+    """Raised by an operator's way for whole batches where it does not apply; its text says why, for a counter."""
 
 
 # --- The results of vectorised aggregations as columns: windowed keys, values known as JSON, updates of tables.
@@ -531,6 +536,9 @@ class WindowedKeys(KeyColumn):
     def take(self, rows: Any) -> WindowedKeys:
         """The keys of some rows, given by indices or by a mask."""
         return WindowedKeys(self._inner.take(rows), self._starts[rows], self._ends[rows])
+
+    def compact(self) -> WindowedKeys:
+        return self
 
     def column(self, serde: Serde, topic: str) -> pa.BinaryArray:
         base = self.base_column(serde, topic)

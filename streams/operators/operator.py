@@ -8,18 +8,22 @@ with an operator's stores and the commit.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from streams.model.record import Change, Headers, HeldRecord, Record
-from streams.operators.columnar import ColumnarBatch
+from streams.operators.columnar import NULL_KEY, ColumnarBatch
 from streams.operators.processor import BaseProcessor, ProcessorContext
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Mode = Literal["strict", "compat"]
 T = TypeVar("T")
@@ -60,6 +64,9 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
         Nodes with the same children let one of them forward the records of all, so that these stay in order. A negative number
         takes records back that `forward_batch` has counted.
         """
+
+    def batch_of(self, record: Record) -> ColumnarBatch:
+        """The current record as a batch."""
 
     def attempt_each(self, batch: ColumnarBatch, process: Callable[[Record], None]) -> None:
         """Run a function for each record of a batch, as if the records came one by one; the results are forwarded together."""
@@ -108,35 +115,52 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
 class Operator(BaseProcessor[Any, Any, OperatorContext]):
     """One of the engine's own operators, with the life cycle of a `Processor` and the wider `OperatorContext`."""
 
+    @abstractmethod
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        """Processes the records of a pass, or a part of them; may be called several times in a pass.
+
+        Results, drops, state and their order are the same however the records are divided into batches. A record at fault meets
+        its policy (`OperatorContext.refuse`, `attempt_each`). A call that raises must have had no effect: the runtime then divides
+        the batch until it has found the record. So look up and compute first, then write to stores, and forward last.
+        """
+
+    def process(self, record: Record) -> None:
+        """The same for one record."""
+        batch = self.ctx.batch_of(record)
+        try:
+            self.process_batch(batch)
+        except Exception:
+            self.skip(batch)
+            raise
+
+    def skip(self, batch: ColumnarBatch) -> None:
+        """Called for a record with which `process_batch` has failed: it moves stream time all the same."""
+
+    def lead(self, group: Sequence[Self]) -> None:
+        """Makes the operator process the records of several nodes that share stores, called after `init` of all of them.
+
+        Args:
+            group: Their operators, beginning with this one. `ColumnarBatch.nodes` has the indices.
+        """
+        raise NotImplementedError
+
     @property
     def changes_in_place(self) -> bool:
         """Whether functions of the user get values that a step's cache shares: one that fails may have half changed it."""
         return False
 
 
-# --- The `BatchProcessor` of operators that process their records together without any other node, and calls of users' functions.
+class RecordOperator(Operator):
+    """An operator that processes one record after the other."""
+
+    @abstractmethod
+    def process(self, record: Record) -> None: ...
+
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        self.ctx.attempt_each(batch, self.process)
 
 
-@runtime_checkable
-class BatchOperator(Protocol):
-    """An operator with a way to process all records of a batch."""
-
-    def process_together(self, batch: ColumnarBatch) -> None:
-        """`process` for all records; a record that fails has met its policy."""
-
-
-class OperatorBatches:
-    """Passes the records on to their operator.
-
-    Args:
-        operators: The operator.
-    """
-
-    def __init__(self, operators: Sequence[BatchOperator]) -> None:
-        (self._operator,) = operators
-
-    def process_batches(self, batches: Sequence[ColumnarBatch]) -> None:
-        self._operator.process_together(batches[0])
+# --- Calls of users' functions for the records of a batch.
 
 
 def call_each(
@@ -207,6 +231,14 @@ def dropped_record(record: Record, reason: str, node: str) -> Record:
 def drop_rows(ctx: OperatorContext, batch: ColumnarBatch, reasons: Mapping[str, npt.NDArray[np.bool_]]) -> None:
     """Drop some records of a batch, in their order."""
     drop_each(ctx, batch, {reason: np.flatnonzero(mask) for reason, mask in reasons.items()})
+
+
+def latest_only(ctx: OperatorContext, batch: ColumnarBatch) -> ColumnarBatch:
+    """The updates of a versioned table, except older ones than a row's newest version (KIP-914)."""
+    keyed = batch.keys.codes != NULL_KEY
+    outdated = keyed & ~np.fromiter((change.is_latest for change in batch.values), np.bool_, len(batch))
+    drop_rows(ctx, batch, {"not_latest": outdated})
+    return batch.take(np.flatnonzero(~outdated)) if outdated.any() else batch
 
 
 def drop_each(ctx: OperatorContext, batch: ColumnarBatch, reasons: Mapping[str, npt.NDArray[np.int64]]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from streams.model.record import Record
 from streams.model.table_columns import RowLayout, RowMaker
 from streams.operators.columnar import ColumnarBatch, KeyColumn
-from streams.operators.operator import Operator, call_each
+from streams.operators.operator import Operator, RecordOperator, call_each
 from streams.serdes.base import shown
 from streams.users_code import line_of
 
@@ -54,7 +54,7 @@ class PassThrough(Operator):
     def process(self, record: Record) -> None:
         self.ctx.forward(record)
 
-    def process_together(self, batch: ColumnarBatch) -> None:
+    def process_batch(self, batch: ColumnarBatch) -> None:
         self.ctx.forward_batch(batch)
 
 
@@ -75,7 +75,7 @@ class Peek(Operator):
         self.fn(record.key, record.value)
         self.ctx.forward(record)
 
-    def process_together(self, batch: ColumnarBatch) -> None:
+    def process_batch(self, batch: ColumnarBatch) -> None:
         """Call for all records, then forward them."""
         records, _ = call_each(self.ctx, batch, self.fn)
         self.ctx.forward_batch(records)
@@ -100,7 +100,7 @@ class Filter(Operator):
         if self._passes(record.key, record.value):
             self.ctx.forward(record)
 
-    def process_together(self, batch: ColumnarBatch) -> None:
+    def process_batch(self, batch: ColumnarBatch) -> None:
         records, passes = call_each(self.ctx, batch, self._passes)
         self.ctx.forward_batch(records if all(passes) else records.take(np.flatnonzero(passes)))
 
@@ -126,7 +126,7 @@ class Map(Operator):
         key, value = self._mapped(record.key, record.value)
         self.ctx.forward(Record(key, value, record.timestamp, record.headers))
 
-    def process_together(self, batch: ColumnarBatch) -> None:
+    def process_batch(self, batch: ColumnarBatch) -> None:
         records, pairs = call_each(self.ctx, batch, self._mapped)
         keys = KeyColumn.of([key for key, _ in pairs])
         self.ctx.forward_batch(replace(records, keys=keys, values=[value for _, value in pairs]))
@@ -150,7 +150,7 @@ class SelectKey(Operator):
         """Forward the result, with the record's value, timestamp and headers."""
         self.ctx.forward(record.with_key(self.fn(record.key, record.value)))
 
-    def process_together(self, batch: ColumnarBatch) -> None:
+    def process_batch(self, batch: ColumnarBatch) -> None:
         records, keys = call_each(self.ctx, batch, self.fn)
         self.ctx.forward_batch(replace(records, keys=KeyColumn.of(keys)))
 
@@ -172,7 +172,7 @@ class MapValues(Operator):
         """Forward the result, with the record's key, timestamp and headers."""
         self.ctx.forward(record.with_value(self.fn(record.key, record.value)))
 
-    def process_together(self, batch: ColumnarBatch) -> None:
+    def process_batch(self, batch: ColumnarBatch) -> None:
         records, values = call_each(self.ctx, batch, self.fn)
         self.ctx.forward_batch(records.with_values(values))
 
@@ -180,7 +180,7 @@ class MapValues(Operator):
 # --- `flat_map` and `flat_map_values`: any number of records out of one (Kafka Streams: `KStreamFlatMap`).
 
 
-class FlatMap(Operator):
+class FlatMap(RecordOperator):
     """Maps each record to any number of records.
 
     Args:
@@ -202,7 +202,7 @@ class FlatMap(Operator):
             self.ctx.forward(Record(key, value, record.timestamp, record.headers))
 
 
-class FlatMapValues(Operator):
+class FlatMapValues(RecordOperator):
     """Maps each record to any number of values under the same key.
 
     Args:
@@ -238,7 +238,7 @@ class Branch(Operator):
         if child is not None:
             self.ctx.forward(record, child)
 
-    def process_together(self, batch: ColumnarBatch) -> None:
+    def process_batch(self, batch: ColumnarBatch) -> None:
         records, chosen = call_each(self.ctx, batch, self._first_match)
         for _, child in self.branches:
             rows = [row for row, one in enumerate(chosen) if one == child]
@@ -272,7 +272,7 @@ class ToRows(Operator):
         key, row = self._rows.row(record)
         self.ctx.forward(Record(key, row, record.timestamp))
 
-    def process_together(self, batch: ColumnarBatch) -> None:
+    def process_batch(self, batch: ColumnarBatch) -> None:
         times = iter(batch.timestamps.tolist())
 
         def row(key: Any, value: Any) -> tuple[Any, Any]:

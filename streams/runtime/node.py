@@ -13,6 +13,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count, repeat
 from types import MappingProxyType
 from typing import Any, Final, Protocol
@@ -165,6 +166,18 @@ class DuePunctuations:
         """Makes the calls that are due before the record at a position."""
         while self._next < position >> self._all.shift:
             self._call(self._next)
+
+    def parts(self, batch: ColumnarBatch) -> Iterator[ColumnarBatch]:
+        """The records of a batch between the calls. Each call is made when the records before it are processed."""
+        numbers, start = batch.order >> self._all.shift, 0
+        while self._next < _NEVER:
+            end = int(np.searchsorted(numbers, self._next, "right"))
+            if end > start:
+                yield batch.take(np.arange(start, end))
+            start = max(start, end)
+            self._call(self._next)
+        if start < len(batch):
+            yield batch.take(np.arange(start, len(batch)))
 
     def rest(self) -> None:
         """Makes all calls that are left."""
@@ -527,6 +540,8 @@ class NodeContext:
             return
         self.count_forwarded(len(batch))
         self.hand_on()
+        if batch.nodes is not None:
+            batch = replace(batch, nodes=None)
         if self._run.numbered:
             start = self._run.position
             self._run.position += len(batch)
@@ -556,20 +571,35 @@ class NodeContext:
         """`drop` for a number of records that were processed as columns."""
         self._run.counters.add(f"dropped:{self.node}:{reason}", count)
 
+    def batch_of(self, record: Record) -> ColumnarBatch:
+        run = self._run
+        cursor = run.cursor
+        return ColumnarBatch(
+            KeyColumn.of([record.key]),
+            [record.value],
+            np.array([record.timestamp]),
+            np.array([run.position]),
+            [encode_headers(record.headers)] if record.headers else None,
+            lambda position: cursor,
+            {} if run.held is None else {0: run.held},
+        )
+
     def attempt_each(self, batch: ColumnarBatch, process: Callable[[Record], None]) -> None:
         for record in each_record(batch, self._run):
             try:
                 process(record)
             except Exception as error:
-                if self._run.followed is not None:
-                    self._run.followed.fails(self.node, error, record)
-                guard(error, self.node, self._run)
+                self.fails(record, error)
+
+    def fails(self, record: Record, error: Exception) -> None:
+        """Applies the processing policy to an exception that the operator has raised for the current record."""
+        if self._run.followed is not None:
+            self._run.followed.fails(self.node, error, record)
+        self.guard(error)
 
     def refuse(self, batch: ColumnarBatch, row: int, error: Exception) -> None:
         with at_record(batch, row, self._run):
-            if self._run.followed is not None:
-                self._run.followed.fails(self.node, error, batch.record(row))
-            self.guard(error)
+            self.fails(batch.record(row), error)
 
     def drop_batch(self, batch: ColumnarBatch, reason: str) -> None:
         self._run.counters.add(f"dropped:{self.node}:{reason}", len(batch))
@@ -633,17 +663,32 @@ class NodeRunner:
         self.received = 0
         self._run = run
         self._process = processor.process
+        self.process_batch: Callable[[ColumnarBatch], None] = (
+            processor.process_batch
+            if isinstance(processor, Operator)
+            else partial(context.attempt_each, process=processor.process)
+        )
+        """Processes records of all nodes that the operator leads."""
+        self.takes_records = not isinstance(processor, Operator) or type(processor).process is not Operator.process
+        """Whether the operator has a way for single records."""
         context.changes_in_place = isinstance(processor, Operator) and processor.changes_in_place
 
     def receive(self, record: Record) -> None:
         """Process one record under the processing policy."""
         self.received += 1
+        self.attempt(record)
+
+    def skip(self, batch: ColumnarBatch) -> None:
+        """See `Operator.skip`."""
+        if isinstance(self.processor, Operator):
+            self.processor.skip(batch)
+
+    def attempt(self, record: Record) -> None:
+        """The same for a record that is counted already."""
         try:
             self._process(record)
         except Exception as error:
-            if self._run.followed is not None:
-                self._run.followed.fails(self.name, error, record)
-            self.context.guard(error)
+            self.context.fails(record, error)
 
     @classmethod
     def of(cls, name: str, processor: AnyProcessor, context: NodeContext, run: StepContext) -> NodeRunner:

@@ -24,7 +24,7 @@ from streams import (
 from streams.dsl.grouped import KGroupedStream
 from streams.errors import SerdeError
 from streams.model.windows import Windows
-from streams.operators.aggregate.together import AggregateBatches
+from streams.operators.aggregate.aggregates import WindowAggregate
 from streams.topology.plan import plan_alone
 from streams.topology.ways import Way, ways
 from tests.both_ways import Fed, check_both_ways, counted
@@ -188,13 +188,13 @@ def test_a_key_that_cannot_be_written() -> None:
     stream = builder.stream("in", Consumed(StringSerde(), JsonSerde()))
     group = stream.group_by_key().windowed_by(HOPPING)
     group.aggregate(*COLLECT, Materialized(name="lists", key_serde=Short())).to_stream().to("out")
-    with counted(AggregateBatches) as answers:
+    with counted(WindowAggregate) as answers:
         check_both_ways(builder.build(), feed(3, ["in"]), partitions={"in": 2}, processing="skip")
     assert "SerdeError" in answers
 
 
 def test_no_step_goes_one_by_one_because_a_function_fails() -> None:
-    with counted(AggregateBatches) as answers:
+    with counted(WindowAggregate) as answers:
         check_both_ways(program(PROGRAMS["hopping windows"]), feed(1, ["in"]), partitions={"in": 2}, processing="skip")
     assert set(answers) == {"together", "ChangedInPlace"}  # the step at fault runs again, together as well
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streams import Consumed, JsonSerde, StreamsBuilder, StringSerde, Topology
 from streams.operators.aggregate.columns.first_of_kind import first_of_kind, first_of_kind_plain
-from streams.operators.operator import OperatorBatches
+from streams.operators.aggregate.deduplicate import Deduplicate
 from tests.both_ways import Fed, check_both_ways, counted
 from tests.operators.both_ways import examples
 from tests.operators.test_tables_together import feed
@@ -114,6 +114,6 @@ def test_the_kernel_does_what_its_reference_does(
 
 
 def test_no_step_goes_one_by_one_because_an_id_fails() -> None:
-    with counted(OperatorBatches) as answers:
+    with counted(Deduplicate) as answers:
         check_both_ways(program(True, grace=9), feed(1, ["in"]), partitions={"in": 2}, processing="skip")
     assert set(answers) == {"together"}

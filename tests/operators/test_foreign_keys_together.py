@@ -9,7 +9,7 @@ import pytest
 
 from streams import Consumed, JsonSerde, Materialized, StreamsBuilder, StringSerde, Topology
 from streams.dsl.ktable import KTable
-from streams.operators.operator import OperatorBatches
+from streams.operators.join.foreign_key import ForeignKeySubscribe
 from tests.both_ways import check_both_ways, counted
 from tests.operators.test_tables_together import failing, feed, seen
 
@@ -97,7 +97,7 @@ def program(shape: Program) -> Topology:
 def test_both_tables_change(shape: str, seed: int) -> None:
     topology = program(PROGRAMS[shape])
     parts = {topic: 2 for topic in ("left", "right", "third") if topic in topology.describe()}
-    with counted(OperatorBatches) as answers:
+    with counted(ForeignKeySubscribe) as answers:
         found = check_both_ways(
             topology,
             feed(seed, [*parts, "left", "right"]),

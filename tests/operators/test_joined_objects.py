@@ -18,9 +18,8 @@ from streams import JoinWindows, Materialized, StreamsBuilder, col, fields, lit
 from streams.errors import NoFieldsError
 from streams.model.expressions import JoinedFields
 from streams.operators.join.columns.joined_objects import JoinedObjects
-from streams.operators.join.columns.stream_join import PairStep, StreamJoinTogether, StreamSelfJoinTogether
+from streams.operators.join.columns.stream_join import PairStep, StreamSelfJoin, StreamStreamJoin
 from streams.operators.join.stream_table_join import StreamTableJoin
-from streams.operators.operator import OperatorBatches
 from streams.serdes.json import JsonSerde
 from tests.both_ways import Fed, check_both_ways, counted, played
 from tests.operators.join_inputs import KINDS, PARTITIONS, feed, windows
@@ -147,7 +146,7 @@ def program(kind: str, windows: JoinWindows, selected: Any, *, itself: bool = Fa
 def test_joins_by_bytes_equal_joins_by_objects(kind, windows, seed, selected, mode, behind, restarts) -> None:
     """Pairs within a step and with the stores, records without a partner at once and later, and functions behind."""
     topology = program(kind, windows, selected, behind=behind)
-    with counted(StreamJoinTogether) as answers:
+    with counted(StreamStreamJoin) as answers:
         check_both_ways(topology, feed(seed, values=FORMS), tuple(restarts), partitions=PARTITIONS, mode=mode)
     assert set(answers) == {"together"}
 
@@ -163,7 +162,7 @@ def test_joins_by_bytes_equal_joins_by_objects(kind, windows, seed, selected, mo
 )
 def test_self_joins_by_bytes(kind, windows, seed, selected, mode) -> None:
     steps = [[one for one in step if one.topic == "left"] for step in feed(seed, values=FORMS)]
-    with counted(StreamSelfJoinTogether) as answers:
+    with counted(StreamSelfJoin) as answers:
         check_both_ways(program(kind, windows, selected, itself=True), steps, (), partitions=PARTITIONS, mode=mode)
     assert set(answers) == {"together"}
 
@@ -178,7 +177,7 @@ def test_operators_behind_a_join_by_bytes_read_its_results(mode: str, seed: int)
     joined.group_by_key().aggregate(list, lambda value, last: [*last, value][-3:]).to_stream().to("last")
     joined.filter(lambda key, value: value["n"] is not None).to("filtered")
     joined.deduplicate(5, by=lambda value: str(value["v"])).to("distinct")
-    with counted(StreamJoinTogether) as answers:
+    with counted(StreamStreamJoin) as answers:
         check_both_ways(builder.build(), feed(seed, values=FORMS), (1,), partitions=PARTITIONS, mode=mode)
     assert "together" in answers
 
@@ -212,7 +211,7 @@ def test_joins_with_tables_by_bytes(kind: str, caching: bool, shape: str) -> Non
     """Rows of the store and updates of the step, with a cache and without, in several forms of JSON."""
     for seed, selected in enumerate(SELECTED):
         topology = table_program(kind, selected, caching=caching, shape=shape)
-        with counted(OperatorBatches) as answers:
+        with counted(StreamTableJoin) as answers:
             mode = ("strict", "compat")[seed % 2]
             seen = check_both_ways(topology, for_tables(seed), (1,), partitions=TABLES, mode=mode)
         assert set(answers) == {"together"}
@@ -225,7 +224,7 @@ def test_no_object_is_made_for_a_table(kind: str, caching: bool, monkeypatch: py
     monkeypatch.setattr(StreamTableJoin, "_all_joined", _refuse)
     monkeypatch.setattr(JoinedObjects, "_defined", _refuse)
     monkeypatch.setattr("streams.operators.columnar.read_all", _refuse)
-    with counted(OperatorBatches) as answers:
+    with counted(StreamTableJoin) as answers:
         steps = for_tables(12, (b'{"v":1,"n":"x"}', b'{"n":2.5}'))
         seen = played(table_program(kind, SELECTED[0], caching=caching, shape="plain"), steps, (1,), partitions=TABLES)
     assert set(answers) == {"together"}
@@ -250,7 +249,7 @@ def test_no_object_is_made(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PairStep, "_called", _refuse)
     monkeypatch.setattr(JoinedObjects, "_defined", _refuse)
     monkeypatch.setattr("streams.operators.columnar.read_all", _refuse)
-    with counted(StreamJoinTogether) as answers:
+    with counted(StreamStreamJoin) as answers:
         steps = feed(12, values=(b'{"v":1,"n":"x"}', b'{"n":2.5}'))
         seen = played(program(kind, JoinWindows(9, 9, 5), SELECTED[0]), steps, (1, 2), partitions=PARTITIONS)
     assert set(answers) == {"together"}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from state.restore import task_stores
 from streams import Consumed, JoinWindows, JsonSerde, Produced, StreamJoined, StreamsBuilder, StringSerde
-from streams.operators.join.columns.stream_join import StreamJoinTogether
+from streams.operators.join.columns.stream_join import StreamStreamJoin
 from tests.both_ways import Fed, check_both_ways, counted
 from tests.operators.join_inputs import KINDS, PARTITIONS, VALUES, both, feed, refuses, windows
 
@@ -36,7 +36,7 @@ def program(
 
 def check(topology: Any, steps: list[list[Fed]], restarts: tuple[int, ...] = (), **more: Any) -> Any:
     """`check_both_ways`, and that no step fell back."""
-    with counted(StreamJoinTogether) as answers:
+    with counted(StreamStreamJoin) as answers:
         seen = check_both_ways(topology, steps, restarts, partitions=PARTITIONS, **more)
     assert set(answers) == {"together"}
     return seen
@@ -102,7 +102,7 @@ def test_records_that_cannot_be_read(kind: str, policy: str) -> None:
 def test_a_joiner_that_raises(kind: str, policy: str) -> None:
     """The other pairs of the step have their results, and the record at fault meets its policy."""
     more = {"dead_letter_topic": "dead"} if policy == "dlq" else {}
-    with counted(StreamJoinTogether) as answers:
+    with counted(StreamStreamJoin) as answers:
         seen = check_both_ways(
             program(kind, JoinWindows(9, 9, 5), refuses), feed(4), partitions=PARTITIONS, processing=policy, **more
         )
@@ -150,7 +150,7 @@ def test_a_joiner_that_changes_its_arguments(kind: str) -> None:
             right.update(left)
         return left
 
-    with counted(StreamJoinTogether) as answers:
+    with counted(StreamStreamJoin) as answers:
         seen = check_both_ways(program(kind, JoinWindows(9, 9, 5), merging), feed(7), partitions=PARTITIONS)
     assert "OneByOne" in answers
     assert {name.split(":")[2] for name in seen.fallbacks} == {"the joiner changes its arguments"}
@@ -190,3 +190,15 @@ def test_functions_behind_a_join_take_its_results_in_order() -> None:
     kept: Iterator[Any] = joined.filter(lambda key, value: value[2] != "text").map_values(str)
     kept.to("out")  # type: ignore[attr-defined]
     check(builder.build(), feed(11))
+
+
+def test_a_side_whose_records_come_at_the_end_of_the_step() -> None:
+    """The sides never have records in one pass, and are one group all the same."""
+    builder = StreamsBuilder()
+    left = builder.stream("left", Consumed(StringSerde(), JsonSerde())).group_by_key().count().to_stream()
+    right = builder.stream("right", Consumed(StringSerde(), JsonSerde()))
+    left.join(right, both, JoinWindows(9, 9, 5)).to("out", Produced(StringSerde(), JsonSerde()))
+    with counted(StreamStreamJoin) as answers:
+        seen = check_both_ways(builder.build(), feed(7), partitions=PARTITIONS)
+    assert set(answers) == {"together"}
+    assert not seen.fallbacks

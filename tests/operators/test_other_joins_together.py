@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams import JoinWindows, StreamsBuilder
-from streams.operators.join.as_of import AsOfJoinTogether
-from streams.operators.join.columns.stream_join import StreamSelfJoinTogether
-from streams.operators.join.join_all import StreamJoinAllTogether
+from streams.operators.join.as_of import AsOfJoin
+from streams.operators.join.columns.stream_join import StreamSelfJoin
+from streams.operators.join.join_all import StreamJoinAll
 from tests.both_ways import check_both_ways, counted
 from tests.operators.join_inputs import KINDS, PARTITIONS, both, feed, in_another_form, refuses, windows
 
@@ -36,7 +36,7 @@ def test_joins_of_a_stream_with_itself_over_one_store(kind, windows, seed, resta
     stream = builder.stream("left").map_values(in_another_form)
     join = {"inner": stream.join, "left": stream.left_join, "outer": stream.outer_join}[kind]
     join(stream, lambda left, right: [str(left), str(right)], windows).to("out")
-    with counted(StreamSelfJoinTogether) as answers:
+    with counted(StreamSelfJoin) as answers:
         check_both_ways(builder.build(), steps, tuple(restarts), partitions=PARTITIONS, mode=mode)
     assert set(answers) == {"together"}
 
@@ -65,7 +65,7 @@ def test_joins_of_several_streams(difference, grace, seed, restarts, far, mode, 
     this, *others = (builder.stream(topic).map_values(in_another_form) for topic in topics)
     windows = JoinWindows.of_time_difference_and_grace(difference, grace)
     this.join_all({f"s{at}": other for at, other in enumerate(others)}, merge_of_all, windows, this="this").to("out")
-    with counted(StreamJoinAllTogether) as answers:
+    with counted(StreamJoinAll) as answers:
         check_both_ways(
             builder.build(), steps, tuple(restarts), partitions={**PARTITIONS, "third": 2}, mode=mode, tasks=2
         )
@@ -85,7 +85,7 @@ def test_a_joiner_of_all_that_changes_its_arguments() -> None:
     windows = JoinWindows.of_time_difference_with_no_grace(9)
     left, right = builder.stream("left"), builder.stream("right")
     left.join_all({"r": right, "again": right}, changing, windows, this="l").to("out")
-    with counted(StreamJoinAllTogether) as answers:
+    with counted(StreamJoinAll) as answers:
         check_both_ways(builder.build(), feed(7), partitions=PARTITIONS)
     assert "OneByOne" in answers
 
@@ -109,7 +109,7 @@ def test_as_of_joins(left, within, grace, seed, restarts, far) -> None:
     right = builder.stream("right").map_values(in_another_form)
     this = builder.stream("left").map_values(in_another_form)
     this.as_of_join(right, both, within * unit, grace=grace * unit, left=left).to("out")
-    with counted(AsOfJoinTogether) as answers:
+    with counted(AsOfJoin) as answers:
         check_both_ways(builder.build(), steps, tuple(restarts), partitions=PARTITIONS, tasks=2)
     assert set(answers) == {"together"}
 

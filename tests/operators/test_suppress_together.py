@@ -20,7 +20,7 @@ from streams import (
     Topology,
 )
 from streams.dsl.suppressed import BufferConfig
-from streams.operators.operator import OperatorBatches
+from streams.operators.table.suppress import Suppress
 from streams.topology.plan import plan_alone
 from streams.topology.ways import explained, ways
 from tests.both_ways import Fed, check_both_ways, counted
@@ -109,6 +109,6 @@ def test_explain_says_when_records_go_one_by_one_after_all() -> None:
 
 @pytest.mark.parametrize("shape", ["a time limit", "closed windows", "old values below"])
 def test_without_bounds_no_update_goes_one_by_one(shape: str) -> None:
-    with counted(OperatorBatches) as answers:
+    with counted(Suppress) as answers:
         check_both_ways(program(shape), feed(1, ["in"]), partitions={"in": 2}, processing="skip")
     assert set(answers) == {"together"}

@@ -10,7 +10,7 @@ from orjson import loads
 
 from streams import Consumed, JsonSerde, Materialized, StreamsBuilder, StringSerde, Suppressed, Topology
 from streams.dsl.ktable import KTable
-from streams.operators.operator import OperatorBatches
+from streams.operators.join.table_table_join import TableTableJoin
 from tests.both_ways import check_both_ways, counted, reasons
 from tests.operators.test_tables_together import failing, feed, seen
 
@@ -131,7 +131,7 @@ def test_both_tables_change(shape: str, caches: tuple[bool, bool], seed: int) ->
         pytest.skip("the joined table changes while it is looked up")
     topology = program(PROGRAMS[shape], *caches)
     parts = partitions(topology)
-    with counted(OperatorBatches) as answers:
+    with counted(TableTableJoin) as answers:
         found = check_both_ways(
             topology,
             feed(seed, [*parts, "left", "right"]),

@@ -235,7 +235,7 @@ def test_a_table_that_gets_several_batches_in_a_step() -> None:
             at = rows.tolist()
             records = [values[row] for row in at]
             batch = ColumnarBatch(KeyColumn.of([keys[row] for row in at]), records, times[rows], rows)
-            operator.process_together(batch)
+            operator.process_batch(batch)
         operator.flush()
         return context.forwarded, list(store.changelog())
 

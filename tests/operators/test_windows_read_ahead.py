@@ -20,7 +20,7 @@ from streams import (
     Topology,
 )
 from streams.dsl.grouped import KGroupedStream
-from streams.operators.operator import OperatorBatches
+from streams.operators.aggregate.session_aggregate import SessionAggregate
 from tests.both_ways import Fed, check_both_ways, counted
 from tests.operators.test_aggregates_together import collected, merged, unwritable
 from tests.operators.test_tables_together import feed
@@ -79,7 +79,7 @@ def program(shape: Program) -> Topology:
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("shape", PROGRAMS)
 def test_windows_of_a_step(shape: str, seed: int) -> None:
-    with counted(OperatorBatches) as answers:
+    with counted(SessionAggregate) as answers:
         found = check_both_ways(
             program(PROGRAMS[shape]),
             feed(seed, ["in"], poison=seed == 1),

@@ -187,7 +187,7 @@ class Retries:
         graph.topology.add(
             ProcessorNode(
                 name=route,
-                spec=OperatorSpec(NodeKind.KSTREAM_RETRY, partial(RetryRoute, sinks)),
+                spec=OperatorSpec(NodeKind.KSTREAM_RETRY, partial(RetryRoute, sinks), one_by_one=True),
                 parents=(self.name,),
                 key_serde=key_serde,
                 value_serde=value_serde,

@@ -6,30 +6,37 @@ import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from streams.model.aggregates import Aggregate, results
 from streams.model.record import NO_TIME, Change, Headers, Record, Window, Windowed
 from streams.model.windows import GroupingWindows, TimeWindows, Windows
-from streams.operators.aggregate.columns.column_rows import Assigned, assign
+from streams.operators.aggregate.columns.column_rows import Assigned, Groups, assign, group
 from streams.operators.columnar import (
     NULL_KEY,
     Changes,
     ColumnarBatch,
     Int64s,
     KeyColumn,
-    OneByOne,
     WindowedKeys,
+    each_value,
     null_values,
 )
 from streams.operators.operator import Operator, OperatorContext, drop_each
 from streams.operators.pending import emit_pending, emit_together, write_together
+from streams.operators.stores.codec import Codec
 from streams.operators.stores.key_value import CachedRow, TypedTimestampedKeyValueStore
 from streams.operators.stores.time_ordered_buffer import ExpiryIndex
 from streams.operators.stores.window import TypedTimestampedWindowStore
 from streams.operators.stream_time import NO_LIMIT, StreamTime
+from streams.operators.table.table_materializer import numbered
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 W = TypeVar("W", bound=GroupingWindows)
 
@@ -82,8 +89,6 @@ class WindowedAggregation(Operator, Generic[W]):
         self.open_name = open_store
         self.caching = caching
         self.send_old = send_old
-        self.emits_together = False
-        """Whether pending updates are written and forwarded as columns; see `AggregateBatches`."""
 
     def init(self, ctx: OperatorContext) -> None:
         """Open the stores and restore stream time."""
@@ -360,6 +365,7 @@ class WindowAggregate(WindowedAggregation[Windows]):
     def init(self, ctx: OperatorContext) -> None:
         """Open the stores and restore stream time."""
         super().init(ctx)
+        self._group: Sequence[WindowAggregate] = [self]
         self.store: TypedTimestampedWindowStore
         if self.caching:
             self.store.use_cache(self.ctx.private_rows)
@@ -380,6 +386,16 @@ class WindowAggregate(WindowedAggregation[Windows]):
         # Of a record that fails in one window, no window keeps anything.
         for row, updated in [(row, self.functions.updated(row, record)) for row in rows]:
             self._set(row, *updated, record)
+
+    def lead(self, group: Sequence[Self]) -> None:
+        self._group = group
+
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        """Add records to their open windows; without a cache one after the other, because each update is forwarded."""
+        if self.caching:
+            _aggregate(self._group, batch)
+        else:
+            self.ctx.attempt_each(batch, self.process)
 
     def pairs(self, batch: ColumnarBatch) -> WindowPairs:
         """The records of a batch with each of their open windows."""
@@ -406,7 +422,7 @@ class WindowAggregate(WindowedAggregation[Windows]):
 
     def _flush_pending(self) -> None:
         """Emit each window's last value, in order of time."""
-        if self.emits_together:
+        if self.caching:
             emit_together(self.ctx, self.store, self.functions.viewed_column, self.send_old, self._keys)
         emit_pending(self.ctx, self.store, self.store.pending, self._emit)
 
@@ -458,11 +474,12 @@ class WindowAggregateOnClose(WindowAggregate):
         else:
             self.store.write(row)
 
-    def pairs(self, batch: ColumnarBatch) -> WindowPairs:
-        """The records of a batch with each of their open windows; in compat mode, windows are closed by the wall clock, too."""
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        """The same; in compat mode one after the other, because the wall clock closes windows, too."""
         if self.ctx.mode == "compat":
-            raise OneByOne
-        return super().pairs(batch)
+            self.ctx.attempt_each(batch, self.process)
+        else:
+            super().process_batch(batch)
 
     def begin(self, batch: ColumnarBatch, pairs: WindowPairs) -> None:
         """Drop late records and those without a key, and move stream time."""
@@ -503,7 +520,7 @@ class WindowAggregateOnClose(WindowAggregate):
         )
 
     def _flush_pending(self) -> None:
-        if self.emits_together and write_together(self.store, list(self._unwritten.values())):
+        if self.caching and write_together(self.store, list(self._unwritten.values())):
             self._unwritten.clear()
         for row in self._unwritten.values():
             self.store.write(row)
@@ -629,8 +646,6 @@ class StreamAggregate(Operator):
         self.functions = functions
         self.caching = caching
         self.send_old = send_old
-        self.emits_together = False
-        """Whether pending updates are written and forwarded as columns; see `AggregateBatches`."""
 
     @property
     def changes_in_place(self) -> bool:
@@ -639,6 +654,7 @@ class StreamAggregate(Operator):
 
     def init(self, ctx: OperatorContext) -> None:
         super().init(ctx)
+        self._group: Sequence[StreamAggregate] = [self]
         self.store: TypedTimestampedKeyValueStore = ctx.store(self.store_name)
         if self.caching:
             self.store.use_cache(self.ctx.private_rows)
@@ -654,6 +670,16 @@ class StreamAggregate(Operator):
             self.keep(record.key, record.headers, row)
         else:
             self._emit(record.key, record.headers, row)
+
+    def lead(self, group: Sequence[Self]) -> None:
+        self._group = group
+
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        """Add records to the aggregates of their keys; without a cache one after the other, because each update is forwarded."""
+        if self.caching:
+            _aggregate(self._group, batch)
+        else:
+            self.ctx.attempt_each(batch, self.process)
 
     def pairs(self, batch: ColumnarBatch) -> WindowPairs:
         """The records of a batch that are aggregated."""
@@ -671,7 +697,7 @@ class StreamAggregate(Operator):
 
     def flush(self) -> None:
         """Emit each key's last value, in order of time."""
-        if self.emits_together:
+        if self.caching:
             emit_together(self.ctx, self.store, self.functions.viewed_column, self.send_old, self._keys)
         emit_pending(self.ctx, self.store, self.store.pending, self._emit)
 
@@ -683,3 +709,176 @@ class StreamAggregate(Operator):
         row.sent(self.store.write(row))
         viewed = self.functions.viewed
         self.ctx.forward(Record(key, Change(viewed(row.value), viewed(old)), row.timestamp, headers))
+
+
+# --- The records of a batch aggregated together, over all time or in windows.
+#
+# A function is called once for each record and window, in the order of the records, as in Kafka Streams. Everything around the
+# calls happens once for a batch: values are read one after the other while the functions run, windows are assigned to whole
+# columns, a store is asked once for all groups, and results are written as columns (`streams.operators.pending`).
+
+
+class _Records(NamedTuple):
+    """The records of one operator, and their windows."""
+
+    operator: StreamAggregate | WindowAggregate
+    batch: ColumnarBatch
+    pairs: WindowPairs
+
+
+def _aggregate(operators: Sequence[StreamAggregate | WindowAggregate], batch: ColumnarBatch) -> None:
+    """Aggregates the records of a group of operators."""
+    batches = (
+        [batch]
+        if batch.nodes is None
+        else [batch.take(np.flatnonzero(batch.nodes == at)) for at in range(len(operators))]
+    )
+    parts = [_Records(operator, mine, operator.pairs(mine)) for operator, mine in zip(operators, batches, strict=True)]
+    _Fold(parts).run()
+
+
+class _Fold:
+    """The calls of the functions for a batch, one for each pair of a record and a window.
+
+    Args:
+        parts: The records of each operator. The streams of a cogroup share a store, so their records are aggregated in one order.
+
+    Raises:
+        Exception: A key cannot be written, or the store cannot be read; nothing has happened.
+    """
+
+    def __init__(self, parts: Sequence[_Records]) -> None:
+        self._parts = parts
+        self._store = parts[0].operator.store
+        order = np.concatenate([one.batch.order[one.pairs.rows] for one in parts])
+        self._sequence = np.argsort(order, kind="stable")
+        which = np.repeat(np.arange(len(parts)), [len(one.pairs.rows) for one in parts])
+        self._which = which[self._sequence].tolist()
+        self._rows = np.concatenate([one.pairs.rows for one in parts])[self._sequence].tolist()
+        self._timestamps = np.concatenate([one.batch.timestamps[one.pairs.rows] for one in parts])[self._sequence]
+        self._groups, self._entries = self._look_up()
+
+    def run(self) -> None:
+        """Calls the functions, and leaves the results pending."""
+        for operator, batch, pairs in self._parts:
+            operator.begin(batch, pairs)
+        codec, private = self._store.codec, self._parts[0].operator.ctx.private_rows
+        values: Any = PrivateValues(self._entries, codec) if private else [one.value for one in self._entries]
+        done, end_of_failed = np.ones(len(self._rows), np.bool_), -1
+        begun: list[int] = []
+        groups = self._groups.of_rows
+        for at, (functions, key, value, number) in enumerate(self._calls()):
+            if at < end_of_failed:
+                continue
+            try:
+                before = values[number]
+                if before is None:
+                    begun.append(at)
+                    values[number] = functions.added(key, value, functions.initial())
+                else:
+                    values[number] = functions.aggregator(key, value, before)
+            except Exception as error:
+                self._refuse(at, error)  # raises, unless values are private
+                first, end_of_failed = self._calls_of_record(at)
+                values.restore(groups[first:at].tolist())
+                done[first:end_of_failed] = False
+        self._keep(np.flatnonzero(done), values, self._times(done, np.array(begun, np.int64)))
+        failed = {self._rows[at] for at in np.flatnonzero(~done).tolist()}
+        opened = [(self._rows[at], self._entries[groups[at]]) for at in begun if done[at]]
+        for operator, batch, _ in self._parts:
+            operator.end(batch, opened, failed)
+
+    def _look_up(self) -> tuple[Groups, list[CachedRow]]:
+        """The groups of the calls, and the row of each in the store."""
+        codes, number_of = [np.empty(0, np.int32)], dict[bytes, int]()
+        for _, batch, pairs in self._parts:
+            mine, numbers = numbered(self._store.codec.keys(batch.keys), batch.keys.take(pairs.rows))
+            codes.append(
+                np.array([number_of.setdefault(key, len(number_of)) for key in mine] or [0], np.int32)[numbers]
+            )
+        starts = np.concatenate([one.pairs.starts for one in self._parts])
+        groups = group(np.concatenate(codes)[self._sequence], starts[self._sequence])
+        data = list(number_of)
+        places = zip((data[code] for code in groups.codes.tolist()), groups.starts.tolist(), strict=True)
+        return groups, self._store.entries(list(places))
+
+    def _calls(self) -> Iterator[tuple[Any, ...]]:
+        """What each call is made of: functions, key, value, and the number of its group."""
+        groups = self._groups.of_rows.tolist()
+        if len(self._parts) == 1:
+            return zip(*_columns(self._parts[0]), groups, strict=False)
+        calls = [zip(*_columns(one), strict=False) for one in self._parts]
+        return ((*next(calls[which]), number) for which, number in zip(self._which, groups, strict=True))
+
+    def _refuse(self, at: int, error: Exception) -> None:
+        """Applies the processing policy to the record of a call."""
+        operator, batch, _ = self._parts[self._which[at]]
+        operator.ctx.refuse(batch, self._rows[at], error)
+
+    def _calls_of_record(self, at: int) -> tuple[int, int]:
+        """The first call for the record of a call, and the first one for the next record."""
+        first, end, record = at, at + 1, (self._which[at], self._rows[at])
+        while first > 0 and (self._which[first - 1], self._rows[first - 1]) == record:
+            first -= 1
+        while end < len(self._rows) and (self._which[end], self._rows[end]) == record:
+            end += 1
+        return first, end
+
+    def _times(self, done: npt.NDArray[np.bool_], begun: Int64s) -> list[int]:
+        """The timestamp of each group after the calls: the largest one of its records since its aggregate began."""
+        groups, begun = self._groups.of_rows, begun[done[begun]]
+        times = np.array([one.timestamp for one in self._entries], np.int64)
+        since = np.zeros(len(times), np.int64)
+        times[groups[begun]], since[groups[begun]] = NO_TIME, begun  # the last assignment to an index wins
+        counted = np.flatnonzero(done & (np.arange(len(done)) >= since[groups]))
+        np.maximum.at(times, groups[counted], self._timestamps[counted])
+        found: list[int] = times.tolist()
+        return found
+
+    def _keep(self, done: Int64s, values: Sequence[Any], times: Sequence[int]) -> None:
+        """Keeps the groups of the calls that were made for the end of the step, in the order of their first calls."""
+        groups = self._groups.of_rows[done]
+        first, last = np.full(len(values), -1), np.full(len(values), -1)
+        first[groups[::-1]], last[groups] = done[::-1], done
+        called = np.flatnonzero(last >= 0)
+        for number in called[np.argsort(first[called])].tolist():
+            entry, at = self._entries[number], int(last[number])
+            entry.set(values[number], times[number])
+            operator, batch, _ = self._parts[self._which[at]]
+            row = self._rows[at]
+            operator.keep(batch.keys[row], batch.headers_of(row), entry)
+
+
+class PrivateValues:
+    """The aggregates of a fold as bytes: each call gets an object of its own, and a record that fails can be undone.
+
+    Args:
+        entries: The rows.
+        codec: That of their store.
+    """
+
+    def __init__(self, entries: Sequence[CachedRow], codec: Codec) -> None:
+        self._codec = codec
+        self._cells = [codec.value(one.value) for one in entries]
+        self._before = list(self._cells)
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def __getitem__(self, number: int) -> Any:
+        return self._codec.read_value(self._cells[number])
+
+    def __setitem__(self, number: int, value: Any) -> None:
+        cell = self._codec.value(value)
+        self._before[number], self._cells[number] = self._cells[number], cell
+
+    def restore(self, numbers: Iterable[int]) -> None:
+        """Takes the last assignment to each of these aggregates back."""
+        for number in numbers:
+            self._cells[number] = self._before[number]
+
+
+def _columns(part: _Records) -> tuple[Iterable[Any], ...]:
+    """What the calls of one operator are made of: functions, keys, values."""
+    operator, batch, pairs = part
+    return repeat(operator.functions), batch.keys.take(pairs.rows), each_value(batch.values, pairs.rows)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streams.model.record import MAX_TIME, CombinedKey, Record
+from streams.model.record import MAX_TIME, CombinedKey
 from streams.operators.aggregate.columns.first_of_kind import first_of_kind
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, values_at
 from streams.operators.join.columns.pairs import StoreKeys, store_keys
@@ -43,30 +43,8 @@ class Deduplicate(Operator):
         self._time = StreamTime(ctx.state)
         self._store: TypedWindowStore = ctx.store(self.store_name)
 
-    def process(self, record: Record) -> None:
-        time = self._time.observe(record.timestamp)
-        if record.key is None:
-            self.ctx.drop(record, "null_key")
-            return
-        if record.timestamp < time - self.grace_ms:
-            self.ctx.drop(record, "late")
-            return
-        place = record.key
-        if self.by is not None:
-            found = self.by(record.key, record.value)
-            if found is None:
-                self.ctx.forward(record)
-                return
-            place = CombinedKey(record.key, found)
-        earliest, latest = max(0, record.timestamp - self.within_ms + 1), record.timestamp + self.within_ms - 1
-        if any(True for _ in self._store.fetch_range(place, earliest, latest)):
-            self.ctx.drop(record, "duplicate")
-            return
-        self._store.put(place, record.timestamp, True)
-        self.ctx.forward(record)
-
-    def process_together(self, batch: ColumnarBatch) -> None:
-        """`process` for all records of a batch."""
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        """Forward the records that repeat none, of the store or of those before them."""
         times = np.maximum.accumulate(np.maximum(batch.timestamps, self._time.now))
         no_key = batch.keys.codes == NULL_KEY
         late = (batch.timestamps < times - self.grace_ms) & ~no_key
@@ -100,6 +78,9 @@ class Deduplicate(Operator):
         ends = np.searchsorted(asked[found.requests], np.arange(len(keys.cells) + 1))
         passed: npt.NDArray[np.bool_] = first_of_kind(keys.codes, timestamps, self.within_ms, (found.starts, ends))
         return passed
+
+    def skip(self, batch: ColumnarBatch) -> None:
+        self._time.observe(int(batch.timestamps[0]))
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
         self._time.advance(elapsed_ms, limit)

@@ -11,16 +11,17 @@ grace, by the store's own clock, and so loses parts of sessions.)
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from streams.model.record import Record, Window, Windowed
 from streams.model.windows import SessionWindows
-from streams.operators.aggregate.aggregates import AggregationFunctions, HeldUpdate, OpenWindows
-from streams.operators.aggregate.reading_ahead import ReadingAhead, TimesOfKeys
-from streams.operators.operator import OperatorContext
+from streams.operators.aggregate.aggregates import AggregationFunctions, HeldUpdate, OpenWindows, WindowedAggregation
+from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s
+from streams.operators.operator import OperatorContext, RecordOperator
+from streams.operators.stores.codec import Codec
 from streams.operators.stores.window import TypedSessionStore
 from streams.operators.stream_time import NO_LIMIT
 
@@ -66,10 +67,46 @@ class SessionRetention:
         return needed + self._nominal_ms
 
 
+# --- What a batch may read is known ahead: the sessions around the times of a key's records.
+
+
+class _TimesOfKeys(NamedTuple):
+    """The times of a step's records by key.
+
+    Attributes:
+        keys: The bytes of the keys, each once, in order.
+        first: int64[n], the least time of each key's records, ms.
+        last: int64[n], the largest one.
+    """
+
+    keys: list[bytes]
+    first: Int64s
+    last: Int64s
+
+    @classmethod
+    def of(cls, codec: Codec, batch: ColumnarBatch) -> _TimesOfKeys:
+        """Those of the records with a key.
+
+        Raises:
+            Exception: A key cannot be written.
+        """
+        known = np.flatnonzero(batch.keys.codes != NULL_KEY)
+        data = codec.keys(batch.keys)
+        present = np.unique(batch.keys.codes[known]).tolist()
+        keys = sorted({data[code] for code in present})
+        place_of = {key: place for place, key in enumerate(keys)}
+        place = np.array([place_of.get(key, -1) for key in data] or [-1], np.int64)[batch.keys.codes[known]]
+        first = np.full(len(keys), np.iinfo(np.int64).max)
+        last = np.full(len(keys), np.iinfo(np.int64).min)
+        np.minimum.at(first, place, batch.timestamps[known])
+        np.maximum.at(last, place, batch.timestamps[known])
+        return cls(keys, first, last)
+
+
 # --- Aggregation in sessions (Kafka Streams: `KStreamSessionWindowAggregate`).
 
 
-class SessionAggregate(ReadingAhead[SessionWindows]):
+class SessionAggregate(RecordOperator, WindowedAggregation[SessionWindows]):
     """Aggregates per key and session.
 
     A record at t merges the sessions of its key with end >= t - gap and start <= t + gap into one: the aggregates are merged in
@@ -111,6 +148,20 @@ class SessionAggregate(ReadingAhead[SessionWindows]):
         self.store: TypedSessionStore
         self._retention = SessionRetention(ctx.state, self.windows)
 
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        """Process one record after the other, with one pass over the store.
+
+        Raises:
+            Exception: A key cannot be written; there has been no effect.
+        """
+        times, gap = _TimesOfKeys.of(self.store.codec, batch), self.windows.gap_ms
+        if times.keys:
+            self.store.read_ahead(times.keys, times.first - gap, times.last + gap)
+        try:
+            super().process_batch(batch)
+        finally:
+            self.store.forget()
+
     def process(self, record: Record) -> None:
         """Merge the sessions that the record touches, add the record, then emit the sessions that it closes."""
         if record.key is None:
@@ -134,11 +185,6 @@ class SessionAggregate(ReadingAhead[SessionWindows]):
                     self._delete(record.key, session, value, stays=session == merged)
             self._added(record.key, merged, added, self._forwarded_value(merged, found))
         self._emit_closed(at, record.headers)
-
-    def read_ahead(self, times: TimesOfKeys) -> None:
-        """Read the sessions that records of these times may touch."""
-        gap = self.windows.gap_ms
-        self.store.read_ahead(times.keys, times.first - gap, times.last + gap)
 
     def _flush_pending(self) -> None:
         """Emit each session's last value, in order of time."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from streams.model.record import Headers, Record, ValueAndTimestamp, Window, Windowed
 from streams.model.windows import SlidingWindows
 from streams.operators.aggregate.aggregates import HeldUpdate, WindowedAggregation
-from streams.operators.operator import OperatorContext
+from streams.operators.operator import OperatorContext, RecordOperator
 from streams.operators.stores.window import TypedTimestampedWindowStore
 
 
@@ -32,7 +32,7 @@ class _NewContent(NamedTuple):
     is_new: bool
 
 
-class SlidingAggregate(WindowedAggregation[SlidingWindows]):
+class SlidingAggregate(RecordOperator, WindowedAggregation[SlidingWindows]):
     """Aggregates per key and sliding window.
 
     A window accepts records while its end >= stream time - grace; a record at t is late for all windows if

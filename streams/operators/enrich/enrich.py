@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from streams.errors import CallFailedError, EnrichError, RecordError, StreamsError
 from streams.model.record import Record, RecordMetadata
-from streams.operators.operator import Operator, OperatorContext
+from streams.operators.operator import OperatorContext, RecordOperator
 from streams.operators.retry.retry import DEAD, Attempts, level_of, plain
 from streams.wording import a_kind_of
 
@@ -361,7 +361,7 @@ CALLS_PER_ROUND = 8
 OnError = Literal["fail", "drop"] | Callable[[Any, Any, Exception], Any] | Attempts
 
 
-class Enrich(Operator):
+class Enrich(RecordOperator):
     """Replaces the value by the result of a function; key, timestamp and headers stay.
 
     Args:

@@ -66,6 +66,17 @@ class AsOfJoin(Operator):
         self.time = SharedStreamTime(state, sides=2)
         self.waiting = TimeOrderedBuffer(ctx.store(self.waiting_name), self.join.key_serde, self.waiting_name, state)
 
+    def lead(self, group: Sequence[AsOfJoin]) -> None:
+        # By side: RIGHT is 0, LEFT is 1.
+        self._sides = sorted(group, key=lambda one: one.is_left)
+        self._side_of = np.array([LEFT if one.is_left else RIGHT for one in group])
+
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        """Join, store, forward, for both sides."""
+        if max(self.join.within_ms, self.join.grace_ms) > FARTHEST_MS:
+            raise OneByOne("the windows are too long for sums of 64 bits")
+        _AsOfStep(self._sides, JoinRecords.of(batch, self._side_of)).run()
+
     def process(self, record: Record) -> None:
         """Join the left records that are due, then store this record."""
         time = self.time.observe(record.timestamp)
@@ -122,26 +133,6 @@ class AsOfJoin(Operator):
 # step.
 
 _REASONS = ("null_value", "null_key", "late")
-
-
-class AsOfJoinTogether:
-    """See `BatchProcessor`.
-
-    Args:
-        operators: The two sides.
-    """
-
-    def __init__(self, operators: Sequence[AsOfJoin]) -> None:
-        # By side: RIGHT is 0, LEFT is 1.
-        self._sides = sorted(operators, key=lambda one: one.is_left)
-        self._order = [operators.index(one) for one in self._sides]
-
-    def process_batches(self, batches: Sequence[ColumnarBatch]) -> None:
-        """Join, store, forward; see `BatchProcessor`."""
-        join = self._sides[LEFT].join
-        if max(join.within_ms, join.grace_ms) > FARTHEST_MS:
-            raise OneByOne("the windows are too long for sums of 64 bits")
-        _AsOfStep(self._sides, JoinRecords.of([batches[at] for at in self._order])).run()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from state.columns import BinaryColumn, binary_column
 from streams.errors import RecordError
-from streams.model.record import Change, CombinedKey, Instruction, Record, Response, Subscription
+from streams.model.record import Instruction, Record, Response, Subscription
 from streams.operators.columnar import (
     NULL_KEY,
     Changes,
@@ -24,9 +24,9 @@ from streams.operators.columnar import (
     WrittenValues,
     value_column,
 )
-from streams.operators.operator import Operator, OperatorContext, call_each, drop_rows
+from streams.operators.operator import Operator, OperatorContext, call_each, drop_rows, latest_only
 from streams.operators.stores.key_value import TypedKeyValueStore
-from streams.operators.table.table_materializer import look_ups
+from streams.operators.table.table_materializer import opened
 from streams.operators.table.value_getter import ValueGetter
 from streams.serdes.base import Serde
 from streams.serdes.internal import (
@@ -98,26 +98,14 @@ class ForeignKeySubscribe(Operator):
         self.left = left
         self.versioned = versioned
 
-    def process(self, record: Record) -> None:
-        """Forward up to two subscriptions, the one to be forgotten first."""
-        change: Change = record.value
-        if self.versioned and not change.is_latest:
-            self.ctx.drop(record, "not_latest")
-            return
-        asked = self._asked(record.key, change.new, change.old)
-        if self._refers_to_nothing(change.new, asked):
-            self.ctx.drop(record, "null_foreign_key")
-        for foreign_key, instruction in asked:
-            digest = _value_hash(self.value_serde, self.ctx.node, change.new)
-            subscription = Subscription(digest, int(instruction), record.key)
-            self.ctx.forward(Record(foreign_key, subscription, record.timestamp, record.headers))
-
-    def process_together(self, batch: ColumnarBatch) -> None:
-        """`process` for many updates.
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        """Forward up to two subscriptions for each update, the one to be forgotten first.
 
         Raises:
             Exception: A value cannot be written; there has been no effect.
         """
+        if self.versioned:
+            batch = latest_only(self.ctx, batch)
         changes = Changes.of(batch.values)
         digests = _value_hashes(self.value_serde, self.ctx.node, changes.new)
         olds = repeat(None) if changes.old is None else changes.old
@@ -188,30 +176,17 @@ class ForeignKeyResult(Operator):
 
     def init(self, ctx: OperatorContext) -> None:
         super().init(ctx)
-        self._lookup = self.this.open(ctx)
+        self._lookup = opened(ctx, self.this)
 
-    def process(self, record: Record) -> None:
-        """Forward the joined row, or a deletion."""
-        if record.key is None:
-            raise RecordError(_NO_KEY)
-        response: Response = record.value
-        found = self._lookup(record.key, None)
-        value = None if found is None else found.value
-        if _value_hash(self.value_serde, self.ctx.node, value) != response.hash:
-            self.ctx.drop(record, "stale_response")
-            return
-        self.ctx.forward(record.with_value(self._joined(record.key, value, response.value)))
-
-    def process_together(self, batch: ColumnarBatch) -> None:
-        """`process` for many responses.
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        """Forward the joined rows, or deletions.
 
         Raises:
-            Exception: A response has no key, or rows cannot be looked up together; there has been no effect.
+            Exception: A response has no key, or a row cannot be looked up; there has been no effect.
         """
         if (batch.keys.codes == NULL_KEY).any():
             raise RecordError(_NO_KEY)
-        lookup = self.this.open_together(look_ups(self.ctx, self.this.stores))
-        values = lookup(batch.keys, batch.order).values
+        values = self._lookup(batch.keys, batch.order).values
         digests = _value_hashes(self.value_serde, self.ctx.node, values)
         awaited = np.array([one.hash == mine for one, mine in zip(batch.values, digests, strict=True)], np.bool_)
         rows = np.flatnonzero(awaited)
@@ -268,41 +243,21 @@ class ForeignKeySubscriptions(Operator):
         super().init(ctx)
         self._store: TypedKeyValueStore = ctx.store(self.store_name)
         # The rows as forwarded by the right table, so that every later update of a row reaches the subscriber too.
-        self._lookup = self.other.open(ctx, forwarded=True)
+        self._lookup = opened(ctx, self.other, forwarded=True)
 
-    def process(self, record: Record) -> None:
-        """Store or delete the subscription, then respond if a response was requested."""
-        asked: Subscription = record.value
-        instruction = asked.instruction
-        if record.key is None and instruction != Instruction.ALWAYS_RESPOND:
-            self.ctx.drop(record, "null_key")
-            return
-        if record.key is not None:
-            gone = instruction in (Instruction.DELETE, Instruction.DELETE_AND_RESPOND)
-            place = CombinedKey(record.key, asked.primary_key)
-            self._store.put(place, None if gone else asked, record.timestamp)
-        found = None if record.key is None else self._lookup(record.key, None)
-        time = record.timestamp if found is None else max(record.timestamp, found.timestamp)
-        if instruction == Instruction.DELETE_AND_RESPOND:
-            self._respond(record, asked, None, time)
-        elif instruction == Instruction.ALWAYS_RESPOND or (
-            instruction == Instruction.RESPOND_IF_FOUND and found is not None
-        ):
-            self._respond(record, asked, None if found is None else found.value, time)
-
-    def process_together(self, batch: ColumnarBatch) -> None:
-        """`process` for many subscriptions.
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        """Store or delete the subscriptions, then respond where a response was requested.
 
         Raises:
-            Exception: Right rows cannot be looked up together, or a subscription cannot be written; there has been no effect.
+            Exception: A right row cannot be looked up, or a subscription cannot be written; there has been no effect.
         """
+        batch = replace(batch, keys=batch.keys.compact())
         asked: list[Subscription] = list(batch.values)
         instructions = np.fromiter((one.instruction for one in asked), np.int64, len(asked))
         null_key = batch.keys.codes == NULL_KEY
         dropped = null_key & (instructions != Instruction.ALWAYS_RESPOND)
         known = np.flatnonzero(~null_key)
-        lookup = self.other.open_together(look_ups(self.ctx, self.other.stores, forwarded=True))
-        found = lookup(batch.keys.take(known), batch.order[known])
+        found = self._lookup(batch.keys.take(known), batch.order[known])
         there, times = np.zeros(len(batch), np.bool_), batch.timestamps.copy()
         there[known] = found.there
         times[known] = np.where(found.there, np.maximum(times[known], found.timestamps), times[known])
@@ -368,21 +323,15 @@ class ForeignKeyUpdate(Operator):
         super().init(ctx)
         self._store: TypedKeyValueStore = ctx.store(self.store_name)
 
-    def process(self, record: Record) -> None:
-        change: Change = record.value
-        if record.key is None or (self.versioned and not change.is_latest):
-            self.ctx.drop(record, "null_key" if record.key is None else "not_latest")
-            return
-        for place, asked in self._store.prefix(self.keys.prefix(self.store_name, record.key)):
-            response = Response(asked.hash, change.new)
-            self.ctx.forward(Record(place.primary, response, record.timestamp, record.headers))
-
-    def process_together(self, batch: ColumnarBatch) -> None:
-        """`process` for many updates, with one pass over the store.
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        """Respond to all subscribers of the updates, with one pass over the store.
 
         Raises:
             Exception: A key cannot be written, or a left key cannot be read; there has been no effect.
         """
+        if self.versioned:
+            batch = latest_only(self.ctx, batch)
+        batch = replace(batch, keys=batch.keys.compact())
         null_key = batch.keys.codes == NULL_KEY
         updates = batch.take(np.flatnonzero(~null_key)) if null_key.any() else batch
         prefixes = self.keys.prefixes(self.store_name, updates.keys.objects)

@@ -75,6 +75,17 @@ class StreamJoinAll(Operator):
         self.time = SharedStreamTime(self._state, len(self.stores))
         self.is_strict = ctx.mode == "strict"
 
+    def lead(self, group: Sequence[StreamJoinAll]) -> None:
+        # In the order of the join's streams, which is that of the stores.
+        streams = self.join.streams
+        self._sides = sorted(group, key=lambda one: streams.index(one.name))
+        self._side_of = np.array([streams.index(one.name) for one in group])
+
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        """Join, store, forward, for all streams."""
+        check_lengths(self.join.windows)
+        _JoinAllStep(self._sides, JoinRecords.of(batch, self._side_of)).run()
+
     def process(self, record: Record) -> None:
         """Join with the records of the other streams, then store the record for them."""
         time = self.time.observe(record.timestamp)
@@ -181,25 +192,6 @@ def _time(row: Row) -> int:
 #
 # Each record looks for partners in the store of the next stream, of the one after that, and so on; the records that have some
 # in every store are combined one after the other, as without columns.
-
-
-class StreamJoinAllTogether:
-    """See `BatchProcessor`.
-
-    Args:
-        operators: Those of all streams.
-    """
-
-    def __init__(self, operators: Sequence[StreamJoinAll]) -> None:
-        # In the order of the join's streams, which is that of the stores.
-        streams = operators[0].join.streams
-        self._order = sorted(range(len(operators)), key=lambda at: streams.index(operators[at].name))
-        self._sides = [operators[at] for at in self._order]
-
-    def process_batches(self, batches: Sequence[ColumnarBatch]) -> None:
-        """Join, store, forward; see `BatchProcessor`."""
-        check_lengths(self._sides[0].join.windows)
-        _JoinAllStep(self._sides, JoinRecords.of([batches[at] for at in self._order])).run()
 
 
 class _JoinAllStep(StoredStep):

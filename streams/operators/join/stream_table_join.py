@@ -14,11 +14,11 @@ from streams.model.record import LEFT, Record
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, null_values, unread_json
 from streams.operators.join.columns.joined_objects import JoinedObjects
 from streams.operators.join.stream_join import joined_fields
-from streams.operators.operator import Operator, OperatorContext, call_each, drop_rows
+from streams.operators.operator import Operator, OperatorContext, RecordOperator, call_each, drop_rows
 from streams.operators.stores.found_rows import FoundRows
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stream_time import StreamTime
-from streams.operators.table.table_materializer import look_ups
+from streams.operators.table.table_materializer import opened
 from streams.operators.table.value_getter import ValueGetter
 from streams.serdes.base import Serde
 
@@ -43,27 +43,22 @@ class StreamTableJoin(Operator):
 
     def init(self, ctx: OperatorContext) -> None:
         super().init(ctx)
-        self._lookup = self.table.open(ctx)
+        self._lookup = opened(ctx, self.table)
 
-    def process(self, record: Record) -> None:
-        if not self._dropped(record, record.key):
-            self._join(record, record.key)
-
-    def process_together(self, batch: ColumnarBatch) -> None:
-        """`process` for many records.
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        """Look up and join.
 
         Raises:
-            Exception: Rows cannot be looked up together; there has been no effect.
+            Exception: A row cannot be looked up; there has been no effect.
         """
         self._join_together(batch, batch.keys)
 
     def _join_together(self, batch: ColumnarBatch, keys: KeyColumn) -> None:
-        """`process`, with these keys looked up."""
-        lookup = self.table.open_together(look_ups(self.ctx, self.table.stores))
+        """`process_batch`, with these keys looked up."""
         null_value = null_values(batch.values)
         null_key = ~null_value & (keys.codes == NULL_KEY)
         known = np.flatnonzero(~(null_value | null_key))
-        rows = lookup(keys.take(known), batch.order[known])
+        rows = self._lookup(keys.take(known), batch.order[known], batch.timestamps[known])
         # By record, the row that it has met.
         met = np.full(len(batch), -1, np.int64)
         met[known[rows.there]] = np.flatnonzero(rows.there)
@@ -89,23 +84,6 @@ class StreamTableJoin(Operator):
         certain = np.arange(len(left) + len(right)) < len(left)
         return objects.of_pairs(one_column([left, right]), np.arange(len(left)), right_at, certain)
 
-    def _dropped(self, record: Record, key: Any) -> bool:
-        """Whether the record is dropped, which is then counted."""
-        if record.value is not None and (key is not None or self.left):
-            return False
-        self.ctx.drop(record, "null_value" if record.value is None else "null_key")
-        return True
-
-    def _join(self, record: Record, key: Any) -> None:
-        found = self._lookup(key, record.timestamp) if key is not None else None
-        if found is None and not self.left:
-            return
-        value = found.value if found is not None else None
-        self.ctx.forward(record.with_value(self._joined(record, key, value)))
-
-    def _joined(self, record: Record, key: Any, value: Any) -> Any:
-        return self.joiner(record.key, record.value, value)
-
     def _all_joined(self, batch: ColumnarBatch, keys: KeyColumn, values: list[Any]) -> tuple[ColumnarBatch, list[Any]]:
         return call_each(self.ctx, batch, self.joiner, batch.keys, batch.values, values)
 
@@ -126,25 +104,16 @@ class StreamGlobalJoin(StreamTableJoin):
         super().__init__(table, joiner, left)
         self.selector = selector
 
-    def process(self, record: Record) -> None:
-        """Compute the key, look up and join."""
-        key = self.selector(record.key, record.value)
-        if not self._dropped(record, key):
-            self._join(record, key)
-
-    def process_together(self, batch: ColumnarBatch) -> None:
-        """Compute the keys, look up and join, for many records."""
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        """Compute the keys, look up and join."""
         selected, keys = call_each(self.ctx, batch, self.selector)
         self._join_together(selected, KeyColumn.of(keys))
-
-    def _joined(self, record: Record, key: Any, value: Any) -> Any:
-        return self.joiner(record.key, key, record.value, value)
 
     def _all_joined(self, batch: ColumnarBatch, keys: KeyColumn, values: list[Any]) -> tuple[ColumnarBatch, list[Any]]:
         return call_each(self.ctx, batch, self.joiner, batch.keys, keys, batch.values, values)
 
 
-class GraceTableJoin(StreamTableJoin):
+class GraceTableJoin(RecordOperator, StreamTableJoin):
     """The same with a versioned table and grace: records wait for late updates of the table (KIP-923).
 
     A record waits until its time <= stream time - grace, where stream time is the largest time of the stream's records that are not
@@ -178,12 +147,14 @@ class GraceTableJoin(StreamTableJoin):
     def init(self, ctx: OperatorContext) -> None:
         """Open the buffer and restore stream time."""
         super().init(ctx)
+        self._lookup_one = self.table.open(ctx)
         self._time = StreamTime(ctx.state)
         self._rows = TimeOrderedBuffer(ctx.store(self.buffer_name), self.key_serde, self.buffer_name, ctx.state)
 
     def process(self, record: Record) -> None:
         """Buffer the record, or join it at once; then join the records that are due."""
-        if self._dropped(record, record.key):
+        if record.value is None or (record.key is None and not self.left):
+            self.ctx.drop(record, "null_value" if record.value is None else "null_key")
             return
         if record.key is None and self.ctx.mode == "compat":
             raise RecordError(
@@ -192,7 +163,7 @@ class GraceTableJoin(StreamTableJoin):
             )
         time = self._time.observe(record.timestamp)
         if record.key is None or record.timestamp < time - self.grace_ms:
-            self._join(record, record.key)
+            self._join(record)
         else:
             self._rows.add(record.timestamp, LEFT, record.key, record.value, record.headers)
         self._join_due(time)
@@ -206,4 +177,10 @@ class GraceTableJoin(StreamTableJoin):
         for due in self._rows.take(time - self.grace_ms + 1):
             row = Record(due.key, due.value, due.place.time, due.headers)
             # The rows are already removed: one that fails must not lose the others.
-            self.ctx.attempt(partial(self._join, row, due.key), due.held(row.timestamp))
+            self.ctx.attempt(partial(self._join, row), due.held(row.timestamp))
+
+    def _join(self, record: Record) -> None:
+        found = None if record.key is None else self._lookup_one(record.key, record.timestamp)
+        if found is not None or self.left:
+            value = None if found is None else found.value
+            self.ctx.forward(record.with_value(self.joiner(record.key, record.value, value)))

@@ -8,12 +8,13 @@ from itertools import repeat
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from streams.model.record import Change, Record
 from streams.operators.columnar import NULL_KEY, Changes, ColumnarBatch, Int64s, null_values
-from streams.operators.operator import Operator, OperatorContext, call_each, drop_rows
+from streams.operators.operator import Operator, OperatorContext, call_each, drop_rows, latest_only
 from streams.operators.stores.found_rows import FoundRows
-from streams.operators.table.table_materializer import TableMaterializer, TableOperator, look_ups
+from streams.operators.table.table_materializer import TableMaterializer, TableOperator, opened
 from streams.operators.table.value_getter import ValueGetter
 
 
@@ -63,44 +64,24 @@ class TableTableJoin(Operator):
     def init(self, ctx: OperatorContext) -> None:
         super().init(ctx)
         # The rows as forwarded by the other table: a cached row may be deleted again before it is ever forwarded.
-        self._lookup = self.other.open(ctx, forwarded=True)
+        self._lookup = opened(ctx, self.other, forwarded=True)
         # In strict mode, the join of related sides is stored where old values are needed.
         self._joins_old = self.send_old and not (self.related and ctx.mode == "strict")
         # An inner join of related sides: the row of the other side may have been deleted by the same update as this one's. Then
         # neither side finds the other, and (in Kafka Streams) the joined row is never deleted.
         self._deletes_unseen = self.related and not self.alone and not self.other_alone and ctx.mode == "strict"
 
-    def process(self, record: Record) -> None:
-        """Join the new value, and the old one where needed, with the other table's."""
-        change: Change = record.value
-        if record.key is None:
-            self.ctx.drop(record, "null_key")
-            return
-        if self.versioned and not change.is_latest:
-            self.ctx.drop(record, "not_latest")
-            return
-        found = self._lookup(record.key, None)
-        if found is None and (not self.alone or (change.new is None and change.old is None)):
-            if self._deletes_unseen:
-                self.ctx.forward(record.with_value(Change(None, None, change.is_latest)))
-            return
-        other, other_time = (None, -1) if found is None else found
-        new = self._joined(record.key, change.new, other)
-        old = self._joined(record.key, change.old, other) if self._joins_old else None
-        self.ctx.forward(
-            Record(record.key, Change(new, old, change.is_latest), max(record.timestamp, other_time), record.headers)
-        )
-
-    def process_together(self, batch: ColumnarBatch) -> None:
-        """`process` for many updates.
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        """Join the new values, and the old ones where needed, with the other table's.
 
         Raises:
-            Exception: Rows cannot be looked up together; there has been no effect.
+            Exception: A row cannot be looked up; there has been no effect.
         """
+        if self.versioned:
+            batch = latest_only(self.ctx, batch)
         null_key = batch.keys.codes == NULL_KEY
         updates = batch.take(np.flatnonzero(~null_key)) if null_key.any() else batch
-        lookup = self.other.open_together(look_ups(self.ctx, self.other.stores, forwarded=True))
-        found = lookup(updates.keys, updates.order)
+        found = self._lookup(updates.keys, updates.order)
         drop_rows(self.ctx, batch, {"null_key": null_key})
         joins = found.there
         if self.alone:
@@ -108,7 +89,14 @@ class TableTableJoin(Operator):
             joins = joins | ~null_values(changes.new)
             if changes.old is not None:
                 joins |= ~null_values(changes.old)
+        if self._deletes_unseen and not joins.all():
+            updates, joins = self._without_unseen(updates, joins), np.ones(len(updates), np.bool_)
         self._forward_joined(updates, found, np.flatnonzero(joins))
+
+    def _without_unseen(self, updates: ColumnarBatch, joins: npt.NDArray[np.bool_]) -> ColumnarBatch:
+        """The updates, those without a row of the other side as deletions."""
+        changes = [change if join else Change(None, None) for change, join in zip(updates.values, joins, strict=True)]
+        return updates.with_values(changes)
 
     def _forward_joined(self, updates: ColumnarBatch, found: FoundRows, rows: Int64s) -> None:
         """Join some of the updates with the other table's rows, and forward the results."""
@@ -159,7 +147,10 @@ class TableJoinMerge(TableOperator):
         change: Change = record.value
         self._table.update(record, change.new, change.old, change.is_latest)
 
-    def process_together(self, batch: ColumnarBatch) -> None:
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        if self._table.versioned:
+            self.ctx.attempt_each(batch, self.process)
+            return
         changes = Changes.of(batch.values)
         records = batch.with_values(changes.new)
         self._table.update_together(records, self._table.updates(records), changes.old)()

@@ -12,7 +12,7 @@ from typing import Any
 
 from streams.model.record import ERROR_HEADERS, ORIGIN, RETRY, Headers, Record, RecordMetadata, plain_headers, set_apart
 from streams.model.timestamps import RETRIED_TIME
-from streams.operators.operator import Operator, OperatorContext
+from streams.operators.operator import OperatorContext, RecordOperator
 from streams.operators.process.user_processor import UserProcessor
 from streams.operators.processor import OuterProcessor
 from streams.operators.stores.key_value import TypedKeyValueStore
@@ -107,7 +107,7 @@ def _number(header: bytes | None) -> int:
 # --- Sends each record that an operator has failed on to its retry topic, or to the dead letters.
 
 
-class RetryRoute(Operator):
+class RetryRoute(RecordOperator):
     """Forwards a record to the sink of its level.
 
     Args:

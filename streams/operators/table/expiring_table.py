@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streams.model.record import RIGHT, Record
-from streams.operators.operator import OperatorContext
+from streams.operators.operator import OperatorContext, RecordOperator
 from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stream_time import StreamTime
@@ -12,7 +12,7 @@ from streams.operators.table.table_steps import TableSource
 from streams.serdes.base import Serde
 
 
-class ExpiringTable(TableSource):
+class ExpiringTable(RecordOperator, TableSource):
     """Deletes a row of time t, downstream too, when stream time reaches t + ttl, which is the time of the deletion.
 
     Stream time is the largest timestamp that reached the table, so nothing depends on a clock, steps or restarts. An update

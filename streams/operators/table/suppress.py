@@ -21,7 +21,6 @@ from streams.operators.columnar import (
     Int64s,
     JsonValues,
     KeyColumn,
-    OneByOne,
     packed,
     window_ends,
 )
@@ -482,14 +481,15 @@ class Suppress(Operator):
         if not self.ctx.flushing:
             self._emit_due()
 
-    def process_together(self, batch: ColumnarBatch) -> None:
+    def process_batch(self, batch: ColumnarBatch) -> None:
         """`process` for all records of a batch. At the end of a step, no update is emitted before the last one is buffered.
 
         Raises:
-            OneByOne: Each update may make others due, or its bytes count.
+            Exception: An update cannot be written; there has been no effect.
         """
-        if self._counts_bytes:
-            raise OneByOne
+        if self._counts_bytes or (not self.ctx.flushing and (self._bounded or self._places is None)):
+            self.ctx.attempt_each(batch, self.process)
+            return
         if not self.ctx.flushing:
             self._process_in_turn(batch)
             return
@@ -501,8 +501,7 @@ class Suppress(Operator):
 
     def _process_in_turn(self, batch: ColumnarBatch) -> None:
         """`process` for all records of a batch; each may make others due."""
-        if self._bounded or self._places is None:
-            raise OneByOne
+        assert self._places is not None, "see process_batch"
         times = np.maximum.accumulate(np.maximum(batch.timestamps, self._time.now))
         updates = UpdatesInTurn(batch, self.codec, self._buffer, self._places)
         updates.run(times - self._wait_ms)
@@ -652,6 +651,8 @@ class SuppressValueGetter:
         own = (self.buffer,) if self.places is None else (self.buffer, self.places)
         return (*self.parent.stores, *own)
 
+    reads_each = True
+
     def open(self, ctx: OperatorContext, forwarded: bool = False) -> Lookup:
         """Look-ups see the value before a buffered update; its timestamp is no longer known, so it is -1."""
         above, rows = self.parent.open(ctx, forwarded), ctx.store(self.buffer)
@@ -670,8 +671,7 @@ class SuppressValueGetter:
         return lookup
 
     def open_together(self, tables: Mapping[str, TableLookup]) -> TableLookup:
-        """Not possible: the buffer has no look-up for many keys."""
-        raise OneByOne("suppressed tables are looked up one by one")
+        raise NotImplementedError("the buffer is looked up key by key")
 
 
 def _known_place(places: TypedKeyValueStore | None, key: Any, key_bytes: bytes) -> int | None:

@@ -12,8 +12,8 @@ import numpy as np
 
 from streams.model.record import Change, Record, ValueAndTimestamp
 from streams.operators.aggregate.aggregates import Aggregator, Initializer
-from streams.operators.columnar import NULL_KEY, ColumnarBatch, OneByOne
-from streams.operators.operator import Operator, OperatorContext, drop_rows
+from streams.operators.columnar import NULL_KEY, ColumnarBatch
+from streams.operators.operator import OperatorContext, RecordOperator, drop_rows
 from streams.operators.stores.key_value import TypedKeyValueStore, TypedTimestampedKeyValueStore
 from streams.operators.table.table_materializer import TableOperator, numbered
 from streams.serdes.base import Serde
@@ -21,7 +21,7 @@ from streams.serdes.base import Serde
 # --- `group_by` (Kafka Streams: `KTableRepartitionMap`).
 
 
-class TableGroupBy(Operator):
+class TableGroupBy(RecordOperator):
     """Sends each update to the groups concerned: the old value is subtracted, then the new one added.
 
     If the group stays the same, one `Change` has both values (KIP-904), so that the group is never seen without the row.
@@ -113,20 +113,19 @@ class TableAggregate(TableOperator):
         value, time = self._changed(record.key, record.value, record.timestamp, self._store.get(record.key))
         self._table.update(Record(record.key, None, time, record.headers), value)
 
-    def process_together(self, batch: ColumnarBatch) -> None:
+    def process_batch(self, batch: ColumnarBatch) -> None:
         """Subtract and add in the order of the records, with one read of all groups; the table has a cache.
 
         Raises:
-            OneByOne: A function may fail after it has changed a group.
             Exception: A function of the user has failed; there has been no effect.
         """
-        if self.ctx.private_rows:
-            raise OneByOne("a function has failed")
+        if not self.caching:
+            self.ctx.attempt_each(batch, self.process)
+            return
         null_key = batch.keys.codes == NULL_KEY
         records = batch.take(np.flatnonzero(~null_key)) if null_key.any() else batch
-        codec = self._store.codec
-        number_of, numbers = numbered(codec.keys(records.keys), records.keys)
-        groups = list(map(codec.read_timestamped, self._store.stored_column(list(number_of)).to_pylist()))
+        number_of, numbers = numbered(self._store.codec.keys(records.keys), records.keys)
+        groups = self._groups(list(number_of))
         values, times = [], []
         rows = zip(numbers.tolist(), records.keys, records.values, records.timestamps.tolist(), strict=True)
         for number, key, change, timestamp in rows:
@@ -138,6 +137,15 @@ class TableAggregate(TableOperator):
         update = self._table.update_together(results, self._table.updates(results))
         drop_rows(self.ctx, batch, {"null_key": null_key})
         update()
+
+    def _groups(self, keys: list[bytes]) -> list[ValueAndTimestamp | None]:
+        """The groups with these keys as they are now."""
+        store = self._store
+        store.settle()
+        if not store.has_cached_rows:
+            return list(map(store.codec.read_timestamped, store.stored_column(keys).to_pylist()))
+        rows = [(row.value, row.timestamp) for row in store.entries([(key, -1) for key in keys])]
+        return [None if value is None else ValueAndTimestamp(value, timestamp) for value, timestamp in rows]
 
     def _changed(self, key: Any, change: Change, timestamp: int, group: ValueAndTimestamp | None) -> tuple[Any, int]:
         """The aggregate and its time after an update."""
@@ -163,7 +171,7 @@ _DOUBLE = struct.Struct(">d")
 _BITS = 2**64 - 1
 
 
-class TableTop(TableOperator):
+class TableTop(RecordOperator, TableOperator):
     """Orders all rows of a group by score, and forwards the list of the first n when it changes.
 
     Scores are compared as 64-bit floats, equal ones by the bytes of the values. A row without a score (None, or not a number) is

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import repeat
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,6 @@ from streams.operators.columnar import (
     HeldRows,
     Int64s,
     KeyColumn,
-    OneByOne,
     concatenated,
     null_values,
     take_values,
@@ -38,6 +38,7 @@ from streams.operators.stores.key_value import (
     TypedTimestampedKeyValueStore,
     TypedVersionedStore,
 )
+from streams.operators.table.value_getter import ValueGetter
 
 
 class TableRows(NamedTuple):
@@ -200,25 +201,49 @@ def _look_up_stored(store: TypedTimestampedKeyValueStore, keys: KeyColumn) -> Fo
 
 
 def _each(get: Callable[[Any], ValueAndTimestamp | None], keys: KeyColumn) -> FoundRows:
-    found = [get(key) for key in keys]
+    return _found([get(key) for key in keys])
+
+
+def _found(found: Sequence[ValueAndTimestamp | None]) -> FoundRows:
     values = [None if row is None else row.value for row in found]
     return FoundRows.of(values, np.array([NO_TIME if row is None else row.timestamp for row in found], np.int64))
 
 
-def look_ups(ctx: OperatorContext, stores: Iterable[str], forwarded: bool = False) -> dict[str, TableLookup]:
-    """The look-ups of tables with stores, for `ValueGetter.open_together`; of rows as last forwarded, or as they are.
+class LookUp(Protocol):
+    """Looks rows of a table up."""
 
-    Raises:
-        OneByOne: A store holds windows, sessions or versions.
-    """
-    found: dict[str, TableLookup] = {}
-    for name in stores:
-        store = typed_store_of(ctx.store(name))
-        if not isinstance(store, TypedTimestampedKeyValueStore):
-            raise OneByOne("only tables with one row for each key are looked up together")
-        as_of = store.forwarded_as_of if forwarded else store.as_of
-        found[name] = as_of or partial(_look_up_forwarded if forwarded else _look_up_last, store)
-    return found
+    def __call__(self, keys: KeyColumn, order: Int64s, times: Int64s | None = None) -> FoundRows:
+        """The row for each key, none of which is null, at a position of the step.
+
+        Args:
+            keys: The keys.
+            order: Where they are looked up.
+            times: In a versioned table, the times to look at, ms; None: the newest rows.
+        """
+
+
+def opened(ctx: OperatorContext, table: ValueGetter, forwarded: bool = False) -> LookUp:
+    """The look-up of many keys in a table: of rows as last forwarded, or as they are."""
+    stores = {name: typed_store_of(ctx.store(name)) for name in table.stores}
+    plain = {name: store for name, store in stores.items() if isinstance(store, TypedTimestampedKeyValueStore)}
+
+    def look_up(keys: KeyColumn, order: Int64s, times: Int64s | None = None) -> FoundRows:
+        found = {name: _look_up(store, forwarded) for name, store in plain.items()}
+        return table.open_together(found)(keys, order)
+
+    def look_up_each(keys: KeyColumn, order: Int64s, times: Int64s | None = None) -> FoundRows:
+        as_of = repeat(None) if times is None else times.tolist()
+        return _found([single(key, time) for key, time in zip(keys, as_of, strict=False)])
+
+    if table.reads_each or len(plain) < len(stores):
+        single = table.open(ctx, forwarded)
+        return look_up_each
+    return look_up
+
+
+def _look_up(store: TypedTimestampedKeyValueStore, forwarded: bool) -> TableLookup:
+    as_of = store.forwarded_as_of if forwarded else store.as_of
+    return as_of or partial(_look_up_forwarded if forwarded else _look_up_last, store)
 
 
 def _unread(values: EncodedValues, rows: Int64s) -> EncodedValues | None:
@@ -303,6 +328,11 @@ class TableMaterializer:
         self._pending_together: TableUpdates | None = None
 
     @property
+    def versioned(self) -> bool:
+        """Whether each update finds its place in the history of its key."""
+        return self._versioned is not None
+
+    @property
     def kept(self) -> bool:
         return self._store is not None or self._versioned is not None
 
@@ -348,11 +378,8 @@ class TableMaterializer:
         """`update` for all records of a batch; returns its effects, which cannot fail.
 
         Raises:
-            OneByOne: The table is versioned.
             Exception: A row cannot be written.
         """
-        if self._versioned is not None:
-            raise OneByOne("each update of a versioned table finds its place in the history")
         if self._store is None or updates is None:
             changes = Changes(batch.values, given if self._send_old else None)
             return partial(self._ctx.forward_batch, batch.with_values(changes))

@@ -11,8 +11,8 @@ import numpy as np
 from streams.errors import TopologyError
 from streams.model.record import Change, Record
 from streams.model.typing import K, V, VOut
-from streams.operators.columnar import NULL_KEY, Changes, ColumnarBatch, OneByOne
-from streams.operators.operator import Operator, OperatorContext, call_each, compute_all, drop_rows
+from streams.operators.columnar import NULL_KEY, Changes, ColumnarBatch
+from streams.operators.operator import Operator, OperatorContext, RecordOperator, call_each, compute_all, drop_rows
 from streams.operators.process.user_processor import Attributes, UserContext, check_methods, expire_stores
 from streams.operators.process.user_stores import InProcess
 from streams.operators.processor import ProcessorContext
@@ -41,8 +41,11 @@ class TableSource(TableOperator):
         else:
             self._table.update(record, record.value)
 
-    def process_together(self, batch: ColumnarBatch) -> None:
+    def process_batch(self, batch: ColumnarBatch) -> None:
         """`process` for many records, with rows that others of the unit look up as of each of them."""
+        if self._table.versioned:
+            self.ctx.attempt_each(batch, self.process)
+            return
         null_key = batch.keys.codes == NULL_KEY
         updated = batch.take(np.flatnonzero(~null_key)) if null_key.any() else batch
         _, (updates, update) = compute_all(self.ctx, updated, self._updates)
@@ -104,10 +107,11 @@ class TableFilter(TableOperator):
         if change is not None:
             self._table.update(record, *change)
 
-    def process_together(self, batch: ColumnarBatch) -> None:
+    def process_batch(self, batch: ColumnarBatch) -> None:
         """Forward the updates, in a table without a store."""
         if self._table.kept:
-            raise OneByOne("a table with a store is updated row by row")
+            self.ctx.attempt_each(batch, self.process)
+            return
         records, changes = call_each(self.ctx, batch, self._changed)
         rows = np.array([row for row, change in enumerate(changes) if change is not None], np.int64)
         forwarded = [change if self.send_old else change._replace(old=None) for change in changes if change is not None]
@@ -156,10 +160,11 @@ class TableMapValues(TableOperator):
         old = self._mapped(record.key, change.old) if self.send_old and not self._table.kept else None
         self._table.update(record, self._mapped(record.key, change.new), old, change.is_latest)
 
-    def process_together(self, batch: ColumnarBatch) -> None:
+    def process_batch(self, batch: ColumnarBatch) -> None:
         """Map and forward, in a table without a store."""
         if self._table.kept:
-            raise OneByOne("a table with a store is updated row by row")
+            self.ctx.attempt_each(batch, self.process)
+            return
         records, changes = call_each(self.ctx, batch, self._changed)
         self.ctx.forward_batch(records.with_values(changes))
 
@@ -201,7 +206,7 @@ class ValueTransformer(ABC, Generic[K, V, VOut]):
         """Called at the end of the step, also when it failed."""
 
 
-class TableTransformValues(TableOperator):
+class TableTransformValues(RecordOperator, TableOperator):
     """A table whose values a transformer computes.
 
     Kafka Streams calls the transformer again to look up a row, or for its old value, while the result is not stored; with state the
@@ -272,7 +277,7 @@ class TableToStream(Operator):
     def process(self, record: Record) -> None:
         self.ctx.forward(record.with_value(record.value.new))
 
-    def process_together(self, batch: ColumnarBatch) -> None:
+    def process_batch(self, batch: ColumnarBatch) -> None:
         changes = batch.values
         new = changes.new if isinstance(changes, Changes) else [change.new for change in changes]
         self.ctx.forward_batch(batch.with_values(new))

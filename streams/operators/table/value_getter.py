@@ -30,6 +30,10 @@ class ValueGetter(Protocol):
     def stores(self) -> tuple[str, ...]:
         """Names of the stores that look-ups read."""
 
+    @property
+    def reads_each(self) -> bool:
+        """Whether rows are looked up one after the other (`open`), even if all stores have one row for each key."""
+
     def open(self, ctx: OperatorContext, forwarded: bool = False) -> Lookup:
         """The look-up function, within one step."""
 
@@ -54,6 +58,10 @@ class StoreValueGetter:
     @property
     def stores(self) -> tuple[str, ...]:
         return (self.store,)
+
+    @property
+    def reads_each(self) -> bool:
+        return False
 
     def open(self, ctx: OperatorContext, forwarded: bool = False) -> Lookup:
         store, from_stored, versioned = ctx.store(self.store), self.from_stored, self.versioned
@@ -98,6 +106,10 @@ class FilterValueGetter:
     def stores(self) -> tuple[str, ...]:
         return self.parent.stores
 
+    @property
+    def reads_each(self) -> bool:
+        return self.parent.reads_each
+
     def open(self, ctx: OperatorContext, forwarded: bool = False) -> Lookup:
         above, predicate, negate = self.parent.open(ctx, forwarded), self.predicate, self.negate
 
@@ -136,6 +148,10 @@ class MapValueGetter:
     @property
     def stores(self) -> tuple[str, ...]:
         return self.parent.stores
+
+    @property
+    def reads_each(self) -> bool:
+        return self.parent.reads_each
 
     def open(self, ctx: OperatorContext, forwarded: bool = False) -> Lookup:
         above, fn = self.parent.open(ctx, forwarded), self.fn
@@ -176,6 +192,10 @@ class JoinValueGetter:
     @property
     def stores(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self.left.stores, *self.right.stores)))
+
+    @property
+    def reads_each(self) -> bool:
+        return self.left.reads_each or self.right.reads_each
 
     def open(self, ctx: OperatorContext, forwarded: bool = False) -> Lookup:
         on_left, on_right, joiner = self.left.open(ctx, forwarded), self.right.open(ctx, forwarded), self.joiner

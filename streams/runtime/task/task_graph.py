@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from streams.operators.aggregate.columns.column_rows import ColumnRows
-from streams.operators.columnar import BatchProcessor, ColumnarBatch, Int64s, OneByOne, in_order
+from streams.operators.columnar import ColumnarBatch, Int64s, OneByOne, of_group
 from streams.operators.process.user_stores import typed_store_of
 from streams.operators.processor import PunctuationType
 from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
@@ -21,6 +22,7 @@ from streams.runtime.node import (
     Punctuation,
     Punctuations,
     StreamTimePunctuations,
+    each_record,
     may_be_the_records_fault,
     records_in_order,
 )
@@ -31,7 +33,7 @@ from streams.runtime.task.input import StepRows, column_rows
 from streams.runtime.task.sink import SinkRunner, sink_runner
 from streams.topology.graph import ProcessorNode, SinkNode
 from streams.topology.plan import SubTopology
-from streams.topology.planning.units import Unit, why_single
+from streams.topology.planning.units import Unit
 
 Runner: TypeAlias = NodeRunner | SinkRunner
 
@@ -56,22 +58,22 @@ class UnitRunner:
         run: StepContext,
     ) -> None:
         self._nodes = nodes
-        self._children = children
         self._groups = groups
         self._inboxes = inboxes
         self._run = run
-        self._processors: Mapping[str, BatchProcessor] = {}
         self._tables: Sequence[TypedTimestampedKeyValueStore] = ()
-        self._connect(() if groups else nodes)
+        for name, (below, on_drop) in children.items():
+            node = nodes[name]
+            assert isinstance(node, NodeRunner), "sinks have no children"
+            at_once = {child: nodes[child] for child in below if not groups and child in nodes}
+            node.context.connect(at_once, {child: inboxes[child] for child in below if child not in at_once}, on_drop)
 
-    def start(self, processors: Mapping[str, BatchProcessor], tables: Sequence[TypedTimestampedKeyValueStore]) -> None:
+    def start(self, tables: Sequence[TypedTimestampedKeyValueStore]) -> None:
         """Called after the operators' `init`.
 
         Args:
-            processors: First node of each group that has one -> what processes the group's batches.
             tables: The stores whose rows some nodes look up as of each record that others of the unit process.
         """
-        self._processors = processors
         self._tables = tables
         for table in tables:
             table.watched = True
@@ -86,25 +88,12 @@ class UnitRunner:
         if self._nodes and not self._groups:
             self._depth_first(self._nodes, punctuations)
             self._run.lap(next(iter(self._nodes)))
-        for at, names in enumerate(self._groups):
-            if len(names) == 1 and isinstance(sink := self._nodes[names[0]], SinkRunner):
+        for names in self._groups:
+            if isinstance(sink := self._nodes[names[0]], SinkRunner):
                 if self._inboxes[names[0]]:
                     sink.receive_batch(self._inboxes[names[0]].take())
-            elif (processor := self._processors.get(names[0])) is None:
-                self._depth_first(names, punctuations)
-            elif at > 0:
-                # Only batches can look up rows as of each record, in the tables that the unit begins with.
-                batches = [self._inboxes[name].take() for name in names]
-                if self._run.followed is not None:
-                    for name, batch in zip(names, batches, strict=True):
-                        self._run.followed.receives_all(name, batch)
-                self._halved(names, processor, batches)
-            elif any(map(self._inboxes.__getitem__, names)) and not self._together(names, processor):
-                self._connect(self._nodes)
-                self._depth_first(self._nodes, punctuations)
-                self._connect(())
-                self._run.lap(names[0])
-                return
+            else:
+                self._process_group([self._nodes[name] for name in names], punctuations)
             self._run.lap(names[0])
 
     def hand_on(self) -> None:
@@ -113,60 +102,60 @@ class UnitRunner:
             if isinstance(node, NodeRunner):
                 node.context.hand_on()
 
-    def _connect(self, direct: Collection[str]) -> None:
-        """Lets nodes pass records to some nodes of the unit at once, and to all other nodes in batches."""
-        for name, (children, on_drop) in self._children.items():
-            node = self._nodes[name]
-            assert isinstance(node, NodeRunner), "sinks have no children"
-            at_once = {child: self._nodes[child] for child in children if name in direct and child in direct}
-            inboxes = {child: self._inboxes[child] for child in children if child not in at_once}
-            node.context.connect(at_once, inboxes, on_drop)
-
-    def _together(self, names: Sequence[str], processor: BatchProcessor) -> bool:
-        """Processes batches; if that fails, puts the records back, so that only the one at fault meets its policy."""
-        inboxes = [self._inboxes[name] for name in names]
+    def _process_group(self, runners: Sequence[Any], punctuations: StreamTimePunctuations | None) -> None:
+        """Processes the batches of the nodes of a group, divided where calls are due."""
+        inboxes = [self._inboxes[runner.name] for runner in runners]
+        due = None if punctuations is None else punctuations.of([runner.name for runner in runners])
         batches = [inbox.take() for inbox in inboxes]
-        nodes = [self._nodes[name] for name in names]
-        try:
-            processor.process_batches(batches)
-        except Exception as error:
-            if not may_be_the_records_fault(error):
-                raise
-            reason = str(error) if isinstance(error, OneByOne) else type(error).__name__
-            for inbox, node, batch in zip(inboxes, nodes, batches, strict=True):
-                self._run.counters.add(f"{ONE_BY_ONE}{node.name}:{reason}", len(batch))
-                inbox.add(batch if inbox.read is None else inbox.read())
-            return False
-        for node, batch in zip(nodes, batches, strict=True):
-            node.received += len(batch)
-            if self._run.followed is not None:
-                self._run.followed.receives_all(node.name, batch)
-            if isinstance(node, NodeRunner):
-                node.context.hand_on()
-        return True
-
-    def _halved(self, names: Sequence[str], processor: BatchProcessor, batches: Sequence[ColumnarBatch]) -> None:
-        """Processes batches; if that fails, halves of them, so that only the record at fault meets its policy."""
-        if not any(map(len, batches)):
-            return
-        runners = [node for name in names if isinstance(node := self._nodes[name], NodeRunner)]
-        try:
-            processor.process_batches(batches)
-        except Exception as error:
-            if not may_be_the_records_fault(error):
-                raise
-            places = list(in_order(batches))
-            if len(places) > 1:
-                for some in (places[: len(places) // 2], places[len(places) // 2 :]):
-                    parts = [[row for which, row in some if which == number] for number in range(len(batches))]
-                    taken = [batch.take(np.array(rows, np.int64)) for batch, rows in zip(batches, parts, strict=True)]
-                    self._halved(names, processor, taken)
-                return
-            which, row = places[0]
-            runners[which].context.refuse(batches[which], row, error)
         for runner, batch in zip(runners, batches, strict=True):
             runner.received += len(batch)
+            if self._run.followed is not None:
+                self._run.followed.receives_all(runner.name, batch)
+        batch = of_group(batches)
+        if due is not None:
+            for part in due.parts(batch):
+                self._process_part(runners, part)
+        elif len(batch):
+            self._process_part(
+                runners,
+                batch,
+                lambda: of_group([one.read() if one.read else old for one, old in zip(inboxes, batches, strict=True)]),
+            )
+        for runner in runners:
             runner.context.hand_on()
+
+    def _process_part(
+        self, runners: Sequence[NodeRunner], batch: ColumnarBatch, read: Callable[[], ColumnarBatch] | None = None
+    ) -> None:
+        """Processes a batch; if that fails, halves of it, so that only the record at fault meets its policy.
+
+        Args:
+            runners: Those of the group.
+            batch: The records.
+            read: Decodes them again, because functions may have changed their values; None: they stay as they are.
+        """
+        try:
+            runners[0].process_batch(batch)
+        except Exception as error:
+            if not may_be_the_records_fault(error):
+                raise
+            if read is not None:
+                reason = str(error) if isinstance(error, OneByOne) else type(error).__name__
+                for number, runner in enumerate(runners):
+                    mine = len(batch) if batch.nodes is None else int((batch.nodes == number).sum())
+                    self._run.counters.add(f"{ONE_BY_ONE}{runner.name}:{reason}", mine)
+                batch = read()
+            if runners[0].takes_records:
+                for row, record in enumerate(each_record(batch, self._run)):
+                    runners[batch.node(row)].attempt(record)
+            elif len(batch) == 1:
+                runners[0].skip(batch)
+                runners[batch.node(0)].context.refuse(batch, 0, error)
+            else:
+                for rows in np.array_split(np.arange(len(batch)), 2):
+                    half = batch.take(rows)
+                    # Serdes write all keys of a column, also the one at fault.
+                    self._process_part(runners, replace(half, keys=half.keys.compact()))
 
     def _depth_first(self, names: Collection[str], punctuations: StreamTimePunctuations | None) -> None:
         """Passes each record through some nodes before the next one."""
@@ -217,7 +206,8 @@ class TaskGraph:
         self._punctuations.close()
         run.shift = len(self._punctuations.of_stream_time).bit_length()
         for unit, running in zip(sub.units, self._units, strict=True):
-            running.start(self._processors(unit.groups), self._tables(unit))
+            self._lead(unit.groups)
+            running.start(self._tables(unit))
 
     def _connect(self) -> None:
         runners: dict[str, NodeRunner | SinkRunner] = {**self._nodes, **self._sinks}
@@ -234,14 +224,13 @@ class TaskGraph:
             for names in unit.timed:
                 self._timed_as |= dict.fromkeys(names, names[0])
 
-    def _processors(self, groups: Sequence[Sequence[str]]) -> dict[str, BatchProcessor]:
-        """First node of a group -> what processes the group's batches, where anything does."""
-        found = {}
+    def _lead(self, groups: Sequence[Sequence[str]]) -> None:
+        """Lets the first operator of each group process the records of all."""
         for names in groups:
             node = self._sub.nodes[names[0]]
-            if isinstance(node, ProcessorNode) and why_single(node) is None and not isinstance(node.spec.batches, str):
-                found[names[0]] = node.spec.batches([self._nodes[name].processor for name in names])
-        return found
+            if isinstance(node, ProcessorNode) and node.spec.joint and node.wrapper is None:
+                operators: list[Any] = [self._nodes[name].processor for name in names]
+                operators[0].lead(operators)
 
     def _tables(self, unit: Unit) -> list[TypedTimestampedKeyValueStore]:
         """The stores of tables that others of the unit look up."""

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TypeAlias
 
-from streams.operators.operator import OperatorBatches
 from streams.topology.graph import Node, ProcessorNode, SinkNode, SourceNode
 from streams.topology.planning.task_input import TaskInput
 
@@ -125,7 +124,7 @@ def why_single(node: Node) -> str | None:
         return None
     if node.wrapper is not None:
         return f"'{node.name}' is wrapped, and wrappers see single records"
-    return node.spec.batches if isinstance(node.spec.batches, str) else None
+    return node.spec.single or None
 
 
 class _Sets:
@@ -188,28 +187,30 @@ class _Search:
             if isinstance(node, ProcessorNode):
                 for store in dict.fromkeys((*node.spec.uses(node.stores), *node.spec.looks_up)):
                     for other in users.setdefault(store, []):
-                        if not self._passes.apart(store, node, other):
+                        if self._jointly(node, other):
+                            self._join(node, other)
+                        elif not self._passes.apart(store, node, other):
                             self._share(store, node, other)
                     users[store].append(node)
 
     def _share(self, store: str, one: ProcessorNode, other: ProcessorNode) -> None:
         names = one.name, other.name
         self._units.join(names)
-        if self._jointly(one, other):
-            self._groups.join(names)
-            return
         self._meet(names, apart=True)
         if (table := self._shows(store, one, other)) is not None:
             self._followers[one.name if table is other else other.name].add(table.name)
         else:
             self._reasons[one.name] = f"'{one.name}' shares the store '{store}' with '{other.name}'"
 
+    def _join(self, one: ProcessorNode, other: ProcessorNode) -> None:
+        self._units.join((one.name, other.name))
+        self._groups.join((one.name, other.name))
+
     def _jointly(self, one: ProcessorNode, other: ProcessorNode) -> bool:
-        """Whether one operator processes the batches of both nodes."""
-        if why_single(one) is not None or why_single(other) is not None or one.spec.batches is OperatorBatches:
-            return False
+        """Whether one operator processes the records of both nodes."""
         connected = one.name in self._above[other.name] or other.name in self._above[one.name]
-        return one.spec.batches == other.spec.batches and not connected
+        wrapped = one.wrapper is not None or other.wrapper is not None
+        return one.spec.joint and type(one.spec) is type(other.spec) and not connected and not wrapped
 
     def _shows(self, store: str, one: ProcessorNode, other: ProcessorNode) -> ProcessorNode | None:
         """The one of two nodes that is a table whose rows the other one can look up as of each record."""
@@ -286,7 +287,7 @@ class _Search:
     def _unit(self, names: list[str]) -> Unit:
         """The unit of these nodes, which are in run order."""
         nodes = tuple(names)
-        reason = self._single(nodes[0]) if len(nodes) == 1 else self._reason(nodes)
+        reason = self._reason(nodes)
         if reason is not None:
             return Unit(nodes, (), reason)
         before = {name: {*self._parents[name], *self._followers[name]} & {*nodes} for name in nodes}

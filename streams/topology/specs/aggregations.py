@@ -5,12 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from streams.model.windows import GroupingWindows
-from streams.operators.aggregate.aggregates import StreamAggregate, WindowAggregate, WindowAggregateOnClose
-from streams.operators.aggregate.session_aggregate import SessionAggregate
-from streams.operators.aggregate.together import AggregateBatches
-from streams.operators.columnar import BatchProcessor
-from streams.operators.operator import OperatorBatches
+from streams.model.windows import GroupingWindows, SessionWindows, SlidingWindows
 from streams.operators.processor import AnyProcessor
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import CachingTableSpec, Parameters
@@ -38,6 +33,7 @@ class AggregationSpec(CachingTableSpec):
         parameters: The grouping, windows and built-in aggregates.
         operator: Makes the operator.
         fields: The fields to read for an aggregation of columns; or why records are aggregated one by one.
+        kept_from_columns: Whether the operator could take columns of fields.
     """
 
     kind: NodeKind = field()
@@ -45,6 +41,7 @@ class AggregationSpec(CachingTableSpec):
     parameters: Parameters = field()
     operator: AggregateOperator
     fields: tuple[str, ...] | str = FUNCTIONS
+    kept_from_columns: bool = False
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the stores, whose names `operator` contains already."""
@@ -59,16 +56,26 @@ class AggregationSpec(CachingTableSpec):
         return None if isinstance(self.fields, str) or not self.caching else self.fields
 
     @property
-    def batches(self) -> type[BatchProcessor] | str:
-        """Together, with a cache, except sliding windows and sessions of a cogroup; sessions also without a cache."""
-        operator, cogroup = self.processor(()), self.kind is NodeKind.COGROUPKSTREAM_AGGREGATE
-        if type(operator) is SessionAggregate and not cogroup:
-            return OperatorBatches
-        if not self.caching:
+    def single(self) -> str:
+        """In sliding windows, in sessions of a cogroup, without a cache, and where built-in aggregates get records."""
+        if not isinstance(self.fields, str) or self.kept_from_columns:
             return self.whole_records
-        if isinstance(operator, WindowAggregateOnClose) and cogroup:
-            return "the streams of a cogroup close windows, each by its own stream time"
-        return AggregateBatches if isinstance(operator, StreamAggregate | WindowAggregate) else self.whole_records
+        cogroup = self.kind is NodeKind.COGROUPKSTREAM_AGGREGATE
+        if isinstance(self.windows, SessionWindows):
+            return self.whole_records if cogroup else ""
+        if not self.caching or isinstance(self.windows, SlidingWindows):
+            return self.whole_records
+        return (
+            "the streams of a cogroup close windows, each by its own stream time" if cogroup and self._on_close else ""
+        )
+
+    @property
+    def joint(self) -> bool:
+        return self.kind is NodeKind.COGROUPKSTREAM_AGGREGATE and not self.single
+
+    @property
+    def _on_close(self) -> bool:
+        return ("emit", "on_close") in self.parameters
 
     def forwards_at_end(self, stores: tuple[str, ...]) -> bool:
         """With a cache. An aggregation in windows may have results when they close."""
@@ -77,8 +84,7 @@ class AggregationSpec(CachingTableSpec):
     @property
     def unless(self) -> str:
         """In compat mode the wall clock closes windows, too."""
-        on_close = not isinstance(self.batches, str) and isinstance(self.processor(()), WindowAggregateOnClose)
-        return "one by one in compat mode" if on_close else ""
+        return "one by one in compat mode" if self._on_close and not self.single else ""
 
     @property
     def takes_encoded(self) -> bool:
@@ -97,4 +103,5 @@ class AggregationSpec(CachingTableSpec):
         )
 
     def by_record(self) -> Self:
-        return replace(self, fields="something else takes its records one by one, too")
+        taken = self.kept_from_columns or not isinstance(self.fields, str)
+        return replace(self, fields="something else takes its records one by one, too", kept_from_columns=taken)

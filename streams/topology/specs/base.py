@@ -13,11 +13,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from streams.model.expressions import Expression, ValueFields
-from streams.operators.columnar import BatchProcessor
-from streams.operators.operator import BatchOperator, OperatorBatches
 from streams.operators.processor import AnyProcessor
 from streams.topology.node_kind import NodeKind
 
@@ -57,6 +55,9 @@ ColumnFunction: TypeAlias = Keeps | Keys | ValueFields
 """What an operator does to columns: it keeps rows, makes new keys, or makes new fields."""
 
 
+ONE_BY_ONE: Final = "it takes records one by one"
+
+
 class NodeSpec(ABC):
     """The definition of one node of the graph. Subclasses are frozen dataclasses."""
 
@@ -91,14 +92,19 @@ class NodeSpec(ABC):
         return "takes whole records"
 
     @property
-    def batches(self) -> type[BatchProcessor] | str:
-        """What processes a step's records together, for this node and the nodes that it shares stores with; or why nothing does."""
-        return "it takes records one by one"
+    def single(self) -> str:
+        """Why the operator processes the records of a batch one after the other; empty: it does not."""
+        return ""
 
     @property
     def unless(self) -> str:
-        """When `batches` leaves records to be processed one by one after all; empty: not as a rule."""
+        """When it does so after all; empty: not as a rule."""
         return ""
+
+    @property
+    def joint(self) -> bool:
+        """Whether nodes of this kind that share stores get one batch (`Operator.lead`)."""
+        return False
 
     @property
     def looks_up(self) -> tuple[str, ...]:
@@ -123,7 +129,7 @@ class NodeSpec(ABC):
 
     @property
     def takes_encoded(self) -> bool:
-        """Whether `batches` can leave values as bytes (`EncodedValues`), because it seldom looks at one."""
+        """Whether values can stay bytes (`EncodedValues`), because the operator seldom looks at one."""
         return False
 
     @property
@@ -170,17 +176,16 @@ class OperatorSpec(NodeSpec):
     Attributes:
         kind: The kind of operator.
         supplier: Returns a new operator on each call.
+        one_by_one: Whether the operator processes one record after the other.
     """
 
     kind: NodeKind = field()
     supplier: Callable[[], AnyProcessor]
+    one_by_one: bool = False
 
     @property
-    def batches(self) -> type[BatchProcessor] | str:
-        """Together, if the operator has a way."""
-        if isinstance(self.supplier(), BatchOperator):
-            return OperatorBatches
-        return "it takes records one by one"
+    def single(self) -> str:
+        return ONE_BY_ONE if self.one_by_one else ""
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         return self.supplier()

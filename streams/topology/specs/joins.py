@@ -4,32 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from streams.model.record import LEFT, RIGHT
-from streams.operators.columnar import BatchProcessor
-from streams.operators.join.as_of import AsOfJoin, AsOfJoinTogether
+from streams.operators.join.as_of import AsOfJoin
 from streams.operators.join.columns.joined_objects import JoinedObjects
-from streams.operators.join.columns.stream_join import StreamJoinTogether, StreamSelfJoinTogether
+from streams.operators.join.columns.stream_join import StreamSelfJoin, StreamStreamJoin
 from streams.operators.join.foreign_key import (
     ForeignKeyResult,
     ForeignKeySubscribe,
     ForeignKeySubscriptions,
     ForeignKeyUpdate,
 )
-from streams.operators.join.join_all import StreamJoinAll, StreamJoinAllTogether
+from streams.operators.join.join_all import StreamJoinAll
 from streams.operators.join.stream_join import (
     AsOf,
     JoinAll,
     JoinSide,
     StreamJoin,
-    StreamSelfJoin,
-    StreamStreamJoin,
     joined_fields,
 )
 from streams.operators.join.stream_table_join import GraceTableJoin, StreamGlobalJoin, StreamTableJoin
 from streams.operators.join.table_table_join import TableJoinMerge, TableTableJoin
-from streams.operators.operator import OperatorBatches
 from streams.operators.processor import AnyProcessor
 from streams.operators.table.table_steps import TableSource
 from streams.operators.table.value_getter import JoinKind, ValueGetter
@@ -85,15 +81,15 @@ class StreamJoinSpec(_StreamJoinSpec):
     def kind(self) -> NodeKind:
         return NodeKind.KSTREAM_JOINTHIS if self.is_left else NodeKind.KSTREAM_JOINOTHER
 
+    @property
+    def joint(self) -> bool:
+        return True
+
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the stores of both sides; the third one is missing in an inner join."""
         left, right, *buffer = stores
         side, own, other = (LEFT, left, right) if self.is_left else (RIGHT, right, left)
         return StreamStreamJoin(self.join, JoinSide(side, own, other, self.state_name), *buffer)
-
-    @property
-    def batches(self) -> type[BatchProcessor] | str:
-        return StreamJoinTogether
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +97,6 @@ class StreamSelfJoinSpec(_StreamJoinSpec):
     """Both sides of a stream that is joined with itself. Its stores: that of the records, and the outer join buffer."""
 
     kind = NodeKind.KSTREAM_JOINTHIS
-
-    @property
-    def batches(self) -> type[BatchProcessor] | str:
-        return StreamSelfJoinTogether
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the store; the second one is missing in an inner join."""
@@ -132,8 +124,8 @@ class JoinAllSpec(NodeSpec):
         return self.join.parameters
 
     @property
-    def batches(self) -> type[BatchProcessor] | str:
-        return StreamJoinAllTogether
+    def joint(self) -> bool:
+        return True
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the stores of all streams."""
@@ -163,8 +155,8 @@ class AsOfJoinSpec(NodeSpec):
         return self.join.parameters
 
     @property
-    def batches(self) -> type[BatchProcessor] | str:
-        return AsOfJoinTogether
+    def joint(self) -> bool:
+        return True
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         right, waiting = stores
@@ -198,10 +190,6 @@ class StreamTableJoinSpec(NodeSpec):
         return self.table.stores
 
     @property
-    def batches(self) -> type[BatchProcessor] | str:
-        return OperatorBatches
-
-    @property
     def takes_encoded(self) -> bool:
         """If results are made of the bytes of values."""
         return JoinedObjects.of(joined_fields(self.joiner)) is not None
@@ -233,8 +221,7 @@ class GraceTableJoinSpec(StreamTableJoinSpec):
         return (("grace_ms", self.grace_ms),)
 
     @property
-    def batches(self) -> type[BatchProcessor] | str:
-        """No: each record may make others due."""
+    def single(self) -> str:
         return "records that wait for late updates of the table are joined as stream time moves"
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
@@ -264,6 +251,9 @@ class GlobalTableJoinSpec(StreamTableJoinSpec):
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator that opens the global table itself."""
         return StreamGlobalJoin(self.table, self.joiner, self.is_left_join, self.selector)
+
+
+RELATED: Final = "one update may change both sides, and each side must see what the other has made of it"
 
 
 def _reads(joiner: Callable[..., Any]) -> str:
@@ -315,11 +305,9 @@ class TableJoinSpec(TableSpec):
         return ()
 
     @property
-    def batches(self) -> type[BatchProcessor] | str:
-        """Together, where only one of the tables changes at a time."""
-        if self.related:
-            return "one update may change both sides, and each side must see what the other has made of it"
-        return "updates of a versioned table may be out of order" if self.versioned else OperatorBatches
+    def single(self) -> str:
+        """Where one update may change both tables."""
+        return RELATED if self.related else ""
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator that opens the other table's stores itself."""
@@ -341,10 +329,6 @@ class TableJoinMergeSpec(CachingTableSpec):
     """Merges the results of both sides of a join of two tables. Its store, if it has one: the joined rows."""
 
     kind = NodeKind.KTABLE_MERGE
-
-    @property
-    def batches(self) -> type[BatchProcessor] | str:
-        return OperatorBatches
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the store, or without."""
@@ -376,10 +360,6 @@ class ForeignKeySubscribeSpec(NodeSpec):
     def drops(self) -> bool:
         return True
 
-    @property
-    def batches(self) -> type[BatchProcessor] | str:
-        return "updates of a versioned table may be out of order" if self.versioned else OperatorBatches
-
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         return ForeignKeySubscribe(self.extractor, self.value_serde, self.is_left_join, self.versioned)
 
@@ -403,10 +383,6 @@ class ForeignKeySubscriptionsSpec(NodeSpec):
 
     sees_forwarded = True
 
-    @property
-    def batches(self) -> type[BatchProcessor] | str:
-        return OperatorBatches
-
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the subscriptions, which opens the right table's stores itself."""
         return ForeignKeySubscriptions(stores[0], self.key_serde, self.other)
@@ -424,10 +400,6 @@ class ForeignKeyUpdateSpec(NodeSpec):
     kind = NodeKind.KTABLE_FK_JOIN_FOREIGN_PROCESSOR
     key_serde: CombinedKeySerde
     versioned: bool
-
-    @property
-    def batches(self) -> type[BatchProcessor] | str:
-        return "updates of a versioned table may be out of order" if self.versioned else OperatorBatches
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the subscriptions."""
@@ -460,10 +432,6 @@ class ForeignKeyResultSpec(NodeSpec):
     def looks_up(self) -> tuple[str, ...]:
         return self.this.stores
 
-    @property
-    def batches(self) -> type[BatchProcessor] | str:
-        return OperatorBatches
-
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator that opens the left table's stores itself."""
         return ForeignKeyResult(self.this, self.value_serde, self.joiner, self.join_kind == "left")
@@ -479,10 +447,6 @@ class ForeignKeyOutputSpec(CachingTableSpec):
 
     kind = NodeKind.KTABLE_FK_JOIN_OUTPUT
     registration: str
-
-    @property
-    def batches(self) -> type[BatchProcessor] | str:
-        return OperatorBatches
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the store, or one that only passes updates on."""

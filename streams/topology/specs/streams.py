@@ -12,15 +12,13 @@ from typing import Any
 from streams.model.expressions import Expression, ValueFields
 from streams.model.table_columns import RowLayout
 from streams.operators.aggregate.deduplicate import Deduplicate
-from streams.operators.columnar import BatchProcessor
 from streams.operators.enrich.enrich import CallRules, Enrich, OnError, UserClient
-from streams.operators.operator import OperatorBatches
 from streams.operators.process.user_processor import UserProcessor
 from streams.operators.processor import AnyProcessor
 from streams.operators.retry.retry import Attempts, Retrying
 from streams.operators.stateless import Filter, MapValues, PassThrough, SelectKey, ToRows
 from streams.topology.node_kind import NodeKind
-from streams.topology.specs.base import ColumnFunction, Keeps, Keys, NodeSpec, Parameters
+from streams.topology.specs.base import ONE_BY_ONE, ColumnFunction, Keeps, Keys, NodeSpec, Parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +38,6 @@ class FilterSpec(NodeSpec):
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         return Filter(self.predicate, self.negate)
-
-    @property
-    def batches(self) -> type[BatchProcessor] | str:
-        return OperatorBatches
 
     @property
     def on_columns(self) -> ColumnFunction | str:
@@ -68,10 +62,6 @@ class MapValuesSpec(NodeSpec):
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         return MapValues(self.mapper)
-
-    @property
-    def batches(self) -> type[BatchProcessor] | str:
-        return OperatorBatches
 
     @property
     def on_columns(self) -> ColumnFunction | str:
@@ -117,10 +107,6 @@ class MergeSpec(NodeSpec):
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         return PassThrough()
 
-    @property
-    def batches(self) -> type[BatchProcessor] | str:
-        return OperatorBatches
-
     def dropped_by(self, name: str, parents: tuple[str, ...]) -> tuple[str, ...]:
         """The sides: a merge drops nothing itself."""
         return parents
@@ -137,6 +123,10 @@ class UserProcessorSpec(NodeSpec):
 
     kind: NodeKind = field()
     supplier: Callable[[], AnyProcessor]
+
+    @property
+    def single(self) -> str:
+        return ONE_BY_ONE
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """The user's processor, which opens the stores itself, by name."""
@@ -182,6 +172,10 @@ class EnrichSpec(NodeSpec):
     rules: CallRules
     on_error: OnError
 
+    @property
+    def single(self) -> str:
+        return ONE_BY_ONE
+
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         return Enrich(self.client, self.rules, self.on_error)
 
@@ -216,10 +210,6 @@ class DeduplicateSpec(NodeSpec):
         return (("within_ms", self.within_ms), ("grace_ms", self.grace_ms), ("by", self.by is not None))
 
     @property
-    def batches(self) -> type[BatchProcessor] | str:
-        return OperatorBatches
-
-    @property
     def takes_encoded(self) -> bool:
         """True: records are forwarded as they came."""
         return True
@@ -245,7 +235,3 @@ class ToRowsSpec(NodeSpec):
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         return ToRows(self.layout)
-
-    @property
-    def batches(self) -> type[BatchProcessor] | str:
-        return OperatorBatches

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from streams.operators.columnar import BatchProcessor
-from streams.operators.operator import OperatorBatches
 from streams.operators.processor import AnyProcessor
 from streams.operators.table.expiring_table import ExpiringTable
 from streams.operators.table.suppress import Suppress, SuppressRules
@@ -24,7 +22,7 @@ from streams.operators.table.table_steps import (
 )
 from streams.serdes.base import Serde
 from streams.topology.node_kind import NodeKind
-from streams.topology.specs.base import CachingTableSpec, Parameters, TableSpec
+from streams.topology.specs.base import ONE_BY_ONE, CachingTableSpec, Parameters, TableSpec
 
 
 def only(stores: tuple[str, ...]) -> str | None:
@@ -45,8 +43,8 @@ class TableSourceSpec(CachingTableSpec):
     versioned: bool = field(default=False, kw_only=True)
 
     @property
-    def batches(self) -> type[BatchProcessor] | str:
-        return "each update of a versioned table finds its place in the history" if self.versioned else OperatorBatches
+    def single(self) -> str:
+        return "each update of a versioned table finds its place in the history" if self.versioned else ""
 
     @property
     def shows_updates(self) -> bool:
@@ -84,6 +82,10 @@ class ExpiringTableSpec(CachingTableSpec):
     def parameters(self) -> Parameters:
         return (("ttl_ms", self.ttl_ms),)
 
+    @property
+    def single(self) -> str:
+        return ONE_BY_ONE
+
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         rows, deadlines = stores
         return ExpiringTable(rows, deadlines, self.key_serde, self.ttl_ms, self.caching, self.send_old)
@@ -107,11 +109,6 @@ class TableFilterSpec(CachingTableSpec):
     knows_old: bool
     old_is_exact: bool
     versioned: bool
-
-    @property
-    def batches(self) -> type[BatchProcessor] | str:
-        """Together, where there is no store."""
-        return OperatorBatches
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the store, or without."""
@@ -138,11 +135,6 @@ class TableMapValuesSpec(CachingTableSpec):
     kind = NodeKind.KTABLE_MAPVALUES
     mapper: Callable[[Any, Any], Any]
 
-    @property
-    def batches(self) -> type[BatchProcessor] | str:
-        """Together, where there is no store."""
-        return OperatorBatches
-
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the store, or without."""
         return TableMapValues(self.mapper, only(stores), self.caching, self.send_old)
@@ -166,6 +158,10 @@ class TransformValuesSpec(CachingTableSpec):
         """True, because the transformer's context has the stream time."""
         return True
 
+    @property
+    def single(self) -> str:
+        return ONE_BY_ONE
+
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the store of the rows, or without."""
         return TableTransformValues(self.supplier, only(stores[len(self.user_stores) :]), self.caching, self.send_old)
@@ -188,12 +184,8 @@ class TableAggregateSpec(CachingTableSpec):
     subtractor: Callable[[Any, Any, Any], Any]
 
     @property
-    def batches(self) -> type[BatchProcessor] | str:
-        return (
-            OperatorBatches
-            if self.caching
-            else "without a cache each aggregate is written, and read for the next update"
-        )
+    def single(self) -> str:
+        return "" if self.caching else "without a cache each aggregate is written, and read for the next update"
 
     def forwards_at_end(self, stores: tuple[str, ...]) -> bool:
         return self.caching
@@ -226,6 +218,10 @@ class TableTopSpec(CachingTableSpec):
     def parameters(self) -> Parameters:
         """How many, and which are the best."""
         return (("n", self.n), ("largest", self.largest))
+
+    @property
+    def single(self) -> str:
+        return ONE_BY_ONE
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         lists, rows = stores
@@ -261,10 +257,6 @@ class SuppressSpec(TableSpec):
     def parameters(self) -> Parameters:
         """The rules: until when updates are delayed."""
         return (("until", "window_closes" if self.rules.by_window else "time_limit"), ("ms", self.rules.wait_ms))
-
-    @property
-    def batches(self) -> type[BatchProcessor] | str:
-        return OperatorBatches
 
     @property
     def unless(self) -> str:

@@ -30,7 +30,7 @@ from streams.operators.aggregate.columns.column_rows import (
 )
 from streams.operators.columnar import Changes, ColumnarBatch, HeldRows, KeyColumn, OneByOne, WindowedKeys
 from streams.operators.expressions.evaluate import Bools, Frame, computed
-from streams.operators.operator import Operator, OperatorContext
+from streams.operators.operator import OperatorContext, RecordOperator
 from streams.operators.pending import Pending, emit_pending
 from streams.operators.stores.codec import Codec, timestamps_of
 from streams.operators.stores.key_value import CachedRow, TypedTimestampedKeyValueStore
@@ -281,7 +281,7 @@ def _add(fields: FieldAggregates, key: Any, picked: Any, accumulator: Any) -> An
 # stored value and its result the emitted one, as in Kafka Streams' `count`.
 
 
-class ColumnAggregate(Operator):
+class ColumnAggregate(RecordOperator):
     """Aggregates fields of JSON values per key (and window).
 
     Null keys are dropped; null values too unless there are windows (as in `StreamAggregate` and `WindowAggregate`). Records are

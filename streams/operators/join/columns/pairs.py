@@ -53,13 +53,10 @@ class JoinRecords:
     has_value: Bools
 
     @classmethod
-    def of(cls, batches: Sequence[ColumnarBatch]) -> JoinRecords:
-        """The records of one batch for each node."""
-        whole = concatenated(batches)
-        order = np.argsort(whole.order, kind="stable")
-        batch = whole.take(order)
-        nodes = np.repeat(np.arange(len(batches)), [len(one) for one in batches])[order]
-        return cls(batch, nodes, ~null_values(batch.values))
+    def of(cls, batch: ColumnarBatch, nodes: Int64s) -> JoinRecords:
+        """The records for a group of operators; `nodes` has the node of each operator."""
+        assert batch.nodes is not None, "all sides of a join are in one group"
+        return cls(replace(batch, nodes=None), nodes[batch.nodes], ~null_values(batch.values))
 
     def __len__(self) -> int:
         return len(self.nodes)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from streams.model.record import LEFT, MAX_TIME, RIGHT
+from streams.model.record import LEFT, MAX_TIME, NO_TIME, RIGHT, Headers, Record
 from streams.operators.columnar import (
     NULL_KEY,
     ColumnarBatch,
@@ -36,12 +36,17 @@ from streams.operators.join.columns.pairs import (
 from streams.operators.join.columns.waiting import CompatWaitingStep, JoinStep, StrictWaitingStep, WaitingStep
 from streams.operators.join.stream_join import (
     CompatOuterJoinBuffer,
+    JoinSide,
     OuterJoinBuffer,
     StreamJoin,
-    StreamSelfJoin,
-    StreamStreamJoin,
+    StrictOuterJoinBuffer,
+    waits_of,
 )
+from streams.operators.operator import Operator, OperatorContext
 from streams.operators.stores.codec import Codec
+from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
+from streams.operators.stores.window import TypedWindowStore
+from streams.operators.stream_time import SharedStreamTime, StreamTime
 from streams.serdes.json import JsonSerde, is_plain_json
 
 # --- What the joins of streams over columns have in common: the results of pairs and of records without a partner.
@@ -167,30 +172,168 @@ class PairStep(StoredStep):
         return self.of_rows(rows, results, self.timestamps[rows])
 
 
+# --- Two streams joined within a time window (Kafka Streams: `KStreamKStreamJoin`); one instance per side.
+#
+# Strict mode: T is the largest timestamp that reached the join from either side, null keys and values included. A left
+# record at l is open while l + max(0, after) + grace >= T, a right one at r while r + max(0, before) + grace >= T. A record
+# that is not open on arrival is late and gives nothing; a pair in the window is emitted if both are open when the later one
+# arrives; a record of an outer side without a partner gives one result when it ceases to be open. Within grace, the result
+# therefore does not depend on the order of arrival. Compat mode: no record is late; a match is limited by the other store's
+# retention (before + after + grace) relative to that store's own newest record, and range queries are clamped at 0, as in
+# Kafka Streams; for compat mode's records without a partner see `outer_join_buffer`.
+
+Times = TypeVar("Times", int, Int64s)
+
+
+class StreamStreamJoin(Operator):
+    """One side of a join.
+
+    Args:
+        join: The parameters that both sides share.
+        side: This side.
+        buffer: Key-value store of the records without a partner (`serdes.waiting`); None: an inner join.
+    """
+
+    def __init__(self, join: StreamJoin, side: JoinSide, buffer: str | None = None) -> None:
+        self.join = join
+        self.side = side
+        self.buffer_name = buffer
+        # From this side's point of view, a partner is in [t - back, t + ahead].
+        self.back_ms, self.ahead_ms = join.reach(side.side)
+        self.grace_ms = join.windows.grace_ms
+        self.retention_ms = join.windows.size_ms + join.windows.grace_ms
+
+    def init(self, ctx: OperatorContext) -> None:
+        """Open the stores and the shared stream time."""
+        super().init(ctx)
+        self.store: TypedWindowStore = ctx.store(self.side.store)
+        self.other_store: TypedWindowStore = ctx.store(self.side.other_store)
+        self.state = ctx.shared_state(self.side.state_name)
+        self.time = SharedStreamTime(self.state, sides=2)
+        self.is_strict = ctx.mode == "strict"
+        self.buffer = self._open_buffer(ctx)
+
+    def _open_buffer(self, ctx: OperatorContext) -> OuterJoinBuffer | None:
+        if self.buffer_name is None:
+            return None
+        rows = TimeOrderedBuffer(ctx.store(self.buffer_name), self.join.key_serde, self.buffer_name, self.state)
+        waits = waits_of(self.join.windows, self.is_strict)
+        if self.is_strict:
+            return StrictOuterJoinBuffer(rows, waits, self._emit_alone, ctx.attempt)
+        interval_ms = ctx.emit_interval_ms
+        return CompatOuterJoinBuffer(rows, waits, self._emit_alone, self.grace_ms, self.state, ctx.now_ms, interval_ms)
+
+    def lead(self, group: Sequence[StreamStreamJoin]) -> None:
+        # By side: RIGHT is 0, LEFT is 1.
+        self._sides = sorted(group, key=lambda one: one.side.side)
+        self._side_of = np.array([one.side.side for one in group])
+
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        """Join, store, forward, for both sides."""
+        check_lengths(self.join.windows)
+        _JoinStep(self._sides, JoinRecords.of(batch, self._side_of)).run()
+
+    def process(self, record: Record) -> None:
+        """Join with the other side's records, then store the record for the other side."""
+        time = self.time.observe(record.timestamp)
+        if self.is_strict and self.buffer is not None:
+            self.buffer.expire(time, self.side.side, record)
+        if record.key is None or record.value is None:
+            self._without_key_or_value(record)
+            return
+        if self.is_strict and record.timestamp < self.oldest_open(time):
+            self.ctx.drop(record, "late")
+            return
+        if not self.is_strict and self.buffer is not None:
+            self.buffer.expire(time, self.side.side, record)
+        found = self._join(record, time)
+        if not found and self.buffer is not None and self.join.is_outer(self.side.side):
+            self.buffer.add(time, self.side.side, record)
+        self._keep(record)
+
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """Advance the stream time of both sides: emit the results of records that no longer wait."""
+        least = self.time.common_limit(limit)
+        if least is None:
+            return limit
+        time = self.time.advance(elapsed_ms, least)
+        if self.buffer is None:
+            return least
+        for side in (LEFT, RIGHT):
+            self.buffer.expire(time, side, Record(None, None, time))
+        return min(least, self.buffer.oldest)
+
+    def flush(self) -> None:
+        """Expire rows that no record can match any more."""
+        self.ctx.expire(self.side.store, self.time.now if self.is_strict else self.newest_in(self.side.store))
+
+    def _join(self, record: Record, time: int) -> bool:
+        """Emit the pairs, oldest partner first, and return whether there were any."""
+        joined_at = None
+        side, buffer = self.side, self.buffer if self.join.is_outer(self.side.other) else None
+        for timestamp, other in self._partners(record, time):
+            if buffer is not None and timestamp != joined_at:
+                buffer.joined(side.other, record.key, timestamp)
+            joined_at = timestamp
+            joined = self.join.joined(side.side, record.key, record.value, other)
+            self.ctx.forward(Record(record.key, joined, max(timestamp, record.timestamp), record.headers))
+        return joined_at is not None
+
+    def _without_key_or_value(self, record: Record) -> None:
+        """On an outer side, a value without a key gives its result at once (KIP-962)."""
+        if record.value is not None and self.join.is_outer(self.side.side):
+            self._emit_alone(self.side.side, None, record.value, record.timestamp, record.headers)
+        else:
+            self.ctx.drop(record, "null_key" if record.key is None else "null_value")
+
+    def _emit_alone(self, side: int, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        self.ctx.forward(Record(key, self.join.joined(side, key, value, None), timestamp, headers))
+
+    def _partners(self, record: Record, time: int) -> Iterator[tuple[int, Any]]:
+        earliest, latest = record.timestamp - self.back_ms, record.timestamp + self.ahead_ms
+        if self.is_strict:
+            return self.other_store.fetch_range(record.key, max(0, earliest, self.oldest_partner(time)), latest)
+        oldest = self.oldest_visible(self.newest_in(self.side.other_store))
+        return self.other_store.fetch_range(record.key, max(0, earliest, oldest), max(0, latest))
+
+    # The formulas of the module's docstring, for a time or an array of times.
+
+    def oldest_open(self, time: Times) -> Times:
+        """In strict mode, the time of the oldest record of this side that is open at a stream time."""
+        return time - max(0, self.ahead_ms) - self.grace_ms
+
+    def oldest_partner(self, time: Times) -> Times:
+        """In strict mode, the time of the oldest record of the other side that is open at a stream time."""
+        return time - max(0, self.back_ms) - self.grace_ms
+
+    def oldest_visible(self, newest: Times) -> Times:
+        """In compat mode, the time of the oldest visible row of the other store, whose newest row has this time."""
+        return newest - self.retention_ms + 1
+
+    def _keep(self, record: Record) -> None:
+        self.kept(record.timestamp)
+        self.store.put(record.key, record.timestamp, record.value)
+
+    def latest_in(self, store: str) -> int:
+        """A time that no row in a store is newer than, so that later ones need not be looked for."""
+        # A store without this entry was written by a program of another form.
+        latest: int = self.state.get(store, MAX_TIME)
+        return latest
+
+    def kept(self, timestamp: int) -> None:
+        """Note the newest time in this side's store, which compat mode uses."""
+        self.state[self.side.store] = max(self.newest_in(self.side.store), timestamp)
+
+    def newest_in(self, store: str) -> int:
+        newest: int = self.state.get(store, NO_TIME)
+        return newest
+
+
 # --- A stream-stream join over the columns of a step: `StreamStreamJoin` for both sides at once.
 #
 # Stream time at a record is a running maximum, so which records are open is known for all of them at once, and the pairs are found
 # by sorting (`partners`). Joiners are called once for each pair, in order. A partner is decoded for each pair from the bytes of its
 # store, also within the step, because that is what the one-by-one way gives to a joiner.
-
-
-class StreamJoinTogether:
-    """Both sides of a stream-stream join, for a step's records.
-
-    Args:
-        operators: The two sides.
-    """
-
-    def __init__(self, operators: Sequence[StreamStreamJoin]) -> None:
-        # By side: RIGHT is 0, LEFT is 1.
-        self._sides = sorted(operators, key=lambda one: one.side.side)
-        self._order = [operators.index(one) for one in self._sides]
-
-    def process_batches(self, batches: Sequence[ColumnarBatch]) -> None:
-        """Join, store, forward; see `BatchProcessor`."""
-        check_lengths(self._sides[LEFT].join.windows)
-        records = JoinRecords.of([batches[at] for at in self._order])
-        _JoinStep(self._sides, records).run()
 
 
 class _JoinStep(PairStep):
@@ -262,29 +405,151 @@ class _JoinStep(PairStep):
         forward_in_one(ctxs, results, self.records.nodes[places // 2])
 
 
+# --- A stream joined with itself, over one store (Kafka Streams: `KStreamKStreamSelfJoin`, KIP-862).
+#
+# Strict mode gives exactly the results of two nodes with a store each (`stream_stream_join`): each record is first a left one,
+# then a right one, and joins itself if its own time is within the window. Compat mode gives the results of Kafka Streams 4.3
+# with
+# `topology.optimization=all`, including its flaws: left and outer joins become inner ones, and a record joins itself whatever
+# the window, unless it is older than the store's retention.
+
+_NEWEST = "newest"
+
+
+class StreamSelfJoin(Operator):
+    """Both sides of a self-join.
+
+    Args:
+        join: The parameters of the join.
+        store: Window store of the records, with duplicates.
+        buffer: Key-value store of the records without a partner; None: an inner join.
+    """
+
+    def __init__(self, join: StreamJoin, store: str, buffer: str | None = None) -> None:
+        self.join = join
+        self.store_name = store
+        self.buffer_name = buffer
+        self.retention_ms = join.windows.size_ms + join.windows.grace_ms
+
+    def init(self, ctx: OperatorContext) -> None:
+        super().init(ctx)
+        self.store: TypedWindowStore = ctx.store(self.store_name)
+        self.time = StreamTime(ctx.state)
+        self.waits = waits_of(self.join.windows, strict=True)
+        self.buffer: StrictOuterJoinBuffer | None = None
+        if self.buffer_name is not None and ctx.mode == "strict":
+            rows = TimeOrderedBuffer(ctx.store(self.buffer_name), self.join.key_serde, self.buffer_name, ctx.state)
+            self.buffer = StrictOuterJoinBuffer(rows, self.waits, self._emit_alone, ctx.attempt)
+
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        """Join, store, forward."""
+        check_lengths(self.join.windows)
+        twice = batch.take(np.repeat(np.arange(len(batch)), 2))
+        nodes, has_value = np.tile((LEFT, RIGHT), len(batch)), ~null_values(twice.values)
+        _SelfJoinStep(self, JoinRecords(twice, nodes, has_value)).run()
+
+    def process(self, record: Record) -> None:
+        """Join the record with earlier ones and with itself, then store it."""
+        if self.ctx.mode == "strict":
+            self._process_strict(record, self.time.observe(record.timestamp))
+        elif record.key is None or record.value is None:
+            self.ctx.drop(record, "null_key" if record.key is None else "null_value")
+        else:
+            self._process_compat(record, self.time.observe(record.timestamp))
+
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """Advance stream time: emit the results of records that no longer wait."""
+        time = self.time.advance(elapsed_ms, limit)
+        if self.buffer is None:
+            return limit
+        self.buffer.expire(time, LEFT, Record(None, None, time))
+        return min(limit, self.buffer.oldest)
+
+    def flush(self) -> None:
+        """Expire rows that no record can match any more."""
+        self.ctx.expire(self.store_name, self.time.now)
+
+    def _process_strict(self, record: Record, time: int) -> None:
+        if self.buffer is not None:
+            self.buffer.expire(time, LEFT, record)
+        is_open = {side: record.timestamp + self.waits[side] >= time for side in (LEFT, RIGHT)}
+        meets_itself = all(is_open.values()) and min(self.join.windows.before_ms, self.join.windows.after_ms) >= 0
+        for side in (LEFT, RIGHT):
+            if record.key is None or record.value is None:
+                self._without_key_or_value(side, record)
+            elif not is_open[side]:
+                self.ctx.drop(record, "late")
+            else:
+                found = self._join_strict(side, record, time, meets_itself)
+                if not found and self.buffer is not None and self.join.is_outer(side):
+                    self.buffer.add(time, side, record)
+        if record.key is not None and record.value is not None and any(is_open.values()):
+            self.store.put(record.key, record.timestamp, record.value)
+
+    def _join_strict(self, side: int, record: Record, time: int, meets_itself: bool) -> bool:
+        """Join with earlier records of the other side and, for the right side, with itself; whether there was a match."""
+        back_ms, ahead_ms = self.join.reach(side)
+        other_side = RIGHT if side == LEFT else LEFT
+        earliest = max(0, record.timestamp - back_ms, time - self.waits[other_side])
+        found = meets_itself
+        itself_due = meets_itself and side == RIGHT
+        for timestamp, other in self.store.fetch_range(record.key, earliest, record.timestamp + ahead_ms):
+            if itself_due and timestamp > record.timestamp:
+                self._emit(record, LEFT, record.value, record.timestamp)
+                itself_due = False
+            found = True
+            if self.buffer is not None and self.join.is_outer(other_side):
+                self.buffer.joined(other_side, record.key, timestamp)
+            self._emit(record, side, other, timestamp)
+        if itself_due:
+            self._emit(record, LEFT, record.value, record.timestamp)
+        return found
+
+    def _process_compat(self, record: Record, time: int) -> None:
+        oldest = self.newest - self.retention_ms
+        itself_due = record.timestamp > time - self.retention_ms + 1
+        for side in (LEFT, RIGHT):
+            back_ms, ahead_ms = self.join.reach(side)
+            earliest, latest = max(0, record.timestamp - back_ms), max(0, record.timestamp + ahead_ms)
+            for timestamp, other in self.store.fetch_range(record.key, max(earliest, oldest + 1), latest):
+                if side == RIGHT and itself_due and timestamp > record.timestamp:
+                    self._emit(record, LEFT, record.value, record.timestamp)
+                    itself_due = False
+                self._emit(record, side, other, timestamp)
+        if itself_due:
+            self._emit(record, LEFT, record.value, record.timestamp)
+        self.kept(record.timestamp)
+        self.store.put(record.key, record.timestamp, record.value)
+
+    def _emit(self, record: Record, side: int, other: Any, timestamp: int) -> None:
+        value = self.join.joined(side, record.key, record.value, other)
+        self.ctx.forward(Record(record.key, value, max(timestamp, record.timestamp), record.headers))
+
+    def _without_key_or_value(self, side: int, record: Record) -> None:
+        if record.value is not None and self.join.is_outer(side):
+            self._emit_alone(side, None, record.value, record.timestamp, record.headers)
+        else:
+            self.ctx.drop(record, "null_key" if record.key is None else "null_value")
+
+    def _emit_alone(self, side: int, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        self.ctx.forward(Record(key, self.join.joined(side, key, value, None), timestamp, headers))
+
+    @property
+    def newest(self) -> int:
+        """Time of the newest record in the store, which in compat mode limits the visible rows."""
+        newest: int = self.ctx.state.get(_NEWEST, NO_TIME)
+        return newest
+
+    def kept(self, timestamp: int) -> None:
+        """Note the time of a record in the store, in compat mode."""
+        if self.ctx.mode == "compat":
+            self.ctx.state[_NEWEST] = max(self.newest, timestamp)
+
+
 # --- A stream joined with itself over the columns of a step: `StreamSelfJoin` for all records at once.
 #
 # Each record is taken twice, first as a left one, then as a right one, with one store for both, so that its partners are found as
 # those of two streams. That a record joins itself is added to the pairs.
-
-
-class StreamSelfJoinTogether:
-    """See `BatchProcessor`.
-
-    Args:
-        operators: The only operator.
-    """
-
-    def __init__(self, operators: Sequence[StreamSelfJoin]) -> None:
-        (self._operator,) = operators
-
-    def process_batches(self, batches: Sequence[ColumnarBatch]) -> None:
-        """Join, store, forward; see `BatchProcessor`."""
-        check_lengths(self._operator.join.windows)
-        (batch,) = batches
-        twice = batch.take(np.repeat(np.arange(len(batch)), 2))
-        nodes, has_value = np.tile((LEFT, RIGHT), len(batch)), ~null_values(twice.values)
-        _SelfJoinStep(self._operator, JoinRecords(twice, nodes, has_value)).run()
 
 
 class _SelfJoinStep(PairStep):
