@@ -13,7 +13,7 @@ from state.changelog import changelog_topic
 from state.stores.dump import DumpRow, dump
 from state.stores.task_store import TaskStore
 from streams.errors import ConfigError, SerdeError
-from streams.model.record import Windowed
+from streams.model.plain import plain
 from streams.model.windows import TimeWindows
 from streams.operators.aggregate.aggregates import FieldAggregates, StreamAggregate, WindowedAggregation
 from streams.operators.aggregate.columns.column_aggregate import ColumnAggregate
@@ -192,32 +192,8 @@ def view_of(sub: SubTopology, store: str) -> Callable[[Any], Any] | None:
     return None
 
 
-_PLAIN = frozenset({str, int, float, bool, type(None)})
 _PLAIN_SERDES = (StringSerde, Int16Serde, Int32Serde, Int64Serde, Float32Serde, Float64Serde, BooleanSerde)
 """Serdes whose values are plain JSON data already."""
-
-
-def plain(value: Any) -> Any:
-    """A key or value as plain JSON data; bytes become text, or hexadecimal digits if they are not valid UTF-8."""
-    if type(value) in _PLAIN:
-        return value
-    if isinstance(value, bytes):
-        return _readable(value)
-    if isinstance(value, Windowed):
-        return {"key": plain(value.key), "start": value.window.start, "end": value.window.end}
-    if isinstance(value, dict):
-        # Most parts are plain already, and rows have many: a call for each would be half of the cost of an answer.
-        return {str(name): part if type(part) in _PLAIN else plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(part) for part in value]
-    return value if isinstance(value, str | int | float) else str(value)
-
-
-def _readable(value: bytes) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value.hex()
 
 
 def _typed(text: str) -> list[Any]:

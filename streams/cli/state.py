@@ -23,7 +23,7 @@ from state.restore.snapshots import TaskSnapshots
 from state.stores.dump import read_task_store
 from state.stores.task_store import TaskStore
 from streams.application.restore import StoredTask, restore_tasks, stateful_subs, stored_tasks
-from streams.application.store_rows import StoreReader, StoreRow, plain, view_of, window_size_ms
+from streams.application.store_rows import StoreReader, StoreRow, view_of, window_size_ms
 from streams.cli.command import argument, command, option
 from streams.cli.options import ApplicationOptions, AsJson, Target, complete_stores, reachable
 from streams.cli.output import print_json, print_json_line, print_table, shown_time, visible
@@ -32,6 +32,7 @@ from streams.cli.target import TopologyTarget
 from streams.config import StreamsConfig
 from streams.config.settings import age_in_words
 from streams.errors import ConfigError
+from streams.model.plain import plain
 from streams.suggest import did_you_mean
 from streams.topology.plan import SubTopology
 from streams.topology.topology import Topology

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 import typer
@@ -16,8 +16,6 @@ from rich.markup import escape
 from state.errors import TopicMismatchError, TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicSpec
-from streams import serdes
-from streams.application.store_rows import plain
 from streams.cli.command import OptionGroup, application, argument, command, option
 from streams.cli.options import (
     AsJson,
@@ -34,11 +32,27 @@ from streams.cluster.admin import list_topics as topics_of
 from streams.cluster.admin import sizes_on_disk
 from streams.cluster.records import Begin, Incoming, Outgoing, read_records, write_records
 from streams.errors import ConfigError, SerdeError
-from streams.serdes import BytesSerde, Serde, StringSerde, UuidSerde
+from streams.model.plain import plain
+from streams.serdes import (
+    BooleanSerde,
+    BytesSerde,
+    Float32Serde,
+    Float64Serde,
+    Int16Serde,
+    Int32Serde,
+    Int64Serde,
+    JsonSerde,
+    Serde,
+    StringSerde,
+    UuidSerde,
+)
 from streams.suggest import did_you_mean
-from streams.topology.graph import InternalTopic
-from streams.topology.topology import Topology
 from streams.wording import counted
+
+if TYPE_CHECKING:
+    # Most calls need no topology, and its classes would double the time that a command takes to start.
+    from streams.topology.graph import InternalTopic
+    from streams.topology.topology import Topology
 
 Topic = Annotated[str, argument("The topic.", metavar="TOPIC", autocompletion=complete_topics)]
 Topics = Annotated[list[str], argument("The topics.", metavar="TOPIC", autocompletion=complete_topics)]
@@ -285,16 +299,16 @@ def delete(
 # Serdes: by name, or the ones that a topology has for a topic. Without one, bytes are text.
 
 SERDES: Mapping[str, type[Any]] = {
-    "string": serdes.StringSerde,
-    "json": serdes.JsonSerde,
-    "bytes": serdes.BytesSerde,
-    "int16": serdes.Int16Serde,
-    "int32": serdes.Int32Serde,
-    "int64": serdes.Int64Serde,
-    "float32": serdes.Float32Serde,
-    "float64": serdes.Float64Serde,
-    "boolean": serdes.BooleanSerde,
-    "uuid": serdes.UuidSerde,
+    "string": StringSerde,
+    "json": JsonSerde,
+    "bytes": BytesSerde,
+    "int16": Int16Serde,
+    "int32": Int32Serde,
+    "int64": Int64Serde,
+    "float32": Float32Serde,
+    "float64": Float64Serde,
+    "boolean": BooleanSerde,
+    "uuid": UuidSerde,
 }
 
 
@@ -376,7 +390,7 @@ def _of_topology(topology: Topology, target: str, topic: str) -> TopicSerdes:
 
 def _is_called(name: str, topic: str | InternalTopic) -> bool:
     """Whether a topic of the program has the given name in Kafka."""
-    return name.endswith(f"-{topic}") if isinstance(topic, InternalTopic) else name == topic
+    return name == topic if isinstance(topic, str) else name.endswith(f"-{topic}")
 
 
 # Records from lines of text: `key TAB value`, or a JSON object.

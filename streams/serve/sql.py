@@ -19,8 +19,9 @@ import pyarrow as pa
 
 from state.stores.codec import MAX_TIME
 from state.stores.spec import StoreKind
-from streams.application.store_rows import StoreRow, plain
+from streams.application.store_rows import StoreRow
 from streams.errors import QueryError, SerdeError
+from streams.model.plain import plain
 from streams.serdes.base import Serde
 from streams.serdes.primitives import (
     BooleanSerde,

@@ -23,9 +23,10 @@ from state.commit.live import LiveKafka
 from state.restore.task_stores import TaskStateManager
 from state.restore.verify import last_marker
 from streams.application.restore import StoredTask, stored_tasks
-from streams.application.store_rows import StoreReader, StoreRow, plain, view_of, window_size_ms
+from streams.application.store_rows import StoreReader, StoreRow, view_of, window_size_ms
 from streams.config import StreamsConfig
 from streams.errors import ConfigError
+from streams.model.plain import plain
 from streams.suggest import did_you_mean
 from streams.topology.plan import build_plan
 from streams.topology.topology import Topology

@@ -321,6 +321,13 @@ def test_a_project_that_cannot_be_created_is_refused_with_the_reason(
 # Ways to start the command, and what it says to somebody who has no broker yet.
 
 
+def test_a_command_for_topics_does_not_wait_for_the_operators() -> None:
+    """They would double the time that it takes to start."""
+    code = "import sys, streams.cli.topic; print({'streams.api', 'streams.operators'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
 def test_the_package_is_the_command() -> None:
     run = subprocess.run([sys.executable, "-m", "streams", "--help"], capture_output=True, text=True, check=True)
     assert "Usage: python -m streams [OPTIONS] COMMAND" in run.stdout
