@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from streams.application.adopt import lost_sinks
 from streams.application.prepare import plan_application
 from streams.checkpoint.files import LocalFiles
 from streams.cli.main import app
+from streams.cli.target import load_topology
 from streams.errors import ApplicationFailedError, LakePositionError, LakeSchemaError
 from streams.lake.commit import SinkCommit, SinkId, write_checkpoint
 from streams.lake.writer import WriteConflictError
@@ -83,6 +85,24 @@ def test_each_record_is_in_the_tables_once_after_faults_at_every_step(
     assert all(by_number[number] == found for number, found in handed_over), "a repeated batch has the same rows"
     assert len(handed_over) > len(by_number), "a batch was repeated"
     assert sorted(one for found in by_number.values() for one in found) == list(range(sent))
+
+
+def test_a_project_with_the_template_for_the_lake_writes_its_two_tables(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(harness.folder)
+    monkeypatch.delitem(sys.modules, "app", raising=False)
+    assert CliRunner().invoke(app, ["init", "shop", "--template", "lake"]).exit_code == 0
+    visits, lake = harness.topic("visits"), harness.folder / "lake"
+    program = Path("shop", "app.py")
+    program.write_text(program.read_text().replace('"visits")', f'"{visits}")', 1).replace('"lake/', f'"{lake}/'))
+    names = ("ann", "bob", "eve")
+    harness.send(visits, [Sent(b"/home", orjson.dumps({"user": name}), 1000 + n) for n, name in enumerate(names)])
+    harness.run(load_topology("shop/app.py"))
+    tables = harness.spark.read.format("delta")
+    rows = tables.load(str(lake / "visits")).collect()
+    assert sorted((row.page, row.user) for row in rows) == [("/home", name) for name in names]
+    assert [(row.page, row.visits) for row in tables.load(str(lake / "visits_by_hour")).collect()] == [("/home", 3)]
 
 
 def test_a_function_gets_no_number_again_with_other_rows_and_may_leave_the_program(harness: Harness) -> None:
