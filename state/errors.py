@@ -195,8 +195,8 @@ class TopicNotFoundError(KafkaClientError):
     def __init__(self, topic: str, partition: int | None = None, failure: ClientFailure | None = None) -> None:
         where = f"topic {topic!r}" if partition is None else f"partition {partition} of topic {topic!r}"
         super().__init__(
-            f"{where} does not exist, or these credentials may not see it; create it, or correct the name in the "
-            f"topology or in bootstrap.servers",
+            f"{where} does not exist, or these credentials may not see it. Create it (`streams topic create`), or correct its "
+            f"name in the program or the address of the cluster",
             failure,
         )
         self.topic = topic
@@ -260,7 +260,8 @@ class OffsetsLostError(KafkaClientError):
             why = "the records before the earliest offset were deleted (retention, or DeleteRecords)"
         super().__init__(
             f"{topic}-{partition}: offset {expected} is needed next, but the log has [{earliest}, {latest}): {why}; "
-            f"restore the topic, or reset this partition's offset knowing that its records are lost",
+            f"set `on_lost_offsets` to continue without these records. If this is an internal topic, a second application with this id "
+            f"has deleted them: stop that one, and start again",
             failure,
         )
         self.topic = topic
@@ -412,7 +413,7 @@ class OpenTransactionError(CommitError):
             f"{task}: a transaction is open on {topic}-{partition} from offset {stable} on (the log ends at {end}), although "
             f"this task is the only one to write there and all its transactions are decided: what this task has committed "
             f"may be hidden. Nothing was written. Either something else writes to this topic (see its rights), or brokers have "
-            f"left a transaction hanging. `streams transactions --topic {topic}` shows it, with --abort-hanging it is ended; then "
+            f"left a transaction hanging. `streams transactions --topic {topic}` shows it, and with --abort-hanging ends it. Then "
             f"start again"
         )
         self.topic = topic
@@ -510,7 +511,7 @@ class StateLockedError(StateError):
     def __init__(self, path: str, seconds: float, detail: str) -> None:
         super().__init__(
             f"the store in {path} is open elsewhere and was not released within {seconds:g} s: an older attempt of the "
-            f"task that still ends, a second application with the same state_dir, or a stopped process. If it stays, "
+            f"task that has not ended yet, a second application with the same state_dir, or a stopped process. If it stays, "
             f"find the process with `fuser {path}/LOCK` and end it, or give each application its own state_dir [{detail}]"
         )
         self.path = path

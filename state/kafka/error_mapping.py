@@ -105,12 +105,12 @@ def transaction_error(transactional_id: str, what: str, failure: ClientFailure) 
     if failure.code in FENCED:
         return FencedError(
             f"{where}: a newer producer has taken over this id, or the transaction was open longer than its timeout; "
-            f"fail this attempt, the next one finds out from the commit marker what was committed",
+            f"this attempt ends, and the next one reads from the commit marker what was committed",
             failure,
         )
     return ProduceError(
-        f"{where}; the transaction may or may not be committed: throw this producer away, the next attempt fences it "
-        f"and reads the commit marker",
+        f"{where}; the transaction may or may not be committed. This attempt ends, and the next one reads from the "
+        f"commit marker whether it was",
         failure,
     )
 
@@ -131,7 +131,7 @@ def record_error(
     if failure.code in FENCED:
         return FencedError(
             f"{where} was refused: a newer producer has taken over this id, or the transaction was open longer than "
-            f"its timeout; fail this attempt, the next one decides by the commit marker",
+            f"its timeout; this attempt ends, and the next one reads from the commit marker what was committed",
             failure, topic=topic, partition=partition, key=key, offset=offset,
         )  # fmt: skip
     if failure.code == KafkaError.MSG_SIZE_TOO_LARGE:
@@ -149,7 +149,7 @@ def record_error(
     elif failure.code == KafkaError.INVALID_TIMESTAMP:
         advice = "the topic refuses its timestamp: raise message.timestamp.after.max.ms of the topic"
     else:
-        advice = "nothing of this transaction becomes visible; fail this attempt"
+        advice = "nothing of this transaction becomes visible, and the next attempt writes it again"
     return ProduceError(
         f"{where} was not written: {advice}", failure, topic=topic, partition=partition, key=key, offset=offset
     )

@@ -289,7 +289,7 @@ class OrdinaryTransport:
                 self.raise_delivery_failure()
                 if time.monotonic() > deadline:
                     raise ProduceError(
-                        f"no room to send with transactional id {self._id!r} for {timeout_s:g} s: are brokers up?",
+                        f"the queue of transactional id {self._id!r} was full for {timeout_s:g} s: check that the brokers are up",
                         topic=topic, partition=partition, key=key,
                     ) from None  # fmt: skip
             except KafkaException as exception:

@@ -294,7 +294,7 @@ class TaskStateManager:
             yield
         except OSError as error:
             raise StateError(
-                f"the disk with the local state of {self._identity}, {self.directory.path}, refuses: {error.strerror or error}. "
+                f"the local state of {self._identity} cannot be used at {self.directory.path}: {error.strerror or error}. "
                 "Repair the disk or choose another folder (state_dir), then start again: what is missing is restored from the "
                 "changelogs"
             ) from error

@@ -43,7 +43,7 @@ def make_private(folder: Path) -> None:
     if found.st_uid == os.getuid() and found.st_mode & _OTHERS and not found.st_mode & stat.S_ISVTX:
         folder.chmod(MODE)
         log.warning(
-            "%s was accessible by other users (mode %o): it is its owner's alone now", folder, found.st_mode & 0o777
+            "other users had access to %s (mode %o); now only its owner has", folder, found.st_mode & 0o777
         )
 
 

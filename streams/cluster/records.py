@@ -62,7 +62,7 @@ def read_records(
             message = consumer.poll(_POLL_S if follow else _QUIET_S)
             if message is None:
                 if not follow:
-                    raise KafkaClientError(f"nothing came of {topic!r} for {_QUIET_S:g} s; check the brokers")
+                    raise KafkaClientError(f"no records arrived from {topic!r} for {_QUIET_S:g} s; check the brokers")
                 continue
             error = message.error()
             if error is None:
@@ -152,7 +152,7 @@ def write_records(client: Mapping[str, str], topic: str, records: Iterable[Outgo
             producer.produce(**arguments, on_delivery=delivered)
         except BufferError:
             if producer.flush(_FLUSH_S):
-                raise KafkaClientError(f"{topic!r} has taken nothing for {_FLUSH_S:g} s; check the brokers") from None
+                raise KafkaClientError(f"{topic!r} has accepted no records for {_FLUSH_S:g} s; check the brokers") from None
             producer.produce(**arguments, on_delivery=delivered)
         except KafkaException as error:  # it is too large
             failures.append(error.args[0])

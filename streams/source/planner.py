@@ -336,7 +336,7 @@ class BatchPlanner:
         if hidden - self._hidden:
             names = ", ".join(sorted(hidden))
             log.warning(
-                "topics that match no more, or cannot be seen, keep their positions until they come back: %s", names
+                "topics that no longer match, or cannot be seen, keep their positions until they come back: %s", names
             )
         self._hidden = hidden
 
@@ -347,7 +347,7 @@ class BatchPlanner:
         if self._spec.on_lost_offsets == "fail":
             raise OffsetsLostError(tp[0], tp[1], at, earliest=begin, latest=end)
         to = begin if self._spec.on_lost_offsets == "earliest" else end
-        log.warning("%s-%d: offset %d is lost, the log has [%d, %d); going on at %d", tp[0], tp[1], at, begin, end, to)
+        log.warning("%s-%d: offset %d is lost, the log has [%d, %d); continuing at %d", tp[0], tp[1], at, begin, end, to)
         return to
 
 

@@ -220,6 +220,6 @@ def test_directories(tmp_path):
 def test_a_disk_that_refuses_is_named_with_a_way_forward(tmp_path):
     (tmp_path / APPLICATION).write_text("no folder can be made below this")
     stores = TaskStateManager(MemoryLogs(), IDENTITY, SPECS, tmp_path)
-    said = r"the local state of task 0 of 1 of .*/0, refuses: Not a directory.*state_dir.*changelogs"
+    said = r"the local state of task 0 of 1 of .* cannot be used at .*/0: Not a directory.*state_dir.*changelogs"
     with pytest.raises(StateError, match=said), stores.open():
         pass

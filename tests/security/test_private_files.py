@@ -47,7 +47,7 @@ def test_an_existing_folder_loses_the_rights_of_others_and_the_log_says_so(
         make_private(tmp_path / "open")
     assert mode(tmp_path / "open") == 0o700
     assert [record.getMessage() for record in caplog.records] == [
-        f"{tmp_path / 'open'} was accessible by other users (mode 755): it is its owner's alone now"
+        f"other users had access to {tmp_path / 'open'} (mode 755); now only its owner has"
     ]
 
 
