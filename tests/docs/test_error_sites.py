@@ -1,7 +1,7 @@
 """Where errors are raised is compared with what docs/errors.md says about them.
 
-No test can judge whether a cause is true. This one notices when a file begins or ceases to raise an error: read the entry then, make its
-cause cover what the file means by it, and change the list. Errors with a general cause ("a setting is wrong") are left out.
+No test can judge whether a cause is true. This one notices when a file begins or ceases to raise an error: read the entry then,
+make its cause cover what the file means by it, and change the list. Errors of a general cause ("a setting is wrong") are left out.
 """
 
 from __future__ import annotations
