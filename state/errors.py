@@ -260,8 +260,8 @@ class OffsetsLostError(KafkaClientError):
             why = "the records before the earliest offset were deleted (retention, or DeleteRecords)"
         super().__init__(
             f"{topic}-{partition}: offset {expected} is needed next, but the log has [{earliest}, {latest}): {why}; "
-            f"set `on_lost_offsets` to continue without these records. If this is an internal topic, a second application with this id "
-            f"has deleted them: stop that one, and start again",
+            f"set `on_lost_offsets` to continue without these records. If this is an internal topic, a second application "
+            f"with this id has deleted them: stop that one, and start again",
             failure,
         )
         self.topic = topic

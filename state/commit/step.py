@@ -263,5 +263,7 @@ class CommitStep:
             raise
         except (StateError, KafkaClientError, OSError) as error:
             _log.warning(
-                "%s: the step is committed, but its local store is not up to date: %s. The next step tries again", self.identity, error
+                "%s: the step is committed, but its local store is not up to date: %s. The next step tries again",
+                self.identity,
+                error,
             )

@@ -42,9 +42,7 @@ def make_private(folder: Path) -> None:
     # A sticky folder such as /tmp is shared on purpose; a folder of root's is a mounted volume.
     if found.st_uid == os.getuid() and found.st_mode & _OTHERS and not found.st_mode & stat.S_ISVTX:
         folder.chmod(MODE)
-        log.warning(
-            "other users had access to %s (mode %o); now only its owner has", folder, found.st_mode & 0o777
-        )
+        log.warning("other users had access to %s (mode %o); now only its owner has", folder, found.st_mode & 0o777)
 
 
 def check_owner(path: Path) -> None:
