@@ -90,7 +90,7 @@ RAISED_IN = {
         "streams/model/record",
         "streams/operators/expressions/evaluate",
     ),
-    "NotUpToBoundError": ("streams/serve/served",),
+    "NotUpToBoundError": ("streams/serve/app", "streams/serve/served"),
     "OffsetsLostError": (
         "state/kafka/range_reader",
         "streams/application/doctor/program",
