@@ -39,6 +39,7 @@ COMMANDS = {
     "describe": LazyCommand("topology", "Print a topology as text, as a chart or as JSON."),
     "diff": LazyCommand("topology", "Show what a changed topology does to an application's state."),
     "acls": LazyCommand("acls", "Print or grant the rights that an application needs."),
+    "package": LazyCommand("package", "Pack this environment for a cluster, and try a program with it."),
     "config": LazyCommand("config", "Print all settings, or those in force, as TOML or JSON."),
     "state": LazyCommand("state", "Print or count the rows of a store."),
     "pause": LazyCommand("status", "Pause a running application, or one of its sub-topologies."),

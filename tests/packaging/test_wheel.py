@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from streams.cli.package import try_out
+from streams.errors import ConfigError
 from tests.docs.console import play
 from tests.packaging.conftest import ROOT, run
 
@@ -93,6 +95,18 @@ def test_a_packed_environment_needs_no_activation_for_its_python(python: Path, w
     said = f"streams-on-spark {wheel.name.split('-')[1]}\n"
     assert run(tmp_path, there / "bin" / "python", "-m", "streams", "--version").stdout == said
     assert run(tmp_path, "bash", "-c", f". {there}/bin/activate && streams --version").stdout == said
+    # `streams package` tries a program with an archive, wherever that was made.
+    (tmp_path / "app.py").write_text(PROGRAM)
+    with pytest.raises(ConfigError, match=r"(?s)environment.tar.gz lacks something that .*app.py needs.*No module named"):
+        try_out(packed, str(tmp_path / "app.py"))
+    try_out(Path(shutil.make_archive(str(tmp_path / "whole"), "gztar", there)), str(tmp_path / "app.py"))
+
+
+def test_an_environment_that_cannot_be_packed_is_refused_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(PROGRAM)
+    said = run(tmp_path, sys.executable, "-m", "streams", "package", "app.py").stderr
+    assert "streams-on-spark is installed as editable" in said
+    assert not (tmp_path / "environment.tar.gz").exists()
 
 
 def test_the_wheel_does_not_bring_the_examples(python: Path, tmp_path: Path) -> None:
