@@ -152,7 +152,9 @@ def write_records(client: Mapping[str, str], topic: str, records: Iterable[Outgo
             producer.produce(**arguments, on_delivery=delivered)
         except BufferError:
             if producer.flush(_FLUSH_S):
-                raise KafkaClientError(f"{topic!r} has accepted no records for {_FLUSH_S:g} s; check the brokers") from None
+                raise KafkaClientError(
+                    f"{topic!r} has accepted no records for {_FLUSH_S:g} s; check the brokers"
+                ) from None
             producer.produce(**arguments, on_delivery=delivered)
         except KafkaException as error:  # it is too large
             failures.append(error.args[0])

@@ -347,7 +347,9 @@ class BatchPlanner:
         if self._spec.on_lost_offsets == "fail":
             raise OffsetsLostError(tp[0], tp[1], at, earliest=begin, latest=end)
         to = begin if self._spec.on_lost_offsets == "earliest" else end
-        log.warning("%s-%d: offset %d is lost, the log has [%d, %d); continuing at %d", tp[0], tp[1], at, begin, end, to)
+        log.warning(
+            "%s-%d: offset %d is lost, the log has [%d, %d); continuing at %d", tp[0], tp[1], at, begin, end, to
+        )
         return to
 
 

@@ -97,7 +97,9 @@ def test_a_packed_environment_needs_no_activation_for_its_python(python: Path, w
     assert run(tmp_path, "bash", "-c", f". {there}/bin/activate && streams --version").stdout == said
     # `streams package` tries a program with an archive, wherever that was made.
     (tmp_path / "app.py").write_text(PROGRAM)
-    with pytest.raises(ConfigError, match=r"(?s)environment.tar.gz lacks something that .*app.py needs.*No module named"):
+    with pytest.raises(
+        ConfigError, match=r"(?s)environment.tar.gz lacks something that .*app.py needs.*No module named"
+    ):
         try_out(packed, str(tmp_path / "app.py"))
     try_out(Path(shutil.make_archive(str(tmp_path / "whole"), "gztar", there)), str(tmp_path / "app.py"))
 
