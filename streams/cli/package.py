@@ -90,7 +90,7 @@ def try_out(archive: Path, target: str) -> None:
     with tempfile.TemporaryDirectory(prefix="streams-package-") as folder:
         subprocess.run(["tar", "-xzf", archive.resolve(), "-C", folder], check=True)
         # From there, since Python looks for modules in the working directory, too.
-        describe = [Path(folder, "bin", "python"), "-m", "streams", "describe", wanted]
+        describe = [str(Path(folder, "bin", "python")), "-m", "streams", "describe", wanted]
         tried = subprocess.run(describe, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if tried.returncode != 0:
         raise ConfigError(
