@@ -6,7 +6,7 @@ may well hold two. A name is not a store's name: a case says ``store`` where a t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from streams import (
@@ -48,9 +48,16 @@ def build(topology: Sequence[Node], optimize: bool = False) -> Topology:
         CaseError: an operation, a function or a parameter is unknown.
         TopologyError: the DSL refuses it.
     """
+    return build_together({"": topology}, optimize)
+
+
+def build_together(topologies: Mapping[str, Sequence[Node]], optimize: bool = False) -> Topology:
+    """One topology of several cases that have nothing in common: each one's names begin with its own prefix."""
     built = _Builder(optimize)
-    for position, node in enumerate(topology):
-        built.add(f"n{position}", dict(node))
+    for prefix, topology in topologies.items():
+        built.begin(prefix)
+        for position, node in enumerate(topology):
+            built.add(f"{prefix}n{position}", dict(node))
     return built.builder.build()
 
 
@@ -60,7 +67,16 @@ class _Builder:
     def __init__(self, optimize: bool) -> None:
         serde = CompactJsonSerde()
         self.builder = StreamsBuilder(default_key_serde=serde, default_value_serde=serde, optimize=optimize)
+        self.begin("")
+
+    def begin(self, prefix: str) -> None:
+        """Begin a case."""
+        self.prefix = prefix
         self.made: dict[str, Any] = {}
+
+    def named(self, given: str | None) -> str | None:
+        """The name of a store or a topic that the case gives."""
+        return None if given is None else f"{self.prefix}{given}"
 
     def add(self, name: str, node: Node) -> None:
         """Add one node; every parameter must be used."""
@@ -92,7 +108,7 @@ class _Builder:
         if history is not None:
             more["history_retention"] = history
         return Materialized(
-            name=node.pop("store", None), retention=node.pop("retention_ms", None), caching=False, **more
+            name=self.named(node.pop("store", None)), retention=node.pop("retention_ms", None), caching=False, **more
         )
 
     # Sources and sinks ------------------------------------------------------------------------------------------------
@@ -181,7 +197,9 @@ class _Builder:
         return self.input(node, KStream).peek(lambda key, value: None)
 
     def op_repartition(self, node: Node) -> Any:
-        return self.input(node, KStream).repartition(Repartitioned(name=node.pop("name", self.name)))
+        return self.input(node, KStream).repartition(
+            Repartitioned(name=self.named(node.pop("name", None)) or self.name)
+        )
 
     def op_to_table(self, node: Node) -> Any:
         above = self.input(node, KStream)
@@ -189,7 +207,7 @@ class _Builder:
 
     def op_process(self, node: Node) -> Any:
         above = self.input(node, KStream)
-        store = node.pop("store", f"{self.name}-processor-store")
+        store = self.named(node.pop("store", None)) or f"{self.name}-processor-store"
         supplier, keeps_state = supplier_of(node, store)
         if not keeps_state:
             return above.process(supplier, (), self.name)

@@ -44,6 +44,30 @@ from tests.spark.live import running_in_thread, write_transaction
 _TIMEOUT_S = 150.0
 
 
+def late_of(report: Mapping[str, Any]) -> int:
+    """How many records a step has dropped as late."""
+    late = (n for name, n in report["counters"].items() if name.startswith("dropped:") and name.endswith(":late"))
+    return sum(late) if report["decision"] != "skip" else 0
+
+
+def sent(record: dict[str, Any]) -> tuple[str, Sent]:
+    """A record of a case as it is written, with its topic."""
+    if unknown := set(record) - {"topic", "key", "value", "timestamp"}:
+        raise CaseError(f"a record has unknown fields {sorted(unknown)}")
+    topic, serde = record["topic"], CompactJsonSerde()
+    key, value = (serde.serialize(topic, record[part]) for part in ("key", "value"))
+    return topic, Sent(key, value, record["timestamp"])
+
+
+def rows_of(cluster: Cluster, sinks: Mapping[str, Any], prefix: str) -> Iterator[Row]:
+    """What is in the topics of sinks; rows have the topics' names without the prefix."""
+    for topic, sink in sinks.items():
+        for record in cluster.read(topic):
+            key = sink.key_serde.deserialize(topic, record.key)
+            value = sink.value_serde.deserialize(topic, record.value)
+            yield row_of(topic.removeprefix(prefix), key, value, record.timestamp)
+
+
 class _Application(StreamsApplication):
     """The engine's, with micro-batches that end where the case wants it."""
 
@@ -67,11 +91,7 @@ class _Steps(Progress):
     def step(self, sub: str, batch_id: int, reports: list[Mapping[str, Any]]) -> None:
         """See `Progress`."""
         super().step(sub, batch_id, reports)
-        for report in reports:
-            late = (
-                n for name, n in report["counters"].items() if name.startswith("dropped:") and name.endswith(":late")
-            )
-            self.late += sum(late) if report["decision"] != "skip" else 0
+        self.late += sum(map(late_of, reports))
         self._run.stepped(sub, batch_id)
 
 
@@ -136,7 +156,8 @@ class SparkCase:
             raise
         except Exception as problem:
             error = problem
-        return Outcome(list(self._rows()), error, self._failed_at() if error else -1, self.progress.late)
+        rows = list(rows_of(self.cluster, self.sinks, f"{self.prefix}."))
+        return Outcome(rows, error, self._failed_at() if error else -1, self.progress.late)
 
     # Scripted ---------------------------------------------------------------------------------------------------------
 
@@ -235,18 +256,4 @@ class SparkCase:
 
     def _send(self, indexes: Iterable[int]) -> None:
         """In transactions: their producer keeps the order, and writes the timestamp 0, for others "now"."""
-        write_transaction(self.cluster.servers, (self._sent(self.case.records[index]) for index in indexes))
-
-    def _sent(self, record: dict[str, Any]) -> tuple[str, Sent]:
-        if unknown := set(record) - {"topic", "key", "value", "timestamp"}:
-            raise CaseError(f"a record has unknown fields {sorted(unknown)}")
-        topic, serde = record["topic"], CompactJsonSerde()
-        key, value = (serde.serialize(topic, record[part]) for part in ("key", "value"))
-        return topic, Sent(key, value, record["timestamp"])
-
-    def _rows(self) -> Iterator[Row]:
-        for topic, sink in self.sinks.items():
-            for record in self.cluster.read(topic):
-                key = sink.key_serde.deserialize(topic, record.key)
-                value = sink.value_serde.deserialize(topic, record.value)
-                yield row_of(topic.removeprefix(f"{self.prefix}."), key, value, record.timestamp)
+        write_transaction(self.cluster.servers, (sent(self.case.records[index]) for index in indexes))

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicSpec
 from streams.drills.topics import Read, read_committed
+
+
+def prefixed(parts: Sequence[dict[str, Any]], prefix: str) -> list[dict[str, Any]]:
+    """Nodes or records with topics of a case's own; their order by name stays as it is."""
+    return [{**part, "topic": f"{prefix}{part['topic']}"} if "topic" in part else part for part in parts]
 
 
 @dataclass(frozen=True)

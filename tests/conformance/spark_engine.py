@@ -6,10 +6,10 @@ import atexit
 import itertools
 import shutil
 import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from streams.broker import EmbeddedBroker, fetch_jars
 from streams.operators.operator import Mode
@@ -17,8 +17,10 @@ from streams.spark.session import start_session
 from tests.conformance.build import build
 from tests.conformance.case import Case, CaseError
 from tests.conformance.driver_engine import Outcome
+from tests.conformance.live_cases import LiveCases, groups_of
+from tests.conformance.runner import judge
 from tests.conformance.spark_case import SparkCase
-from tests.conformance.spark_cluster import Cluster
+from tests.conformance.spark_cluster import Cluster, prefixed
 
 _numbers = itertools.count(1)
 
@@ -31,7 +33,7 @@ def run_on_spark(case: Case, mode: Mode) -> Outcome:
 def run_on(cluster: Cluster, case: Case, mode: Mode) -> Outcome:
     """Runs a case on a cluster that is there."""
     prefix = f"case{next(_numbers)}"
-    named = replace(case, topology=_prefixed(case.topology, prefix), records=_prefixed(case.records, prefix))
+    named = replace(case, topology=prefixed(case.topology, f"{prefix}."), records=prefixed(case.records, f"{prefix}."))
     try:
         topology = build(named.topology, case.config.get("optimize", False))
     except CaseError:
@@ -44,9 +46,31 @@ def run_on(cluster: Cluster, case: Case, mode: Mode) -> Outcome:
         shutil.rmtree(cluster.folder / prefix, ignore_errors=True)
 
 
-def _prefixed(parts: Any, prefix: str) -> list[dict[str, Any]]:
-    """Nodes or records with topics of this case's own; their order by name stays as it is."""
-    return [{**part, "topic": f"{prefix}.{part['topic']}"} if "topic" in part else part for part in parts]
+def run_live(cases: Sequence[Case], mode: Mode, group: int) -> Iterator[tuple[Case, str]]:
+    """Runs cases in live execution, as many in one application as `group` says; gives each with what is wrong with it, if anything.
+
+    A group that fails is run again, each case alone, so that the case at fault is named.
+    """
+    for together in groups_of(cases, group):
+        yield from run_together(_cluster(), together, mode)
+
+
+def run_together(cluster: Cluster, cases: Sequence[Case], mode: Mode) -> Iterator[tuple[Case, str]]:
+    """Runs cases in one application, on a cluster that is there."""
+    prefix = f"live{next(_numbers)}"
+    try:
+        running = LiveCases(cluster, prefix, cases, mode)
+        outcomes = running.outcomes()
+    except CaseError as error:
+        yield from ((case, str(error)) for case in cases)
+        return
+    finally:
+        shutil.rmtree(cluster.folder / prefix, ignore_errors=True)
+    if running.error is not None and len(cases) > 1:
+        for case in cases:
+            yield from run_together(cluster, [case], mode)
+        return
+    yield from ((case, judge(case, outcomes[case.name], by_key=True)) for case in cases)
 
 
 @lru_cache(maxsize=1)

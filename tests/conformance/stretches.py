@@ -45,7 +45,7 @@ def _split(case: Case, mark: dict[str, bool], indexes: Sequence[int]) -> Iterato
 
 
 def _cut(case: Case, plan: Plan, indexes: Sequence[int]) -> Iterator[Stretch]:
-    alone = case.error is not None or _meets_repartitioned(plan)
+    alone = case.error is not None or meets_repartitioned(plan)
     stretch: Stretch = []
     for index in indexes:
         if stretch and (alone or not _keeps_order(case, plan, [*stretch, index])):
@@ -55,7 +55,7 @@ def _cut(case: Case, plan: Plan, indexes: Sequence[int]) -> Iterator[Stretch]:
     yield stretch
 
 
-def _meets_repartitioned(plan: Plan) -> bool:
+def meets_repartitioned(plan: Plan) -> bool:
     """Whether a sub-topology merges a repartition topic with others: when its records come is not known beforehand."""
     internal = set(plan.repartition_topics)
     return any(len(sub.topics) > 1 and internal & set(sub.topics) for sub in plan.sub_topologies)
