@@ -2,9 +2,6 @@
 
 What every answer says of itself is checked against what was written and seen: everything below its position is in its row, it is
 no older than it says, and each client's reads are monotonic.
-
-Not part of the suite yet, because it has not been seen to pass: `pytest tests/spark/serve_killed.py`. An earlier version of it
-failed in micro-batches, before the first commit, where no process had all tasks after 150 s.
 """
 
 from __future__ import annotations
