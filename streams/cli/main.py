@@ -31,7 +31,7 @@ class LazyCommand(NamedTuple):
 
 
 COMMANDS = {
-    "init": LazyCommand("init", "Create a project: a topology, its test, settings and a README."),
+    "init": LazyCommand("project", "Create a project: a topology, its test, settings and a README."),
     "run": LazyCommand("run", "Run a topology on Spark, exactly once."),
     "status": LazyCommand("status", "Show an application's lag, rates and last commits."),
     "ui": LazyCommand("status", "Serve a page that shows an application, from Kafka alone."),
@@ -39,7 +39,7 @@ COMMANDS = {
     "describe": LazyCommand("topology", "Print a topology as text, as a chart or as JSON."),
     "diff": LazyCommand("topology", "Show what a changed topology does to an application's state."),
     "acls": LazyCommand("acls", "Print or grant the rights that an application needs."),
-    "package": LazyCommand("package", "Pack this environment for a cluster, and try a program with it."),
+    "package": LazyCommand("project", "Pack this environment for a cluster, and try a program with it."),
     "config": LazyCommand("config", "Print all settings, or those in force, as TOML or JSON."),
     "state": LazyCommand("state", "Print or count the rows of a store."),
     "pause": LazyCommand("status", "Pause a running application, or one of its sub-topologies."),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.cli.package import try_out
+from streams.cli.project import try_out
 from streams.errors import ConfigError
 from tests.docs.console import play
 from tests.packaging.conftest import ROOT, run
