@@ -7,16 +7,17 @@ import re
 import socket
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 _FAILED = "(the command has failed)"
-_BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(r"^( *)```console\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 
 
 def steps(page: str) -> list[tuple[str, list[str]]]:
     """The commands of all console blocks of a page, each with the lines that it is to print."""
     found: list[tuple[str, list[str]]] = []
-    for line in "".join(_BLOCK.findall(page)).splitlines():
+    for line in "".join(textwrap.dedent(block) for _, block in _BLOCK.findall(page)).splitlines():
         if line.startswith("$ "):
             found.append((line[2:], []))
         else:
@@ -24,10 +25,10 @@ def steps(page: str) -> list[tuple[str, list[str]]]:
     return found
 
 
-def play(page: str, folder: Path, python: Path = Path(sys.executable)) -> None:
+def play(page: str, folder: Path, python: Path = Path(sys.executable)) -> list[tuple[str, str]]:
     """Runs the commands one after the other in one shell, with the commands of an environment, as if it were activated.
 
-    `...` in an expected line stands for any text.
+    `...` in an expected line stands for any text. Returns what each command has printed.
     """
     commands = [step for step in steps(page) if not step[0].startswith(". ")]
     with socket.socket() as free:
@@ -51,3 +52,4 @@ def play(page: str, folder: Path, python: Path = Path(sys.executable)) -> None:
         for line in expected:
             wanted = ".*".join(map(re.escape, re.split(r" *\.\.\. *", line)))
             assert re.search(wanted, text), f"$ {command}\nexpected: {line}\nprinted:\n{text}"
+    return [(command, text) for (command, _), text in zip(commands, printed, strict=True)]
