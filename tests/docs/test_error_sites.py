@@ -57,8 +57,8 @@ RAISED_IN = {
     ),
     "ClusterUnreachableError": ("streams/cluster/admin",),
     "CursorExpiredError": (
-        "streams/serve/changes",
         "streams/serve/copies",
+        "streams/serve/feed/changes",
     ),
     "DamagedCheckpointError": ("streams/checkpoint/files",),
     "DataFolderError": (

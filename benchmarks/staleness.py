@@ -1,0 +1,162 @@
+"""How far a served store is behind: the time from a commit, as a reader of the results sees it, until a read shows its rows.
+
+    python -m benchmarks.staleness [--execution live] [--rate 1000] [--seconds 30]
+
+An application counts records by key, `streams serve` serves its counts, and both are processes of their own on the embedded broker.
+Some keys are read over HTTP again and again, so a figure is too large by what is between two reads of a key, which is printed, too.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import httpx2
+import numpy as np
+import typer
+from confluent_kafka import Consumer, Producer
+
+from benchmarks.harness.cluster import own_cluster
+from streams import Materialized, StreamsBuilder, Topology
+from streams.broker.processes import free_ports
+from streams.config import Execution
+from topologies.records import create_topics
+
+APPLICATION = "staleness"
+INPUT, RESULTS, STORE = "staleness-input", "staleness-results", "counts"
+TASKS, KEYS = 4, 100
+READ = tuple(f"key-{number}" for number in range(4))
+"""The keys that are read."""
+START_S = 180.0
+
+
+def build() -> Topology:
+    """Counts records by key."""
+    builder = StreamsBuilder()
+    builder.stream(INPUT).group_by_key().count(materialized=Materialized(STORE)).to_stream().to(RESULTS)
+    return builder.build()
+
+
+class Seen:
+    """When each count of a key was seen first, s; counts only grow."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, list[tuple[float, int]]] = {key: [] for key in READ}
+
+    def add(self, key: str, count: int) -> None:
+        seen = self._at[key]
+        if not seen or seen[-1][1] < count:
+            seen.append((time.monotonic(), count))
+
+    def behind(self, other: Seen, after: float) -> list[float]:
+        """How long after `other` each of its counts was seen here, ms."""
+        found = []
+        for key, seen in other._at.items():
+            times, counts = np.array(self._at[key]).reshape(-1, 2).T
+            for at, count in seen:
+                place = int(np.searchsorted(counts, count))
+                if at >= after and place < len(times):
+                    found.append(max(times[place] - at, 0.0) * 1000)
+        return found
+
+
+@contextmanager
+def process(*command: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A command of `streams` within the block."""
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    running = subprocess.Popen([sys.executable, "-m", "streams", *command], env=environment, stdout=subprocess.DEVNULL)
+    try:
+        yield running
+    finally:
+        running.terminate()
+        running.wait()
+
+
+def measure(execution: Execution, rate: int, seconds: float) -> tuple[list[float], float]:
+    """The staleness of each commit that changed a key that is read, ms; and the time between two reads of a key, ms."""
+    committed, served, ended, reads = Seen(), Seen(), threading.Event(), 0
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="staleness-")))
+        servers = stack.enter_context(own_cluster(folder / "kafka")).client["bootstrap.servers"]
+        create_topics({"bootstrap.servers": servers}, [INPUT, RESULTS], TASKS)
+        (port,) = free_ports(1)
+        program, where = "benchmarks.staleness:build", ("-a", APPLICATION, "-b", servers, "--base-dir", str(folder))
+        stack.enter_context(process("run", program, *where, "--set", f"execution={execution.value}"))
+
+        def load() -> None:
+            producer = Producer({"bootstrap.servers": servers, "linger.ms": 1, "partitioner": "murmur2_random"})
+            began, sent = time.monotonic(), 0
+            while not ended.wait(0.005):
+                for number in range(sent, int((time.monotonic() - began) * rate)):
+                    producer.produce(INPUT, b"{}", f"key-{number % KEYS}")
+                    sent = number + 1
+                producer.poll(0)
+            producer.flush()
+
+        def consume() -> None:
+            where = {"bootstrap.servers": servers, "group.id": "staleness", "auto.offset.reset": "earliest"}
+            consumer = Consumer({**where, "isolation.level": "read_committed", "fetch.wait.max.ms": 20})
+            consumer.subscribe([RESULTS])
+            while not ended.is_set():
+                record = consumer.poll(0.05)
+                if record is not None and not record.error() and (key := (record.key() or b"").decode()) in READ:
+                    committed.add(key, int.from_bytes(record.value() or b"", "big"))
+            consumer.close()
+
+        threads = [threading.Thread(target=one) for one in (load, consume)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            stack.callback(thread.join)
+        stack.callback(ended.set)
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
+            server = None
+            until = time.monotonic() + START_S
+            while not is_served(http):
+                if server is None or server.poll() is not None:
+                    # It refuses to start before the application has made its topics.
+                    server = stack.enter_context(process("serve", program, *where, "--http", str(port)))
+                if time.monotonic() > until:
+                    raise TimeoutError(f"the store was not served within {START_S:g} s")
+                time.sleep(1.0)
+            begin = time.monotonic()
+            while time.monotonic() < begin + seconds:
+                for key in READ:
+                    served.add(key, http.get(f"/v1/stores/{STORE}/keys/{key}").json()["value"])
+                reads += 1
+            between_ms = (time.monotonic() - begin) / reads * 1000
+        return served.behind(committed, begin), between_ms
+
+
+def is_served(http: httpx2.Client) -> bool:
+    """Whether all keys have rows."""
+    try:
+        return all(http.get(f"/v1/stores/{STORE}/keys/{key}").status_code == 200 for key in READ)
+    except httpx2.TransportError:
+        return False
+
+
+def main(
+    execution: Annotated[Execution, typer.Option(help="How the application runs.")] = Execution.LIVE,
+    rate: Annotated[int, typer.Option(help="Records a second.")] = 1_000,
+    seconds: Annotated[float, typer.Option(help="How long keys are read.")] = 30.0,
+) -> None:
+    """Print how far reads are behind commits."""
+    behind, between_ms = measure(execution, rate, seconds)
+    p50, p99, most = np.percentile(behind, [50, 99, 100])
+    typer.echo(
+        f"{len(behind)} commits: p50 {p50:.0f} ms, p99 {p99:.0f} ms, at most {most:.0f} ms; "
+        f"a key was read every {between_ms:.0f} ms"
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)
