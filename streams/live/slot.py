@@ -186,8 +186,8 @@ class Slot:
                 opened.push(partial(self._leave, task))
                 self._tasks.append(task)
                 self._report_open(task)
-            # Commits only wait for the brokers, so meanwhile other tasks process.
-            pool = opened.enter_context(self._pool(len(self._tasks) + 1))
+            # Commits only wait for the brokers, so meanwhile other tasks process. None waits for a thread that asks.
+            pool = opened.enter_context(self._pool(max(1, 2 * len(self._tasks))))
             self._reported = self._looked = clock()
             until = self._looked + self._job.lease_s
             due = dict.fromkeys(self._tasks, 0.0)
@@ -278,7 +278,7 @@ class Slot:
             task.apply()
 
     def _look(self, pool: Executor, now: float) -> None:
-        """Lets the tasks ask the brokers how their sources are, one after the other, and heed what they have heard."""
+        """Lets the tasks ask the brokers how their sources are, in threads, and heed what they have heard."""
         for task in [task for task, asking in self._asking.items() if asking.done()]:
             with self._named(task.job, task.task, task):
                 self._asking.pop(task).result()
