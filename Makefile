@@ -74,8 +74,7 @@ crash-sweep: jars ## Kill a worker at every pair of crash points on real Spark (
 
 .PHONY: oracle-live
 oracle-live: jars ## Run all cases of both oracle suites in live execution on real Spark (takes long)
-	$(BIN)/python -m tests.conformance --engine live $(filter-out %/strict.jsonl,$(wildcard tests/conformance/cases/*.jsonl))
-	$(BIN)/python -m tests.conformance --engine live --mode strict tests/conformance/cases/strict.jsonl
+	$(BIN)/python -m tests.conformance --engine live tests/conformance/cases
 
 .PHONY: docs-check
 docs-check: jars ## Back up, damage and restore an application as docs/operate/procedures.md says (takes minutes)

@@ -17,7 +17,7 @@ from streams.spark.session import start_session
 from tests.conformance.build import build
 from tests.conformance.case import Case, CaseError
 from tests.conformance.driver_engine import Outcome
-from tests.conformance.live_cases import LiveCases, groups_of
+from tests.conformance.live_cases import LiveCases
 from tests.conformance.runner import judge
 from tests.conformance.spark_case import SparkCase
 from tests.conformance.spark_cluster import Cluster, prefixed
@@ -46,17 +46,13 @@ def run_on(cluster: Cluster, case: Case, mode: Mode) -> Outcome:
         shutil.rmtree(cluster.folder / prefix, ignore_errors=True)
 
 
-def run_live(cases: Sequence[Case], mode: Mode, group: int) -> Iterator[tuple[Case, str]]:
-    """Runs cases in live execution, as many in one application as `group` says; gives each with what is wrong with it, if anything.
-
-    A group that fails is run again, each case alone, so that the case at fault is named.
-    """
-    for together in groups_of(cases, group):
-        yield from run_together(_cluster(), together, mode)
+def run_live(cases: Sequence[Case], mode: Mode) -> Iterator[tuple[Case, str]]:
+    """Runs cases as one application in live execution; gives each with what is wrong with it, if anything."""
+    return run_together(_cluster(), cases, mode)
 
 
 def run_together(cluster: Cluster, cases: Sequence[Case], mode: Mode) -> Iterator[tuple[Case, str]]:
-    """Runs cases in one application, on a cluster that is there."""
+    """Runs cases in one application, on a cluster that is there; if it fails, each alone, so that the one at fault is named."""
     prefix = f"live{next(_numbers)}"
     try:
         running = LiveCases(cluster, prefix, cases, mode)

@@ -6,11 +6,11 @@ import argparse
 import sys
 import time
 
-from rich.console import Console
-from rich.progress import track
+from tests.simulation.application import Application, Failed
+from tests.simulation.history import play, play_all
 
-from tests.simulation.application import Application
-from tests.simulation.history import play
+TOLD = 500
+"""Histories between two lines about the progress."""
 
 
 def main(arguments: list[str]) -> int:
@@ -25,13 +25,15 @@ def main(arguments: list[str]) -> int:
     failed = []
     started, events = time.monotonic(), 0
     seeds = range(given.first, given.first + given.count)
-    for seed in track(seeds, "histories", console=Console(stderr=True)):
-        try:
-            events += play(seed).cluster.events
-        except AssertionError as error:
+    for number, (seed, ended) in enumerate(zip(seeds, play_all(seeds), strict=True), 1):
+        if isinstance(ended, Failed):
             failed.append(seed)
-            print(f"FAILED {error.args[0]}", flush=True)
-    print(f"{len(seeds)} histories, {events} events, {len(failed)} failed, {time.monotonic() - started:.0f} s")
+            print(f"FAILED {ended.args[0]}", flush=True)
+        else:
+            events += ended.cluster.events
+        if number % TOLD == 0 or number == len(seeds):
+            said = f"{number} of {len(seeds)} histories, {events} events, {len(failed)} failed"
+            print(f"{said}, {time.monotonic() - started:.0f} s", flush=True)
     if failed:
         print(f"make sim SEED={failed[0]} replays the first that failed")
     return int(bool(failed))
@@ -42,7 +44,7 @@ def _replay(seed: int) -> int:
     try:
         application = play(seed)
         verdict = "all is well"
-    except AssertionError as error:
+    except Failed as error:
         verdict, application = error.args
     if application is not None:
         print(*(line() for line in application.cluster.trace), sep="\n")

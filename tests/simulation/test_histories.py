@@ -2,10 +2,13 @@
 
 import pytest
 
+from tests.simulation.application import Failed
 from tests.simulation.history import play_all
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 1_000, 250))
 def test_random_histories(first):
-    play_all(range(first, first + 250))
+    for ended in play_all(range(first, first + 250)):
+        if isinstance(ended, Failed):
+            raise ended
