@@ -60,7 +60,10 @@ def run(
         Execution, option("How the application runs; `live` leaves out the drills that need micro-batches.")
     ] = Execution.MICRO_BATCH,
     minutes: Annotated[float | None, option("How long the random faults of D30 fall.", min=0.1)] = None,
-    report: Annotated[Path | None, option("Write a page of the results in Markdown.", metavar="FILE")] = None,
+    report: Annotated[
+        Path | None,
+        option("Write a page of the results in Markdown; what it says of other drills stays.", metavar="FILE"),
+    ] = None,
     folder: Annotated[
         Path | None, option("Where scratch folders are made. Default: the system's.", metavar="DIR")
     ] = None,
@@ -83,6 +86,7 @@ def run(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     subject = _subject(topology, application, records, console, folder)
     results: list[DrillResult] = []
+    before = report.read_text(encoding="utf-8") if report is not None and report.exists() else ""
     for drill in chosen:
         console.print(f"{drill.id} {drill.title}: {drill.injects}", highlight=False, markup=False)
         began = time.monotonic()
@@ -95,7 +99,7 @@ def run(
         say(f"{drill.id} {results[-1].outcome.value}{why}")
         if report is not None:
             # After each, so that a run that is cut short has reported what it found.
-            report.write_text(page(results, DRILLS, live), encoding="utf-8")
+            report.write_text(page(results, DRILLS, live, before), encoding="utf-8")
     if as_json:
         print_json([one.as_dict() for one in results])
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import tempfile
 import time
@@ -126,8 +127,9 @@ _HEAD = """\
 # Fault drills
 
 `streams drill list` prints the drills, `streams drill run D03` holds one of them, `streams drill run quick` the quick ones,
-and `make drills` all of them, in both executions. This page is made by `streams drill run all --report docs/drills.md`; with
-`--execution live`, the application runs live, and the results are on [a page of their own](drills-live.md).
+and `make drills` all of them, in both executions. This page is made by `streams drill run all --report docs/drills.md`: a run of
+fewer drills leaves the rows of the others as they are. With `--execution live`, the application runs live, and the results are on
+[a page of their own](drills-live.md).
 
 Each drill starts a broker of its own (or a cluster of three), a continuous flow of input, read_committed readers that run all
 the time, and the application as a real process: a stream-stream join, windows that emit on close, counts, and a second stage
@@ -156,6 +158,8 @@ changelogs. `streams drill list` shows which drills take any program.
 """
 
 
+_SEEN = "## What was seen"
+_NOT_HELD, _NOT_LIVE = "not held", "only in micro-batches"
 _LIVE_HEAD = """\
 # Fault drills in live execution
 
@@ -170,29 +174,48 @@ them (D35, D41, D42, D44, D46), the rest of the application runs live (`executio
 """
 
 
-def page(results: Sequence[DrillResult], drills: Sequence[Drill], live: bool = False) -> str:
-    """The page for the results of a run."""
+def page(results: Sequence[DrillResult], drills: Sequence[Drill], live: bool = False, before: str = "") -> str:
+    """The page for the results of a run; drills that were not held in it keep what the page has said of them (`before`)."""
     machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
-    passed = sum(one.outcome is Outcome.PASSED for one in results)
-    minutes = sum(one.seconds for one in results) / 60
-    said = f"{passed} of {len(results)} drills that were held passed, in {minutes:.0f} minutes ({machine})."
     by_id = {one.drill.id: one for one in results}
-    rows = [_row(drill, by_id.get(drill.id), live) for drill in drills]
+    told, seen = _told(before), _seen(before) | {one.drill.id: _details(one) for one in results}
+    said = {
+        drill.id: _outcome(drill, by_id.get(drill.id), live, told.get(drill.id, (_NOT_HELD, "-"))) for drill in drills
+    }
+    held = [outcome for outcome, _ in said.values() if not outcome.startswith((_NOT_HELD, _NOT_LIVE))]
+    passed = sum(outcome.startswith(Outcome.PASSED.value) for outcome in held)
+    rows = [f"| {_title(drill)} | {drill.injects} | {drill.holds} | {' | '.join(said[drill.id])} |" for drill in drills]
+    head = f"{_LIVE_HEAD if live else _HEAD}{passed} of {len(held)} drills that were held passed ({machine})."
     table = ["| drill | injects | must hold | result | recovery |", "|---|---|---|---|---|", *rows]
-    seen = [line for one in results for line in _details(one)]
-    head = _LIVE_HEAD if live else _HEAD
-    return "\n".join([head + said, "", *table, "", "## What was seen", *seen]) + "\n"
+    details = [line for drill in drills for line in seen.get(drill.id, ())]
+    return "\n".join([head, "", *table, "", _SEEN, *details]) + "\n"
 
 
-def _row(drill: Drill, result: DrillResult | None, live: bool) -> str:
-    outcome = "not held" if result is None else result.outcome.value
+def _title(drill: Drill) -> str:
+    return f"{drill.id} {drill.title}{' (quick)' if drill.quick else ''}"
+
+
+def _outcome(drill: Drill, result: DrillResult | None, live: bool, told: tuple[str, str]) -> tuple[str, str]:
+    """The cells for the outcome and the recovery."""
     if live and drill.not_live:
-        outcome = f"only in micro-batches: {drill.not_live}"
-    if result is not None and result.wrong:
-        outcome += f": {_cell(result.wrong[0])}"
-    recovery = _seconds(None if result is None else result.recovery_s)
-    title = f"{drill.id} {drill.title}{' (quick)' if drill.quick else ''}"
-    return f"| {' | '.join((title, drill.injects, drill.holds, outcome, recovery))} |"
+        return f"{_NOT_LIVE}: {drill.not_live}", "-"
+    if result is None:
+        return told
+    wrong = f": {_cell(result.wrong[0])}" if result.wrong else ""
+    return result.outcome.value + wrong, _seconds(result.recovery_s)
+
+
+def _told(page: str) -> dict[str, tuple[str, str]]:
+    """By drill, the cells of a page for its outcome and its recovery."""
+    rows = [line.removesuffix(" |").rsplit(" | ", 2) for line in page.splitlines() if re.match(r"\| D\d\d ", line)]
+    return {row[0][2:5]: (row[1], row[2]) for row in rows}
+
+
+def _seen(page: str) -> dict[str, list[str]]:
+    """By drill, the lines of a page on what was seen, with the empty one before them."""
+    _, _, text = page.partition(_SEEN)
+    parts = re.split(r"\n\*\*(?=D\d\d )", text)[1:]
+    return {part[:3]: ["", *f"**{part}".rstrip().splitlines()] for part in parts}
 
 
 def _details(result: DrillResult) -> list[str]:

@@ -168,6 +168,32 @@ def test_the_page_has_outcome_proofs_and_recovery_times() -> None:
     assert "* killed \\| twice\n* 2.0 s until results after: a kill" in text
 
 
+def test_a_page_keeps_what_it_says_of_drills_that_were_not_held_again() -> None:
+    kept = Drill("D97", "a drill", "a fault", "all", seen)
+    again, never = replace(kept, id="D98"), replace(kept, id="D99")
+    micro = replace(kept, id="D96", not_live="it has no files")
+    drills = [micro, kept, again, never]
+    before = page(
+        [
+            DrillResult(kept, evidence=["seen | before"], recoveries=[("a kill", 2.04)]),
+            DrillResult(again, Outcome.FAILED, evidence=["seen before"], wrong=["too late"]),
+        ],
+        drills,
+        live=True,
+    )
+    assert "1 of 2 drills that were held passed" in before
+    text = page([DrillResult(again, evidence=["seen now"])], drills, live=True, before=before)
+    assert "2 of 2 drills that were held passed" in text
+    assert "| D96 a drill | a fault | all | only in micro-batches: it has no files | - |" in text
+    assert "| D97 a drill | a fault | all | passed | 2.0 s |" in text
+    assert "| D98 a drill | a fault | all | passed | - |" in text
+    assert "| D99 a drill | a fault | all | not held | - |" in text
+    assert text.endswith(
+        "**D97 a drill**\n\n* seen \\| before\n* 2.0 s until results after: a kill\n\n**D98 a drill**\n\n* seen now\n"
+    )
+    assert page([], drills, live=True, before=text) == text
+
+
 @pytest.mark.parametrize("damages", [False, True])
 def test_a_database_that_was_taken_for_damaged_fails_a_drill_that_has_damaged_none(
     tmp_path: Path, damages: bool
