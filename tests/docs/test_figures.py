@@ -29,6 +29,10 @@ def counts(series: str) -> float:
     return figure(f"counts-small-streams-growth-{series}")
 
 
+def latency(name: str) -> list[float]:
+    return [figure(name, "p50_ms"), figure(name, "p99_ms"), figure(name)]
+
+
 def of_sizes() -> dict[str, list[float]]:
     """A sentence of docs/sizing.md, with a group for each number -> the numbers."""
     one_core = "join-3d-small-streams-10-million-live-rows-one-core"
@@ -61,6 +65,18 @@ def of_sizes() -> dict[str, list[float]]:
     }
 
 
+def of_live() -> dict[str, list[float]]:
+    """The same for docs/live.md."""
+    live, theirs, batches = "latency-small-streams-live", "latency-small-kafka-streams", "latency-small-streams"
+    return {
+        r"visible after (\d+) ms \(median\), (\d+) ms for 99 of 100, at (\d+) µs of CPU": latency(live),
+        r"commit interval, took (\d+) ms,\s+(\d+) ms and (\d+) µs": latency(theirs),
+        r"and micro-batches (\d+) ms, (\d+) ms and (\d+) µs": latency(batches),
+        r"live execution took (\d+) ms, (\d+) ms and (\d+) µs": latency(f"{live}-slow"),
+        r"Kafka Streams (\d+) ms, (\d+) ms and (\d+) µs": latency(f"{theirs}-slow"),
+    }
+
+
 def is_rounded(stated: str, exact: float) -> bool:
     """Whether a number in a text is the exact one with fewer digits."""
     text = {"five": "5"}.get(stated, re.sub(r"[ ,]", "", stated))
@@ -69,9 +85,16 @@ def is_rounded(stated: str, exact: float) -> bool:
     return abs(float(text) - exact) <= 0.501 * 10.0 ** (zeros - digits)
 
 
-@pytest.mark.parametrize(("sentence", "exact"), of_sizes().items())
-def test_a_number_in_a_sentence_is_the_measured_one(sentence: str, exact: list[float]) -> None:
-    page = (DOCS / "sizing.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("name", "sentence", "exact"),
+    [
+        (name, *one)
+        for name, sentences in (("sizing.md", of_sizes()), ("live.md", of_live()))
+        for one in sentences.items()
+    ],
+)
+def test_a_number_in_a_sentence_is_the_measured_one(name: str, sentence: str, exact: list[float]) -> None:
+    page = (DOCS / name).read_text(encoding="utf-8")
     stated = re.search(sentence, page, re.DOTALL)
     assert stated is not None, "the sentence has changed: change it here, too"
     for text, number in zip(stated.groups(), exact, strict=True):
