@@ -173,12 +173,14 @@ class Status:
 
     Attributes:
         at_ms: When the status was taken, ms since 1970.
+        asked: The execution that an operator has asked for; None: the application runs as its settings say.
     """
 
     application_id: str
     at_ms: int
     subs: tuple[SubStatus, ...]
     sinks: tuple[SinkStatus, ...] = ()
+    asked: str | None = None
 
     @property
     def parts(self) -> tuple[SubStatus | SinkStatus, ...]:
@@ -260,7 +262,7 @@ def status_in_kafka(
                 _last_records(markers),
             )
         )
-    return Status(app, at_ms, tuple(subs), sinks)
+    return Status(app, at_ms, tuple(subs), sinks, pauses.execution)
 
 
 def _last_records(markers: Sequence[CommitMarker]) -> int:

@@ -102,6 +102,7 @@ def as_dict(before: Status, after: Status) -> dict[str, Any]:
     return {
         "application_id": after.application_id,
         "at": after.at_ms,
+        "asked_execution": after.asked,
         "sub_topologies": [
             {
                 "sub_topology": sub.name,
@@ -145,9 +146,11 @@ def _age(at_ms: int, since_ms: int | None) -> int | None:
 
 def _table(before: Status, after: Status) -> Table:
     headings = ("Sub-topology", ">Lag", ">Records/s", ">Task", ">Step", ">Last commit", ">Event time", ">Behind now")
-    shown = table(headings, title=after.application_id, title_justify="left")
+    asked = "" if after.asked is None else f", asked to run with execution={after.asked}"
+    shown = table(headings, title=f"{after.application_id}{asked}", title_justify="left")
     for sub in after.subs:
-        head = _head(before, after, sub, f"{sub.lag:,}", "\nlive" if sub.execution == "live" else "")
+        runs = sub.execution if after.asked is not None or sub.execution == "live" else None
+        head = _head(before, after, sub, f"{sub.lag:,}", f"\n{runs}" if runs else "")
         if not sub.committed:
             shown.add_row(*head, f"-/{sub.tasks}", "", "never", "", "")
         for index, one in enumerate(sub.committed):

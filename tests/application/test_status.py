@@ -61,6 +61,16 @@ def test_a_paused_sub_topology_says_since_when() -> None:
     assert "paused 1 s ago" in str(next(iter(_table(paused, paused).columns[0].cells)))
 
 
+def test_an_execution_that_was_asked_for_stands_beside_the_one_that_runs() -> None:
+    asked = Status("app", 9_000, (replace(sub(40), committed=(FIRST,)),), asked="auto")
+    assert as_dict(asked, asked)["asked_execution"] == "auto"
+    assert _table(asked, asked).title == "app, asked to run with execution=auto"
+    assert str(next(iter(_table(asked, asked).columns[0].cells))) == "visits\nmicro-batch"
+    as_set = replace(asked, asked=None)
+    assert as_dict(as_set, as_set)["asked_execution"] is None
+    assert (_table(as_set, as_set).title, str(next(iter(_table(as_set, as_set).columns[0].cells)))) == ("app", "visits")
+
+
 @pytest.mark.parametrize(("seconds", "rate"), [(2, 10.0), (0, None)])
 def test_a_rate_needs_two_moments(seconds: int, rate: float | None) -> None:
     assert records_per_second(look(0, 40), look(seconds * 1000, 60), "visits") == rate

@@ -17,7 +17,7 @@ from streams.application.doctor.inspection import Finding, Severity
 from streams.application.prepare import ensure_internal_topics
 from streams.application.rescale.plan import Phase, RescaleNotes, RescalePlan
 from streams.application.reset import note_reset
-from streams.source.pauses import WHOLE, pause_record
+from streams.source.pauses import WHOLE, execution_record, pause_record
 from tests.doctor.world import NOW_MS, World, only
 
 
@@ -74,6 +74,26 @@ def test_a_pause_is_a_note_and_its_topic_is_in_use(plain: World) -> None:
     plain.kafka.append(pauses_topic("app"), *pause_record(WHOLE, None), partition=0)
     plain.kafka.append(pauses_topic("app"), *pause_record("in", None), partition=0)
     assert plain.findings() == {}
+
+
+@pytest.mark.parametrize("asked", ["auto", "micro-batch", None])
+def test_an_execution_that_was_asked_for_is_a_note(plain: World, asked: str | None) -> None:
+    plain.kafka.create_topics([TopicSpec(pauses_topic("app"), 1)])
+    plain.kafka.append(pauses_topic("app"), *execution_record("micro-batch", NOW_MS), partition=0)
+    plain.kafka.append(pauses_topic("app"), *execution_record(asked, NOW_MS), partition=0)
+    found = plain.findings().get("execution", [])
+    assert [one.severity for one in found] == {"auto": [Severity.NOTE] * 2, "micro-batch": [Severity.NOTE], None: []}[
+        asked
+    ]
+    if found:
+        assert (
+            f"app was asked to run with execution={asked}, which is in force in place of its setting" in found[0].says
+        )
+        assert found[0].command == "streams execution app as-set"
+    if asked == "auto":
+        # The world has run in micro-batches only.
+        assert found[1].place.sub_topology == "in"
+        assert "was a micro-batch's; it has not run since, or is about to switch" in found[1].says
 
 
 # --- rescales and resets

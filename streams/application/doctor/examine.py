@@ -32,6 +32,7 @@ START = Check("start", "the program may continue with the state", program.start)
 CHECKS = (
     START,
     Check("pauses", "nothing is paused", program.pauses),
+    Check("execution", "nobody has asked for another one than the setting's", program.execution),
     Check("internal topics", "all have the right partitions and settings", cluster.internal_topics),
     Check("output topics", "all exist", cluster.outputs),
     Check("fields", "the fields that are read by name exist in the newest records", program.fields),

@@ -20,14 +20,16 @@ from state.errors import (
 )
 from state.kafka.topics import TopicPartition
 from streams.application.doctor.inspection import Finding, Inspection, Place, Severity, SubLook
+from streams.application.execution import obstacle
 from streams.application.owned_topics import FILE
 from streams.application.rescale.plan import RescaleNotes, check_no_rescale
 from streams.application.reset import check_no_reset
 from streams.application.start import check_start
+from streams.config import Execution
 from streams.config.settings import age_in_words
 from streams.errors import RescaleUnfinishedError, ResetUnfinishedError, TopologyMismatchError
 from streams.serdes.json import JsonSerde
-from streams.source.pauses import WHOLE, pauses_in
+from streams.source.pauses import NOTHING, WHOLE, Pauses, pauses_in
 from streams.suggest import did_you_mean
 from streams.topology.graph import ProcessorNode, SourceNode
 from streams.topology.plan import SubTopology
@@ -70,11 +72,7 @@ def under_way(inspection: Inspection) -> bool:
 
 def pauses(inspection: Inspection) -> Iterator[Finding]:
     """Looks for pauses, which last until somebody ends them: nothing that waits for them is lost."""
-    place = (pauses_topic(inspection.app), 0)
-    if place[0] not in inspection.admin.describe_topics([place[0]]):
-        return
-    begin, end = inspection.kafka.begin_offset(place), inspection.kafka.end_offsets([place])[place]
-    for name, since_ms in sorted(pauses_in(inspection.kafka.read(*place, begin, end)).since_ms.items()):
+    for name, since_ms in sorted(_told(inspection).since_ms.items()):
         what = inspection.app if name == WHOLE else "this sub-topology"
         yield Finding.note(
             f"{what} is paused for {age_in_words(inspection.now_ms() - since_ms)}: it reads nothing, also after a restart, until "
@@ -82,6 +80,38 @@ def pauses(inspection: Inspection) -> Iterator[Finding]:
             f"streams resume {inspection.app}" + ("" if name == WHOLE else f" --sub-topology {name}"),
             Place(sub_topology=name or None),
         )
+
+
+def execution(inspection: Inspection) -> Iterator[Finding]:
+    """Looks for an execution that was asked for, which lasts like a pause, and for sub-topologies that run in another one."""
+    asked = _told(inspection).execution
+    if asked is None:
+        return
+    yield Finding.note(
+        f"{inspection.app} was asked to run with execution={asked}, which is in force in place of its setting "
+        f"(execution={inspection.config.execution.value}), also after a restart",
+        f"streams execution {inspection.app} as-set",
+    )
+    topics = sorted({topic for one in inspection.application.subs for topic in one.sub.topics})
+    partitions = {name: info.partitions for name, info in inspection.admin.describe_topics(topics).items()}
+    for look in inspection.subs:
+        last = max(look.found.values(), key=lambda marker: marker.now_ms, default=None)
+        if last is None or last.live is (asked == Execution.AUTO):
+            continue
+        why = None if last.live else obstacle(look.prepared, partitions)
+        last_commit = f"its last commit, {age_in_words(inspection.now_ms() - last.now_ms)} ago, was "
+        last_commit += "live" if last.live else "a micro-batch's"
+        because = "; it has not run since, or is about to switch" if why is None else f": it cannot run live ({why})"
+        yield Finding.note(last_commit + because, place=Place(sub_topology=look.name))
+
+
+def _told(inspection: Inspection) -> Pauses:
+    """What operators have told the application."""
+    place = (pauses_topic(inspection.app), 0)
+    if place[0] not in inspection.admin.describe_topics([place[0]]):
+        return NOTHING
+    begin, end = inspection.kafka.begin_offset(place), inspection.kafka.end_offsets([place])[place]
+    return pauses_in(inspection.kafka.read(*place, begin, end))
 
 
 def refused(inspection: Inspection, error: StreamsError) -> Finding:
