@@ -72,7 +72,7 @@ def under_way(inspection: Inspection) -> bool:
 
 def pauses(inspection: Inspection) -> Iterator[Finding]:
     """Looks for pauses, which last until somebody ends them: nothing that waits for them is lost."""
-    for name, since_ms in sorted(_told(inspection).since_ms.items()):
+    for name, since_ms in sorted(_asked(inspection).since_ms.items()):
         what = inspection.app if name == WHOLE else "this sub-topology"
         yield Finding.note(
             f"{what} is paused for {age_in_words(inspection.now_ms() - since_ms)}: it reads nothing, also after a restart, until "
@@ -84,7 +84,7 @@ def pauses(inspection: Inspection) -> Iterator[Finding]:
 
 def execution(inspection: Inspection) -> Iterator[Finding]:
     """Looks for an execution that was asked for, which lasts like a pause, and for sub-topologies that run in another one."""
-    asked = _told(inspection).execution
+    asked = _asked(inspection).execution
     if asked is None:
         return
     yield Finding.note(
@@ -105,8 +105,8 @@ def execution(inspection: Inspection) -> Iterator[Finding]:
         yield Finding.note(last_commit + because, place=Place(sub_topology=look.name))
 
 
-def _told(inspection: Inspection) -> Pauses:
-    """What operators have told the application."""
+def _asked(inspection: Inspection) -> Pauses:
+    """What operators have asked of the application."""
     place = (pauses_topic(inspection.app), 0)
     if place[0] not in inspection.admin.describe_topics([place[0]]):
         return NOTHING
