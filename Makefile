@@ -9,7 +9,8 @@ UPGRADE ?= --upgrade
 
 VENV := .venv
 BIN := $(VENV)/bin
-# Spark and Kafka mostly wait in the tests: two processes, each with a broker and a Spark of its own, take half the time.
+# Tests on Spark and Kafka wait half of their time: two processes run them, each with a broker and a Spark of its own. A third one,
+# which gives way to them, meanwhile checks the code and runs the tests that need neither. Two more with brokers were too many.
 # Files in alphabetical order end with short ones; by the number of their tests, the longest ones would come last.
 TEST_PROCESSES ?= 2
 MINUTES ?= 5
@@ -56,8 +57,21 @@ lint: venv ## Check style, formatting, types and words
 	$(BIN)/python scripts/check_words.py
 
 .PHONY: test
-test: jars lint ## Check style and types, then run all tests on a real Kafka broker
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+test: jars ## Check style and types, and run all tests but the long ones, on real Kafka brokers and real Spark
+	@$(MAKE) --no-print-directory -k -j2 test-brokers test-others
+
+.PHONY: test-brokers
+test-brokers: jars
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "kafka or spark"
+
+.PHONY: test-others
+test-others: venv
+	nice -n 5 $(MAKE) --no-print-directory lint
+	nice -n 5 $(BIN)/python -m pytest -m "not kafka and not spark"
+
+.PHONY: test-long
+test-long: jars ## Run the long tests, which repeat what `make test` proves for more cases (takes up to an hour)
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --long
 
 .PHONY: test-fast
 test-fast: venv ## Run the tests that need neither Kafka nor Spark, without the slow ones, in a few minutes

@@ -36,12 +36,21 @@ settings.register_profile(
 settings.load_profile("tests")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks each test by the fixtures it uses, directly or through others."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--long` is what `make test-long` gives."""
+    parser.addoption("--long", action="store_true", help="run the tests marked `long`, and no others")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks each test by the fixtures it uses, directly or through others; leaves out the long ones, or all others."""
     for item in items:
         for fixture, marker in _MARKERS_OF_FIXTURES.items():
             if fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(marker)
+    left_out = [item for item in items if bool(item.get_closest_marker("long")) is not config.getoption("--long")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if bool(item.get_closest_marker("long")) is config.getoption("--long")]
 
 
 @pytest.fixture(scope="session")

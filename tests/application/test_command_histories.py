@@ -167,7 +167,7 @@ commands = st.one_of(
 seen: Counter[str] = Counter()
 
 
-@settings(examples, max_examples=2 * examples.max_examples, deadline=None, phases=[Phase.generate])
+@settings(examples, deadline=None, phases=[Phase.generate])
 @given(steps=st.lists(st.one_of(fed, runs, commands, commands), min_size=6, max_size=16))
 def _check(steps: list[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

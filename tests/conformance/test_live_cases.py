@@ -35,7 +35,7 @@ def one_of_each(cases: list[Case]) -> list[Case]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["compat", STRICT])
+@pytest.mark.parametrize("mode", ["compat", pytest.param(STRICT, marks=pytest.mark.long)])
 def test_one_case_of_each_family_passes_live(broker, spark, tmp_path_factory, mode: Mode) -> None:
     cluster = Cluster(broker.bootstrap_servers, spark, tmp_path_factory.mktemp("cases"))
     chosen = one_of_each([case for case in all_cases(mode) if case.error is None])

@@ -24,21 +24,24 @@ LISTS: Mapping[Mode, Path] = {
     "compat": FOLDER / "spark_cases.txt",
     "strict": FOLDER / "spark_strict_cases.txt",
 }
-CHOSEN: Mapping[Mode, list[str]] = {
-    "compat": [
-        "cogroup/two_shared_keys",
-        "foreign_key_join/inner_null_foreign_key",
-        "generated/stream_outer_join/141",
-        "processor/punctuate_stream_time",
-        "session_windows/count_on_update",
-        "stateless/word_count",
-        "stream_global_table_join/left_regardless_of_match",
-        "stream_table_join/grace_late",
-        "suppress/before_join_left",
-        "table_aggregate/subtract_then_add",
-    ],
-    "strict": ["strict/restart/18 (generated/time_windows/146)", "strict/window_update/194"],
-}
+CHOSEN: list[tuple[Mode, str]] = [
+    ("compat", "foreign_key_join/inner_null_foreign_key"),
+    ("compat", "generated/stream_outer_join/141"),
+    ("compat", "processor/punctuate_stream_time"),
+    ("strict", "strict/restart/18 (generated/time_windows/146)"),
+]
+"""A circle of two queries, late records in several micro-batches, a clock, and a restart without local state."""
+OTHERS: list[tuple[Mode, str]] = [
+    ("compat", "cogroup/two_shared_keys"),
+    ("compat", "session_windows/count_on_update"),
+    ("compat", "stateless/word_count"),
+    ("compat", "stream_global_table_join/left_regardless_of_match"),
+    ("compat", "stream_table_join/grace_late"),
+    ("compat", "suppress/before_join_left"),
+    ("compat", "table_aggregate/subtract_then_add"),
+    ("strict", "strict/window_update/194"),
+]
+"""The same engine on other operators: `test_live_cases` has one case of each family."""
 
 
 def listed(mode: Mode) -> dict[str, Case]:
@@ -51,7 +54,9 @@ def cluster(broker, spark, tmp_path_factory) -> Cluster:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("mode", "name"), [(mode, name) for mode, names in CHOSEN.items() for name in names])
+@pytest.mark.parametrize(
+    ("mode", "name"), [*CHOSEN, *(pytest.param(*other, marks=pytest.mark.long) for other in OTHERS)]
+)
 def test_passes_on_spark(cluster: Cluster, mode: Mode, name: str) -> None:
     case = listed(mode)[name]
     problem = judge(case, run_on(cluster, case, mode), by_key=True)

@@ -19,7 +19,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "start" / "notebook.md"
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_cells_run_from_top_to_bottom(broker: EmbeddedBroker, tmp_path: Path) -> None:
     with KafkaAdmin({"bootstrap.servers": broker.bootstrap_servers}) as admin:
         admin.create_topics([TopicSpec(f"notebook-{name}", 1, {}, 1) for name in ("words", "counts")])

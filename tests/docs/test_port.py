@@ -34,7 +34,7 @@ print(sorted((row.user, row.n) for row in spark.table("results").collect()))
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_transform_with_state_counts_the_same(tmp_path: Path) -> None:
     (block,) = re.findall(r"```py\n(.*?)```", PAGE, re.DOTALL)
     rows = re.findall(r"^\| orders \| (\w+) \| (\{.*?\}) \|.*counts: (\w+) = (\d+) @", PAGE, re.MULTILINE)
@@ -58,7 +58,7 @@ JAVA_RESULTS = [(1, 1000), (2, 59000), (1, 60000)]
 
 @pytest.mark.kafka
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_way_over_from_kafka_streams(tmp_path: Path) -> None:
     """The Java application is stood in for by its topic of results, in its bytes."""
     program = KAFKA_STREAMS.partition("```python\n")[2].partition("```")[0]

@@ -21,7 +21,7 @@ PROGRAM = PAGE.partition("```python\n")[2].partition("```")[0]
 
 @pytest.mark.kafka
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_command_prints_what_the_page_says(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(PROGRAM, encoding="utf-8")
     with socket.socket() as free:

@@ -20,7 +20,7 @@ SECOND = (ROOT / "docs" / "start" / "second.md").read_text(encoding="utf-8")
 
 @pytest.mark.kafka
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_command_of_the_second_prints_what_the_page_says(tmp_path: Path) -> None:
     play(SECOND, tmp_path)
 

@@ -131,10 +131,10 @@ SAID = {
             "raw",
             ["future", "json", "boom", "big"],
         ),  # a time is compared in the reader, before a task reads the first record
-        ("objects", ["json", "boom"]),
-        ("objects", ["past"]),
         ("columns", ["json", "big"]),
-        ("columns", ["past"]),
+        pytest.param("objects", ["json", "boom"], marks=pytest.mark.long),
+        pytest.param("objects", ["past"], marks=pytest.mark.long),
+        pytest.param("columns", ["past"], marks=pytest.mark.long),
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )
@@ -166,7 +166,7 @@ def test_a_bad_record_fails_by_name_and_a_restart_skips_it(harness: Harness, tra
     assert sum(n for name, n in found.items() if name.endswith((":null_key", ":null_value"))) == 2
 
 
-@pytest.mark.parametrize("transport", ["raw", "objects", "columns"])
+@pytest.mark.parametrize("transport", ["raw", "columns", pytest.param("objects", marks=pytest.mark.long)])
 def test_dead_letters_are_part_of_the_transaction(
     harness: Harness, transport: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,7 +282,13 @@ def sizes(harness: Harness, source: str) -> dict[int, int]:
 @pytest.mark.parametrize(
     ("first", "dies", "limits", "said"),
     [
-        (True, "marker_sent", {"max_records_per_trigger": 40}, "No task has committed it, so it is planned again"),
+        pytest.param(
+            True,
+            "marker_sent",
+            {"max_records_per_trigger": 40},
+            "No task has committed it, so it is planned again",
+            marks=pytest.mark.long,
+        ),
         (False, "marker_sent", {"max_bytes_per_trigger": 40 * 102}, "No task has committed it, so it is planned again"),
         (
             False,

@@ -122,6 +122,7 @@ def test_checkpoints_that_do_not_fit(application: Application, tmp_path: Path) -
     application.check()
 
 
+@pytest.mark.long
 def test_an_older_copy_that_fits_one_of_the_tasks(application: Application, tmp_path: Path) -> None:
     """The right checkpoint still is one after the wrong one was tried: no task has gone on from that."""
     application.step()
@@ -224,7 +225,7 @@ def test_the_commits_topic_is_gone(application: Application) -> None:
     assert application.harness.read(application.target) == before
 
 
-@pytest.mark.parametrize("local", ["kept", "lost"])
+@pytest.mark.parametrize("local", ["kept", pytest.param("lost", marks=pytest.mark.long)])
 def test_the_changelog_is_gone(application: Application, local: str) -> None:
     application.step()
     changelog = changelog_topic(application.harness.application_id, "counts")

@@ -62,6 +62,7 @@ def finished(sweep: Sweep, tmp_path: Path) -> dict[int, dict[int, str]]:
     return {task: sweep.harness.progress.decisions(task) for task in (STRUCK, OTHER)}
 
 
+@pytest.mark.long
 def test_offsets_are_logged_and_no_task_has_begun(
     sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,6 +98,7 @@ def test_all_tasks_are_done_and_the_commit_log_is_not_written(sweep: Sweep, tmp_
     assert finished(sweep, tmp_path) == {STRUCK: {1: "skip"}, OTHER: {1: "skip"}}
 
 
+@pytest.mark.long
 def test_the_commit_log_is_written_and_no_further_offsets(
     sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,7 +70,7 @@ class App:
         return sorted(record.value.decode() for record in found if record.value is not None)
 
 
-@pytest.fixture(params=[True, False], ids=["on-disk", "in-memory"])
+@pytest.fixture(params=[True, pytest.param(False, marks=pytest.mark.long)], ids=["on-disk", "in-memory"])
 def app(harness: Harness, request: pytest.FixtureRequest) -> App:
     return App(harness, request.param)
 

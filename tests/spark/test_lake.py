@@ -105,6 +105,7 @@ def test_a_project_with_the_template_for_the_lake_writes_its_two_tables(
     assert [(row.page, row.visits) for row in tables.load(str(lake / "visits_by_hour")).collect()] == [("/home", 3)]
 
 
+@pytest.mark.long
 def test_a_function_gets_no_number_again_with_other_rows_and_may_leave_the_program(harness: Harness) -> None:
     orders = harness.topic("orders")
     checkpoint = Path(harness.config().checkpoint_dir)

@@ -89,6 +89,7 @@ def frozen(sweep: Sweep) -> int:
     return int(sweep.happened.read_text().split()[0])
 
 
+@pytest.mark.long  # drill D06 holds this under load
 def test_a_transaction_that_takes_too_long(sweep: Sweep, in_background: InBackground) -> None:
     sweep.send(1)
     run = in_background(lambda: sweep.run([f"freeze before_commit@{STRUCK}:1"], transaction_timeout_ms=5_000))

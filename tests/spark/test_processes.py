@@ -144,7 +144,7 @@ def test_killed_and_stopped_drivers_change_nothing(
     assert sorted(seen, key=lambda r: (r.partition, r.offset)) == read_committed(servers, counts)
 
 
-@pytest.mark.slow
+@pytest.mark.long  # drill D36 runs on a cluster of two hosts, in `make test` too
 @pytest.mark.timeout(900)
 def test_spark_submit_on_a_cluster_of_processes(broker: EmbeddedBroker, prefix: str, start: Starter) -> None:
     sent = send_words(broker, prefix, 4, 1000)
@@ -155,7 +155,7 @@ def test_spark_submit_on_a_cluster_of_processes(broker: EmbeddedBroker, prefix: 
     assert last_per_key(read_committed(broker.bootstrap_servers, f"{prefix}.counts")) == table_of(sent)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_java_process_is_one_sentence(broker: EmbeddedBroker, prefix: str, start: Starter) -> None:
     follower = Follower(broker.bootstrap_servers, f"{prefix}.counts", 2)
     follower.start()
@@ -174,7 +174,7 @@ def test_a_killed_java_process_is_one_sentence(broker: EmbeddedBroker, prefix: s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("said", ["starting Spark", "batch 0"])
+@pytest.mark.parametrize("said", ["batch 0", pytest.param("starting Spark", marks=pytest.mark.long)])
 def test_a_signal_to_the_whole_group_stops_like_one_to_the_process(
     broker: EmbeddedBroker, prefix: str, start: Starter, said: str
 ) -> None:
@@ -189,7 +189,7 @@ def test_a_signal_to_the_whole_group_stops_like_one_to_the_process(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("java", ["nowhere", ""])
+@pytest.mark.parametrize("java", ["nowhere", pytest.param("", marks=pytest.mark.long)])
 def test_without_java_nothing_is_created_and_one_sentence_says_so(
     prefix: str, start: Starter, monkeypatch, java: str
 ) -> None:

@@ -240,7 +240,7 @@ def write(http: httpx2.Client, url: str, written: Written, key: str) -> None:
     written.wrote(key, body["record"], body["row"]["value"])
 
 
-@pytest.mark.parametrize("execution", [Execution.MICRO_BATCH, Execution.LIVE])
+@pytest.mark.parametrize("execution", [Execution.MICRO_BATCH, pytest.param(Execution.LIVE, marks=pytest.mark.long)])
 def test_no_read_fails_while_the_process_that_has_the_key_is_killed(
     harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, execution: Execution
 ) -> None:

@@ -303,6 +303,7 @@ def test_a_broker_that_is_killed_within_a_step(counts: Counts) -> None:
     assert counts.each_once()
 
 
+@pytest.mark.long
 def test_a_broker_that_is_killed_while_nothing_happens_and_a_stop_meanwhile(counts: Counts) -> None:
     with running_in_thread(counts.application, counts.spark) as check:
         counts.send("a", "b", "a")
