@@ -192,12 +192,12 @@ class World:
         """Starts the application again after an end, and waits for new results of every task."""
         began = time.monotonic()
         self.application.start(*options, **more)
-        self.recovers(after, began)
+        self.recovers(after, began, START_S)
 
-    def recovers(self, after: str, since: float | None = None) -> float:
+    def recovers(self, after: str, since: float | None = None, timeout_s: float = STUCK_S) -> float:
         """Waits for new results of every task, and records the seconds that it took."""
         began = time.monotonic() if since is None else since
-        self.wait_for(self.grows(), f"results after {after}")
+        self.wait_for(self.grows(), f"results after {after}", timeout_s)
         seconds = time.monotonic() - began
         self.recovered(after, seconds)
         return seconds
