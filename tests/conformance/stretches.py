@@ -20,11 +20,15 @@ def cut(case: Case, plan: Plan, mode: Mode) -> list[list[Stretch]]:
     """The stretches of a case, each the indexes of its records; a list for each time that the application is started.
 
     Raises:
-        CaseError: the case needs what real Spark cannot give: a wall clock that the test sets.
+        CaseError: the case needs what real Spark and Kafka cannot give: a wall clock that the test sets, or to tell its own records
+            in a topic from results.
     """
     throttled = mode == "compat" and case.config.get("emit_interval_ms")
     if throttled or any("advance_wall_clock_ms" in record for record in case.records):
         raise CaseError("not for Spark: its wall clock cannot be set")
+    written = {sink.topic for sub in plan.sub_topologies for sink in sub.sinks}
+    if {record.get("topic") for record in case.records} & written:
+        raise CaseError("not for Spark: it writes to a topic of results")
     runs = []
     for part in _split(case, {"restart": True}, range(len(case.records))):
         steps = _split(case, {"step": True}, part)
