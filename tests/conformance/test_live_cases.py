@@ -46,7 +46,7 @@ def test_one_case_of_each_family_passes_live(broker, spark, tmp_path_factory, mo
 
 
 def test_few_cases_cannot_run_live() -> None:
-    """A new key in front of a stateful operator, a clock that the test sets, bytes that count topics' names, results among input."""
+    """A new key before a stateful operator, a clock that the test sets, bytes that count topics' names, input among results."""
     reasons: Counter[str] = Counter()
     for mode, file in ((STRICT if file.stem == STRICT else "compat", file) for file in sorted(CASES.glob("*.jsonl"))):
         reasons.update(filter(None, (why_not(case, mode) for case in read_cases([file]))))  # type: ignore[arg-type]
