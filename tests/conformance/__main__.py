@@ -55,7 +55,9 @@ class _Told:
         self._counted: dict[str, Counter[str]] = {}
 
     def count(self, case: Case, outcome: str) -> None:
-        self._counted.setdefault(case.name.rpartition("/")[0], Counter())[outcome] += 1
+        # A strict case that is restarted has the name of the other case in brackets.
+        family = case.name.partition(" (")[0].rpartition("/")[0]
+        self._counted.setdefault(family, Counter())[outcome] += 1
 
     def total(self, outcome: str) -> int:
         return sum(counts[outcome] for counts in self._counted.values())
