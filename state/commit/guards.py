@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from state.commit.decide import RESET, TaskIdentity, expected_version, mismatch
 from state.commit.marker import NO_KEYS, ROUTING_FORMAT, CommitMarker, Routing
 from state.commit.protocols import KafkaAccess, Producer, TopicPartition
-from state.errors import OpenTransactionError, RoutingMismatchError, UnexpectedOffsetError
+from state.errors import OpenTransactionError, RoutingMismatchError, TopicNotFoundError, UnexpectedOffsetError
 
 
 def fenced_producer(kafka: KafkaAccess, transactional_id: str, kept: bool = False) -> Producer:
@@ -40,6 +40,18 @@ def check_decided(identity: TaskIdentity, ends: Mapping[TopicPartition, tuple[in
     for (topic, partition), (stable, end) in ends.items():
         if stable < end:
             raise OpenTransactionError(str(identity), topic, partition, stable, end)
+
+
+def id_of(kafka: KafkaAccess, topic: str) -> str:
+    """Kafka's present id of a topic: one that was created again (`streams rescale`, `reset`) may end where the old one ended.
+
+    Raises:
+        TopicNotFoundError: There is no such topic.
+    """
+    found = kafka.describe_topics([topic])
+    if topic not in found:
+        raise TopicNotFoundError(topic)
+    return found[topic].topic_id
 
 
 def check_nothing_written(

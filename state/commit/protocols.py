@@ -6,7 +6,7 @@ The real implementations are `state.commit.live.LiveKafka`, `state.restore.task_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from state.columns import RecordColumns
 from state.commit.marker import CommitMarker
-from state.kafka.topics import TopicPartition
+from state.kafka.topics import TopicInfo, TopicPartition
 from state.stores.task_store import TaskStore
 
 
@@ -46,6 +46,7 @@ class KafkaAccess(Protocol):
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]: ...
     def begin_offset(self, partition: TopicPartition) -> int: ...
     def topic_ids(self, topics: Sequence[str]) -> Mapping[str, str]: ...
+    def describe_topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]: ...
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]: ...
     def partitions_for(self, send: Send, turn: int) -> Any: ...
 

@@ -90,8 +90,9 @@ class CommitStep:
         kafka: The log.
         stores: The task's local stores.
         crash: The crash points.
-        compared: Query and commits partition of the tasks whose last marker this process has read and compared with Spark's copy;
-            the step adds its own. Such a log is read again only if it has grown since. Default: it is always read.
+        compared: Query and commits partition of the tasks whose last marker this process has read and compared with Spark's copy,
+            with the id of the topic; the step adds its own. Such a log is read again only if it has grown since, or if the topic
+            is another one. Default: it is always read.
     """
 
     def __init__(
@@ -100,9 +101,9 @@ class CommitStep:
         kafka: KafkaAccess,
         stores: StoreAccess,
         crash: Faults,
-        compared: set[tuple[str, TopicPartition]] | None = None,
+        compared: dict[tuple[str, TopicPartition], str] | None = None,
     ) -> None:
-        self._compared = set() if compared is None else compared
+        self._compared = {} if compared is None else compared
         self.identity = identity
         self.kafka = kafka
         self.stores = stores
@@ -149,11 +150,12 @@ class CommitStep:
             points.reach("after_init")
             watch.lap("fence")
             ends = self.ends()
-            last = self._last_marker(copy, ends[self.commits])
+            topic_id = guards.id_of(self.kafka, self.commits[0])
+            last = self._last_marker(copy, ends[self.commits], topic_id)
             found = last.marker if last else None
             points.reach("after_tail_read")
             decision = self._decide(step, known, found, ends)
-            self._compared.add((self.identity.query_id, self.commits))
+            self._compared[self.identity.query_id, self.commits] = topic_id
             points.reach("after_decide")
             watch.lap("decide")
             if decision is Decision.SKIP and last is not None and found is not None:
@@ -230,9 +232,10 @@ class CommitStep:
             ends[log] = end + 1 if end > before[log] else end
         return ends
 
-    def _last_marker(self, copy: MarkerCopy | None, end: int) -> MarkerCopy | None:
+    def _last_marker(self, copy: MarkerCopy | None, end: int, topic_id: str) -> MarkerCopy | None:
         """The last marker of the task, read from the log unless it can only be Spark's copy."""
-        if copy is not None and is_last(copy, end) and (self.identity.query_id, self.commits) in self._compared:
+        compared = self._compared.get((self.identity.query_id, self.commits))
+        if copy is not None and is_last(copy, end) and compared == topic_id:
             return copy
         return read_last_marker(self.kafka, self.commits, copy.offset if copy else None, end)
 

@@ -76,7 +76,7 @@ class WorkerMemory:
     volatile: dict[Path, MemoryTable] = field(default_factory=dict)
     trimmed: dict[TopicPartition, int] = field(default_factory=dict)
     ledgers: dict[Path, Ledger] = field(default_factory=dict)
-    compared: set[tuple[str, TopicPartition]] = field(default_factory=set)
+    compared: dict[tuple[str, TopicPartition], str] = field(default_factory=dict)
     measured: dict[Path, float] = field(default_factory=dict)
 
 

@@ -56,7 +56,7 @@ class TaskAccess(NamedTuple):
 
 
 def task_step(
-    job: QueryJob, identity: TaskIdentity, compared: set[tuple[str, TopicPartition]] | None = None
+    job: QueryJob, identity: TaskIdentity, compared: dict[tuple[str, TopicPartition], str] | None = None
 ) -> TaskAccess:
     """A task's step on the real Kafka and this host's disk."""
     kafka = LiveKafka(

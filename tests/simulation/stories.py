@@ -25,7 +25,7 @@ from streams.testing.simulation import Crash, Event, Fate
 from tests.simulation.application import Application, Refused, Setup
 from tests.simulation.chaos import Odds, Quiet
 from tests.simulation.cluster import Chaos, Cluster, Host
-from tests.simulation.commands import lose_checkpoint, move, pause, replicate
+from tests.simulation.commands import lose_checkpoint, move, pause, replicate, rescale
 from tests.simulation.history import committed_under_lost, play, simulated_surroundings
 from tests.simulation.programs import (
     APPLICATION,
@@ -342,21 +342,56 @@ class StandsStill(Quiet):
     """The first attempt of task 1 stands still before it fences older ones, and is given up; the others crash there."""
 
     def __init__(self) -> None:
-        self._stood = False
+        self.stood = False
 
     def before(self, cluster: Cluster, event: Event) -> Fate:
         """See `Chaos`."""
         attempt = cluster.attempt
         if attempt is not None and attempt.task == 1 and event.kind == "init":
-            if self._stood:
+            if self.stood:
                 raise Crash(str(event))
-            self._stood = True
+            self.stood = True
             attempt.pause()
         return Fate.NOW
 
     def choose(self, count: int, what: str) -> int:
         """See `Chaos`."""
         return int(what.startswith(("steady", "wait")))
+
+
+class StandsStillBeforeItsSecondStep(StandsStill):
+    """An attempt of task 0, which has committed once, stands still before it fences older ones, and another one takes its place."""
+
+    def before(self, cluster: Cluster, event: Event) -> Fate:
+        """See `Chaos`."""
+        attempt = cluster.attempt
+        begins = attempt is not None and attempt.task == 0 and event.kind == "init"
+        if begins and not self.stood and len(markers(cluster.kafka, COMMITS, 0)) == 1:
+            self.stood = True
+            attempt.pause()
+        return Fate.NOW
+
+
+def an_attempt_of_before_a_rescale_wakes_up() -> None:
+    """The new log of commits ends where the old one ended before the attempt's step: it must not be taken for the old one.
+
+    A task with a changelog would see that this is another one, too; here there is none.
+    """
+    chaos = StandsStillBeforeItsSecondStep()
+    application = Application(chaos, Setup(TABLE, hosts=1))
+    with simulated_surroundings(application):
+        for _ in range(2):
+            feed(application, 6)
+            application.work()
+        assert chaos.stood, "the story did not happen"
+        assert application.cluster.zombies, "nobody stands still"
+        rescale(application, Random(2))
+        assert application.setup.tasks != 2, "nothing was rescaled"
+        assert len(markers(application.cluster.kafka, COMMITS, 0)) == 1, "the log has another end"
+        application.rest()
+        feed(application, 6)
+        application.work()
+        application.verify()
 
 
 def positions_are_moved_twice() -> None:

@@ -290,6 +290,11 @@ GUARDS = [
         lambda patch: patch.setattr(MarkerAccess, "fenced", MarkerAccess.read),
         stories.an_old_session_commits_after_a_switch,
     ),
+    Guard(
+        "a log of commits is known by its topic's id",
+        lambda patch: patch.setattr(guards, "id_of", lambda kafka, topic: topic),
+        stories.an_attempt_of_before_a_rescale_wakes_up,
+    ),
     Guard("a topic is known by its id", off((BatchPlanner, "_check_ids")), stories.source_is_made_anew),
 ]
 
