@@ -95,6 +95,7 @@ def application(harness: Harness) -> Application:
     return Application(harness)
 
 
+@pytest.mark.long  # `test_a_lost_checkpoint` and `test_a_checkpoint_that_was_rolled_back` begin with such a start
 def test_checkpoints_that_do_not_fit(application: Application, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     application.step()

@@ -236,7 +236,7 @@ def test_another_java_has_another_archive(folder: Path, monkeypatch: pytest.Monk
     assert archive() != before
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.spark
 def test_spark_starts_from_a_recorded_archive_and_without_a_fitting_one(folder: Path, tmp_path: Path) -> None:
     def run(program: str) -> str:
