@@ -162,8 +162,9 @@ def _over_http(served: Served, keys: list[str]) -> Iterator[Reads]:
     listener = listening(Address("127.0.0.1", 0), "stores", "--http")
     port = listener.getsockname()[1]
     batches = [keys[at : at + 1000] for at in range(0, len(keys), 1000)]
+    api = Api(served, Guard(Security()))
     with (
-        HttpThread(Api(served, Guard(Security())).application(), listener),
+        HttpThread(api.application(), listener, api.options),
         ProcessPoolExecutor(1, get_context("spawn")) as clients,
     ):
         # The process of the clients has started, and so have the connections' threads.

@@ -58,6 +58,10 @@ class StoreReader:
         window_ms: The size of the store's windows, if all have the same.
         view: Computes the table's value of a stored one: built-in aggregates store what they need to continue, not their results.
         topic: What serdes get as topic; default: the store's changelog.
+
+    Attributes:
+        show_key: Makes plain JSON data of the bytes of a key.
+        show_value: The same of a value.
     """
 
     def __init__(
@@ -73,8 +77,8 @@ class StoreReader:
         self._window_ms = window_ms
         self._view = view
         self._sized = node.spec.kind.windowed and window_ms is not None
-        self._show_key = self._shower(node.key_serde)
-        self._show_value = self._shower(node.value_serde, view)
+        self.show_key = self._shower(node.key_serde)
+        self.show_value = self._shower(node.value_serde, view)
 
     @property
     def key_serde(self) -> Serde:
@@ -149,7 +153,7 @@ class StoreReader:
 
     def shown(self, row: DumpRow, task: int) -> StoreRow:
         """As `decoded`, with key and value as plain JSON data."""
-        key, value = self._show_key(row.key), self._show_value(row.value)
+        key, value = self.show_key(row.key), self.show_value(row.value)
         return StoreRow(task, key, value, row.window_start, self._end(row), row.timestamp)
 
     def _end(self, row: DumpRow) -> int | None:
@@ -162,7 +166,9 @@ class StoreReader:
         topic = self._topic
         if view is None and type(serde) is JsonSerde:
             # Without the type, whose objects would only be taken apart again.
-            return partial(JsonSerde().deserialize, topic)
+            return _quick(orjson.loads, partial(JsonSerde().deserialize, topic))
+        if view is None and type(serde) is StringSerde:
+            return _quick(bytes.decode, partial(serde.deserialize, topic))
         if view is None and isinstance(serde, _PLAIN_SERDES):
             return partial(serde.deserialize, topic)
 
@@ -194,6 +200,18 @@ def view_of(sub: SubTopology, store: str) -> Callable[[Any], Any] | None:
 
 _PLAIN_SERDES = (StringSerde, Int16Serde, Int32Serde, Int64Serde, Float32Serde, Float64Serde, BooleanSerde)
 """Serdes whose values are plain JSON data already."""
+
+
+def _quick(made: Callable[[bytes], Any], slowly: Callable[[bytes | None], Any]) -> Callable[[bytes | None], Any]:
+    """Reads by one call of C; what that cannot read is for the serde, which also says why."""
+
+    def shown(data: bytes | None) -> Any:
+        try:
+            return made(data)  # type: ignore[arg-type]
+        except (ValueError, TypeError):
+            return slowly(data)
+
+    return shown
 
 
 def _typed(text: str) -> list[Any]:

@@ -175,7 +175,7 @@ def serve(
             typer.echo(f"{config.application_id}: {', '.join(server.served.stores)} at {url}/v1/metadata")
             router = Router(server.nodes, tls_of_others)
             api = Api(server.served, guard, limits, lambda: server.trouble, server.reader, server.write, router)
-            uvicorn = http_server(api.application(), tls)
+            uvicorn = http_server(api.application(), {**tls, **api.options})
             # What can never be followed again ends the command, with its error.
             server.on_error = partial(setattr, uvicorn, "should_exit", True)
             uvicorn.run(sockets=[listener])

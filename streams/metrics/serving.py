@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
 from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -35,13 +37,8 @@ class ServingMetrics:
     def __init__(self, application_id: str, copies: Callable[[], Iterable[CopyFigures]]) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_Copies(application_id, copies))
-        self._seconds = Histogram(
-            "streams_serve_request_seconds",
-            "Time to answer a request, waiting for a position included.",
-            ["app", "route"],
-            buckets=_BOUNDS,
-            registry=self._registry,
-        )
+        self._times = _Times(application_id)
+        self._registry.register(self._times)
         self._refused = Counter(
             "streams_serve_refused_total",
             "Requests that got no rows, by reason: the error's name, or the HTTP status.",
@@ -49,14 +46,7 @@ class ServingMetrics:
             registry=self._registry,
         )
         self._application_id = application_id
-        self._routes: dict[str, Histogram] = {}
-
-    def answered(self, route: str, seconds: float) -> None:
-        """Counts a request that was answered."""
-        found = self._routes.get(route)
-        if found is None:
-            found = self._routes[route] = self._seconds.labels(self._application_id, route)
-        found.observe(seconds)
+        self.answered = self._times.add
 
     def refused(self, route: str, reason: str) -> None:
         """Counts a request that got no rows."""
@@ -65,6 +55,36 @@ class ServingMetrics:
     def text(self) -> tuple[bytes, str]:
         """The metrics as Prometheus' text, and its media type."""
         return generate_latest(self._registry), CONTENT_TYPE_LATEST
+
+
+class _Times(Collector):
+    """Counts answered requests by route and time, in the event loop alone: a `Histogram` has locks, and took a tenth of a read."""
+
+    def __init__(self, application_id: str) -> None:
+        self._application_id = application_id
+        self._routes: dict[str, list[float]] = {}
+        """Route -> the requests of each bucket, then of none, then the seconds of all."""
+
+    def add(self, route: str, seconds: float) -> None:
+        """Counts a request that was answered."""
+        found = self._routes.get(route)
+        if found is None:
+            found = self._routes[route] = [0] * (len(_BOUNDS) + 1) + [0.0]
+        found[bisect_left(_BOUNDS, seconds)] += 1
+        found[-1] += seconds
+
+    def collect(self) -> Iterator[Metric]:
+        """The time to answer, by route."""
+        family = HistogramMetricFamily(
+            "streams_serve_request_seconds",
+            "Time to answer a request, waiting for a position included.",
+            labels=["app", "route"],
+        )
+        bounds = [str(bound) for bound in _BOUNDS] + ["+Inf"]
+        for route, (*counts, seconds) in list(self._routes.items()):
+            buckets = list(zip(bounds, accumulate(counts), strict=True))
+            family.add_metric([self._application_id, route], buckets, seconds)
+        return iter((family,))
 
 
 class _Copies(Collector):

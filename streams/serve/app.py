@@ -21,7 +21,6 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.routing import Router as Routes
-from starlette.types import Scope as Connection
 
 from state.errors import KafkaClientError, StreamsError
 from state.restore.restorer import ChangelogSource
@@ -38,7 +37,7 @@ from streams.metrics.serving import CopyFigures, ServingMetrics
 from streams.serve.feed.changes import Changes, known_places
 from streams.serve.feed.events import Event, encoded, events
 from streams.serve.feed.merged import Merged
-from streams.serve.key_reads import KeyReads
+from streams.serve.key_reads import KeyProtocol, KeyReads
 from streams.serve.nodes import Node
 from streams.serve.openapi import openapi
 from streams.serve.reading import Answer, Point, ReadStore
@@ -112,11 +111,14 @@ class Api:
         self._sink = None if write is None else Topics(served, write)
         self.metrics = ServingMetrics(served.application_id, self._figures)
 
-    def application(self) -> KeyReads:
-        """The ASGI application: without Starlette's middleware, since every error becomes an answer here, or uvicorn's."""
-        return KeyReads(self._served, self._guard, self._limits, self._finished, self._routes())
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Settings of uvicorn with which reads of keys cost least (`KeyReads`)."""
+        reads = KeyReads(self._served, self._guard, self._limits, self._finished)
+        return {"http": type("KeyProtocol", (KeyProtocol,), {"reads": reads})}
 
-    def _routes(self) -> Routes:
+    def application(self) -> Routes:
+        """The ASGI application: without Starlette's middleware, since every error becomes an answer here, or uvicorn's."""
         stores = "/v1/stores/{store}"
         return Routes(
             routes=[
@@ -139,11 +141,10 @@ class Api:
 
     def _guarded(self, route: str, scope: Scope, endpoint: Endpoint) -> Endpoint:
         async def allowed(request: Request) -> Response:
-            if CALLER not in request.scope:
-                headers, address = request.headers, address_of(request.scope)
-                request.scope[CALLER] = self._guard.admitted(
-                    scope, headers.get("host", ""), headers.get("authorization"), address
-                )
+            headers, address = request.headers, address_of(request.scope)
+            request.scope[CALLER] = self._guard.admitted(
+                scope, headers.get("host", ""), headers.get("authorization"), address
+            )
             return await endpoint(request)
 
         return self._open(route, allowed)
@@ -168,7 +169,9 @@ class Api:
 
         return answered
 
-    def _finished(self, route: str, connection: Connection, status: int, begun_s: float, reason: str = "") -> None:
+    def _finished(
+        self, route: str, connection: Mapping[str, Any], status: int, begun_s: float, reason: str = ""
+    ) -> None:
         seconds = time.perf_counter() - begun_s
         if reason or status == 404:
             self.metrics.refused(route, reason or "404")
@@ -283,8 +286,7 @@ class Api:
                 if not versions:
                     await self._ready(store, some, given)
                 wanted = [found[place] for place in places]
-                rows, points = await run_in_threadpool(store.get_each, wanted, store.reader.shown, versions)
-                each = [None if row is None else row_json(row) for row in rows]
+                each, points = await run_in_threadpool(store.get_each, wanted, store.as_json, versions)
             else:
                 asked = orjson.dumps({"keys": [keys[place] for place in places]})
                 answer = await self._part_of(node, request, some, given, asked, versions)

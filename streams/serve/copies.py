@@ -113,7 +113,8 @@ class Copy(ABC):
         self.clock_s = clock_s
         self.read_to = 0
         self.log_end = 0
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._views: list[View] = []
         self._current: View | None = None
 
@@ -152,7 +153,7 @@ class Copy(ABC):
 
     def begin_reading(self, version: int | None) -> View:
         """What `reading` begins with."""
-        with self._changed:
+        with self._lock:
             view = self._current if version is None else self._kept(version)
             if view is None:
                 why = f": {self.fault}" if self.fault else ""
@@ -165,7 +166,7 @@ class Copy(ABC):
 
     def end_reading(self, view: View) -> None:
         """What `reading` ends with."""
-        with self._changed:
+        with self._lock:
             view.readers -= 1
             if len(self._views) > 1:
                 self._close_unused()

@@ -89,7 +89,7 @@ class EmbeddedServer:
                 guard, router = Guard(Security(self._config.serve_callers)), Router(server.nodes)
                 trouble, reader, write = (lambda: server.trouble), server.reader, server.write
                 api = Api(server.served, guard, alive=trouble, source=reader, write=write, router=router)
-                self._open.enter_context(HttpThread(api.application(), listener))
+                self._open.enter_context(HttpThread(api.application(), listener, api.options))
             self._say(f"stores: {url}/v1/metadata")
         except StreamsError as error:
             log.error("the stores are not served: %s", error)

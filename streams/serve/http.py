@@ -34,7 +34,7 @@ def check_installed(what: str, *modules: str) -> None:
     Raises:
         ConfigError: It is not.
     """
-    missing = [name for name in modules or ("starlette", "uvicorn") if not find_spec(name)]
+    missing = [name for name in modules or ("starlette", "uvicorn", "httptools") if not find_spec(name)]
     if missing:
         raise ConfigError(
             f"{what} needs {' and '.join(missing)}, which is not installed: pip install 'streams-on-spark[serve]'"

@@ -1,102 +1,173 @@
-"""`KeyReads`: answers reads of one key in front of the routes, without Starlette's requests, routes and responses.
+"""`KeyReads`: answers reads of one key as soon as their bytes are there, in front of uvicorn's requests and Starlette's routes.
 
-Those cost three times what the read itself does. Only what can be answered at once is answered here: the copy is in this process
-and new enough, and the caller may read. Everything else, whatever the reason, goes to the routes, which also say what is wrong.
+Those cost several times what the read itself does. Only what can be answered at once is answered here: a whole request of the
+plainest form, the copy is in this process and new enough, and the caller may read. Everything else, whatever the reason, goes to
+uvicorn and the routes as it came, which also say what is wrong.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING, Protocol
-from urllib.parse import parse_qsl
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Protocol
+from urllib.parse import parse_qsl, unquote
 
 import orjson
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from state.errors import StreamsError
+from streams.serve.position import Position
+from streams.serve.reading import Answer, Point
 from streams.serve.requests import (
+    AGE,
     COMMIT,
-    NOTHING,
     POSITION,
     Limits,
     Parameters,
     answer_headers,
-    key_answer,
     key_bytes,
+    no_row,
+    tasks_json,
 )
 from streams.serve.security import CALLER, Guard, RefusedError, Scope, address_of
 from streams.serve.served import Served
 
-if TYPE_CHECKING:
-    from starlette.routing import Router as Routes
-    from starlette.types import Receive, Send
-    from starlette.types import Scope as Connection
-
-_KEY = re.compile(r"/v1/stores/([^/]+)/keys/(.*)", re.DOTALL)
+_MOST_BYTES = 8192
+_REQUEST = re.compile(
+    rb"GET (/v1/stores/([\w.-]+)/keys/([!-\"$->@-~]*))(?:\?([!-\"$-~]*))? HTTP/1\.1\r\n"
+    rb"((?:[\w-]+:[^\r\n\0]*\r\n)*)\r\n"
+)
 _PARAMETERS = frozenset({"wait", "position", "commits"})
 """The parameters that say nothing but how new the answer has to be."""
 _HEADERS = {name.lower().encode(): name for name in ("Host", "Authorization", POSITION, COMMIT)}
-_JSON = (b"content-type", b"application/json")
-_Answer = tuple[int, list[tuple[bytes, bytes]], bytes]
-"""Status, headers and body."""
+_NOT_PLAIN = frozenset({b"content-length", b"transfer-encoding", b"expect", b"upgrade", b"connection"})
+"""Headers that say something of what else comes over the connection."""
 
 
 class Finished(Protocol):
     """Counts a request, and writes its audit line."""
 
-    def __call__(self, route: str, connection: Connection, status: int, begun_s: float, reason: str = "") -> None: ...
+    def __call__(
+        self, route: str, connection: Mapping[str, Any], status: int, begun_s: float, reason: str = ""
+    ) -> None: ...
 
 
 class KeyReads:
-    """See the module: an ASGI application.
+    """See the module.
 
     Args:
         served: The stores.
         guard: Who may ask.
         limits: What a request may cost.
         finished: Called after each request that was answered here.
-        routes: Answer everything else.
-
-    Attributes:
-        routes: As given.
     """
 
-    def __init__(self, served: Served, guard: Guard, limits: Limits, finished: Finished, routes: Routes) -> None:
+    def __init__(self, served: Served, guard: Guard, limits: Limits, finished: Finished) -> None:
         self._served, self._guard, self._limits = served, guard, limits
-        self._finished, self.routes = finished, routes
+        self._finished = finished
 
-    async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
-        """Answers a request."""
-        if scope["type"] == "http" and scope["method"] == "GET" and (asked := _KEY.fullmatch(scope["path"])):
-            begun_s = time.perf_counter()
-            found = self._answer(scope, *asked.groups())
-            if found is not None:
-                status, headers, body = found
-                await send({"type": "http.response.start", "status": status, "headers": headers})
-                await send({"type": "http.response.body", "body": body})
-                self._finished("key", scope, status, begun_s)
-                return
-        await self.routes(scope, receive, send)
+    def at_once(self, data: bytes, client: tuple[str, int] | None) -> list[bytes] | None:
+        """The answer to a request, without the headers of the server; None: the routes have it."""
+        asked = _REQUEST.fullmatch(data) if len(data) < _MOST_BYTES else None
+        headers = _headers(asked[5]) if asked is not None else None
+        if asked is None or headers is None:
+            return None
+        begun_s = time.perf_counter()
+        connection = {"client": client, "method": "GET", "path": asked[1].decode()}
+        text = asked[3].decode()
+        found = self._answer(asked[2].decode(), unquote(text) if "%" in text else text, asked[4], headers, connection)
+        if found is not None:
+            self._finished("key", connection, found[0], begun_s)
+            return found[1]
+        return None
 
-    def _answer(self, scope: Connection, name: str, text: str) -> _Answer | None:
-        """The answer; None: the routes have it."""
+    def _answer(
+        self, name: str, text: str, asked: bytes | None, headers: Mapping[str, str], connection: dict[str, Any]
+    ) -> tuple[int, list[bytes]] | None:
         store = self._served.stores.get(name)
-        query = dict(parse_qsl(scope["query_string"].decode("latin-1"), True)) if scope["query_string"] else {}
+        query = dict(parse_qsl(asked.decode(), True)) if asked else {}
         if store is None or not query.keys() <= _PARAMETERS:
             return None
-        headers = {_HEADERS[one]: value.decode("latin-1") for one, value in scope["headers"] if one in _HEADERS}
         try:
-            scope[CALLER] = self._guard.admitted(
-                Scope.READ, headers.get("Host", ""), headers.get("Authorization"), address_of(scope)
-            )
-            tasks = {key: store.task_of(key) for key in key_bytes(store, text)}
-            bound = Parameters(query, headers, self._limits).bound()
-            if bound is not NOTHING and self._served.wanting(store, set(tasks.values()), bound):
+            key, *others = key_bytes(store, text)
+            if others:
                 return None
-            answer = store.look_up(tasks, decode=store.reader.shown)
+            task = store.task_of(key)
+            if query or POSITION in headers or COMMIT in headers:
+                bound = Parameters(query, headers, self._limits).bound()
+                if self._served.wanting(store, [task], bound):
+                    return None
+            # Last, because a request that the routes answer counts there.
+            connection[CALLER] = self._guard.admitted(
+                Scope.READ, headers.get("Host", ""), headers.get("Authorization"), address_of(connection)
+            )
+            found = store.row_now(key, task)
         except (RefusedError, StreamsError):
             return None
-        status, data = key_answer(store, text, answer)
-        body = orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE)
-        said = [(name.lower().encode(), value.encode("latin-1")) for name, value in answer_headers(answer).items()]
-        return status, [(b"content-length", b"%d" % len(body)), _JSON, *said], body
+        if found is None:
+            return None
+        row, point = found
+        status, data = (200, row) if row is not None else no_row(store, text)
+        said, tasks = _as_of(*point[:-1])
+        body = b'%b,"tasks":%b%d}]}\n' % (orjson.dumps(data)[:-1], tasks, point.age_ms)
+        return status, [
+            STATUS_LINE[status],
+            b"content-length: %d\r\n%b%d\r\n\r\n" % (len(body), said, point.age_ms),
+            body,
+        ]
+
+
+@lru_cache(1024)
+def _as_of(sub: str, task: int, version: int, position: Position) -> tuple[bytes, bytes]:
+    """What all answers of one commit say of it, in their headers and bodies: up to the age, which comes last in both."""
+    answer = Answer((), (Point(sub, task, version, position, 0),))
+    headers = {**answer_headers(answer), AGE: ""}
+    lines = [b"content-type: application/json", *(f"{name.lower()}: {text}".encode() for name, text in headers.items())]
+    return b"\r\n".join(lines), orjson.dumps(tasks_json(answer)).removesuffix(b"0}]")
+
+
+@lru_cache(256)
+def _headers(lines: bytes) -> dict[str, str] | None:
+    """The headers that count for a read of a key; None: there are some that are not for here. Clients send the same ones again."""
+    found: dict[str, str] = {}
+    for line in lines.split(b"\r\n")[:-1]:
+        name, _, value = line.lower().partition(b":")
+        if name in _NOT_PLAIN and (name, value.strip()) != (b"connection", b"keep-alive"):
+            return None
+        if (known := _HEADERS.get(name)) is not None:
+            if known in found:
+                return None
+            found[known] = line[len(name) + 1 :].strip().decode("latin-1")
+    return found
+
+
+class KeyProtocol(HttpToolsProtocol):
+    """A connection of uvicorn whose reads of keys are answered by `reads`."""
+
+    reads: KeyReads
+    _begun = False
+    """Whether uvicorn has got a part of a request."""
+
+    def on_message_begin(self) -> None:
+        """The parser sees the first byte of a request."""
+        self._begun = True
+        super().on_message_begin()
+
+    def on_message_complete(self) -> None:
+        """The parser has seen the last byte of a request."""
+        self._begun = False
+        super().on_message_complete()
+
+    def data_received(self, data: bytes) -> None:
+        """Answers what came, or leaves it to uvicorn."""
+        idle = not self._begun and (self.cycle is None or self.cycle.response_complete) and not self.flow.write_paused
+        found = self.reads.at_once(data, self.client) if idle and not self.transport.is_closing() else None
+        if found is None:
+            super().data_received(data)
+            return
+        status, *rest = found
+        more = [part for pair in self.server_state.default_headers for part in (pair[0], b": ", pair[1], b"\r\n")]
+        self.transport.write(b"".join([status, *more, *rest]))
+        self.on_response_complete()

@@ -61,7 +61,7 @@ class LocalStore(Generic[K, V]):
         """The values of many keys; keys without a row are left out."""
         wanted = {key: self._bytes(key) for key in keys}
         self._ready({self._store.task_of(data) for data in wanted.values()}, position)
-        rows, _ = self._store.get_each(list(wanted.values()))
+        rows, _ = self._store.get_each(list(wanted.values()), self._store.decoded)
         return {key: row.value for key, row in zip(wanted, rows, strict=True) if row is not None}
 
     def range(

@@ -43,6 +43,9 @@ class Position:
     def __str__(self) -> str:
         return self.text
 
+    def __hash__(self) -> int:
+        return hash(self.text)
+
     def after(self, marker: CommitMarker, before: CommitMarker | None) -> Position:
         """The position of a task after the step of a marker. Offsets in a topic that was created again mean other records."""
         offsets = dict(self.offsets)
@@ -62,10 +65,7 @@ class Position:
 
 def common(positions: Iterable[Position]) -> Position:
     """What all of these positions cover."""
-    each = list(positions)
-    if len(each) == 1:
-        return each[0]
-    found = [position.offsets for position in each]
+    found = [position.offsets for position in positions]
     places = set.intersection(*(set(offsets) for offsets in found)) if found else set()
     return Position({place: min(offsets[place] for offsets in found) for place in places})
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -72,6 +72,8 @@ class Answer:
     @property
     def position(self) -> Position:
         """What all tasks cover that were asked."""
+        if len(self.points) == 1:
+            return self.points[0].position
         return common(point.position for point in self.points)
 
     @property
@@ -93,6 +95,7 @@ class Part:
     points: tuple[Point, ...]
 
 
+_Made = TypeVar("_Made")
 CopyOf = Callable[[int], Copy | None]
 """Task -> its copy, if it is here."""
 
@@ -198,29 +201,66 @@ class ReadStore:
             QueryError: The store has windows, sessions or versions.
             StoreNotReadyError: The copy of a key's task cannot be read here.
         """
-        rows, points = self.get_each(keys)
+        rows, points = self.get_each(keys, self.decoded)
         return Answer(tuple(row for row in rows if row is not None), points)
 
     def get_each(
-        self, keys: Sequence[bytes], decode: Decode | None = None, versions: Mapping[int, int] | None = None
-    ) -> tuple[list[StoreRow | None], tuple[Point, ...]]:
-        """As `get_all`, with None for a key without a row."""
+        self,
+        keys: Sequence[bytes],
+        make: Callable[[bytes, bytes, int], _Made],
+        versions: Mapping[int, int] | None = None,
+    ) -> tuple[list[_Made | None], tuple[Point, ...]]:
+        """As `get_all`, with None for a key without a row.
+
+        Args:
+            keys: The keys.
+            make: Makes a row of a key, its value in the store, and the task: `decoded` or `as_json`.
+            versions: Task -> the commit to read; default: the present one.
+        """
         if self.kind.segmented or self.kind is StoreKind.VERSIONED:
             raise QueryError(
                 f"{self.name!r} has {self._sort}: a batch of keys can be read of stores with a row per key only"
             )
-        make = decode or self.reader.decoded
-        found: list[StoreRow | None] = [None] * len(keys)
+        found: list[_Made | None] = [None] * len(keys)
         points = []
         for task, places in self.by_task(keys).items():
             copy = self.copy(task)
             with copy.reading((versions or {}).get(task)) as view:
                 points.append(self._point(task, copy, view))
-                values = view.stores.store(self.name).multi_get([keys[place] for place in places])  # type: ignore[union-attr]
+                values = _of(view, self.name).multi_get([keys[place] for place in places])
                 for place, value in zip(places, values, strict=True):
                     if value is not None:
-                        found[place] = make(self._row(keys[place], value), task)
+                        found[place] = make(keys[place], value, task)
         return found, tuple(points)
+
+    def row_now(self, key: bytes, task: int) -> tuple[dict[str, Any] | None, Point] | None:
+        """The row of a key, as answers have it, and as of what; None: the copy is not here, or the store has not one row for a key.
+
+        Raises:
+            StoreNotReadyError: The copy is still being restored.
+        """
+        copy = self.find(task)
+        if copy is None or self.kind.segmented or self.kind is StoreKind.VERSIONED:
+            return None
+        view = copy.begin_reading(None)
+        try:
+            value = _of(view, self.name).get(key)
+            row = None if value is None else self.as_json(key, value, task)
+            return row, self._point(task, copy, view)
+        finally:
+            copy.end_reading(view)
+
+    def decoded(self, key: bytes, value: bytes, task: int) -> StoreRow:
+        """The row of a key, by its value in the store."""
+        return self.reader.decoded(self._row(key, value), task)
+
+    def as_json(self, key: bytes, value: bytes, task: int) -> dict[str, Any]:
+        """As `decoded`, as answers have it: in one step, since batches and single keys are to cost little."""
+        reader = self.reader
+        if self._timestamped:
+            bare, timestamp = split_timestamped(value)
+            return {"key": reader.show_key(key), "value": reader.show_value(bare), "timestamp": timestamp}
+        return {"key": reader.show_key(key), "value": reader.show_value(value)}
 
     def scan(self, scan: Scan, cursor: str | None = None, decode: Decode | None = None) -> Answer:
         """A page of rows.
@@ -359,6 +399,11 @@ class ReadStore:
         if self.kind.windowed:
             return (((start, key), self._row(key, value, start)) for key, start, value in _windows(found, scan))
         return (((key,), self._row(key, value)) for key, value in _keys(found, scan))
+
+
+def _of(view: View, name: str) -> KeyValueBytesStore:
+    """A store with a row per key."""
+    return view.stores.store(name)  # type: ignore[return-value]
 
 
 def _sessions(store: SessionBytesStore, scan: Scan) -> Iterator[tuple[bytes, int, int, bytes]]:

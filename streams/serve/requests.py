@@ -245,8 +245,13 @@ def key_answer(store: ReadStore, text: str, answer: Answer) -> tuple[int, dict[s
     """The status and body of a read of one key."""
     if answer.rows:
         return 200, {**row_json(answer.rows[0]), "tasks": tasks_json(answer)}
-    message = mask(f"{store.name!r} has no row of key {text!r}")
-    return 404, {"error": "NoRow", "message": message, "tasks": tasks_json(answer)}
+    status, found = no_row(store, text)
+    return status, {**found, "tasks": tasks_json(answer)}
+
+
+def no_row(store: ReadStore, text: str) -> tuple[int, dict[str, Any]]:
+    """The status and body for a key without a row, without as of what."""
+    return 404, {"error": "NoRow", "message": mask(f"{store.name!r} has no row of key {text!r}")}
 
 
 def answer_headers(answer: Answer) -> dict[str, str]:

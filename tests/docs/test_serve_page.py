@@ -38,7 +38,7 @@ def test_the_test_of_the_page_passes() -> None:
 
 def test_the_page_has_every_endpoint() -> None:
     with TopologyTestDriver(names_of_program()["build"]()) as driver:
-        routes = Api(driver.served(), Guard(Security())).application().routes.routes
+        routes = Api(driver.served(), Guard(Security())).application().routes
     paths = {route.path for route in routes if isinstance(route, Route)}
     told = {
         (path + "/")

@@ -1,9 +1,17 @@
-"""Keys that are answered in front of the routes get the answers that the routes would give."""
+"""Keys that are answered in front of uvicorn and the routes get the answers that the routes would give."""
 
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx2
 import pytest
-from starlette.testclient import TestClient
 
+from streams.config.settings import Address
 from streams.serve.app import Api
+from streams.serve.http import HttpThread, listening
 from streams.serve.requests import AGE
 from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
@@ -12,7 +20,7 @@ from tests.serve.test_reading import build, click
 KEY = "/v1/stores/counts/keys/k001"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def served():
     with TopologyTestDriver(build(), partitions={"clicks": 3, "prices": 3}) as driver:
         click(driver, [("k001", 1000), ("k001", 2000), ("a/b c", 3000)])
@@ -27,12 +35,27 @@ def tokens(tmp_path):
     return Security(token_file=path)
 
 
-def asked(application, path, headers):
-    answer = TestClient(application, client=("127.0.0.1", 1)).get(path, headers=headers)
+@contextmanager
+def serving(api: Api, quickly: bool = True, application=None) -> Iterator[str]:
+    """The address of a real server; `quickly`: with what is tested here."""
+    listener = listening(Address("127.0.0.1", 0), "stores", "--http")
+    with HttpThread(application or api.application(), listener, api.options if quickly else {}):
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+async def nothing_is_left(scope, receive, send):
+    """Routes for servers that have to answer by themselves."""
+    assert scope["type"] == "lifespan", f"{scope['path']} came to the routes"
+
+
+def asked(url, path, headers):
+    answer = httpx2.get(f"{url}{path}", headers=headers)
     body = answer.json()
     for one in body.get("tasks", []):
         del one["age_ms"]
-    said = {name: value for name, value in answer.headers.items() if name not in (AGE.lower(), "content-length")}
+    said = {
+        name: value for name, value in answer.headers.items() if name not in (AGE.lower(), "content-length", "date")
+    }
     return answer.status_code, said, body
 
 
@@ -43,9 +66,9 @@ AT_ONCE = [
     (f"{KEY}?wait=5s", {"Streams-Commit": "clicks/0=1,clicks/1=1"}),
     (f"{KEY}?position=", {}),
     (KEY, {"Authorization": "Bearer whatever"}),
+    ("/v1/stores/counts/keys/", {}),
 ]
 BY_ROUTES = [
-    ("/v1/stores/counts/keys/", {}),
     ("/v1/stores/none/keys/k001", {}),
     ("/v1/stores/by-minute/keys/k001", {}),
     (f"{KEY}?as_of=5", {}),
@@ -57,33 +80,102 @@ BY_ROUTES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def both(served):
+    """The same with and without what is tested here."""
+    api = Api(served, Guard(Security()))
+    with serving(api) as quick, serving(api, quickly=False) as slow:
+        yield quick, slow
+
+
 @pytest.mark.parametrize(("path", "headers"), AT_ONCE + BY_ROUTES)
-def test_the_answers_are_those_of_the_routes(served, path, headers):
-    application = Api(served, Guard(Security())).application()
-    assert asked(application, path, headers) == asked(application.routes, path, headers)
+def test_the_answers_are_those_of_the_routes(both, path, headers):
+    quick, slow = (asked(url, path, headers) for url in both)
+    assert quick == slow
+
+
+@pytest.fixture(scope="module")
+def alone(served):
+    """A server without routes."""
+    with serving(Api(served, Guard(Security())), application=nothing_is_left) as url:
+        yield url
 
 
 @pytest.mark.parametrize(("path", "headers"), AT_ONCE)
-def test_most_are_answered_without_the_routes(served, path, headers):
-    application = Api(served, Guard(Security())).application()
-    application.routes = None
-    assert asked(application, path, headers)[0] in (200, 404)
+def test_most_are_answered_without_the_routes(alone, path, headers):
+    assert asked(alone, path, headers)[0] in (200, 404)
+
+
+@pytest.mark.parametrize(("path", "headers"), BY_ROUTES)
+def test_others_come_to_the_routes(alone, path, headers):
+    assert httpx2.get(f"{alone}{path}", headers=headers).status_code == 500
+
+
+def parts(*data: bytes) -> list[bytes]:
+    return list(data)
+
+
+PLAIN = f"GET {KEY} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+LAST = PLAIN.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+BODY = PLAIN.replace(b"\r\n\r\n", b"\r\nContent-Length: 4\r\n\r\nbody")
+
+
+@pytest.mark.parametrize(
+    ("data", "answers"),
+    [
+        (parts(PLAIN, PLAIN, LAST), 3),
+        (parts(PLAIN[:20], PLAIN[20:], PLAIN, LAST), 3),
+        # What looks like a request may be the body of another one.
+        (parts(PLAIN.replace(b"\r\n\r\n", b"\r\nContent-Length: %d\r\n\r\n" % len(PLAIN)), PLAIN, LAST), 2),
+        (parts(BODY, PLAIN, LAST), 3),
+        (parts(PLAIN + PLAIN + LAST), 3),
+        (parts(b"POST /v1/sql HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n", b"{}", PLAIN, LAST), 3),
+        (parts(LAST, PLAIN), 1),
+        (parts(PLAIN.replace(b"HTTP/1.1", b"HTTP/1.0"), PLAIN), 1),
+        (parts(PLAIN.replace(b"Host", b"Ho st"), PLAIN), 1),
+    ],
+)
+def test_each_request_of_a_connection_is_answered_once(both, data, answers):
+    """However the requests come, the server says the same as without what is tested here."""
+
+    def all_of(url):
+        found = b""
+        with socket.create_connection((httpx2.URL(url).host, httpx2.URL(url).port)) as connection:
+            for number, part in enumerate(data):
+                connection.sendall(part)
+                # A part of its own for the server: it has answered the last one, or has been given time to see this.
+                connection.settimeout(0.2 if number + 1 < len(data) else 5)
+                try:
+                    while more := connection.recv(65536):
+                        found += more
+                        if number + 1 < len(data):
+                            break
+                except (TimeoutError, ConnectionError):
+                    continue
+        return found
+
+    found = [all_of(url) for url in both]
+    assert [one.count(b"HTTP/1.1 ") for one in found] == [answers, answers]
+    assert [one.split()[1] for one in found[0].split(b"HTTP/1.1")[1:]] == [
+        one.split()[1] for one in found[1].split(b"HTTP/1.1")[1:]
+    ]
 
 
 def test_tokens_and_rates_count_once(served, tokens):
-    client = TestClient(Api(served, Guard(tokens, rate=2, clock_s=lambda: 0.0)).application(), client=("10.0.0.1", 1))
-    assert client.get(KEY).status_code == 401
-    known = {"Authorization": "Bearer reader"}
-    # One that is answered at once, and one that the routes have to look at.
-    assert client.get(KEY, headers=known).status_code == 200
-    assert client.get(f"{KEY}?commits=nonsense", headers=known).status_code == 400
-    assert client.get(KEY, headers=known).status_code == 429
+    with serving(Api(served, Guard(tokens, rate=2, clock_s=lambda: 0.0))) as url:
+        assert httpx2.get(f"{url}{KEY}").status_code == 401
+        known = {"Authorization": "Bearer reader"}
+        # One that is answered at once, and one that the routes have to look at.
+        assert httpx2.get(f"{url}{KEY}", headers=known).status_code == 200
+        assert httpx2.get(f"{url}{KEY}?commits=nonsense", headers=known).status_code == 400
+        assert httpx2.get(f"{url}{KEY}", headers=known).status_code == 429
 
 
 def test_what_is_answered_is_counted(served):
-    client = TestClient(Api(served, Guard(Security())).application(), client=("127.0.0.1", 1))
-    client.get(KEY)
-    client.get("/v1/stores/counts/keys/nobody")
-    text = client.get("/metrics").text
+    with serving(Api(served, Guard(Security()))) as url:
+        httpx2.get(f"{url}{KEY}")
+        httpx2.get(f"{url}/v1/stores/counts/keys/nobody")
+        text = httpx2.get(f"{url}/metrics").text
     assert 'streams_serve_request_seconds_count{app="test",route="key"} 1.0' in text
+    assert 'streams_serve_request_seconds_bucket{app="test",le="+Inf",route="key"} 1.0' in text
     assert 'streams_serve_refused_total{app="test",reason="404",route="key"} 1.0' in text
