@@ -86,6 +86,10 @@ sim: venv ## Play random histories of the commit protocol in a simulated world; 
 crash-sweep: jars ## Kill a worker at every pair of crash points on real Spark (takes long)
 	$(BIN)/python -m pytest tests/spark/crash_sweep.py
 
+.PHONY: serve-drills
+serve-drills: jars ## A host lost, a large restore and a rescale under streams serve; SERVE_DRILL_ROWS= is the rows (takes long)
+	$(BIN)/python -m pytest -s tests/spark/serve_drills.py
+
 .PHONY: oracle-live
 oracle-live: jars ## Run all cases of both oracle suites in live execution on real Spark (takes long)
 	$(BIN)/python -m tests.conformance --engine live tests/conformance/cases

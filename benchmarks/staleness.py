@@ -25,12 +25,13 @@ import typer
 from confluent_kafka import Consumer, Producer
 
 from benchmarks.harness.cluster import own_cluster
+from benchmarks.harness.probe import MachineProbe
 from streams import Materialized, StreamsBuilder, Topology
 from streams.broker.processes import free_ports
 from streams.config import Execution
 from topologies.records import create_topics
 
-APPLICATION = "staleness"
+PROGRAM, APPLICATION = "benchmarks.staleness:build", "staleness"
 INPUT, RESULTS, STORE = "staleness-input", "staleness-results", "counts"
 TASKS, KEYS = 4, 100
 READ = tuple(f"key-{number}" for number in range(4))
@@ -80,16 +81,23 @@ def process(*command: str) -> Iterator[subprocess.Popen[bytes]]:
         running.wait()
 
 
-def measure(execution: Execution, rate: int, seconds: float) -> tuple[list[float], float]:
-    """The staleness of each commit that changed a key that is read, ms; and the time between two reads of a key, ms."""
+def measure(servers: str, application_id: str, folder: Path, rate: int, seconds: float) -> tuple[list[float], float]:
+    """The staleness of each commit that changed a key that is read, ms; and the time between two reads of a key, ms.
+
+    Args:
+        servers: The brokers; the topics are there.
+        application_id: The application, which runs, or is just being started.
+        folder: The base directory of the process that serves.
+        rate: Records a second.
+        seconds: How long keys are read.
+
+    Raises:
+        TimeoutError: The store was not served in time.
+    """
     committed, served, ended, reads = Seen(), Seen(), threading.Event(), 0
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="staleness-")))
-        servers = stack.enter_context(own_cluster(folder / "kafka")).client["bootstrap.servers"]
-        create_topics({"bootstrap.servers": servers}, [INPUT, RESULTS], TASKS)
         (port,) = free_ports(1)
-        program, where = "benchmarks.staleness:build", ("-a", APPLICATION, "-b", servers, "--base-dir", str(folder))
-        stack.enter_context(process("run", program, *where, "--set", f"execution={execution.value}"))
+        where = (PROGRAM, "-a", application_id, "-b", servers, "--base-dir", str(folder))
 
         def load() -> None:
             producer = Producer({"bootstrap.servers": servers, "linger.ms": 1, "partitioner": "murmur2_random"})
@@ -123,7 +131,7 @@ def measure(execution: Execution, rate: int, seconds: float) -> tuple[list[float
             while not is_served(http):
                 if server is None or server.poll() is not None:
                     # It refuses to start before the application has made its topics.
-                    server = stack.enter_context(process("serve", program, *where, "--http", str(port)))
+                    server = stack.enter_context(process("serve", *where, "--http", str(port)))
                 if time.monotonic() > until:
                     raise TimeoutError(f"the store was not served within {START_S:g} s")
                 time.sleep(1.0)
@@ -150,11 +158,16 @@ def main(
     seconds: Annotated[float, typer.Option(help="How long keys are read.")] = 30.0,
 ) -> None:
     """Print how far reads are behind commits."""
-    behind, between_ms = measure(execution, rate, seconds)
+    with tempfile.TemporaryDirectory(prefix="staleness-") as scratch, own_cluster(Path(scratch) / "kafka") as kafka:
+        servers, folder = kafka.client["bootstrap.servers"], Path(scratch)
+        create_topics(kafka.client, [INPUT, RESULTS], TASKS)
+        where = (PROGRAM, "-a", APPLICATION, "-b", servers, "--base-dir", str(folder))
+        with process("run", *where, "--set", f"execution={execution.value}"), MachineProbe() as machine:
+            behind, between_ms = measure(servers, APPLICATION, folder, rate, seconds)
     p50, p99, most = np.percentile(behind, [50, 99, 100])
     typer.echo(
         f"{len(behind)} commits: p50 {p50:.0f} ms, p99 {p99:.0f} ms, at most {most:.0f} ms; "
-        f"a key was read every {between_ms:.0f} ms"
+        f"a key was read every {between_ms:.0f} ms; probe {machine.mean_us:.0f} µs"
     )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.changelog import changelog_topic, commits_topic
+from state.changelog import changelog_topic, commits_topic, rescale_topic
 from state.commit.decide import TaskIdentity
 from state.commit.last_marker import read_last_marker
 from state.commit.marker import CommitMarker
@@ -118,10 +118,30 @@ def check_marker(place: TaskPlace, marker: CommitMarker) -> None:
             f"the program that wrote it"
         )
     if marker.tasks != place.tasks:
+        raise _rescaled(place, marker.tasks)
+
+
+def check_not_rescaled(source: StoreSource, place: TaskPlace) -> None:
+    """Refuses to follow an application that is being rescaled, or was.
+
+    Raises:
+        RestoreError: It is, or has another number of tasks now.
+    """
+    application = place.application_id, place.sub_topology
+    commits, notes = commits_topic(*application), rescale_topic(*application)
+    found = source.describe_topics([commits, notes])
+    if notes in found:
         raise RestoreError(
-            f"{place}: the application has {marker.tasks} tasks now, it was rescaled. Start this command again: it then knows "
-            f"them all"
+            f"{place}: the application is being rescaled. Start this command again when that has come to its end"
         )
+    if commits in found and found[commits].partitions != place.tasks:
+        raise _rescaled(place, found[commits].partitions)
+
+
+def _rescaled(place: TaskPlace, tasks: int) -> RestoreError:
+    return RestoreError(
+        f"{place}: the application has {tasks} tasks now, it was rescaled. Start this command again: it then knows them all"
+    )
 
 
 # --- `verify_task`: proves that a task's local state is what its changelogs give, row by row.

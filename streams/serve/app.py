@@ -233,8 +233,8 @@ class Api:
     def _owner(self, store: ReadStore, task: int) -> dict[str, Any]:
         """Who has a task."""
         copy = store.find(task)
-        others = [] if self._asks is None else self._router.nodes.with_tasks(store.sub, [task])
-        nodes = [{"url": node.url, "commit": node.commit(store.sub, task)} for node in others]
+        others = [] if self._asks is None else self._router.nodes.with_task(store.sub, task, store.tasks)
+        nodes = [{"url": node.url, "commit": node.commit(store.sub, task, store.tasks)} for node in others]
         return {"task": task, "here": copy is not None and copy.ready, "nodes": nodes}
 
     async def _key(self, request: Request) -> Response:

@@ -20,7 +20,7 @@ from state.changelog import changelog_topic
 from state.commit.marker import CommitMarker
 from state.errors import StateCorruptedError
 from state.restore.task_stores import StoreSource, TaskStateManager
-from state.restore.verify import check_marker
+from state.restore.verify import check_marker, check_not_rescaled
 from state.stores.task_store import TaskStore
 from streams.application.restore import ReplicaTask
 from streams.errors import CursorExpiredError, StoreNotReadyError
@@ -300,6 +300,7 @@ class TaskCopy(Copy):
             asked_s = self.clock_s()
             end = self._source.end_offsets([place])[place]
             if end < self.read_to:
+                check_not_rescaled(self._source, self.task.place)
                 self._forget()
             markers = list(self._markers(end))
             if markers:
@@ -369,7 +370,10 @@ class TaskCopy(Copy):
         return self._stores
 
     def _forget(self) -> None:
-        """Begins again, because the commits topic was made again: the rows so far are those of an application that was reset."""
+        """Begins again, because the commits topic was made again: the rows so far are those of an application that was reset.
+
+        After a rescale they are not wrong, but old, and are shown on: whoever reads them may have no other copy.
+        """
         self._hide()
         self.read_to, self._position, self._marker = 0, Position(), None
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from state.columns import RecordColumns
 from state.commit.live import LiveKafka
-from state.errors import KafkaClientError
+from state.errors import KafkaClientError, RestoreError
 from state.kafka.reader import ReaderPool
 from state.kafka.topics import TopicPartition
 from streams.serve.copies import Copy, TaskCopy
@@ -81,11 +81,12 @@ class Follower:
         make: Makes the copy of a task, by its partition of a commits topic.
         known: All tasks.
         global_copy: The copy of the global tables, which every process has for itself; None: there are none.
+        check: Raises a `RestoreError` if the application is being rescaled, or was.
         parallel: How many copies are brought forward at a time.
 
     Attributes:
         copies: The copies, by their tasks' partitions of the commits topics; replaced when tasks move, never changed.
-        trouble: Why the brokers could not be asked the last time; empty: they answered.
+        trouble: Why commits could not be followed the last time; empty: they were.
     """
 
     def __init__(
@@ -95,7 +96,9 @@ class Follower:
         known: Collection[TopicPartition],
         global_copy: GlobalCopy | None = None,
         parallel: int = 2,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
+        self._check = check
         self._kafka = kafka
         self._make = make
         self._known = frozenset(known)
@@ -123,21 +126,42 @@ class Follower:
         Raises:
             KafkaClientError: The brokers refuse this process for good.
         """
-        self._take(assigned)
-        places = sorted(self.copies)
         asked_s = time.monotonic()
+        ends: Mapping[TopicPartition, int] = {}
         try:
-            ends = self._kafka.end_offsets(places) if places else {}
+            ends = self._ends(assigned)
+            self.trouble = ""
+        except RestoreError as error:
+            self.trouble = str(error)
         except KafkaClientError as error:
             if not error.transient:
                 raise
             self.trouble = str(error)
             return
-        self.trouble = ""
         for place, end in ends.items():
             self._look_at(place, end, asked_s)
         if self.global_copy is not None and self._may_begin(_GLOBAL, asked_s):
             self._begin(_GLOBAL, self.global_copy)
+
+    def _ends(self, assigned: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Where the commits of the tasks of this process end.
+
+        A rescale makes the topics again, and the group shares them out once more. The copies remain what they are meanwhile, and
+        answer, until this process is started again: nobody else could have better ones before.
+
+        Raises:
+            RestoreError: The application is being rescaled, or was.
+        """
+        if set(assigned) != set(self.copies):
+            self._check()
+        self._take(assigned)
+        places = sorted(self.copies)
+        try:
+            return self._kafka.end_offsets(places) if places else {}
+        except KafkaClientError as error:
+            if not error.transient:
+                self._check()
+            raise
 
     def _take(self, assigned: Collection[TopicPartition]) -> None:
         mine = {place for place in assigned if place in self._known}

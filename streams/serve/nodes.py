@@ -56,10 +56,13 @@ class Node:
         """The value of the record."""
         return orjson.dumps({"url": self.url, "group": self.group, "copies": list(self.copies)})
 
-    def commit(self, sub: str, task: int) -> int | None:
-        """The commit of a task that can be read there; None: it has none."""
+    def commit(self, sub: str, task: int, of: int) -> int | None:
+        """The commit of one of so many tasks that can be read there; None: it has none.
+
+        A process from before a rescale, which has another number of tasks, has other keys under the same number.
+        """
         for copy in self.copies:
-            if (copy["sub_topology"], copy["task"]) == (sub, task):
+            if (copy["sub_topology"], copy["task"], copy.get("tasks", of)) == (sub, task, of):
                 return int(copy["commit"]) if copy["ready"] else None
         return None
 
@@ -104,13 +107,13 @@ class Nodes:
         """The other processes that are alive."""
         return [node for node, seen_s in list(self._others.values()) if self._heard_s - seen_s <= _GONE_S]
 
-    def with_tasks(self, sub: str, tasks: Iterable[int]) -> list[Node]:
-        """The other processes that have all of these tasks, those with the latest commits first."""
-        wanted, found = list(tasks), []
+    def with_task(self, sub: str, task: int, of: int) -> list[Node]:
+        """The other processes that have this one of so many tasks, those with the latest commits first."""
+        found = []
         for node in self.others():
-            commits = [node.commit(sub, task) for task in wanted]
-            if node.id not in self._silent and None not in commits:
-                found.append((sum(commit or 0 for commit in commits), node))
+            commit = node.commit(sub, task, of)
+            if node.id not in self._silent and commit is not None:
+                found.append((commit, node))
         return [node for _, node in sorted(found, key=lambda one: (-one[0], one[1].id))]
 
     def newest_step(self, sub: str) -> Step:

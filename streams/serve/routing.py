@@ -88,7 +88,7 @@ class Router:
             copy = store.find(task)
             node = None
             if copy is None or not copy.ready:
-                others = [one for one in self.nodes.with_tasks(store.sub, [task]) if one.id not in tried]
+                others = [one for one in self.nodes.with_task(store.sub, task, store.tasks) if one.id not in tried]
                 if not others:
                     raise StoreNotReadyError(
                         f"task {task} of {store.sub}, which has these rows of {store.name!r}, can be read neither here nor in the "
@@ -161,7 +161,7 @@ class Router:
         """
         import httpx2
 
-        for node in self.nodes.with_tasks(store.sub, [task]):
+        for node in self.nodes.with_task(store.sub, task, store.tasks):
             try:
                 return passed(node, await self._client().send(self._request(node, request, [task], wait_s, body)))
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:

@@ -204,7 +204,8 @@ class Served:
         copy = store.find(task)
         if copy is None:
             return None
-        found: dict[str, Any] = {"sub_topology": store.sub, "task": task, "ready": copy.ready, "fault": copy.fault}
+        found: dict[str, Any] = {"sub_topology": store.sub, "task": task, "tasks": store.tasks}
+        found |= {"ready": copy.ready, "fault": copy.fault}
         if copy.ready:
             (point,) = store.points([task])
             found |= {"commit": point.version, "position": str(point.position), "age_ms": point.age_ms}

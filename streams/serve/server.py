@@ -20,6 +20,7 @@ from state.errors import KafkaClientError
 from state.kafka.consumers import GroupMember
 from state.kafka.topics import TopicPartition
 from state.restore.task_stores import TaskStateManager, WorkerMemory
+from state.restore.verify import check_not_rescaled
 from state.stores.task_store import open_task_store
 from state.tables.files import make_private
 from streams.application.prepare import task_settings
@@ -80,7 +81,8 @@ class StoreServer:
             raise ConfigError(f"no store of {app} has a changelog: there is nothing that could be served")
         self._kafka = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
         make_private(folder)
-        self._follower = Follower(self._kafka, self._copy, self._tasks, self._global_copy(topology), parallel)
+        copies = self._copy, self._tasks, self._global_copy(topology)
+        self._follower = Follower(self._kafka, *copies, parallel, self._check_not_rescaled)
         self.served = Served(
             topology,
             app,
@@ -161,6 +163,10 @@ class StoreServer:
             # Raised at the end of the `with` block; until then the process ends its requests.
             self._error = error
             self.on_error()
+
+    def _check_not_rescaled(self) -> None:
+        for task in {topic: task for (topic, _), task in self._tasks.items()}.values():
+            check_not_rescaled(self._kafka, task.place)
 
     def _copy(self, place: TopicPartition) -> TaskCopy:
         task, config, memory = self._tasks[place], self._config, WorkerMemory()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -15,7 +16,9 @@ import orjson
 import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
+from rich.console import Console
 
+from benchmarks import staleness
 from benchmarks.failover import failovers
 from benchmarks.generators.events import Events
 from benchmarks.generators.paced import Paced
@@ -38,7 +41,12 @@ from state.kafka.partitioner import partition_for_key
 from state.kafka.topics import TopicSpec
 from streams import BytesSerde
 from streams.broker import EmbeddedBroker
+from streams.config import Execution, StreamsConfig
+from streams.spark.progress import Progress
+from streams.spark.runner import StreamsApplication
 from streams.testing import TopologyTestDriver
+from tests.spark.live import running_in_thread
+from topologies.records import create_topics
 
 ON_SPARK = ("windows", "restore")
 """One that works off a backlog, and one whose state is restored first."""
@@ -145,6 +153,31 @@ def test_each_part_of_a_step_is_measured() -> None:
     parts = {line.split()[0]: [float(figure) for figure in line.split()[1:]] for line in done.stdout.splitlines()[1:]}
     assert {"fence", "decide", "restore", "process", "commit", "apply", "step"} <= set(parts)
     assert all(figure > 0 for figure in parts["step"])
+
+
+# How far reads of a served store are behind, with an application in this process.
+
+
+@pytest.mark.slow
+def test_how_far_reads_are_behind_is_measured(cluster: Cluster, spark: SparkSession, tmp_path: Path) -> None:
+    servers = cluster.client["bootstrap.servers"]
+    create_topics({"bootstrap.servers": servers}, [staleness.INPUT, staleness.RESULTS], staleness.TASKS)
+    settings = {"application_id": "staleness", "bootstrap_servers": servers, "base_dir": tmp_path / "application"}
+    config = StreamsConfig(**settings, execution=Execution.LIVE)
+    application = StreamsApplication(staleness.build(), config, Progress("staleness", Console(file=io.StringIO())))
+    with running_in_thread(application, spark):
+        behind, between_ms = staleness.measure(servers, "staleness", tmp_path / "serve", 200, 2.0)
+    assert len(behind) >= len(staleness.READ)
+    assert all(0 <= one < 60_000 for one in behind)
+    assert 0 < between_ms < 2_000
+
+
+def test_how_long_after_another_each_count_was_seen() -> None:
+    first, last = staleness.Seen(), staleness.Seen()
+    first._at["key-0"] = [(1.0, 5), (2.0, 6), (3.0, 8), (4.0, 9)]
+    # 6 and 8 came together; 9 has not come yet.
+    last._at["key-0"] = [(1.5, 5), (3.1, 8)]
+    assert last.behind(first, after=1.5) == pytest.approx([1100.0, 100.0])
 
 
 # The series of growth: each point is a workload that differs from its own in one thing.

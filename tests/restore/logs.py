@@ -1,6 +1,6 @@
 """A changelog in memory, and a random life of a task's stores that writes one."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +10,7 @@ from state.columns import RecordColumns
 from state.commit.digest import StepDigest
 from state.commit.marker import MARKER_KEY, CommitMarker
 from state.errors import KafkaClientError
+from state.kafka.topics import TopicInfo
 from state.restore.plan import RestoreTarget
 from state.stores.changelog_records import ChangelogBatch
 from state.stores.codec import timestamped
@@ -35,9 +36,13 @@ class MemoryLogs:
         self.ends: dict[str, int] = {}
         self.begins: dict[str, int] = {}
         self.ids: dict[str, str] = {}
+        self.topics: dict[str, TopicInfo] = {}
         self.fail_after: int | None = None
         self.reads = 0
         self.run = 7
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        return {name: self.topics[name] for name in names if name in self.topics}
 
     def append(self, topic: str, batch) -> int:
         """Adds records and a control record; gives the offset after the records."""

@@ -4,11 +4,12 @@ import threading
 
 import pytest
 
-from state.changelog import changelog_topic, commits_topic
-from state.errors import KafkaClientError
+from state.changelog import changelog_topic, commits_topic, rescale_topic
+from state.errors import KafkaClientError, RestoreError
+from state.kafka.topics import TopicInfo
 from state.restore.snapshots import NO_SNAPSHOTS
 from state.restore.task_stores import TaskStateManager, WorkerMemory
-from state.restore.verify import TaskPlace
+from state.restore.verify import TaskPlace, check_not_rescaled
 from state.stores.dump import state_digest
 from state.tables.native_library import SWITCH_VARIABLE
 from streams.application.restore import ReplicaTask
@@ -179,6 +180,39 @@ def test_an_application_that_was_reset_is_not_answered_for(life):
     life.copy.bring_forward()
     with life.copy.reading() as view:
         assert (view.version, list(view.stores.rows("plain"))) == (0, [])
+
+
+def rescaled(life, phase):
+    """The application's topics during a rescale from one task to three, or after it."""
+    life.logs.records.pop(COMMITS[0])
+    life.logs.ends[COMMITS[0]] = 0
+    life.logs.topics = {COMMITS[0]: TopicInfo("new", 3)}
+    if phase == "during":
+        life.logs.topics = {COMMITS[0]: TopicInfo("new", 1), rescale_topic(APPLICATION, "orders"): TopicInfo("", 1)}
+
+
+@pytest.mark.parametrize("phase", ["during", "after"])
+def test_an_application_that_was_rescaled_is_answered_for_with_the_old_rows(life, phase):
+    """All copies are those of before until somebody starts a process again, and the age says so."""
+    life.step()
+    life.copy.bring_forward()
+    follower = Follower(
+        life.logs, lambda place: life.copy, [COMMITS], check=lambda: check_not_rescaled(life.logs, TASK.place)
+    )
+    follower.follow([COMMITS])
+    rescaled(life, phase)
+    with pytest.raises(RestoreError, match="rescaled"):
+        life.copy.bring_forward()
+    # The group gives the tasks of the new topic to others, or to nobody while there is none.
+    for assigned in ([], [(COMMITS[0], 2)], [COMMITS]):
+        follower.follow(assigned)
+        assert set(follower.copies) == {COMMITS}
+    with life.copy.reading() as view:
+        assert (view.version, life.digests_in(view)) == (1, life.digests_of[1])
+        before = life.copy.age_ms_of(view)
+        life.copy.clock_s = lambda at=life.copy.clock_s: at() + 5
+        assert life.copy.age_ms_of(view) >= before + 5000
+    follower.close()
 
 
 def test_the_follower_brings_copies_forward_and_lets_go_of_those_that_move(life):

@@ -426,3 +426,19 @@ def test_the_topic_of_the_processes_is_accepted_by_the_next_one():
     for replication in (1, 3):
         found = {**endpoints_config(replication), "compression.type": "producer"}
         check_topic("app-__endpoints", 1, 1, found, endpoints_config(replication))
+
+
+def test_a_process_from_before_a_rescale_is_not_asked_because_its_tasks_have_other_keys(cluster):
+    """After 4 -> 3 tasks, for instance, it would say of a key of task 1 that there is no row: it has it in task 3."""
+    (old,) = cluster.processes["b"].served.copies_here()[:1]
+    assert (old["task"], old["tasks"]) == (1, 3)
+    before = {**old, "tasks": 4, "commit": 99}
+    cluster.processes["b"].me = cluster.processes["b"].nodes._me = lambda: Node("b", url_of("b"), "group", (before,))
+    cluster.look()
+    key = next(name for name in NAMES if cluster.processes["a"].served.store("counts").task_of(name.encode()) == 1)
+    answer = cluster.processes["a"].client.get(f"/v1/stores/counts/keys/{key}")
+    assert (answer.status_code, cluster.asked) == (503, [])
+    cluster.down.remove("whole")
+    cluster.look()
+    assert cluster.processes["a"].client.get(f"/v1/stores/counts/keys/{key}").status_code == 200
+    assert cluster.asked == ["whole"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from streams import Grouped, Materialized, StreamsBuilder
+from streams import Consumed, Grouped, JsonSerde, Materialized, StreamsBuilder, StringSerde
 from streams.topology.topology import Topology
 
 BLOCKS = "APPS_BLOCKS"
@@ -41,6 +41,17 @@ def counts_and_sums(source: str, counts: str, sums: str) -> Topology:
 def blocks() -> Topology:
     """The same, over the topics that a drill names in the environment."""
     return counts_and_sums(*os.environ[BLOCKS].split())
+
+
+ROWS = "APPS_ROWS"
+"""The variable with the topic of `rows`."""
+
+
+def rows() -> Topology:
+    """A table of numbers by their text."""
+    builder = StreamsBuilder()
+    builder.table(os.environ[ROWS], Consumed(StringSerde(), JsonSerde()), Materialized("rows", caching=False))
+    return builder.build()
 
 
 if __name__ == "__main__":

@@ -124,7 +124,8 @@ def test_the_page_in_a_browser(browser: Browser, url: str) -> None:
     page.set_default_timeout(WAIT_S * 1000)
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("request", lambda request: asked.add(request.url))
-    page.on("dialog", lambda dialog: dialog.accept())
+    questions: list[str] = []
+    page.on("dialog", lambda dialog: (questions.append(dialog.message), dialog.accept()))
     page.goto(url)
 
     # Without the token, nothing is shown.
@@ -179,8 +180,17 @@ def test_the_page_in_a_browser(browser: Browser, url: str) -> None:
     # A dead letter goes back to where it came from; it fails again, and so becomes a second one.
     page.keyboard.press("8")
     page.wait_for_selector("#letters :text('an order of -5 cents')")
-    page.click("#letters button:text('Replay')")
+    page.click("#letters button:text-is('Replay')")
     page.wait_for_selector("#letters td:text('replayed')")
+    assert re.fullmatch(r"Send this record to \S*orders once more\?", questions.pop())
+    # The second one goes back with all that were not sent before, and becomes a third one.
+    page.wait_for_selector("#letters button:text-is('Replay')")
+    assert page.locator("#letters td:text('replayed')").count() == 1
+    page.click("#letters button:text-is('Replay all')")
+    page.locator("#letters td:text('replayed')").nth(1).wait_for()
+    assert re.fullmatch(r"Send all records of \S*rejected once more that were not sent before\?", questions.pop())
+    page.wait_for_selector("#letters button:text-is('Replay')")
+    assert page.locator("#letters td:text('replayed')").count() == 2
 
     page.keyboard.press("0")
     page.wait_for_selector("#doctor td:text('checkpoint')")
