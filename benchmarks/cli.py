@@ -14,6 +14,7 @@ from rich.table import Table
 from benchmarks.failover import failovers
 from benchmarks.growth import SERIES, label_of, points
 from benchmarks.harness import front, peers, result, sizing
+from benchmarks.harness.probe import MachineProbe
 from benchmarks.harness.report import write
 from benchmarks.harness.result import Result
 from benchmarks.harness.run import Loaded, Options
@@ -144,10 +145,12 @@ def reads(
     table = Table(
         "way", "rows/s", "rows per CPU s", "p50 ms", "p99 ms", title=f"reads of {rows:,} rows", title_justify="left"
     )
-    for one in measured(rows, requests):
-        rates = (f"{one.rows / seconds:,.0f}" for seconds in (one.seconds, one.cpu_seconds))
-        table.add_row(one.way, *rates, f"{one.p50_ms:.3f}", f"{one.p99_ms:.3f}")
+    with MachineProbe() as machine:
+        for one in measured(rows, requests):
+            rates = (f"{one.rows / seconds:,.0f}" for seconds in (one.seconds, one.cpu_seconds))
+            table.add_row(one.way, *rates, f"{one.p50_ms:.3f}", f"{one.p99_ms:.3f}")
     console.print(table)
+    console.print(f"probe {machine.mean_us:.0f} µs")
 
 
 @app.command()
