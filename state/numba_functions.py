@@ -14,14 +14,15 @@ from typing import Any
 
 import numba
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import carray
+from numba import carray, cfunc
 from numba.core import cgutils, types
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 from state.machine_code import cache_folder
 
-__all__ = ["as_pointer", "call", "carray", "compiled", "copy_bytes", "type_of"]
+__all__ = ["as_pointer", "call", "carray", "cfunc", "compiled", "copy_bytes", "type_of", "types"]
 
 
 def _use_writable_cache() -> None:
@@ -32,6 +33,16 @@ def _use_writable_cache() -> None:
 
 
 _use_writable_cache()
+
+
+def _make_contexts() -> None:
+    """Makes what all kernels share, before two threads do: each would have a lock of numba that the other one waits for."""
+    with global_compiler_lock:
+        assert cpu_target.typing_context, "made when it is asked for"
+        assert cpu_target.target_context, "made when it is asked for"
+
+
+_make_contexts()
 
 
 def compiled(function: Callable[..., Any]) -> Any:

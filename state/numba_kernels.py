@@ -8,7 +8,7 @@ refers to for its type by numba's own protocol, the attribute `_numba_type_`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, update_wrapper
+from functools import update_wrapper
 from typing import Any, TypeVar, cast
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -17,16 +17,20 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 class _Kernel:
     """A function that is compiled when it is called, or when a kernel that calls it is."""
 
+    compiled: Any
+    """Numba's dispatcher of the function, made when it is asked for."""
+
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         update_wrapper(self, function)
 
-    @cached_property
-    def compiled(self) -> Any:
-        """Numba's dispatcher of the function."""
+    def __getattr__(self, name: str) -> Any:
+        # No `cached_property`: before Python 3.12 it has a lock, and numba's own may be waited for with it and without.
+        if name != "compiled":
+            raise AttributeError(name)
         from state.numba_functions import compiled
 
-        return compiled(self._function)
+        return self.__dict__.setdefault("compiled", compiled(self._function))
 
     def __call__(self, *arguments: Any) -> Any:
         return self.compiled(*arguments)
@@ -42,7 +46,7 @@ class _InKernels:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    @cached_property
+    @property
     def _numba_type_(self) -> Any:
         from state import numba_functions
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import cfunc, types
 
 from state.errors import KafkaClientError
 from state.kafka.librdkafka import ON_NEW_CALLBACK, Library
+from state.numba_functions import cfunc, types
 from state.numba_kernels import as_pointer, call, carray
 
 

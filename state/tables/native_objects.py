@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import ctypes
 
-import numba
 import numpy as np
-from numba import types
 
 from state.columns import compare
+from state.numba_functions import cfunc, types
 from state.numba_kernels import as_pointer, call, carray, kernel
 
 # A block has the addresses of these functions, in this order, and behind them the words that follow.
@@ -174,12 +173,12 @@ def pair(block: int, first: int, second: int) -> int:
     return result
 
 
-@numba.cfunc(_word(_word, _word, _word), cache=True)  # type: ignore[untyped-decorator]
+@cfunc(_word(_word, _word, _word), cache=True)  # type: ignore[untyped-decorator]
 def _get_value(block: int, key: int, size: int) -> int:
     return value_of(block, key, size)
 
 
-@numba.cfunc(_word(_word, _word, _word, _word, _word, _word), cache=True)  # type: ignore[untyped-decorator]
+@cfunc(_word(_word, _word, _word, _word, _word, _word), cache=True)  # type: ignore[untyped-decorator]
 def _start_scan(block: int, lower: int, lower_size: int, upper: int, upper_size: int, reverse: int) -> int:
     if carray(as_pointer(block), WORDS, np.int64)[DATABASE] == 0:
         return fail(block)
@@ -189,7 +188,7 @@ def _start_scan(block: int, lower: int, lower_size: int, upper: int, upper_size:
     return rows_of(block, iterator, upper, upper_size, reverse, _FIRST_ROWS)
 
 
-@numba.cfunc(_word(_word, _word, _word, _word, _word), cache=True)  # type: ignore[untyped-decorator]
+@cfunc(_word(_word, _word, _word, _word, _word), cache=True)  # type: ignore[untyped-decorator]
 def _read_rows(block: int, iterator: int, bound: int, bound_size: int, reverse: int) -> int:
     return rows_of(block, iterator, bound, bound_size, reverse, LATER_ROWS)
 

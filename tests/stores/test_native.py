@@ -125,3 +125,33 @@ def test_whether_kernels_were_compiled_on_this_machine_is_seen_without_numba(tmp
     assert not machine_code.kernels_compiled()
     (module / f"sorting.sort_rows-23.py{sys.version_info.major}{sys.version_info.minor}.nbi").touch()
     assert machine_code.kernels_compiled()
+
+
+FIRST_KERNELS = """
+import sys, threading, time
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import cpu_target
+from state.kafka.partitioner import partition_for_keys
+import pyarrow as pa
+
+def waits(thread):
+    frame, names = sys._current_frames().get(thread.ident), []
+    while frame:
+        names.append((frame.f_code.co_filename, frame.f_code.co_name))
+        frame = frame.f_back
+    return any(file.endswith("compiler_lock.py") for file, _ in names)
+
+with global_compiler_lock:
+    # As a thread has it that compiles something else just now.
+    other = threading.Thread(target=partition_for_keys, args=(pa.array([b"a"], pa.binary()), 3))
+    other.start()
+    while not waits(other):
+        time.sleep(0.01)
+    assert cpu_target.target_context
+other.join()
+"""
+
+
+def test_two_threads_may_run_their_first_kernels_at_the_same_time():
+    """Processes that serve copies did, and waited for each other for ever."""
+    subprocess.run([sys.executable, "-c", FIRST_KERNELS], check=True, timeout=120)
