@@ -288,8 +288,12 @@ class TaskCopy(Copy):
         self._open = ExitStack()
         self._stores: tuple[TaskStateManager, TaskStore] | None = None
 
-    def bring_forward(self) -> bool:
+    def bring_forward(self, end: int | None = None, asked_s: float = 0.0) -> bool:
         """Brings the copy to the last commit, and says whether there was a new one.
+
+        Args:
+            end: Where the commits partition ends; None: that is asked for.
+            asked_s: When that was so.
 
         Raises:
             RestoreError: The changelogs do not give what the marker promises, or the application has changed.
@@ -297,8 +301,10 @@ class TaskCopy(Copy):
         """
         place = self.task.commits
         with self._following:
-            asked_s = self.clock_s()
-            end = self._source.end_offsets([place])[place]
+            if end is None or end < self.read_to:
+                # An end from before may be lower than what another look has led to meanwhile.
+                asked_s = self.clock_s()
+                end = self._source.end_offsets([place])[place]
             if end < self.read_to:
                 check_not_rescaled(self._source, self.task.place)
                 self._forget()

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Protocol
 
 from state.columns import RecordColumns
@@ -141,7 +142,7 @@ class Follower:
         for place, end in ends.items():
             self._look_at(place, end, asked_s)
         if self.global_copy is not None and self._may_begin(_GLOBAL, asked_s):
-            self._begin(_GLOBAL, self.global_copy)
+            self._begin(_GLOBAL, self.global_copy, self.global_copy.bring_forward)
 
     def _ends(self, assigned: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Where the commits of the tasks of this process end.
@@ -177,7 +178,7 @@ class Follower:
         if not self._may_begin(place, asked_s):
             return
         if copy.is_behind(end):
-            self._begin(place, copy)
+            self._begin(place, copy, partial(copy.bring_forward, end, asked_s))
         else:
             copy.known_until(asked_s)
 
@@ -185,14 +186,15 @@ class Follower:
         running = self._running.get(place)
         return (running is None or running.done()) and now_s >= self._retry_at.get(place, 0.0)
 
-    def _begin(self, place: TopicPartition, copy: Copy) -> None:
-        self._running[place] = self._pool.submit(self._catch_up, place, copy)
+    def _begin(self, place: TopicPartition, copy: Copy, first: Callable[[], bool]) -> None:
+        self._running[place] = self._pool.submit(self._catch_up, place, copy, first)
 
-    def _catch_up(self, place: TopicPartition, copy: Copy) -> None:
+    def _catch_up(self, place: TopicPartition, copy: Copy, first: Callable[[], bool]) -> None:
         """Brings a copy to the last commit, and to further ones that come meanwhile."""
         try:
-            while copy.bring_forward() and not self._closing:
-                pass
+            more = first()
+            while more and not self._closing:
+                more = copy.bring_forward()
             copy.fault = ""
         except Exception as error:
             # Whatever it is: the copy still answers, says why it cannot follow, and is tried again.

@@ -30,7 +30,9 @@ KEYS = ("ann", "bob", "cid", "dan")
 SESSION = "session.timeout.ms=6000"
 """After so long the group gives the tasks of a process that has said nothing to the others."""
 READERS = 3
-TIMEOUT_S = 60
+WAIT = "150s"
+"""How long the result of a record is awaited: the first one comes when the application has started."""
+TIMEOUT_S = 200
 
 
 @dataclass
@@ -58,7 +60,7 @@ class Servers:
     def command(self, http: str, own: Path, *options: str) -> list[str]:
         """The command line of a process."""
         command = [sys.executable, "-m", "streams", "serve", "tests.spark.apps:blocks", "--http", http]
-        where = ["-a", self.harness.application_id, "-b", self.harness.servers, "-X", SESSION]
+        where = ["-a", self.harness.application_id, "-b", self.harness.servers, "-X", SESSION, "--max-wait", WAIT]
         place = ["--base-dir", str(self.harness.folder), "--dir", str(own / "copies")]
         return [*command, *where, *place, *options]
 
@@ -248,7 +250,7 @@ def clients(urls: list[str], written: Written, writes: bool = True) -> Iterator[
 
 def write(http: httpx2.Client, url: str, written: Written, key: str) -> None:
     """Writes a record of a key, and waits for its count."""
-    asked = f"{url}/v1/topics/{written.topic}?await=counts&wait=30s"
+    asked = f"{url}/v1/topics/{written.topic}?await=counts&wait={WAIT}"
     answer = http.post(asked, json={"key": key, "value": 1})
     body = answer.json()
     if answer.status_code != 200 or not body["processed"]:
