@@ -19,6 +19,10 @@ from streams.drills.world import APPLICATION_ID, World
 NAMESPACES = "root, for namespaces"
 EXCLUDING = ("--set", "spark.excludeOnFailure.taskAndStage.enabled=true")
 """Attempts of a task that has failed on a host go to the other hosts."""
+Task = tuple[str, int]
+"""Sub-topology and number."""
+EVERY: set[Task] = {(sub, task) for sub in (ORDERS, "by-region-repartition") for task in range(PARTITIONS)}
+"""The tasks of the default program."""
 SLOW_ROUNDS = 12
 STILL_S, MOVING_S = 1.5, 0.5
 DRIVERS = 2
@@ -30,7 +34,12 @@ def started(world: World) -> tuple[LoopbackHost, LoopbackHost]:
     Spark may give all tasks to one host and then leaves them there, where their state is.
     """
     world.start()
-    world.wait_for(world.grows(), "results of each task")
+    # Live tasks begin at different times, and only partitions that have results are known to get more.
+
+    def have_run() -> set[Task]:
+        return {(one.sub_topology, one.task) for host in world.cluster.hosts for one in host.tasks(APPLICATION_ID)}
+
+    world.wait_for(lambda: have_run() == EVERY, "each task has run on a host")
     # The driver knows where a task has run once its step is reported, which is before the next one begins.
     world.wait_for(world.grows(), "results of a further step")
     other, busy = sorted(world.cluster.hosts, key=lambda host: len(host.tasks(APPLICATION_ID)))
@@ -189,10 +198,6 @@ KEYS_OF_STATE = 60_000
 """Orders of further keys: enough state for the difference between copying and restoring to be seen."""
 WARM_S = 120.0
 LARGE_STEPS = ("--max-records-per-trigger", "20000")
-SUBS = (ORDERS, "by-region-repartition")
-
-Task = tuple[str, int]
-"""Sub-topology and number."""
 
 
 class ReplicaHost:
@@ -252,17 +257,16 @@ def failover(world: World) -> None:
     world.start()
     world.wait_for(lambda: len(world.readers[TOTALS].records) > KEYS_OF_STATE, "large state")
     world.recovers("a host without a copy took over", move(world))
-    tasks = {(sub, task) for sub in SUBS for task in range(PARTITIONS)}
     with replica_hosts(world, "second", "third") as (second, third):
 
         def shared() -> bool:
             both = second.warm(), third.warm()
-            return all(both) and both[0] | both[1] == tasks and not both[0] & both[1]
+            return all(both) and both[0] | both[1] == EVERY and not both[0] & both[1]
 
         world.wait_for(shared, "two replicas share the tasks", WARM_S)
         world.saw(f"two replicas shared the tasks: {len(second.warm())} and {len(third.warm())}")
         second.leave(world)
-        world.wait_for(lambda: third.warm() == tasks, "one replica has all tasks", WARM_S)
+        world.wait_for(lambda: third.warm() == EVERY, "one replica has all tasks", WARM_S)
         world.saw("one replica ended, and the other one took its tasks over")
         moved = move(world, "--set", f"replica_dir={third.copies}")
         world.wait_for(lambda: shared_files(world.application.state, third.copies) > 0, "the copies are taken over")
