@@ -48,9 +48,8 @@ from streams.testing import TopologyTestDriver
 from tests.spark.live import running_in_thread
 from topologies.records import create_topics
 
-ON_SPARK = ("windows", "restore")
-"""One that works off a backlog, and one whose state is restored first."""
-LONG_ON_SPARK = ("devices", "enrich", "table-fill", "latency", "recovery")
+ON_SPARK = ("windows",)
+LONG_ON_SPARK = ("devices", "enrich", "table-fill", "restore", "latency", "recovery")
 """One of each other procedure, one with probes, one with several output topics, and one with several sub-topologies."""
 
 

@@ -182,6 +182,7 @@ def test_another_topology(application: Application) -> None:
     assert sorted(found.values()) == sorted(count.to_bytes(8, "big") for count in application.total.values())
 
 
+@pytest.mark.long  # tests/application/test_check_start.py has what is refused, `test_another_topology` that a start does it
 def test_swapped_and_moved_sources(application: Application) -> None:
     """The order of a program means nothing; a store that moves is refused before anything is made."""
     harness, orders = application.harness, application.source

@@ -144,7 +144,7 @@ def test_killed_and_stopped_drivers_change_nothing(
     assert sorted(seen, key=lambda r: (r.partition, r.offset)) == read_committed(servers, counts)
 
 
-@pytest.mark.long  # drill D36 runs on a cluster of two hosts, in `make test` too
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_spark_submit_on_a_cluster_of_processes(broker: EmbeddedBroker, prefix: str, start: Starter) -> None:
     sent = send_words(broker, prefix, 4, 1000)
