@@ -172,6 +172,16 @@ def test_the_age_counts_from_the_last_time_that_nothing_newer_existed(life):
     assert life.copy.age_ms == 0
 
 
+def test_an_end_that_was_asked_for_before_another_look_is_not_that_of_a_new_log(life):
+    life.step()
+    before = life.logs.end_offsets([COMMITS])[COMMITS]
+    life.step()
+    life.copy.bring_forward()
+    life.copy.bring_forward(before, 0.0)
+    with life.copy.reading() as view:
+        assert (view.version, life.digests_in(view)) == (2, life.digests_of[2])
+
+
 def test_an_application_that_was_reset_is_not_answered_for(life):
     life.step()
     life.copy.bring_forward()
