@@ -15,8 +15,7 @@ from state.stores.task_store import TaskStore
 from streams.errors import ConfigError, SerdeError
 from streams.model.plain import plain
 from streams.model.windows import TimeWindows
-from streams.operators.aggregate.aggregates import FieldAggregates, StreamAggregate, WindowedAggregation
-from streams.operators.aggregate.columns.column_aggregate import ColumnAggregate
+from streams.operators.aggregate.aggregates import StreamAggregate, WindowedAggregation
 from streams.serdes.base import Serde
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import (
@@ -191,8 +190,6 @@ def view_of(sub: SubTopology, store: str) -> Callable[[Any], Any] | None:
     """What computes the table's value of a value in a store; None: they are the same."""
     specs = [node.spec for node in sub.nodes.values() if isinstance(node, ProcessorNode) and store in node.stores]
     for operator in (spec.processor(()) for spec in specs if isinstance(spec, AggregationSpec)):
-        if isinstance(operator, ColumnAggregate) and operator.store_name == store:
-            return FieldAggregates(operator.aggregates, operator.bare).result
         if isinstance(operator, StreamAggregate | WindowedAggregation) and operator.store_name == store:
             return operator.functions.viewed
     return None

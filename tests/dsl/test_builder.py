@@ -217,7 +217,7 @@ def test_built_in_aggregates():
     assert node.spec.projection == ("a.b",)
     operator = node.processor()
     assert isinstance(operator, ColumnAggregate)
-    assert [(name, one.identity, one.field) for name, one in operator.aggregates.items()] == [
+    assert [(name, one.identity, one.field) for name, one in operator.fields.aggregates.items()] == [
         ("n", "count()", None),
         ("total", "sum(a.b)", "a.b"),
         ("mean", "mean(a.b)", "a.b"),

@@ -330,7 +330,7 @@ def test_an_aggregate_with_a_cache_does_not_say_that_it_has_none() -> None:
     orders.filter(*PLAIN).to("others")
     orders.group_by(lambda order: order["country"]).count(materialized=Materialized("m")).to_stream().to("out")
     text = builder.build().explain()
-    assert "KSTREAM-AGGREGATE-m    one by one: 'KSTREAM-KEY-SELECT-in' calls a function" in text
+    assert "KSTREAM-AGGREGATE-m    records together: 'KSTREAM-KEY-SELECT-in' calls a function" in text
     assert "caching=False" not in text
 
 

@@ -35,7 +35,7 @@ from streams.operators.aggregate.aggregates import (
     WindowAggregate,
     WindowAggregateOnClose,
 )
-from streams.operators.aggregate.columns.column_aggregate import ColumnAggregate
+from streams.operators.aggregate.columns.column_aggregate import StreamColumnAggregate, WindowColumnAggregate
 from streams.operators.aggregate.columns.session_columns import SessionColumnAggregate
 from streams.operators.aggregate.columns.sliding_columns import SlidingColumnAggregate
 from streams.operators.aggregate.session_aggregate import SessionAggregate
@@ -260,7 +260,7 @@ class Unwindowed(WindowKind[None]):
         return partial(StreamAggregate, store, functions, caching=how.caching)
 
     def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
-        return partial(ColumnAggregate, store, fields.aggregates, self.windows, caching=how.caching, bare=fields.bare)
+        return partial(StreamColumnAggregate, store, fields, caching=how.caching)
 
 
 # --- Windows that are identified by their start: tumbling, hopping, calendar, unlimited and user-defined.
@@ -300,7 +300,7 @@ class TumblingOrHopping(StartKeyedWindows[TimeWindows]):
         return TimeWindowedSerde(inner, self.windows.size_ms)
 
     def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
-        return partial(ColumnAggregate, store, fields.aggregates, self.windows, caching=how.caching, bare=fields.bare)
+        return partial(WindowColumnAggregate, store, self.windows, fields, caching=how.caching)
 
 
 @kind_of.register(Windows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -343,10 +344,94 @@ class OpenWindows:
         return first_end is not None and first_end <= last_end
 
 
+# --- What aggregations have in common whose functions are called for the records of a whole batch.
+
+
+class FoldedAggregate(Operator):
+    """An aggregation that calls its functions for a whole batch (`_Fold`); without a cache one record after the other.
+
+    A subclass sets `store_name`, `functions`, `caching` and `send_old`.
+    """
+
+    store_name: str
+    functions: AggregationFunctions
+    caching: bool
+    send_old: bool
+    store: Any
+
+    @property
+    def changes_in_place(self) -> bool:
+        """Without a cache every call gets an aggregate of its own."""
+        return self.caching
+
+    def init(self, ctx: OperatorContext) -> None:
+        """Open the store."""
+        super().init(ctx)
+        self._group: Sequence[FoldedAggregate] = [self]
+        self.store = ctx.store(self.store_name)
+        if self.caching:
+            self.store.use_cache(self.ctx.private_rows)
+
+    def lead(self, group: Sequence[Self]) -> None:
+        self._group = group
+
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        """Aggregate records; without a cache one after the other, because each update is forwarded."""
+        if self.caching:
+            _aggregate(self._group, batch)
+        else:
+            self.ctx.attempt_each(batch, self.process)
+
+    @abstractmethod
+    def pairs(self, batch: ColumnarBatch) -> WindowPairs:
+        """The records of a batch that are aggregated, each with its windows; changes nothing."""
+
+    def begin(self, batch: ColumnarBatch, pairs: WindowPairs) -> None:
+        """Drop the other records."""
+        drop_each(self.ctx, batch, pairs.dropped)
+
+    def calls(self, batch: ColumnarBatch, pairs: WindowPairs) -> tuple[Iterable[Any], ...]:
+        """What each call of a function is made of: functions, key, value."""
+        return repeat(self.functions), batch.keys.take(pairs.rows), each_value(batch.values, pairs.rows)
+
+    @abstractmethod
+    def keep(self, key: Any, headers: Headers, row: CachedRow) -> None:
+        """Leave an update pending until the end of the step."""
+
+    def end(self, batch: ColumnarBatch, opened: Sequence[tuple[int, CachedRow]], failed: Collection[int]) -> None:
+        """Called after all records of a batch are aggregated."""
+
+    def _set(self, row: CachedRow, value: Any, timestamp: int, record: Record) -> None:
+        row.set(value, timestamp)
+        if self.caching:
+            self.keep(record.key, record.headers, row)
+        else:
+            self._emit(record.key, record.headers, row)
+
+    def _emit_updates(self) -> None:
+        """Emit each pending row's last value, in order of time."""
+        if self.caching:
+            emit_together(self.ctx, self.store, self.functions.viewed_column, self.send_old, self._keys)
+        emit_pending(self.ctx, self.store, self.store.pending, self._emit)
+
+    def _emit(self, key: Any, headers: Headers, row: CachedRow) -> None:
+        old = self.store.codec.old_value(row.stored) if self.send_old else None
+        row.sent(self.store.write(row))
+        viewed = self.functions.viewed
+        self.ctx.forward(Record(self._key(key, row), Change(viewed(row.value), viewed(old)), row.timestamp, headers))
+
+    def _keys(self, keys: KeyColumn, starts: Int64s) -> KeyColumn:
+        """The keys of results for keys of rows."""
+        return keys
+
+    def _key(self, key: Any, row: CachedRow) -> Any:
+        return key
+
+
 # --- Aggregation in tumbling, hopping and other time windows (Kafka Streams: `KStreamWindowAggregate`).
 
 
-class WindowAggregate(WindowedAggregation[Windows]):
+class WindowAggregate(FoldedAggregate, WindowedAggregation[Windows]):
     """Aggregates per key and window; each update is a result.
 
     A window accepts a record while the window's end > stream time - grace, decided per window. Null keys are dropped and do not
@@ -357,18 +442,7 @@ class WindowAggregate(WindowedAggregation[Windows]):
         windows: See `WindowedAggregation`, as the others.
     """
 
-    @property
-    def changes_in_place(self) -> bool:
-        """Without a cache every call gets an aggregate of its own."""
-        return self.caching
-
-    def init(self, ctx: OperatorContext) -> None:
-        """Open the stores and restore stream time."""
-        super().init(ctx)
-        self._group: Sequence[WindowAggregate] = [self]
-        self.store: TypedTimestampedWindowStore
-        if self.caching:
-            self.store.use_cache(self.ctx.private_rows)
+    store: TypedTimestampedWindowStore
 
     def process(self, record: Record) -> None:
         """Add one record to each of its open windows."""
@@ -387,55 +461,27 @@ class WindowAggregate(WindowedAggregation[Windows]):
         for row, updated in [(row, self.functions.updated(row, record)) for row in rows]:
             self._set(row, *updated, record)
 
-    def lead(self, group: Sequence[Self]) -> None:
-        self._group = group
-
-    def process_batch(self, batch: ColumnarBatch) -> None:
-        """Add records to their open windows; without a cache one after the other, because each update is forwarded."""
-        if self.caching:
-            _aggregate(self._group, batch)
-        else:
-            self.ctx.attempt_each(batch, self.process)
-
     def pairs(self, batch: ColumnarBatch) -> WindowPairs:
         """The records of a batch with each of their open windows."""
         return window_pairs(batch, self.windows, self._time.now)
 
     def begin(self, batch: ColumnarBatch, pairs: WindowPairs) -> None:
         """Drop late records and those without a key, and move stream time."""
-        drop_each(self.ctx, batch, pairs.dropped)
+        super().begin(batch, pairs)
         self._time.observe(pairs.stream_time)
 
     def keep(self, key: Any, headers: Headers, row: CachedRow) -> None:
-        """Leave an update pending until the end of the step."""
         self.store.pending[(row.key, row.start)] = (key, headers, row)
 
-    def end(self, batch: ColumnarBatch, opened: Sequence[tuple[int, CachedRow]], failed: Collection[int]) -> None:
-        """Called after all records of a batch are aggregated."""
-
-    def _set(self, row: CachedRow, value: Any, timestamp: int, record: Record) -> None:
-        row.set(value, timestamp)
-        if self.caching:
-            self.keep(record.key, record.headers, row)
-        else:
-            self._emit(record.key, record.headers, row)
-
     def _flush_pending(self) -> None:
-        """Emit each window's last value, in order of time."""
-        if self.caching:
-            emit_together(self.ctx, self.store, self.functions.viewed_column, self.send_old, self._keys)
-        emit_pending(self.ctx, self.store, self.store.pending, self._emit)
+        self._emit_updates()
 
     def _keys(self, keys: KeyColumn, starts: Int64s) -> WindowedKeys:
         ends = np.fromiter(map(self.windows.end_of, starts.tolist()), np.int64, len(starts))
         return WindowedKeys(keys, starts, ends)
 
-    def _emit(self, key: Any, headers: Headers, row: CachedRow) -> None:
-        old = self.store.codec.old_value(row.stored) if self.send_old else None
-        row.sent(self.store.write(row))
-        windowed = Windowed(key, Window(row.start, self.windows.end_of(row.start)))
-        viewed = self.functions.viewed
-        self.ctx.forward(Record(windowed, Change(viewed(row.value), viewed(old)), row.timestamp, headers))
+    def _key(self, key: Any, row: CachedRow) -> Windowed:
+        return Windowed(key, Window(row.start, self.windows.end_of(row.start)))
 
 
 # --- Windowed aggregation that emits each window once, when the window closes (KIP-825, `KStreamWindowAggregate`).
@@ -596,6 +642,11 @@ class FieldAggregates:
     aggregates: Mapping[str, Aggregate]
     bare: bool = False
 
+    @property
+    def functions(self) -> AggregationFunctions:
+        """The same as functions of records."""
+        return AggregationFunctions(self.add, self.initial, self.merge, self.result)
+
     def initial(self) -> Any:
         """The accumulator before the first record."""
         found = [aggregate.initial() for aggregate in self.aggregates.values()]
@@ -603,7 +654,11 @@ class FieldAggregates:
 
     def add(self, key: Any, value: Any, accumulator: Any) -> Any:
         """The accumulator after one more value."""
-        return self.add_picked(key, [one.value_in(value) for one in self.aggregates.values()], accumulator)
+        return self.add_picked(key, self.picked(value), accumulator)
+
+    def picked(self, value: Any) -> list[Any]:
+        """What the aggregates read of a value. Raises `RecordError`."""
+        return [one.value_in(value) for one in self.aggregates.values()]
 
     def add_picked(self, key: Any, picked: Sequence[Any], accumulator: Any) -> Any:
         """The accumulator after one more value, given by the aggregates' fields in their order."""
@@ -629,7 +684,7 @@ class FieldAggregates:
 # --- `count`, `reduce` and `aggregate` of a grouped stream (Kafka Streams: `KStreamAggregate`, `KStreamReduce`).
 
 
-class StreamAggregate(Operator):
+class StreamAggregate(FoldedAggregate):
     """Aggregates per key. Null keys and null values are dropped. The result's time is the largest of its records.
 
     Args:
@@ -639,6 +694,8 @@ class StreamAggregate(Operator):
         send_old: Whether children need `Change.old`.
     """
 
+    store: TypedTimestampedKeyValueStore
+
     def __init__(
         self, store: str, functions: AggregationFunctions, caching: bool = True, send_old: bool = False
     ) -> None:
@@ -647,68 +704,23 @@ class StreamAggregate(Operator):
         self.caching = caching
         self.send_old = send_old
 
-    @property
-    def changes_in_place(self) -> bool:
-        """Without a cache every call gets an aggregate of its own."""
-        return self.caching
-
-    def init(self, ctx: OperatorContext) -> None:
-        super().init(ctx)
-        self._group: Sequence[StreamAggregate] = [self]
-        self.store: TypedTimestampedKeyValueStore = ctx.store(self.store_name)
-        if self.caching:
-            self.store.use_cache(self.ctx.private_rows)
-
     def process(self, record: Record) -> None:
         """Add one record to the aggregate of its key."""
         if record.key is None or record.value is None:
             self.ctx.drop(record, "null_key" if record.key is None else "null_value")
             return
         row = self.store.entry(record.key)
-        row.set(*self.functions.updated(row, record))
-        if self.caching:
-            self.keep(record.key, record.headers, row)
-        else:
-            self._emit(record.key, record.headers, row)
-
-    def lead(self, group: Sequence[Self]) -> None:
-        self._group = group
-
-    def process_batch(self, batch: ColumnarBatch) -> None:
-        """Add records to the aggregates of their keys; without a cache one after the other, because each update is forwarded."""
-        if self.caching:
-            _aggregate(self._group, batch)
-        else:
-            self.ctx.attempt_each(batch, self.process)
+        self._set(row, *self.functions.updated(row, record), record)
 
     def pairs(self, batch: ColumnarBatch) -> WindowPairs:
         """The records of a batch that are aggregated."""
         return pairs_without_windows(batch)
 
-    def begin(self, batch: ColumnarBatch, pairs: WindowPairs) -> None:
-        drop_each(self.ctx, batch, pairs.dropped)
-
     def keep(self, key: Any, headers: Headers, row: CachedRow) -> None:
-        """Leave an update pending until the end of the step."""
         self.store.pending[row.key] = (key, headers, row)
 
-    def end(self, batch: ColumnarBatch, opened: Sequence[tuple[int, CachedRow]], failed: Collection[int]) -> None:
-        """Nothing: without windows, nothing closes."""
-
     def flush(self) -> None:
-        """Emit each key's last value, in order of time."""
-        if self.caching:
-            emit_together(self.ctx, self.store, self.functions.viewed_column, self.send_old, self._keys)
-        emit_pending(self.ctx, self.store, self.store.pending, self._emit)
-
-    def _keys(self, keys: KeyColumn, starts: Int64s) -> KeyColumn:
-        return keys
-
-    def _emit(self, key: Any, headers: Headers, row: CachedRow) -> None:
-        old = self.store.codec.old_value(row.stored) if self.send_old else None
-        row.sent(self.store.write(row))
-        viewed = self.functions.viewed
-        self.ctx.forward(Record(key, Change(viewed(row.value), viewed(old)), row.timestamp, headers))
+        self._emit_updates()
 
 
 # --- The records of a batch aggregated together, over all time or in windows.
@@ -721,12 +733,16 @@ class StreamAggregate(Operator):
 class _Records(NamedTuple):
     """The records of one operator, and their windows."""
 
-    operator: StreamAggregate | WindowAggregate
+    operator: FoldedAggregate
     batch: ColumnarBatch
     pairs: WindowPairs
 
+    @property
+    def calls(self) -> tuple[Iterable[Any], ...]:
+        return self.operator.calls(self.batch, self.pairs)
 
-def _aggregate(operators: Sequence[StreamAggregate | WindowAggregate], batch: ColumnarBatch) -> None:
+
+def _aggregate(operators: Sequence[FoldedAggregate], batch: ColumnarBatch) -> None:
     """Aggregates the records of a group of operators."""
     batches = (
         [batch]
@@ -763,7 +779,10 @@ class _Fold:
         for operator, batch, pairs in self._parts:
             operator.begin(batch, pairs)
         codec, private = self._store.codec, self._parts[0].operator.ctx.private_rows
-        values: Any = PrivateValues(self._entries, codec) if private else [one.value for one in self._entries]
+        stored: Iterator[Any] = (one.value for one in self._entries)
+        values: Any = list(stored) if self._parts[0].operator.changes_in_place else NewValues(stored)
+        if private:
+            values = PrivateValues(self._entries, codec)
         done, end_of_failed = np.ones(len(self._rows), np.bool_), -1
         begun: list[int] = []
         groups = self._groups.of_rows
@@ -778,7 +797,7 @@ class _Fold:
                 else:
                     values[number] = functions.aggregator(key, value, before)
             except Exception as error:
-                self._refuse(at, error)  # raises, unless values are private
+                self._refuse(at, error)  # raises for a list
                 first, end_of_failed = self._calls_of_record(at)
                 values.restore(groups[first:at].tolist())
                 done[first:end_of_failed] = False
@@ -806,8 +825,8 @@ class _Fold:
         """What each call is made of: functions, key, value, and the number of its group."""
         groups = self._groups.of_rows.tolist()
         if len(self._parts) == 1:
-            return zip(*_columns(self._parts[0]), groups, strict=False)
-        calls = [zip(*_columns(one), strict=False) for one in self._parts]
+            return zip(*self._parts[0].calls, groups, strict=False)
+        calls = [zip(*one.calls, strict=False) for one in self._parts]
         return ((*next(calls[which]), number) for which, number in zip(self._which, groups, strict=True))
 
     def _refuse(self, at: int, error: Exception) -> None:
@@ -849,6 +868,23 @@ class _Fold:
             operator.keep(batch.keys[row], batch.headers_of(row), entry)
 
 
+class NewValues(list[Any]):
+    """The aggregates of a fold whose functions change none in place, so that a record that fails can be undone."""
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        super().__init__(values)
+        self._before = list(self)
+
+    def __setitem__(self, number: Any, value: Any) -> None:
+        self._before[number] = self[number]
+        super().__setitem__(number, value)
+
+    def restore(self, numbers: Iterable[int]) -> None:
+        """See `PrivateValues.restore`."""
+        for number in numbers:
+            super().__setitem__(number, self._before[number])
+
+
 class PrivateValues:
     """The aggregates of a fold as bytes: each call gets an object of its own, and a record that fails can be undone.
 
@@ -876,9 +912,3 @@ class PrivateValues:
         """Takes the last assignment to each of these aggregates back."""
         for number in numbers:
             self._cells[number] = self._before[number]
-
-
-def _columns(part: _Records) -> tuple[Iterable[Any], ...]:
-    """What the calls of one operator are made of: functions, keys, values."""
-    operator, batch, pairs = part
-    return repeat(operator.functions), batch.keys.take(pairs.rows), each_value(batch.values, pairs.rows)

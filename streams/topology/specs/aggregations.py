@@ -33,7 +33,6 @@ class AggregationSpec(CachingTableSpec):
         parameters: The grouping, windows and built-in aggregates.
         operator: Makes the operator.
         fields: The fields to read for an aggregation of columns; or why records are aggregated one by one.
-        kept_from_columns: Whether the operator could take columns of fields.
     """
 
     kind: NodeKind = field()
@@ -41,7 +40,6 @@ class AggregationSpec(CachingTableSpec):
     parameters: Parameters = field()
     operator: AggregateOperator
     fields: tuple[str, ...] | str = FUNCTIONS
-    kept_from_columns: bool = False
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the stores, whose names `operator` contains already."""
@@ -57,9 +55,7 @@ class AggregationSpec(CachingTableSpec):
 
     @property
     def single(self) -> str:
-        """In sliding windows, in sessions of a cogroup, without a cache, and where built-in aggregates get records."""
-        if not isinstance(self.fields, str) or self.kept_from_columns:
-            return self.whole_records
+        """In sliding windows, in sessions of a cogroup, and without a cache."""
         cogroup = self.kind is NodeKind.COGROUPKSTREAM_AGGREGATE
         if isinstance(self.windows, SessionWindows):
             return self.whole_records if cogroup else ""
@@ -103,5 +99,4 @@ class AggregationSpec(CachingTableSpec):
         )
 
     def by_record(self) -> Self:
-        taken = self.kept_from_columns or not isinstance(self.fields, str)
-        return replace(self, fields="something else takes its records one by one, too", kept_from_columns=taken)
+        return replace(self, fields="something else takes its records one by one, too")

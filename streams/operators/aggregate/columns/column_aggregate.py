@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +16,17 @@ from state.columns import BinaryColumn
 from streams.errors import RecordError, StreamsError
 from streams.model.aggregates import BUILT_IN, Aggregate
 from streams.model.expressions import Expression
-from streams.model.record import Change, Headers, HeldRecord, Record, Window, Windowed
+from streams.model.record import NO_TIME, Headers, HeldRecord, Record
 from streams.model.windows import TimeWindows
-from streams.operators.aggregate.aggregates import AggregationFunctions, FieldAggregates, WindowedAggregation
+from streams.operators.aggregate.aggregates import (
+    AggregationFunctions,
+    FieldAggregates,
+    FoldedAggregate,
+    StreamAggregate,
+    WindowAggregate,
+    WindowedAggregation,
+    WindowPairs,
+)
 from streams.operators.aggregate.columns.accumulators import FieldAccumulators, accumulate
 from streams.operators.aggregate.columns.column_rows import (
     Assigned,
@@ -28,14 +37,22 @@ from streams.operators.aggregate.columns.column_rows import (
     cell,
     group,
 )
-from streams.operators.columnar import Changes, ColumnarBatch, HeldRows, KeyColumn, OneByOne, WindowedKeys
+from streams.operators.columnar import (
+    NULL_KEY,
+    Changes,
+    ColumnarBatch,
+    HeldRows,
+    KeyColumn,
+    OneByOne,
+    WindowedKeys,
+    each_value,
+)
 from streams.operators.expressions.evaluate import Bools, Frame, computed
-from streams.operators.operator import OperatorContext, RecordOperator
+from streams.operators.operator import OperatorContext
 from streams.operators.pending import Pending, emit_pending
 from streams.operators.stores.codec import Codec, timestamps_of
-from streams.operators.stores.key_value import CachedRow, TypedTimestampedKeyValueStore
+from streams.operators.stores.key_value import CachedRow
 from streams.operators.stores.window import TypedTimestampedWindowStore
-from streams.operators.stream_time import StreamTime
 from streams.users_code import is_of_state
 
 # --- The columns that aggregates read: declared fields as they are, expressions computed.
@@ -275,82 +292,40 @@ def _add(fields: FieldAggregates, key: Any, picked: Any, accumulator: Any) -> An
 
 # --- Aggregates of declared fields, plain or in tumbling and hopping windows.
 #
-# There are two ways to the same result: `process` handles a single record, as Kafka Streams would, and `process_columns` all
-# records of a step at once, with one access to the store per group. The store holds the accumulators as a JSON list, in the
-# order of the aggregates; the emitted value is an object of their results. With `bare`, a single aggregate's accumulator is the
-# stored value and its result the emitted one, as in Kafka Streams' `count`.
+# Records are aggregated with functions, as any others (`FoldedAggregate`); `process_columns` takes the columns of a whole step,
+# with one access to the store per group. The store holds the accumulators as a JSON list, in the order of the aggregates; the
+# emitted value is an object of their results. With `bare`, a single aggregate's accumulator is the stored value and its result the
+# emitted one, as in Kafka Streams' `count`.
 
 
-class ColumnAggregate(RecordOperator):
-    """Aggregates fields of JSON values per key (and window).
+class ColumnAggregate(FoldedAggregate):
+    """Aggregates fields of JSON values."""
 
-    Null keys are dropped; null values too unless there are windows (as in `StreamAggregate` and `WindowAggregate`). Records are
-    late as in `WindowAggregate`. A value without fields fails, and does not advance stream time.
+    fields: FieldAggregates
+    size_ms: int | None = None
+    """The size of the windows, ms; None: no windows."""
 
-    Args:
-        store: Name of a timestamped (window) store of JSON values.
-        aggregates: The aggregates, by the fields of the result.
-        windows: Size, advance and grace; None = no windows.
-        caching: Emit the last value of a group once, at the end of the step; False: every update.
-        send_old: Whether children need `Change.old`.
-        bare: A single aggregate, not wrapped into a list and an object.
-    """
-
-    def __init__(
-        self,
-        store: str,
-        aggregates: Mapping[str, Aggregate],
-        windows: TimeWindows | None,
-        caching: bool = True,
-        send_old: bool = False,
-        bare: bool = False,
-    ) -> None:
-        self.store_name = store
-        self.aggregates = aggregates
-        self.windows = windows
-        self.caching = caching
-        self.send_old = send_old
-        self.bare = bare
+    @property
+    def changes_in_place(self) -> bool:
+        """What fails is reading a field, before any aggregate is changed."""
+        return False
 
     def init(self, ctx: OperatorContext) -> None:
-        """Open the store and restore stream time."""
         super().init(ctx)
-        self.store: TypedTimestampedKeyValueStore | TypedTimestampedWindowStore = ctx.store(self.store_name)
-        if self.caching:
-            self.store.use_cache(self.ctx.private_rows)
-        self._time = StreamTime(ctx.state)
-        self._fields = FieldAggregates(self.aggregates, self.bare)
         self._pending: Pending = {}
         self._folded: FoldedGroups | None = None
-
-    def process(self, record: Record) -> None:
-        """Add one record to its group or windows."""
-        if record.key is None:
-            self.ctx.drop(record, "null_key")
-            return
-        if record.value is None and self.windows is None:
-            self.ctx.drop(record, "null_value")
-            return
-        values = [aggregate.value_in(record.value) for aggregate in self.aggregates.values()]
-        key = self.store.codec.key(record.key)
-        self._add(key, record.timestamp, values, record)
 
     def process_columns(self, rows: ColumnRows) -> None:
         """Add all records of the step, in their order. Only for an operator with caching."""
         no_key = rows.key_codes < 0
-        taken = ~no_key if self.windows is not None else ~(no_key | rows.null_values)
+        taken = ~no_key if self.size_ms is not None else ~(no_key | rows.null_values)
         self.ctx.drop_many(int(no_key.sum()), "null_key")
         self.ctx.drop_many(int((~taken & ~no_key).sum()), "null_value")
         failed: dict[int, Exception] = {}
-        columns = columns_of(self.aggregates.values(), rows, taken, failed)
+        columns = columns_of(self.fields.aggregates.values(), rows, taken, failed)
         taken[list(failed)] = False
         at = np.flatnonzero(taken)
-        timestamps = rows.timestamps[at]
-        if self.windows is None:
-            pairs = Assigned(np.arange(len(at)), np.full(len(at), -1, np.int64), 0, self._time.now)
-        else:
-            pairs = assign(timestamps, self.windows, self._time.now)
-            self._time.observe(pairs.stream_time)
+        pairs = self._assigned(rows.timestamps[at])
         self.ctx.drop_many(pairs.late, "late")
         at = at[pairs.rows]
         groups = group(rows.key_codes[at], pairs.starts)
@@ -359,50 +334,27 @@ class ColumnAggregate(RecordOperator):
         for row, error in sorted(failed.items()):
             fail(self.ctx, rows, row, error)
 
-    def advance(self, elapsed_ms: int, limit: int) -> int:
-        """Advance stream time, which closes windows."""
-        self._time.advance(elapsed_ms, limit)
-        return limit
+    def _assigned(self, timestamps: Int64s) -> Assigned:
+        """The windows of records; moves stream time."""
+        return Assigned(np.arange(len(timestamps)), np.full(len(timestamps), -1, np.int64), 0, NO_TIME)
 
-    def flush(self) -> None:
-        """Emit each group's last value, in order of time."""
-        emit_pending(self.ctx, self.store, self._pending, self._emit)
+    def _emit_updates(self) -> None:
+        emit_pending(self.ctx, self.store, self._pending, self._emit_folded)
         folded, self._folded = self._folded, None
         if folded is not None:
             self._put(folded)
             self.ctx.forward_batch(folded.results)
-        if self.windows is not None:
-            self.ctx.expire(self.store_name, self._time.now)
+        super()._emit_updates()
 
-    def _add(self, key: bytes, timestamp: int, values: list[Any], record: Record) -> None:
-        """Add one record's field values to its group or windows."""
-        if self.windows is None:
-            self._update(key, -1, timestamp, values, record.headers)
-            return
-        close_time = self._time.observe(timestamp) - self.windows.grace_ms
-        for start in self.windows.starts(timestamp):
-            if start + self.windows.size_ms <= close_time:
-                self.ctx.drop(record, "late")
-            else:
-                self._update(key, start, timestamp, values, record.headers)
-
-    def _update(self, key: bytes, start: int, timestamp: int, values: list[Any], headers: Headers) -> None:
-        entry = self.store.entries([(key, start)])[0]
-        accumulators = self._accumulators(entry)
-        pairs = zip(self.aggregates.values(), accumulators, values, strict=True)
-        added = [aggregate.updated(accumulator, value) for aggregate, accumulator, value in pairs]
-        entry.set(added[0] if self.bare else added, max(entry.timestamp, timestamp))
-        if self.caching:
-            self._pending[(key, start)] = (None, headers, entry)
-        else:
-            self._emit(None, headers, entry)
+    def _emit_folded(self, key: Any, headers: Headers, entry: CachedRow) -> None:
+        """Emit a group of columns, whose key is decoded here, once a step."""
+        self._emit(self.store.codec.read_key(entry.key), headers, entry)
 
     def _fold_at_once(self, rows: ColumnRows, columns: list[FieldColumn | None], at: Any, groups: Groups) -> bool:
         """Fold all groups if nothing but arrays is needed for that; returns whether that was possible."""
-        if not all(type(aggregate) in BUILT_IN for aggregate in self.aggregates.values()):
+        if not all(type(aggregate) in BUILT_IN for aggregate in self.fields.aggregates.values()):
             return False
-        size_ms = None if self.windows is None else self.windows.size_ms
-        folding = Folding(self._fields, self.store.codec, self._stored, size_ms, self.send_old)
+        folding = Folding(self.fields, self.store.codec, self._stored, self.size_ms, self.send_old)
         try:
             self._folded = folding.fold(rows, columns, at, groups)
         except Exception as error:
@@ -449,29 +401,89 @@ class ColumnAggregate(RecordOperator):
         np.maximum.at(timestamps, groups.of_rows, rows.timestamps[at])
         before = [self._accumulators(entry) for entry in entries]
         after = []
-        for index, aggregate in enumerate(self.aggregates.values()):
+        for index, aggregate in enumerate(self.fields.aggregates.values()):
             old = [accumulators[index] for accumulators in before]
             after.append(accumulate(aggregate, columns[index], at, groups.of_rows, old))
         last_rows = np.zeros(len(entries), np.int64)
         last_rows[groups.of_rows] = at  # the last assignment to an index wins
         folded = zip(places, entries, timestamps.tolist(), last_rows.tolist(), *after, strict=True)
         for place, entry, timestamp, last_row, *accumulators in folded:
-            entry.set(accumulators[0] if self.bare else accumulators, timestamp)
+            entry.set(accumulators[0] if self.fields.bare else accumulators, timestamp)
             self._pending[place] = (None, rows.headers_of(last_row), entry)
 
     def _accumulators(self, entry: CachedRow) -> list[Any]:
-        if entry.value is None:
-            return [aggregate.initial() for aggregate in self.aggregates.values()]
-        accumulators: list[Any] = [entry.value] if self.bare else entry.value
-        return accumulators
+        stored = self.fields.initial() if entry.value is None else entry.value
+        return [stored] if self.fields.bare else stored
 
-    def _emit(self, key: Any, headers: Headers, entry: CachedRow) -> None:
-        """Write a group and forward it. The key is decoded here, once a step."""
-        codec = self.store.codec
-        key = codec.read_key(entry.key)
-        old = codec.old_value(entry.stored) if self.send_old else None
-        entry.sent(self.store.write(entry))
-        if self.windows is not None:
-            key = Windowed(key, Window(entry.start, entry.start + self.windows.size_ms))
-        change = Change(self._fields.result(entry.value), self._fields.result(old))
-        self.ctx.forward(Record(key, change, entry.timestamp, headers))
+
+class StreamColumnAggregate(ColumnAggregate, StreamAggregate):
+    """Aggregates fields of JSON values per key; see `StreamAggregate`.
+
+    Args:
+        store: Name of a timestamped store of JSON values.
+        fields: The aggregates.
+        caching: See `StreamAggregate`, as the next one. Only an operator with caching gets columns.
+        send_old: Whether children need `Change.old`.
+    """
+
+    def __init__(self, store: str, fields: FieldAggregates, caching: bool = True, send_old: bool = False) -> None:
+        super().__init__(store, fields.functions, caching, send_old)
+        self.fields = fields
+
+
+class WindowColumnAggregate(ColumnAggregate, WindowAggregate):
+    """Aggregates fields of JSON values per key and window; see `WindowAggregate`.
+
+    The fields of a record are read before anything else: a value without fields fails, and does not advance stream time.
+
+    Args:
+        store: Name of a timestamped window store of JSON values.
+        windows: Size, advance and grace.
+        fields: The aggregates.
+        caching: See `WindowedAggregation`, as the next one. Only an operator with caching gets columns.
+        send_old: Whether children need `Change.old`.
+    """
+
+    windows: TimeWindows
+
+    def __init__(
+        self, store: str, windows: TimeWindows, fields: FieldAggregates, caching: bool = True, send_old: bool = False
+    ) -> None:
+        super().__init__(store, windows, fields.functions, None, caching, send_old)
+        self.fields = fields
+        self.size_ms = windows.size_ms
+        self._of_picked = AggregationFunctions(fields.add_picked, fields.initial)
+        self._picked: dict[int, list[Any]] = {}
+        self._wrong: dict[int, Exception] = {}
+
+    def process(self, record: Record) -> None:
+        if record.key is not None:
+            self.fields.picked(record.value)
+        super().process(record)
+
+    def pairs(self, batch: ColumnarBatch) -> WindowPairs:
+        self._picked, self._wrong = {}, {}
+        keyed = np.flatnonzero(batch.keys.codes != NULL_KEY)
+        for row, value in zip(keyed.tolist(), each_value(batch.values, keyed), strict=True):
+            try:
+                self._picked[row] = self.fields.picked(value)
+            except Exception as error:
+                self._wrong[row] = error
+        rows = np.setdiff1d(np.arange(len(batch)), list(self._wrong))
+        pairs = super().pairs(batch.take(rows) if self._wrong else batch)
+        dropped = {reason: rows[those] for reason, those in pairs.dropped.items()}
+        return pairs._replace(rows=rows[pairs.rows], dropped=dropped)
+
+    def begin(self, batch: ColumnarBatch, pairs: WindowPairs) -> None:
+        for row, error in self._wrong.items():
+            self.ctx.refuse(batch, row, error)
+        super().begin(batch, pairs)
+
+    def calls(self, batch: ColumnarBatch, pairs: WindowPairs) -> tuple[Iterable[Any], ...]:
+        picked = [self._picked[row] for row in pairs.rows.tolist()]
+        return repeat(self._of_picked), batch.keys.take(pairs.rows), picked
+
+    def _assigned(self, timestamps: Int64s) -> Assigned:
+        assigned = assign(timestamps, self.windows, self._time.now)
+        self._time.observe(assigned.stream_time)
+        return assigned

@@ -11,7 +11,7 @@ import pyarrow as pa
 from state.columns import BinaryColumn
 from state.numba_kernels import kernel
 from streams.model.windows import SessionWindows
-from streams.operators.aggregate.aggregates import AggregationFunctions, FieldAggregates
+from streams.operators.aggregate.aggregates import FieldAggregates
 from streams.operators.aggregate.columns.accumulators import FieldAccumulators
 from streams.operators.aggregate.columns.column_aggregate import (
     PickedFields,
@@ -292,8 +292,7 @@ class SessionColumnAggregate(SessionAggregate):
         send_old: bool = False,
         asked_for_retention: bool = False,
     ) -> None:
-        functions = AggregationFunctions(fields.add, fields.initial, fields.merge, fields.result)
-        super().__init__(store, windows, functions, None, caching, send_old, asked_for_retention)
+        super().__init__(store, windows, fields.functions, None, caching, send_old, asked_for_retention)
         self._fields = fields
         self._step: _Step | None = None
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from state.columns import BinaryColumn
 from state.numba_kernels import kernel
 from streams.model.windows import SlidingWindows
-from streams.operators.aggregate.aggregates import AggregationFunctions, FieldAggregates
+from streams.operators.aggregate.aggregates import FieldAggregates
 from streams.operators.aggregate.columns.accumulators import FieldAccumulators
 from streams.operators.aggregate.columns.column_aggregate import (
     PickedFields,
@@ -372,8 +372,7 @@ class SlidingColumnAggregate(SlidingAggregate):
         caching: bool = True,
         send_old: bool = False,
     ) -> None:
-        functions = AggregationFunctions(fields.add, fields.initial, fields.merge, fields.result)
-        super().__init__(store, windows, functions, None, caching, send_old)
+        super().__init__(store, windows, fields.functions, None, caching, send_old)
         self._fields = fields
         self._step: _Step | None = None
 
