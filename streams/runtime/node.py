@@ -15,8 +15,9 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count, repeat
+from operator import itemgetter
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -300,16 +301,17 @@ class Inbox:
     __slots__ = ("_batches", "read")
 
     def __init__(self) -> None:
-        self._batches: list[ColumnarBatch] = []
+        self._batches: list[tuple[int, ColumnarBatch]] = []
         self.read: Callable[[], ColumnarBatch] | None = None
 
     def __bool__(self) -> bool:
         return bool(self._batches)
 
-    def add(self, batch: ColumnarBatch, read: Callable[[], ColumnarBatch] | None = None) -> None:
+    def add(self, batch: ColumnarBatch, read: Callable[[], ColumnarBatch] | None = None, rank: int = 0) -> None:
+        """Adds records; those of a lower rank come first at the same position (`Unit.ranks`)."""
         if len(batch):
             self.read = None if self._batches else read
-            self._batches.append(batch)
+            self._batches.append((rank, batch))
 
     def take(self) -> ColumnarBatch:
         """All records in the order of their positions, perhaps none."""
@@ -317,7 +319,17 @@ class Inbox:
         if not batches:
             self.read = None
             return _EMPTY
-        return in_step_order(batches)
+        return in_step_order([batch for _, batch in sorted(batches, key=itemgetter(0))])
+
+
+class InboxEdge(NamedTuple):
+    """How the results of one node come to an inbox."""
+
+    inbox: Inbox
+    rank: int
+
+    def add(self, batch: ColumnarBatch) -> None:
+        self.inbox.add(batch, rank=self.rank)
 
 
 @dataclass(slots=True)
@@ -409,10 +421,10 @@ class NodeContext:
         self._run = run
         self._punctuations = punctuations
         self._receivers: Mapping[str, Callable[[Record], None]] = {}
-        self._inboxes: Mapping[str, Inbox] = {}
+        self._inboxes: Mapping[str, InboxEdge] = {}
         self._on_drop: Collection[str] = ()
         self._results: tuple[Callable[[Record], None], ...] = ()
-        self._waiting: tuple[Inbox, ...] = ()
+        self._waiting: tuple[InboxEdge, ...] = ()
         self._collected = Forwarded(run)
 
     def guard(self, error: Exception) -> None:
@@ -424,7 +436,7 @@ class NodeContext:
     def connect(
         self,
         direct: Mapping[str, Receiver],
-        inboxes: Mapping[str, Inbox] = MappingProxyType({}),
+        inboxes: Mapping[str, InboxEdge] = MappingProxyType({}),
         on_drop: Collection[str] = (),
     ) -> None:
         """Set the children: the ones that receive each record at once, in their order, and those whose records wait for their unit.

@@ -17,6 +17,7 @@ from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
 from streams.operators.stream_time import NO_LIMIT
 from streams.runtime.node import (
     Inbox,
+    InboxEdge,
     NodeContext,
     NodeRunner,
     Punctuation,
@@ -46,6 +47,7 @@ class UnitRunner:
         children: The children of each node, in their order, and the receivers of dropped records among them.
         groups: See `Unit`.
         inboxes: Those of all nodes of the task.
+        ranks: See `Unit`, of all units.
         run: The step.
     """
 
@@ -55,6 +57,7 @@ class UnitRunner:
         children: Mapping[str, tuple[Sequence[str], Collection[str]]],
         groups: Sequence[Sequence[str]],
         inboxes: Mapping[str, Inbox],
+        ranks: Mapping[tuple[str, str], int],
         run: StepContext,
     ) -> None:
         self._nodes = nodes
@@ -66,7 +69,8 @@ class UnitRunner:
             node = nodes[name]
             assert isinstance(node, NodeRunner), "sinks have no children"
             at_once = {child: nodes[child] for child in below if not groups and child in nodes}
-            node.context.connect(at_once, {child: inboxes[child] for child in below if child not in at_once}, on_drop)
+            waiting = {child: InboxEdge(inboxes[child], ranks.get((name, child), 0)) for child in below}
+            node.context.connect(at_once, {child: waiting[child] for child in below if child not in at_once}, on_drop)
 
     def start(self, tables: Sequence[TypedTimestampedKeyValueStore]) -> None:
         """Called after the operators' `init`.
@@ -211,6 +215,7 @@ class TaskGraph:
 
     def _connect(self) -> None:
         runners: dict[str, NodeRunner | SinkRunner] = {**self._nodes, **self._sinks}
+        ranks = {edge: rank for unit in self._sub.units for edge, rank in unit.ranks.items()}
         for unit in self._sub.units:
             nodes = {name: runners[name] for name in unit.nodes}
             children = {
@@ -218,7 +223,7 @@ class TaskGraph:
                 for name in unit.nodes
                 if name in self._nodes
             }
-            made = UnitRunner(nodes, children, unit.groups, self._inboxes, self._run)
+            made = UnitRunner(nodes, children, unit.groups, self._inboxes, ranks, self._run)
             self._units.append(made)
             self._unit_of |= dict.fromkeys(unit.nodes, made)
             for names in unit.timed:

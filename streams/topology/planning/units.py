@@ -7,8 +7,10 @@ its stores, if these cases are kept apart:
 * Nodes that use a store in the same pass, where one of them changes it. If one operator can process the batches of all of them in
   the order of the step (the two sides of a join), they are a group. If the others only look rows up, and the table can show its
   rows as of each record, they follow the table in the same unit. Otherwise each record passes the unit depth first.
-* A node that gets several results of one record from different nodes. Batches order the results of different records, not those of
-  one record, so these records go depth first from the node where the paths part to the node where they meet.
+* A node that gets several results of one record from different nodes. Batches order the results of different records; those of one
+  record come in the order of the edges that they take (`_Arrivals`). Where that order is not the same for all records, because a
+  node where the paths part may have several results of one record (the first one would take all paths before the second one),
+  records go depth first from there to the node where they meet.
 * Sinks of one topic, which meet in the topic.
 
 A unit includes all nodes on the paths between its nodes, so units have an order.
@@ -16,8 +18,9 @@ A unit includes all nodes on the paths between its nodes, so units have an order
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from itertools import combinations
 from typing import TypeAlias
 
@@ -99,11 +102,13 @@ class Unit:
         groups: The same nodes in the order in which they process batches, in groups that do so jointly; most units are one group of
             one node. Empty: each record passes all nodes, depth first, before the next one.
         reason: Why there are no groups.
+        ranks: Parent and node -> the place of what comes from the parent among all results of one record; 0 for most.
     """
 
     nodes: tuple[str, ...]
     groups: tuple[tuple[str, ...], ...] = ()
     reason: str = ""
+    ranks: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     @property
     def timed(self) -> tuple[tuple[str, ...], ...]:
@@ -149,6 +154,77 @@ class _Sets:
         return found
 
 
+class _Arrivals:
+    """The edges to a group of nodes over which the results of one record come, in the order in which they would depth first.
+
+    Args:
+        inside: All nodes.
+        children: The children of each node.
+        group: The nodes, in run order.
+        same: Gives nodes one name that forward their results together.
+    """
+
+    def __init__(
+        self,
+        inside: Mapping[str, Node],
+        children: Mapping[str, Sequence[str]],
+        group: Sequence[str],
+        same: Callable[[str], str],
+    ) -> None:
+        self._inside, self._children, self._group, self._same = inside, children, group, same
+        self._found: dict[str, tuple[tuple[str, str], ...] | None] = {}
+
+    def ranks(self) -> dict[tuple[str, str], int] | None:
+        """The place of each edge; None if the results of one record come in different orders."""
+        before: dict[tuple[str, str], set[tuple[str, str]]] = {}
+        for name in self._inside:
+            edges = self._of(name)
+            if edges is None:
+                return None
+            for at, edge in enumerate(edges):
+                before.setdefault(edge, set()).update(edges[:at])
+        try:
+            return {edge: place for place, edge in enumerate(TopologicalSorter(before).static_order())}
+        except CycleError:
+            return None
+
+    def _of(self, name: str) -> tuple[tuple[str, str], ...] | None:
+        """The edges that the results of one record of a node lead to; None if not in one order."""
+        if name not in self._found:
+            self._found[name] = None
+            self._found[name] = self._in_turn(name)
+        return self._found[name]
+
+    def _in_turn(self, name: str) -> tuple[tuple[str, str], ...] | None:
+        edges: list[tuple[str, str]] = []
+        dropped = 0
+        for child in self._children[name]:
+            below = self._of(child)
+            if below is None:
+                return None
+            own = ((self._same(name), child),) if child in self._group else ()
+            edges += own + below
+            dropped += bool(own + below) and self._takes_dropped(child)
+        edges = [edge for edge, before in zip(edges, [None, *edges], strict=False) if edge != before]
+        several = len(edges) > 1 and not self._has_one_result(name)
+        mixed = dropped and len(edges) > 1
+        # One operator gets the records of a group, those of its first node first.
+        places = [self._group.index(child) for _, child in edges]
+        in_order = len(set(edges)) == len(edges) and places == sorted(places)
+        return tuple(edges) if in_order and not several and not mixed else None
+
+    def _takes_dropped(self, name: str) -> bool:
+        node = self._inside[name]
+        return isinstance(node, ProcessorNode) and node.takes_dropped
+
+    def _has_one_result(self, name: str) -> bool:
+        """Whether a node has one result of a record at most; at the end of a step each result is a record of its own."""
+        node = self._inside[name]
+        if not isinstance(node, ProcessorNode):
+            return True
+        return node.wrapper is None and (node.spec.one_result or node.spec.forwards_at_end(node.stores))
+
+
 class _Search:
     def __init__(self, inside: Mapping[str, Node], entered: Collection[str], columns: Collection[str]) -> None:
         self._inside = inside
@@ -158,6 +234,11 @@ class _Search:
             name: [parent for parent in node.parents if isinstance(inside.get(parent), ProcessorNode)]
             for name, node in inside.items()
         }
+        self._children: dict[str, list[str]] = {name: [] for name in inside}
+        for name, parents in self._parents.items():
+            for parent in parents:
+                self._children[parent].append(name)
+        self._ranks: dict[tuple[str, str], int] = {}
         self._above: dict[str, set[str]] = {}
         for name, parents in self._parents.items():
             self._above[name] = {*parents, *(one for parent in parents for one in self._above[parent])}
@@ -171,7 +252,7 @@ class _Search:
     def found(self) -> tuple[Unit, ...]:
         self._share_stores()
         for group in self._groups.sets().values():
-            self._meet(group)
+            self._order(group)
         self._share_topics()
         self._pass_on_at_once()
         while True:
@@ -225,6 +306,17 @@ class _Search:
             RECORDS
         }
         return table if alone else None
+
+    def _order(self, group: Sequence[str]) -> None:
+        """Notes in which order the results of one record come to a group on several paths; depth first if there is none."""
+        senders = [(parent, name) for name in group for parent in self._parents[name]]
+        if not any(self._of_one_record(one, other) for one, other in combinations(senders, 2)):
+            return
+        ranks = _Arrivals(self._inside, self._children, group, self._groups.of).ranks()
+        if ranks is None:
+            self._meet(group)
+        else:
+            self._ranks |= {(parent, name): ranks[self._groups.of(parent), name] for parent, name in senders}
 
     def _meet(self, group: Sequence[str], apart: bool = False) -> None:
         """Notes the nodes from which results of one record reach a group on several paths; if `apart`, different nodes of it."""
@@ -294,7 +386,8 @@ class _Search:
         order, circle = _in_order(self._groups, before)
         if circle:
             return Unit(nodes, (), f"{' and '.join(map(repr, sorted(circle)))} depend on each other's results")
-        return Unit(nodes, tuple(tuple(self._groups.sets()[one]) for one in order))
+        groups = tuple(tuple(self._groups.sets()[one]) for one in order)
+        return Unit(nodes, groups, ranks={edge: rank for edge, rank in self._ranks.items() if edge[1] in names})
 
 
 def _in_order(sets: _Sets, before: Edges) -> tuple[list[str], set[str]]:

@@ -141,6 +141,11 @@ class NodeSpec(ABC):
         return self
 
     @property
+    def one_result(self) -> bool:
+        """Whether a record has one result at most."""
+        return False
+
+    @property
     def drops(self) -> bool:
         """Whether the operator may drop records although it is stateless; stateful ones all may."""
         return False
@@ -186,6 +191,11 @@ class OperatorSpec(NodeSpec):
     @property
     def single(self) -> str:
         return ONE_BY_ONE if self.one_by_one else ""
+
+    @property
+    def one_result(self) -> bool:
+        """Unless it processes records one by one."""
+        return not self.one_by_one
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         return self.supplier()

@@ -173,6 +173,7 @@ class StreamTableJoinSpec(NodeSpec):
         is_left_join: Whether a record without a match is joined with None.
     """
 
+    one_result = True
     table: ValueGetter
     joiner: Callable[..., Any]
     is_left_join: bool

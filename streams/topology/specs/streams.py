@@ -31,6 +31,7 @@ class FilterSpec(NodeSpec):
         expression: The expression that the predicate computes; None: a function.
     """
 
+    one_result = True
     kind = NodeKind.KSTREAM_FILTER
     predicate: Callable[[Any, Any], bool]
     negate: bool
@@ -56,6 +57,7 @@ class MapValuesSpec(NodeSpec):
         fields: The fields that the mapper makes; None: anything.
     """
 
+    one_result = True
     kind = NodeKind.KSTREAM_MAPVALUES
     mapper: Callable[[Any, Any], Any]
     fields: ValueFields | None
@@ -79,6 +81,7 @@ class SelectKeySpec(NodeSpec):
         expression: The expression that the selector computes; None: a function.
     """
 
+    one_result = True
     kind = NodeKind.KSTREAM_KEY_SELECT
     selector: Callable[[Any, Any], Any]
     expression: Expression | None
@@ -102,6 +105,7 @@ class MergeSpec(NodeSpec):
         kind: The kind of merge.
     """
 
+    one_result = True
     kind: NodeKind = field(default=NodeKind.KSTREAM_MERGE)
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
@@ -199,6 +203,7 @@ class DeduplicateSpec(NodeSpec):
         by: `(key, value) -> id`, in which duplicates agree besides the key; None: the key alone.
     """
 
+    one_result = True
     kind = NodeKind.KSTREAM_DEDUPLICATE
     within_ms: int
     grace_ms: int
@@ -230,6 +235,7 @@ class ToRowsSpec(NodeSpec):
         layout: The columns.
     """
 
+    one_result = True
     kind = NodeKind.KSTREAM_TOROWS
     layout: RowLayout
 
