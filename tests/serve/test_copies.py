@@ -217,6 +217,12 @@ def test_an_application_that_was_rescaled_is_answered_for_with_the_old_rows(life
     for assigned in ([], [(COMMITS[0], 2)], [COMMITS]):
         follower.follow(assigned)
         assert set(follower.copies) == {COMMITS}
+    # The new log may end where the old one did.
+    follower._retry_at.clear()
+    life.logs.ends[COMMITS[0]] = life.copy.read_to
+    known_s = life.copy._current.known_s
+    follower.follow([COMMITS])
+    assert (life.copy._current.known_s, "rescaled" in follower.trouble) == (known_s, True)
     with life.copy.reading() as view:
         assert (view.version, life.digests_in(view)) == (1, life.digests_of[1])
         before = life.copy.age_ms_of(view)
