@@ -378,16 +378,15 @@ class Planning:
 def end_planners(session: SparkSession) -> int:
     """Ends the planning processes as Spark itself does at its end, and returns how many (`PythonWorkerFactory.stop`).
 
-    A private field leads to Spark's own method, because Spark would stumble over a server that a signal has ended. Whoever
-    plans a Python data source in the same session at this moment fails.
+    Private fields lead to Spark's own method, because Spark would stumble over a server that a signal has ended. Whoever
+    plans a Python data source in the same session at this moment fails. No method of `SparkEnv` is called: py4j would look at all of
+    them, and in Spark 4.3 some name classes of Protobuf, which pyspark does not bring; the thread that has asked would end.
     """
     jvm = session.sparkContext._jvm
     assert jvm is not None
-    environment = jvm.org.apache.spark.SparkEnv.get()
     try:
-        field = environment.getClass().getDeclaredField("pythonWorkers")
-        field.setAccessible(True)
-        factories = field.get(environment).iterator()
+        environment = _private_field(jvm, "org.apache.spark.SparkEnv$", "env").get(None)
+        factories = _private_field(jvm, "org.apache.spark.SparkEnv", "pythonWorkers").get(environment).iterator()
         ended = 0
         while factories.hasNext():
             key, factory = (entry := factories.next())._1(), entry._2()
@@ -397,3 +396,9 @@ def end_planners(session: SparkSession) -> int:
     except Py4JError:
         return 0
     return ended
+
+
+def _private_field(jvm: Any, owner: str, name: str) -> Any:
+    field = jvm.java.lang.Class.forName(owner).getDeclaredField(name)
+    field.setAccessible(True)
+    return field
