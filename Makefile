@@ -94,6 +94,17 @@ serve-drills: jars ## A host lost, a large restore and a rescale under streams s
 oracle-live: jars ## Run all cases of both oracle suites in live execution on real Spark (takes long)
 	$(BIN)/python -m tests.conformance --engine live tests/conformance/cases
 
+KAFKA_VERSIONS ?= 3.9.2 4.0.1 4.1.1 4.2.1 4.4.0
+
+.PHONY: kafka-versions
+kafka-versions: venv ## Run the tests of what talks to brokers, and drill D02, on other versions of Kafka; KAFKA_VERSIONS="4.0.1 ..."
+	@set -e; for version in $(KAFKA_VERSIONS); do \
+		echo "Kafka $$version"; export STREAMS_KAFKA_VERSION=$$version; $(BIN)/streams broker fetch; \
+		$(BIN)/python -m pytest -q -m "kafka and not spark" tests/kafka_client tests/commit tests/restore tests/live tests/faults \
+			tests/broker/test_broker_cli.py; \
+		$(BIN)/streams drill run D02; \
+	done
+
 .PHONY: docs-check
 docs-check: jars ## Back up, damage and restore an application as docs/operate/procedures.md says (takes minutes)
 	$(BIN)/python -m pytest tests/docs/procedures.py
