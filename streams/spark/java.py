@@ -379,8 +379,9 @@ def end_planners(session: SparkSession) -> int:
     """Ends the planning processes as Spark itself does at its end, and returns how many (`PythonWorkerFactory.stop`).
 
     Private fields lead to Spark's own method, because Spark would stumble over a server that a signal has ended. Whoever
-    plans a Python data source in the same session at this moment fails. No method of `SparkEnv` is called: py4j would look at all of
-    them, and in Spark 4.3 some name classes of Protobuf, which pyspark does not bring; the thread that has asked would end.
+    plans a Python data source in the same session at this moment fails. No method of `SparkEnv` is called: py4j would look
+    at all of them, and in Spark 4.3 some name classes of Protobuf, which pyspark does not bring. The thread that has asked
+    would end.
     """
     jvm = session.sparkContext._jvm
     assert jvm is not None
