@@ -55,6 +55,9 @@ def replica(
     parallel: Annotated[int, option("Copies to bring forward at a time.", min=1)] = 2,
     interval: Annotated[str, option("Time between two reports.", metavar="DURATION")] = "10s",
     once: Annotated[bool, option("End once each copy was brought to a commit.")] = False,
+    metrics: Annotated[
+        str | None, option("Serve metrics of the copies there, for Prometheus.", metavar="HOST:PORT")
+    ] = None,
     as_json: AsJson = False,
     application: ApplicationOptions,
 ) -> None:
@@ -69,6 +72,7 @@ def replica(
     interval_s = duration_ms("--interval", interval) / 1000
     make_private(config.replica_dir)
     kafka, group_id = live(config), group or f"{config.application_id}-replicas"
+    latest: list[ReplicaPosition] = []
 
     def report(positions: list[ReplicaPosition]) -> None:
         if as_json:
@@ -78,15 +82,31 @@ def replica(
                 typer.echo(_line(one))
 
     with (
+        metrics_of(latest, config.application_id, _address(metrics, "--metrics")) if metrics else nullcontext(),
         RestoreProgress() as progress,
         closing(Replica(kafka, tasks, config.replica_dir, progress, parallel)) as copies,
         closing(GroupMember(config.client, group_id, copies.topics)) as member,
     ):
         asked = threading.Event()
         with stopped_by_signals(asked.set, again=signal.default_int_handler):
-            _follow(copies, member, interval_s, once, report, asked.is_set)
+            _follow(copies, member, interval_s, once, report, asked.is_set, latest)
         if asked.is_set():
             typer.echo(f"Ended; the copies stay in {config.replica_dir}.", err=True)
+
+
+@contextmanager
+def metrics_of(latest: list[ReplicaPosition], application_id: str, address: Address) -> Iterator[None]:
+    """The metrics of what is in the list whenever Prometheus asks, at an address, within the block."""
+    from streams.metrics.export import collector_served
+    from streams.metrics.serving import CopyFigures, replica_metrics
+
+    def figures() -> Iterator[CopyFigures]:
+        for one in tuple(latest):
+            place = one.task.place
+            yield CopyFigures(place.sub_topology, place.task, (one.behind, one.version, float(bool(one.fault))))
+
+    with collector_served(replica_metrics(application_id, figures), address):
+        yield
 
 
 _HTTP = "Who may ask"
@@ -157,7 +177,7 @@ def serve(
     from streams.serve.security import Guard, Security, check_protected
     from streams.serve.server import StoreServer, own_url, tls_options, trusted
 
-    address = _address(http)
+    address = _address(http, "--http")
     security = Security(token_file, jwt_key, jwt_audience, tls_ca)
     check_protected(address.host, security)
     tls_of_others = trusted(tls_cert, tls_key, security)
@@ -206,11 +226,11 @@ def page_of_stores(
         yield
 
 
-def _address(text: str) -> Address:
+def _address(text: str, option: str) -> Address:
     try:
         return Address.parse(text)
     except ValueError as error:
-        raise ConfigError(f"--http: {error}") from error
+        raise ConfigError(f"{option}: {error}") from error
 
 
 def replica_tasks(tasks: list[StoredTask], stores: list[str]) -> list[ReplicaTask]:
@@ -242,6 +262,7 @@ def _follow(
     once: bool,
     report: Callable[[list[ReplicaPosition]], None],
     ended: Callable[[], bool],
+    latest: list[ReplicaPosition],
 ) -> None:
     reported, trouble = 0.0, ""
     while not ended():
@@ -260,6 +281,7 @@ def _follow(
         trouble = wrong
         if wrong:
             continue
+        latest[:] = positions
         member.commit(copies.offsets())
         done = once and bool(positions) and all(one.warm for one in positions)
         if positions and (done or time.monotonic() - reported >= interval_s):

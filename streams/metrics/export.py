@@ -105,6 +105,24 @@ class MetricsServer:
         return _say(start, status, "/metrics: Prometheus' text; /health: does it live?; /ready: does it work?")
 
 
+@contextmanager
+def collector_served(collector: Collector, address: Address) -> Iterator[None]:
+    """Serves a collector's metrics for Prometheus within the block, at every path.
+
+    Raises:
+        ConfigError: It cannot listen there.
+    """
+    registry = CollectorRegistry()
+    registry.register(collector)
+    server = _listening(address, make_wsgi_app(registry))
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 def check_free(address: Address) -> None:
     """Checks early whether a server can listen at an address.
 

@@ -1,9 +1,9 @@
-"""The metrics of a process that serves stores: requests, refusals, and how old the copies are."""
+"""The metrics of a process that keeps copies of stores: how far they are, and the requests if it serves them."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -16,14 +16,27 @@ from prometheus_client.registry import Collector
 _BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
+_SERVED = (
+    ("streams_serve_age_seconds", "How old the copy of a task is: since when a later commit may exist."),
+    ("streams_serve_commit", "The commit that the copy of a task holds."),
+    ("streams_serve_fault", "1: the copy of a task cannot follow now, and is tried again."),
+)
+_REPLICA = (
+    (
+        "streams_replica_behind_offsets",
+        "Offsets that a task's changelogs have gained since its copy was brought forward.",
+    ),
+    ("streams_replica_commit", "The commit that the copy of a task holds."),
+    ("streams_replica_fault", "1: the copy of a task cannot follow now, and is tried again."),
+)
+
+
 class CopyFigures(NamedTuple):
-    """A copy as metrics show it."""
+    """What the gauges of copies say of one, in their order; None: not known yet."""
 
     sub_topology: str
     task: int
-    commit: int
-    age_s: float
-    fault: bool
+    values: Sequence[float | None]
 
 
 class ServingMetrics:
@@ -36,7 +49,7 @@ class ServingMetrics:
 
     def __init__(self, application_id: str, copies: Callable[[], Iterable[CopyFigures]]) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(_Copies(application_id, copies))
+        self._registry.register(_Copies(application_id, _SERVED, copies))
         self._times = _Times(application_id)
         self._registry.register(self._times)
         self._refused = Counter(
@@ -88,25 +101,24 @@ class _Times(Collector):
 
 
 class _Copies(Collector):
-    def __init__(self, application_id: str, copies: Callable[[], Iterable[CopyFigures]]) -> None:
+    def __init__(
+        self, application_id: str, gauges: Sequence[tuple[str, str]], copies: Callable[[], Iterable[CopyFigures]]
+    ) -> None:
         self._application_id = application_id
+        self._gauges = gauges
         self._copies = copies
 
     def collect(self) -> Iterator[Metric]:
-        """How old each copy is, and which commit it holds."""
+        """A gauge each, with a series for each copy."""
         labels = ["app", "sub_topology", "task"]
-        age = GaugeMetricFamily(
-            "streams_serve_age_seconds",
-            "How old the copy of a task is: since when a later commit may exist.",
-            labels=labels,
-        )
-        commit = GaugeMetricFamily("streams_serve_commit", "The commit that the copy of a task holds.", labels=labels)
-        fault = GaugeMetricFamily(
-            "streams_serve_fault", "1: the copy of a task cannot follow now, and is tried again.", labels=labels
-        )
+        families = [GaugeMetricFamily(name, text, labels=labels) for name, text in self._gauges]
         for copy in self._copies():
-            values = [self._application_id, copy.sub_topology, str(copy.task)]
-            age.add_metric(values, copy.age_s)
-            commit.add_metric(values, copy.commit)
-            fault.add_metric(values, float(copy.fault))
-        return iter((age, commit, fault))
+            for family, value in zip(families, copy.values, strict=True):
+                if value is not None:
+                    family.add_metric([self._application_id, copy.sub_topology, str(copy.task)], value)
+        return iter(families)
+
+
+def replica_metrics(application_id: str, copies: Callable[[], Iterable[CopyFigures]]) -> Collector:
+    """The metrics of `streams replica`: offsets behind, the commit and 1 for a fault, of each copy."""
+    return _Copies(application_id, _REPLICA, copies)

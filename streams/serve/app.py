@@ -590,7 +590,8 @@ class Api:
         found = []
         for (_, task), copy in self._served.copies().items():
             place = copy.task.place
-            found.append(CopyFigures(place.sub_topology, task, copy.version, copy.age_ms / 1000, bool(copy.fault)))
+            figures = (copy.age_ms / 1000, copy.version, float(bool(copy.fault)))
+            found.append(CopyFigures(place.sub_topology, task, figures))
         return found
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Set
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import orjson
 import pytest
@@ -18,8 +20,10 @@ from state.stores.codec import timestamped
 from state.stores.dump import read_task_store
 from state.stores.task_store import StorePosition, TaskStore, open_task_store
 from streams.application.restore import ReplicaPosition, ReplicaTask, stateful_subs
-from streams.cli.replica import _follow, _line
+from streams.broker.processes import free_ports
+from streams.cli.replica import _follow, _line, metrics_of
 from streams.cli.restore import restore_folder
+from streams.config.settings import Address
 from streams.errors import ConfigError
 from tests.cli.topology import build
 
@@ -270,7 +274,7 @@ def report(positions: list[ReplicaPosition]) -> None:
 
 
 def follow(*errors: Exception) -> None:
-    _follow(Kept(*errors), Member(), 0.0, True, report, lambda: False)  # type: ignore[arg-type]
+    _follow(Kept(*errors), Member(), 0.0, True, report, lambda: False, [])  # type: ignore[arg-type]
 
 
 def test_a_replica_waits_while_a_rescale_makes_the_changelogs_anew(capsys: pytest.CaptureFixture[str]) -> None:
@@ -284,6 +288,23 @@ def test_a_replica_waits_while_a_rescale_makes_the_changelogs_anew(capsys: pytes
     assert said.err.count("\n") == 1
 
 
+def test_prometheus_sees_how_far_the_copies_of_a_replica_are() -> None:
+    (free_port,) = free_ports(1)
+    latest: list[ReplicaPosition] = []
+    with metrics_of(latest, "app", Address("127.0.0.1", free_port)):
+        _follow(Kept(), Member(), 0.0, True, report, lambda: False, latest)  # type: ignore[arg-type]
+        first = urlopen(f"http://127.0.0.1:{free_port}/metrics", timeout=30).read().decode()
+        latest[:] = [replace(WARM, behind=None, fault="no disk")]
+        then = urlopen(f"http://127.0.0.1:{free_port}/metrics", timeout=30).read().decode()
+    series = '{app="app",sub_topology="in",task="0"}'
+    assert f"streams_replica_behind_offsets{series} 0.0" in first
+    assert f"streams_replica_commit{series} 3.0" in first
+    assert f"streams_replica_fault{series} 0.0" in first
+    # A copy that is not there yet is not behind by a number; a fault is shown.
+    assert f"streams_replica_behind_offsets{series}" not in then
+    assert f"streams_replica_fault{series} 1.0" in then
+
+
 def test_a_replica_that_kafka_refuses_ends() -> None:
     with pytest.raises(KafkaClientError, match="refused"):
         follow(KafkaClientError("refused"))
@@ -291,5 +312,5 @@ def test_a_replica_that_kafka_refuses_ends() -> None:
 
 def test_a_replica_ends_at_its_next_look_once_it_was_asked_to(capsys: pytest.CaptureFixture[str]) -> None:
     asked = iter([False, False, True])
-    _follow(Kept(), Member(), 0.0, False, report, lambda: next(asked))  # type: ignore[arg-type]
+    _follow(Kept(), Member(), 0.0, False, report, lambda: next(asked), [])  # type: ignore[arg-type]
     assert capsys.readouterr().out.count("up to date") == 2

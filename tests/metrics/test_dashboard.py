@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
 from streams.metrics.catalogue import METRICS
+from streams.metrics.serving import CopyFigures, ServingMetrics, replica_metrics
 
 DOCS = Path(__file__).parents[2] / "docs"
 DASHBOARD = DOCS / "grafana" / "streams.json"
@@ -84,10 +87,28 @@ def served() -> Iterator[tuple[str, set[str]]]:
             yield metric.name + suffix, labels | {"le"} if suffix == "_bucket" else labels
 
 
+def served_with_copies() -> Iterator[tuple[str, set[str]]]:
+    """The same of `streams serve` and `streams replica`, from their own text."""
+    metrics = ServingMetrics("app", lambda: [CopyFigures("in", 0, (1.0, 2.0, 0.0))])
+    metrics.answered("key", 0.001)
+    metrics.refused("key", "404")
+    replica = CollectorRegistry()
+    replica.register(replica_metrics("app", lambda: [CopyFigures("in", 0, (5.0, 2.0, 0.0))]))
+    for text in (metrics.text()[0], generate_latest(replica)):
+        for family in text_string_to_metric_families(text.decode()):
+            for sample in family.samples:
+                yield sample.name, set(sample.labels)
+
+
+def test_the_dashboard_shows_all_that_copies_say() -> None:
+    names = {name for name, _ in served_with_copies() if not name.endswith(("_created", "_sum"))}
+    assert {name for query in dashboard_queries() for name in query.metrics} >= names
+
+
 # --- The dashboard and the alerts use only what is served, and the dashboard shows all of it.
 
 QUERIES = [*dashboard_queries(), *alert_queries()]
-SERVED = dict(served())
+SERVED = dict(served()) | dict(served_with_copies())
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: f"{query.where}: {query.legend}")
