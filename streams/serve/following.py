@@ -190,16 +190,19 @@ class Follower:
         running = self._running.get(place)
         return (running is None or running.done()) and now_s >= self._retry_at.get(place, 0.0)
 
-    def _begin(self, place: TopicPartition, copy: Copy, first: Callable[[], bool]) -> None:
-        self._running[place] = self._pool.submit(self._catch_up, place, copy, first)
+    def _begin(self, place: TopicPartition, copy: Copy, look: Callable[[], bool]) -> None:
+        self._running[place] = self._pool.submit(self._catch_up, place, copy, look)
 
-    def _catch_up(self, place: TopicPartition, copy: Copy, first: Callable[[], bool]) -> None:
-        """Brings a copy to the last commit, and to further ones that come meanwhile."""
+    def _catch_up(self, place: TopicPartition, copy: Copy, look: Callable[[], bool]) -> None:
+        """Brings a copy to the last commit, and looks again if there was one.
+
+        The other copies come first: a task that commits faster than its copy can follow would keep the thread for ever.
+        """
         try:
-            more = first()
-            while more and not self._closing:
-                more = copy.bring_forward()
+            more = look()
             copy.fault = ""
+            if more and not self._closing:
+                self._begin(place, copy, copy.bring_forward)
         except Exception as error:
             # Whatever it is: the copy still answers, says why it cannot follow, and is tried again.
             copy.fault = str(error) or repr(error)

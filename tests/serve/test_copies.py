@@ -13,10 +13,11 @@ from state.restore.verify import TaskPlace, check_not_rescaled
 from state.stores.dump import state_digest
 from state.tables.native_library import SWITCH_VARIABLE
 from streams.application.restore import ReplicaTask
+from streams.drills.processes import wait_until
 from streams.errors import CursorExpiredError, StoreNotReadyError
-from streams.serve.copies import TaskCopy
+from streams.serve.copies import Copy, TaskCopy
 from streams.serve.following import Follower
-from tests.restore.logs import APPLICATION, SPECS, marker_of
+from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, marker_of
 from tests.snapshots.life import Life
 
 COMMITS = (commits_topic(APPLICATION, "orders"), 0)
@@ -249,3 +250,33 @@ def test_the_follower_brings_copies_forward_and_lets_go_of_those_that_move(life)
     assert follower.copies == {}
     follower.close()
     assert not life.copy.ready
+
+
+class Busy(Copy):
+    """A copy of a task that commits faster than the copy follows, so that each look finds another commit."""
+
+    def __init__(self, place):
+        super().__init__(str(place))
+        self.looks = 0
+
+    def bring_forward(self, end=None, asked_s=0.0):
+        self.looks += 1
+        return True
+
+    def is_behind(self, end):
+        return True
+
+    def close(self):
+        pass
+
+
+def test_copies_of_tasks_that_never_rest_take_turns():
+    places = [(COMMITS[0], task) for task in range(3)]
+    logs = MemoryLogs()
+    copies = {place: Busy(place) for place in places}
+    follower = Follower(logs, copies.__getitem__, places, parallel=1)
+    follower.follow(places)
+    wait_until(lambda: min(copy.looks for copy in copies.values()) >= 100, 60, "a copy waits for ever")
+    follower.close()
+    looks = [copy.looks for copy in copies.values()]
+    assert max(looks) - min(looks) <= 1
