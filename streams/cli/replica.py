@@ -130,7 +130,7 @@ def serve(
             "Folder of the copies; each process needs its own. Default: serve, in --base-dir.", "--dir", metavar="DIR"
         ),
     ] = None,
-    parallel: Annotated[int, option("Copies to bring forward at a time.", min=1)] = 2,
+    parallel: Annotated[int, option("Copies to bring forward at a time.", min=1)] = 4,
     advertise: Annotated[
         str | None,
         option("Where the other processes that serve reach this one. Default: the address of --http.", metavar="URL"),

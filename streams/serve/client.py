@@ -72,6 +72,10 @@ class _Request:
         }
 
 
+_CONNECT_S = 2.0
+"""After this time without a connection the next server is asked: a host that is lost refuses nothing."""
+
+
 class _Requests(Generic[Http, K, V]):
     """What both clients send and understand; see `StoreClient`."""
 
@@ -93,7 +97,7 @@ class _Requests(Generic[Http, K, V]):
             import httpx2
 
             headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-            http = getattr(httpx2, self._KIND)(headers=headers, timeout=60)
+            http = getattr(httpx2, self._KIND)(headers=headers, timeout=httpx2.Timeout(60, connect=_CONNECT_S))
         self._http: Http = http  # type: ignore[assignment]
         self.urls = [url] if isinstance(url, str) else list(url)
         self._path = f"/v1/stores/{quote(store, safe='')}"

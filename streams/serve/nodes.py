@@ -161,7 +161,8 @@ class Nodes:
             id_ = key.decode(errors="replace")
             node = None if value is None else Node.from_bytes(key, value)
             self._silent.discard(id_)
-            if node is None:
+            # Nor one whose address this process has now: its record is older than this process.
+            if node is None or (node.url == self._me().url and id_ != self.id):
                 self._others.pop(id_, None)
             elif id_ != self.id:
                 self._others[id_] = node, self._heard_s

@@ -89,8 +89,9 @@ def test_no_read_fails_while_the_host_of_a_key_is_lost(tmp_path: Path, monkeypat
     with ExitStack() as stack:
         stack.enter_context(own_network())
         guard = stack.enter_context(Guard())
-        made, _ = stack.enter_context(scratch_broker(tmp_path / "broker", 1, {}, BROKER))
-        harness = Harness(made.bootstrap_servers, None, tmp_path / "app", "host-lost")
+        _, proxy = stack.enter_context(scratch_broker(tmp_path / "broker", 1, {}, BROKER))
+        assert proxy is not None, "one broker is behind a proxy"
+        harness = Harness(proxy.bootstrap_servers, None, tmp_path / "app", "host-lost")
         harness.folder.mkdir()
         source, counts, sums = harness.topic("in", TASKS), harness.topic("counts", TASKS), harness.topic("sums", TASKS)
         monkeypatch.setenv(apps.BLOCKS, f"{source} {counts} {sums}")

@@ -185,7 +185,8 @@ def clients(urls: list[str], written: Written, writes: bool = True) -> Iterator[
             written.failed.append(f"client {number}: {error!r}")
 
     def reader() -> Callable[[], None]:
-        http = httpx2.Client(timeout=TIMEOUT_S, headers=HEADERS)
+        # A host that is lost refuses no connection, and answers nothing on one that is there.
+        http = httpx2.Client(timeout=httpx2.Timeout(20, connect=2), headers=HEADERS)
 
         def once() -> None:
             for key in KEYS:
@@ -197,7 +198,9 @@ def clients(urls: list[str], written: Written, writes: bool = True) -> Iterator[
                         if url != written.killed:
                             written.failed.append(f"{url}: {error!r}")
                         continue
-                    written.read(key, asked_s, answer)
+                    # A process that has just been started again says so until it has its copies, as its health does.
+                    if url != written.killed or answer.status_code != 503:
+                        written.read(key, asked_s, answer)
 
         return once
 
