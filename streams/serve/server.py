@@ -111,6 +111,9 @@ class StoreServer:
             )
 
     def __enter__(self) -> StoreServer:
+        if self._url is not None:
+            # Whoever asks at once is answered by the others, while the copies here are restored.
+            self.nodes.look()
         for thread in self._threads:
             thread.start()
         return self
