@@ -90,8 +90,16 @@ class CommandProcess:
         Raises:
             DrillFailed: The command has ended before, or the timeout is over.
         """
-        self.until_end(condition, timeout_s, what)
-        if not condition():
+        met = False
+
+        def is_met() -> bool:
+            # Asked once a look: what was true may not be a moment later, as the health of a process that gets its tasks.
+            nonlocal met
+            met = condition()
+            return met
+
+        self.until_end(is_met, timeout_s, what)
+        if not met:
             raise DrillFailed(f"{what}: the application has ended\n{self.log()}")
 
     def until_end(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:

@@ -262,6 +262,12 @@ def write(http: httpx2.Client, url: str, written: Written, key: str) -> None:
     written.wrote(key, body["record"], body["row"]["value"])
 
 
+def copies(url: str) -> list[object]:
+    """The copies that a process has."""
+    found: list[object] = get(f"{url}/v1/metadata").json()["copies"]
+    return found
+
+
 def ready(servers: Servers, shared: list[str], whole: str) -> str:
     """Waits until all of them serve and know each other; gives the one of those that share the tasks that has the first key."""
     everybody = [*shared, whole]
@@ -269,7 +275,11 @@ def ready(servers: Servers, shared: list[str], whole: str) -> str:
         servers.processes[url].wait_until(lambda url=url: is_well(url), "it serves", 200)
     others_are = len(everybody) - 1
     eventually(lambda: has_all(whole) and all(others(url) == others_are for url in everybody), "all hear of each other")
-    eventually(lambda: "" not in [servers.owner(key, shared) for key in KEYS], "the tasks are shared")
+    # The first to come has all tasks until the group has shared them out.
+    eventually(
+        lambda: all(copies(url) for url in shared) and "" not in [servers.owner(key, shared) for key in KEYS],
+        "the tasks are shared",
+    )
     return servers.owner(KEYS[0], shared)
 
 
