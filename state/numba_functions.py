@@ -38,8 +38,8 @@ _use_writable_cache()
 def _make_contexts() -> None:
     """Makes what all kernels share, before two threads do: each would have a lock of numba that the other one waits for."""
     with global_compiler_lock:
-        assert cpu_target.typing_context, "made when it is asked for"
-        assert cpu_target.target_context, "made when it is asked for"
+        # Made when they are asked for.
+        _ = cpu_target.typing_context, cpu_target.target_context
 
 
 _make_contexts()

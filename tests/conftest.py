@@ -47,10 +47,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for fixture, marker in _MARKERS_OF_FIXTURES.items():
             if fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(marker)
-    left_out = [item for item in items if bool(item.get_closest_marker("long")) is not config.getoption("--long")]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if bool(item.get_closest_marker("long")) is config.getoption("--long")]
+    chosen: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        is_long = item.get_closest_marker("long") is not None
+        (chosen if is_long is config.getoption("--long") else left_out).append(item)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = chosen
 
 
 @pytest.fixture(scope="session")

@@ -90,21 +90,25 @@ class CommandProcess:
         Raises:
             DrillFailed: The command has ended before, or the timeout is over.
         """
-        met = False
-
-        def is_met() -> bool:
-            # Asked once a look: what was true may not be a moment later, as the health of a process that gets its tasks.
-            nonlocal met
-            met = condition()
-            return met
-
-        self.until_end(is_met, timeout_s, what)
-        if not met:
+        if not self.until_end(condition, timeout_s, what):
             raise DrillFailed(f"{what}: the application has ended\n{self.log()}")
 
-    def until_end(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:
-        """Waits until a condition is true, or the command has ended."""
-        wait_until(lambda: condition() or not self.running, timeout_s, what, self.log)
+    def until_end(self, condition: Callable[[], bool], timeout_s: float, what: str) -> bool:
+        """Waits until a condition is true, or the command has ended; says whether it was true at the last look.
+
+        It is asked once a look: what was true may not be a moment later, as the health of a process that gets its tasks. And behind
+        the command's end, before which it may still have become true.
+        """
+        met = False
+
+        def is_over() -> bool:
+            nonlocal met
+            ended = not self.running
+            met = condition()
+            return met or ended
+
+        wait_until(is_over, timeout_s, what, self.log)
+        return met
 
     def watch(self) -> None:
         """Remembers the present processes of the command; the id of one that has ended may be another process's by now."""

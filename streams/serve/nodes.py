@@ -137,8 +137,9 @@ class Nodes:
     def look(self) -> None:
         """Tells of this process if it is time, and takes what the others have written."""
         try:
-            self._tell()
-            self._hear()
+            me = self._me()
+            self._tell(me)
+            self._hear(me.url)
             self.trouble = ""
         except Exception as error:
             # Whatever it is: what is known of the others still counts, and the next look tries again.
@@ -147,14 +148,14 @@ class Nodes:
             self.trouble = str(error) or repr(error)
         self._looked_s = self._clock_s()
 
-    def _tell(self) -> None:
-        me, now_s = self._me(), self._clock_s()
+    def _tell(self, me: Node) -> None:
+        now_s = self._clock_s()
         has = sorted((copy["sub_topology"], copy["task"], copy["ready"]) for copy in me.copies)
         if self._told is None or self._told[0] != has or now_s - self._told[1] >= BEAT_S:
             self._log.write(self.id.encode(), me.to_bytes())
             self._told = has, now_s
 
-    def _hear(self) -> None:
+    def _hear(self, url: str) -> None:
         found = list(self._log.read())
         self._heard_s += min(self._clock_s() - self._looked_s, 4 * _LOOK_S)
         for key, value in found:
@@ -162,7 +163,7 @@ class Nodes:
             node = None if value is None else Node.from_bytes(key, value)
             self._silent.discard(id_)
             # Nor one whose address this process has now: its record is older than this process.
-            if node is None or (node.url == self._me().url and id_ != self.id):
+            if node is None or (node.url == url and id_ != self.id):
                 self._others.pop(id_, None)
             elif id_ != self.id:
                 self._others[id_] = node, self._heard_s

@@ -255,11 +255,13 @@ def test_the_follower_brings_copies_forward_and_lets_go_of_those_that_move(life)
 class Busy(Copy):
     """A copy of a task that commits faster than the copy follows, so that each look finds another commit."""
 
-    def __init__(self, place):
+    def __init__(self, place, may_look):
         super().__init__(str(place))
         self.looks = 0
+        self.may_look = may_look
 
     def bring_forward(self, end=None, asked_s=0.0):
+        self.may_look.wait()
         self.looks += 1
         return True
 
@@ -273,9 +275,11 @@ class Busy(Copy):
 def test_copies_of_tasks_that_never_rest_take_turns():
     places = [(COMMITS[0], task) for task in range(3)]
     logs = MemoryLogs()
-    copies = {place: Busy(place) for place in places}
+    all_wait = threading.Event()
+    copies = {place: Busy(place, all_wait) for place in places}
     follower = Follower(logs, copies.__getitem__, places, parallel=1)
     follower.follow(places)
+    all_wait.set()
     wait_until(lambda: min(copy.looks for copy in copies.values()) >= 100, 60, "a copy waits for ever")
     follower.close()
     looks = [copy.looks for copy in copies.values()]
