@@ -35,6 +35,8 @@ STOP: Final = "stop"
 PAUSED: Final = "paused"
 LEASES: Final = "leases"
 """Counts the leases: a slot whose lease is not of the present number ends it."""
+NOW: Final = "now_ms"
+"""The driver's wall clock, which is that of all tasks, as in micro-batches: the clocks of hosts differ."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class Link:
         self.lost = False
         self.paused: frozenset[str] = frozenset()
         self._lease: int | None = None
+        self._driver_ahead_ms = 0.0
 
     @classmethod
     def to(cls, driver: DriverAddress) -> Link:
@@ -108,8 +111,13 @@ class Link:
                 self._lease = lease if self._lease is None else self._lease
                 self.stopped |= bool(said.get(STOP)) or lease != self._lease
                 self.paused = frozenset(said.get(PAUSED, ()))
+                self._driver_ahead_ms = said[NOW] - time.monotonic() * 1000
         except (EOFError, OSError):
             self.stopped = self.lost = True
+
+    def now_ms(self) -> int:
+        """The driver's wall clock; it is sent at the beginning, and after each report."""
+        return int(self._driver_ahead_ms + time.monotonic() * 1000)
 
     def tell(self, message: Mapping[str, Any]) -> None:
         try:
@@ -227,7 +235,7 @@ class Slot:
         return ThreadPoolExecutor(threads, thread_name_prefix="commit")
 
     def _now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+        return self._link.now_ms()
 
     def _leave(
         self, task: LiveTask, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -339,7 +347,7 @@ def run_slot(job: LiveJob, slot: int, attempt: int) -> None:
     """
     link = Link.to(job.driver)
     try:
-        # What is paused, before the first step.
+        # What is paused, and the time, before the first step.
         link.listen(FIRST_WORD_S)
         Slot(job, slot, attempt, link).run()
     finally:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from state.columns import RecordColumns
     from state.kafka.admin import KafkaAdmin, Retry
 
-# --- The wall clock of micro-batches, which fault drills can step.
+# --- The wall clock of all tasks, which is the driver's, and which fault drills can step.
 #
 # `STREAMS_CLOCK_STEP=FILE` names a file with a number of milliseconds, which is added to the system's clock; the file may change at
 # any time. Without the variable, the clock is the system's. As crash points, this is for drills: clocks of machines do step.

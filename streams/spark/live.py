@@ -25,7 +25,8 @@ import orjson
 from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.streaming import StreamingQuery
 
-from streams.live.slot import LEASES, PAUSED, STOP, DriverAddress, LiveJob
+from streams.live.slot import LEASES, NOW, PAUSED, STOP, DriverAddress, LiveJob
+from streams.source.log import now_ms
 from streams.spark.shuffle import shuffle_keys
 from streams.spark.stopping import StopGate, gated
 
@@ -119,7 +120,7 @@ class LiveDriver:
     def _send(self, connection: Connection) -> None:
         # A slot that is gone has ended its connection, which its thread sees.
         with suppress(OSError):
-            connection.send_bytes(orjson.dumps(self._says))
+            connection.send_bytes(orjson.dumps({**self._says, NOW: now_ms()}))
 
     def _accept(self) -> None:
         while not self._closed:
@@ -146,6 +147,8 @@ class LiveDriver:
         try:
             while True:
                 self._taken(orjson.loads(connection.recv_bytes()))
+                with self._lock:
+                    self._send(connection)
         except (EOFError, OSError):
             pass
         finally:

@@ -10,15 +10,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Listener
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from streams.live.slot import LEASES, DriverAddress, Link
+from streams.source.log import STEP
 from streams.spark.live import RENEW_AFTER_S, LiveDriver, LiveGate
 
 HOST = "127.0.0.1"
 WAIT_S = 30.0
+HOUR_MS = 3_600_000
 
 
 @pytest.fixture
@@ -96,6 +99,19 @@ def test_only_workers_of_the_run_may_connect(driver: LiveDriver, heard: queue.Qu
     link = Link.to(driver.address)
     link.tell({"number": 1})
     assert heard.get(timeout=WAIT_S) == {"number": 1}
+    link.close()
+
+
+def test_a_slot_has_the_drivers_clock_and_hears_when_that_is_set(
+    driver: LiveDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    step = tmp_path / "step"
+    monkeypatch.setenv(STEP, str(step))
+    link = Link.to(driver.address)
+    for hours in (0, 2, -2, 0):
+        step.write_text(str(hours * HOUR_MS))
+        link.tell({"number": 1})
+        until(link, lambda hours=hours: abs(link.now_ms() - time.time() * 1000 - hours * HOUR_MS) < HOUR_MS / 2)
     link.close()
 
 

@@ -26,6 +26,9 @@ class SpokenTo:
     def listen(self) -> None:
         """Nothing is said."""
 
+    def now_ms(self) -> int:
+        return 0
+
     def tell(self, message: object) -> None:
         """Nobody listens."""
 
