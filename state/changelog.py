@@ -237,11 +237,7 @@ NO_CHANGELOG = (
 
 
 def check_end(store: str, end: int, version: int, promised: int) -> None:
-    """Checks that a changelog still has all that a step wrote.
-
-    Raises:
-        RestoreError: Records are missing.
-    """
+    """Checks that a changelog still has all that a step wrote."""
     if end < promised:
         raise RestoreError(
             f"the changelog of store {store!r} ends at offset {end}, but the commit marker of step {version} says "

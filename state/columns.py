@@ -156,11 +156,7 @@ def encode_headers(headers: Iterable[Header]) -> bytes:
 
 
 def decode_headers(cell: bytes | None) -> list[Header]:
-    """Decode one cell made by `encode_headers`; null means no headers.
-
-    Raises:
-        ValueError: The cell is truncated.
-    """
+    """Decode one cell made by `encode_headers`; null means no headers."""
     headers: list[Header] = []
     at = 0
     data = cell or b""

@@ -71,11 +71,7 @@ class Fault:
 
     @classmethod
     def parse(cls, text: str) -> Fault:
-        """Reads `[kill|freeze] POINT[@TASK[:VERSION]]`.
-
-        Raises:
-            ValueError: The text has another form, or names an unknown point.
-        """
+        """Reads `[kill|freeze] POINT[@TASK[:VERSION]]`."""
         match = _FAULT.fullmatch(text.strip())
         if match is None:
             raise ValueError(f"STREAMS_FAULT has {text.strip()!r}, expected [kill|freeze] POINT[@TASK[:VERSION]]")
@@ -117,11 +113,7 @@ class CrashPoints:
 
     @classmethod
     def from_environment(cls) -> CrashPoints:
-        """Reads `STREAMS_FAULT` and `STREAMS_FAULT_ONCE`.
-
-        Raises:
-            ValueError: A point is unknown, or there are several faults without a file that records their order.
-        """
+        """Reads `STREAMS_FAULT` and `STREAMS_FAULT_ONCE`."""
         text = os.environ.get("STREAMS_FAULT")
         if not text:
             return cls()

@@ -32,22 +32,14 @@ def fenced_producer(kafka: KafkaAccess, transactional_id: str, kept: bool = Fals
 
 
 def check_decided(identity: TaskIdentity, ends: Mapping[TopicPartition, tuple[int, int]]) -> None:
-    """Checks that, after fencing, no transaction is open where only this task writes: it could hide one of the task's own commits.
-
-    Raises:
-        OpenTransactionError: A transaction is open.
-    """
+    """Checks that, after fencing, no transaction is open where only this task writes: it could hide a commit of the task."""
     for (topic, partition), (stable, end) in ends.items():
         if stable < end:
             raise OpenTransactionError(str(identity), topic, partition, stable, end)
 
 
 def id_of(kafka: KafkaAccess, topic: str) -> str:
-    """Kafka's present id of a topic: one that was created again (`streams rescale`, `reset`) may end where the old one ended.
-
-    Raises:
-        TopicNotFoundError: There is no such topic.
-    """
+    """Kafka's present id of a topic: one that was created again (`streams rescale`, `reset`) may end where the old one ended."""
     found = kafka.describe_topics([topic])
     if topic not in found:
         raise TopicNotFoundError(topic)
@@ -94,9 +86,6 @@ def check_routing(identity: TaskIdentity, found: CommitMarker, routing: Routing,
     """Checks that a repeated step got the same rows by function-made keys as the attempt that committed.
 
     A range that has fewer records than then (compaction has removed some) proves nothing about the functions and is ignored.
-
-    Raises:
-        RoutingMismatchError: Rows have moved between tasks.
     """
     if found.format < ROUTING_FORMAT:
         return
@@ -113,22 +102,14 @@ def check_routing(identity: TaskIdentity, found: CommitMarker, routing: Routing,
 def check_not_passed_over(
     identity: TaskIdentity, found: CommitMarker, copy: CommitMarker | None, keyed_by: Sequence[str]
 ) -> None:
-    """Checks that no task was left out of a repeated micro-batch after it committed records by function-made keys.
-
-    Raises:
-        RoutingMismatchError: Other tasks may have processed the same records.
-    """
+    """Checks that no task was left out of a repeated micro-batch after it committed records by function-made keys."""
     keyed = any(digest != NO_KEYS for of in found.routing.values() for _, digest in of.values())
     if keyed and found.version > expected_version(copy, found):
         raise RoutingMismatchError(str(identity), found.batch_id, found.version, keyed_by)
 
 
 def check_delivered(identity: TaskIdentity, producer: Producer, expected: Mapping[TopicPartition, int]) -> None:
-    """Checks, after a flush and before the commit, that the step's records landed at the log ends that the decision assumed.
-
-    Raises:
-        UnexpectedOffsetError: There are records that the decision did not see.
-    """
+    """Checks, after a flush and before the commit, that the step's records landed at the log ends that the decision assumed."""
     for (topic, partition), offset in expected.items():
         found = producer.delivered(topic, partition)
         if found != offset:

@@ -165,11 +165,7 @@ def write_batch(
 
 
 def is_written(identity: TaskIdentity, batch: IngestBatch, found: CommitMarker | None) -> bool:
-    """Whether a task has written its part of a batch, by its last marker.
-
-    Raises:
-        CheckpointMismatchError: The marker is of another query, or of neither this batch nor the one before, or of other rows.
-    """
+    """Whether a task has written its part of a batch, by its last marker."""
     if found is None and batch.batch_id == 0:
         return False
     written = "no batch" if found is None else f"batch {found.batch_id} of query {found.query_id}"
@@ -211,11 +207,7 @@ def _last_marker(kafka: KafkaAccess, identity: TaskIdentity) -> tuple[TopicParti
 
 
 def _check_nothing_written(kafka: KafkaAccess, identity: TaskIdentity, places: Sequence[TopicPartition]) -> None:
-    """Checks that no rows are there where no task has a marker.
-
-    Raises:
-        CheckpointMismatchError: There are rows, or were some.
-    """
+    """Checks that no rows are there where no task has a marker."""
     for place, end in kafka.end_offsets(places).items():
         traces = guards.traces_of(kafka, place, end)
         if traces is not None:

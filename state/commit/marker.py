@@ -116,11 +116,7 @@ class CommitMarker:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> CommitMarker:
-        """Reads a marker back.
-
-        Raises:
-            MarkerFormatError: The bytes are not a marker, or have an unknown format.
-        """
+        """Reads a marker back."""
         try:
             found = orjson.loads(data)
             number = found["format"]

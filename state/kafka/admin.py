@@ -392,11 +392,7 @@ class KafkaAdmin:
             time.sleep(POLL_S)
 
     def topic_config(self, name: str) -> dict[str, str]:
-        """Effective configuration of a topic, defaults included; sensitive values are left out.
-
-        Raises:
-            TopicNotFoundError: There is no such topic.
-        """
+        """Effective configuration of a topic, defaults included; sensitive values are left out."""
         resource = ConfigResource(ResourceType.TOPIC, name)
         (future,) = self._requests.client.describe_configs(
             [resource], request_timeout=self._requests.timeout_s
@@ -532,11 +528,7 @@ _POLL_S = 0.02
 def wait_until_decided(
     admin: LogEnds, partitions: Iterable[TopicPartition], timeout_s: float
 ) -> dict[TopicPartition, int]:
-    """Wait until each transaction that has written to the partitions so far is committed or aborted, for readers too.
-
-    Raises:
-        HangingTransactionError: A transaction is still open after that time.
-    """
+    """Wait until each transaction that has written to the partitions so far is committed or aborted, for readers too."""
     deadline = time.monotonic() + timeout_s
     ends = admin.end_offsets(partitions, committed=False)
     while True:

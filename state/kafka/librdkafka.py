@@ -142,11 +142,7 @@ class Library(CLibrary):
         super().__init__(path, "rd_kafka_", _SIGNATURES)
 
     def configuration(self, properties: Mapping[str, str]) -> int:
-        """A new `rd_kafka_conf_t` (owned by the caller until `new` takes it).
-
-        Raises:
-            KafkaClientError: A property is unknown or its value is refused.
-        """
+        """A new `rd_kafka_conf_t` (owned by the caller until `new` takes it)."""
         conf = int(self.conf_new())
         problem = ctypes.create_string_buffer(512)
         for name, value in properties.items():
@@ -160,11 +156,7 @@ class Library(CLibrary):
         return conf
 
     def client(self, kind: int, conf: int) -> int:
-        """A new client instance; takes `conf` over.
-
-        Raises:
-            KafkaClientError: Librdkafka refused the configuration as a whole.
-        """
+        """A new client instance; takes `conf` over."""
         problem = ctypes.create_string_buffer(512)
         client = self.new(kind, conf, problem, len(problem))
         if not client:

@@ -66,11 +66,7 @@ class SendColumns:
         timestamps: npt.NDArray[np.int64],
         headers: BinaryColumn | None,
     ) -> SendColumns:
-        """Convert the columns to the forms above.
-
-        Raises:
-            ValueError: Columns of different lengths, or a negative timestamp.
-        """
+        """Convert the columns to the forms above."""
         count = len(timestamps)
         for name, column in (("keys", keys), ("values", values), ("headers", headers)):
             if column is not None and len(column) != count:

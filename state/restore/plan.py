@@ -143,11 +143,7 @@ def plan_restore(
 
 
 def check_changelog_id(store: str, found: str, target: RestoreTarget) -> None:
-    """Checks that a changelog is the topic that the step wrote to.
-
-    Raises:
-        RestoreError: The topic is another one of the same name.
-    """
+    """Checks that a changelog is the topic that the step wrote to."""
     promised = target.changelog_ids.get(store, "")
     if found and promised and found != promised:
         raise RestoreError(
@@ -217,11 +213,7 @@ class StepProof:
 
 
 def check_step_digest(target: RestoreTarget, read: StepDigest) -> None:
-    """Compares the records of a step with its marker.
-
-    Raises:
-        UnprovenError: They differ.
-    """
+    """Compares the records of a step with its marker."""
     promised, found = target.changelog_records, read.hexdigest()
     if promised is not None and read.records != promised:
         what = f"wrote {promised} changelog records, {read.records} were found"

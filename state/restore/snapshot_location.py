@@ -151,11 +151,7 @@ class SnapshotLocation(Protocol):
 
 
 def open_location(name: str) -> SnapshotLocation:
-    """The location of this name; nothing is read or written yet.
-
-    Raises:
-        SnapshotError: fsspec, or its part for this kind of URL, is not installed.
-    """
+    """The location of this name; nothing is read or written yet."""
     scheme, found, rest = name.partition("://")
     if not found or scheme == "file":
         return LocalFolder(Path(rest if found else name).absolute())

@@ -116,11 +116,7 @@ class Snapshot:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Snapshot:
-        """Reads a manifest back.
-
-        Raises:
-            SnapshotError: It is damaged, incomplete or of another format.
-        """
+        """Reads a manifest back."""
         try:
             found = orjson.loads(data)
             content = found["snapshot"]
@@ -142,11 +138,7 @@ class Snapshot:
 
 
 def _checked(file: SnapshotFile) -> SnapshotFile:
-    """The file, whose names may only be names: whoever can write a manifest must not choose a path on the host that restores.
-
-    Raises:
-        SnapshotError: The manifest names a path.
-    """
+    """The file, whose names may only be names: whoever can write a manifest must not choose a path on the host that restores."""
     if not _FILE_NAME.fullmatch(file.name) or not _SHA256.fullmatch(file.sha256):
         raise SnapshotError(f"the manifest names {file.name!r} ({file.sha256!r}), which is not a file of a database")
     return file
@@ -277,11 +269,7 @@ class TaskSnapshots:
         return complete
 
     def fetch(self, snapshot: Snapshot, into: Path) -> None:
-        """Fetches the files of a snapshot into an existing folder and verifies each.
-
-        Raises:
-            SnapshotError: A file is missing or damaged.
-        """
+        """Fetches the files of a snapshot into an existing folder and verifies each."""
 
         def one(file: SnapshotFile) -> None:
             target = into / file.name

@@ -106,11 +106,7 @@ def last_marker(source: StoreSource, place: TaskPlace) -> CommitMarker | None:
 
 
 def check_marker(place: TaskPlace, marker: CommitMarker) -> None:
-    """Refuses stores of another structure, which would be read with the wrong kinds and serdes, and other tasks' stores.
-
-    Raises:
-        RestoreError: The marker is from another topology, or of another number of tasks.
-    """
+    """Refuses stores of another structure, which would be read with the wrong kinds and serdes, and other tasks' stores."""
     if marker.topology_hash != place.topology_hash:
         raise RestoreError(
             f"{place}: the state was written by another topology (hash {marker.topology_hash}, now "
@@ -122,11 +118,7 @@ def check_marker(place: TaskPlace, marker: CommitMarker) -> None:
 
 
 def check_not_rescaled(source: StoreSource, place: TaskPlace) -> None:
-    """Refuses to follow an application that is being rescaled, or was.
-
-    Raises:
-        RestoreError: It is, or has another number of tasks now.
-    """
+    """Refuses to follow an application that is being rescaled, or was."""
     application = place.application_id, place.sub_topology
     commits, notes = commits_topic(*application), rescale_topic(*application)
     found = source.describe_topics([commits, notes])

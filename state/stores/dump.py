@@ -102,11 +102,7 @@ def _row(kind: StoreKind, key: bytes, value: bytes) -> DumpRow:
 
 @contextmanager
 def read_task_store(directory: Path, specs: Sequence[StoreSpec]) -> Iterator[TaskStore]:
-    """Opens a task's stores as of now, for reading.
-
-    Raises:
-        StateError: There is no database, or it cannot be read.
-    """
+    """Opens a task's stores as of now, for reading."""
     source = directory / "db"
     if not (source / "CURRENT").exists():
         raise StateError(

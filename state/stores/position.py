@@ -108,11 +108,7 @@ class StoreEntry:
 
 
 def read_meta(table: OrderedTable) -> TableMetadata:
-    """The metadata of a table; empty for an empty table.
-
-    Raises:
-        StateFormatError: Another version wrote the metadata.
-    """
+    """The metadata of a table; empty for an empty table."""
     data = table.get(META_KEY)
     if data is None:
         return TableMetadata()

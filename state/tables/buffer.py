@@ -247,11 +247,7 @@ class BufferMemory:
         self._buffers.append(buffer)
 
     def spill(self) -> None:
-        """Moves every buffer's writes to the scratch database.
-
-        Raises:
-            StateError: The disk does not take them.
-        """
+        """Moves every buffer's writes to the scratch database."""
         try:
             if self.scratch is None:
                 self.scratch = self._open_scratch()

@@ -46,11 +46,7 @@ def make_private(folder: Path) -> None:
 
 
 def check_owner(path: Path) -> None:
-    """Refuses a folder or file that another user has put in its place; one that does not exist is accepted.
-
-    Raises:
-        ForeignFolderError: It, or the link in its place, belongs to another user.
-    """
+    """Refuses a folder or file that another user has put in its place; one that does not exist is accepted."""
     for found in (path.lstat, path.stat):
         try:
             owner = found().st_uid

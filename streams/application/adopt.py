@@ -62,11 +62,7 @@ class GivenPositions:
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> GivenPositions:
-        """The positions that texts like `TOPIC:PARTITION=OFFSET`, `TOPIC=earliest` and `TOPIC=latest` give.
-
-        Raises:
-            ConfigError: A text has another form.
-        """
+        """The positions that texts like `TOPIC:PARTITION=OFFSET`, `TOPIC=earliest` and `TOPIC=latest` give."""
         partitions: dict[TopicPartition, int] = {}
         topics: dict[str, str] = {}
         for text in texts:
@@ -99,9 +95,6 @@ def reading_positions(
     Kafka forgets the committed offsets of a partition that was quiet for some days (`offsets.retention.minutes`). So a missing
     offset does not mean that nothing was read: unless the partition is empty, or the old checkpoint has read all of it, only
     the user can know.
-
-    Raises:
-        ConfigError: A position is unknown, or the user gives one that is known.
     """
     committed = admin.group_offsets(group, places)
     begin, end = admin.begin_offsets(places), admin.end_offsets(places)
@@ -203,12 +196,7 @@ class Adopter:
         return any(begin > starts[place] for place, begin in begins.items())
 
     def _topics(self, prepared: PreparedSub, markers: Markers) -> tuple[dict[str, TopicInfo], dict[str, TopicOffsets]]:
-        """The topics that a sub-topology reads, and the end positions of its global tables' topics.
-
-        Raises:
-            TopicNotFoundError: A topic no longer exists.
-            TopicRecreatedError: A topic was deleted and created again under the same name.
-        """
+        """The topics that a sub-topology reads, and the end positions of its global tables' topics."""
         spec, admin = self.preflight.application.source_spec(prepared.sub), self.preflight.admin
         found = admin.describe_topics([*spec.starting, *spec.global_topics])
         for name in (*spec.starting, *spec.global_topics):

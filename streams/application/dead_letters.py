@@ -274,11 +274,7 @@ def _joined(ranges: Iterable[tuple[int, int]], offsets: Sequence[int]) -> Iterat
 
 
 def read_replayed(log: Log, topic: str, fenced: bool = False) -> Replayed:
-    """The letters of a topic that have been replayed so far.
-
-    Raises:
-        TopicNotFoundError: The topic does not exist.
-    """
+    """The letters of a topic that have been replayed so far."""
     there = log.describe_topics([topic, replays_topic(topic)])
     if topic not in there:
         raise TopicNotFoundError(topic)
@@ -540,11 +536,7 @@ def purge(plan: PurgePlan, delete_records: Callable[[Mapping[TopicPartition, int
 
 
 def check_dead_letter_topic(topic: str, plan: Plan, admin: KafkaAdmin) -> None:
-    """Refuses a topic that is internal, that the application itself reads, or that would not retain dead letters.
-
-    Raises:
-        ConfigError: The topic is not suitable for dead letters.
-    """
+    """Refuses a topic that is internal, that the application itself reads, or that would not retain dead letters."""
     if topic in plan.internal_topics or topic.startswith("__") or topic.endswith(INTERNAL_ENDINGS):
         raise ConfigError(
             f"the topic of dead letters {topic!r} has the name of an internal topic: choose another topic"

@@ -51,9 +51,6 @@ def ways_of(
         processes: How many tasks Spark runs at once.
         others: Whether the application has other queries: of lake sinks, or of sources outside Kafka.
         refused: Sub-topology -> what has turned out to prevent live execution.
-
-    Raises:
-        ConfigError: `execution` is `live`, and a sub-topology cannot run live.
     """
     subs, execution = application.subs, application.config.execution
     if not may_run_live(application.config):

@@ -76,11 +76,7 @@ class Instance:
 
 @contextmanager
 def only_instance(config: StreamsConfig) -> Iterator[None]:
-    """Keeps other processes from running the application on the same local checkpoint, within the block.
-
-    Raises:
-        AlreadyRunningError: Another process does.
-    """
+    """Keeps other processes from running the application on the same local checkpoint, within the block."""
     folder = local_folder(config.checkpoint_dir)
     with ExitStack() as stack:
         if folder is not None:
@@ -141,9 +137,6 @@ def check_not_running(
     """Refuses to change the state of an application that runs elsewhere.
 
     A process that was killed counts as running for some seconds, so this waits for as long.
-
-    Raises:
-        AlreadyRunningError: Another process runs it.
     """
     app, waited = config.application_id, 0.0
     while (other := seen(app, config.client)) is not None and waited < _GONE_WITHIN_S:

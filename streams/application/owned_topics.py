@@ -59,11 +59,7 @@ def written_manifest(checkpoint_dir: str) -> Manifest | None:
 
 
 def own_manifest(config: StreamsConfig) -> Manifest | None:
-    """Like `written_manifest`, for an application's own checkpoint.
-
-    Raises:
-        CheckpointMismatchError: The checkpoint belongs to another application.
-    """
+    """Like `written_manifest`, for an application's own checkpoint."""
     found = written_manifest(config.checkpoint_dir)
     # Files of older versions do not name their application.
     if found is not None and found.get("application_id", config.application_id) != config.application_id:

@@ -49,11 +49,7 @@ class Pausing:
         return self.pauses()
 
     def resume(self, sub_topology: str | None = None) -> Pauses:
-        """Resumes a part of the application, or all of it with all of its parts.
-
-        Raises:
-            ConfigError: The part is paused with the whole application, or does not exist.
-        """
+        """Resumes a part of the application, or all of it with all of its parts."""
         paused = self.pauses().since_ms
         if sub_topology is not None:
             with KafkaAdmin(self.client) as admin:
@@ -69,11 +65,7 @@ class Pausing:
         return self.pauses()
 
     def execute(self, execution: Execution | None) -> Pauses:
-        """Switches the application to another execution; None: to the one of its settings.
-
-        Raises:
-            ConfigError: The cluster knows no such application, or with `live` it could end.
-        """
+        """Switches the application to another execution; None: to the one of its settings."""
         if execution is Execution.LIVE:
             raise ConfigError(
                 "execution=live ends an application if a part of it cannot run live; with auto, all parts run live that can"

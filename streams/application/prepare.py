@@ -277,11 +277,7 @@ def ensure_internal_topics(
 
 
 def _check_exist(topics: set[str], admin: KafkaAdmin) -> dict[str, int]:
-    """The partition counts of topics.
-
-    Raises:
-        TopicNotFoundError: A topic does not exist.
-    """
+    """The partition counts of topics."""
     found = admin.describe_topics(sorted(topics))
     for topic in sorted(topics):
         if topic not in found:

@@ -53,11 +53,7 @@ NOTE = "reset.json"
 
 
 def check_no_reset(application_id: str, checkpoint_dir: str) -> None:
-    """Refuses a start after an unfinished reset.
-
-    Raises:
-        ResetUnfinishedError: A reset was begun and not finished.
-    """
+    """Refuses a start after an unfinished reset."""
     if noted_topics(checkpoint_dir) is not None:
         raise ResetUnfinishedError(
             f"a reset of {application_id} was begun and is not finished, so part of its state is gone. Run `streams reset "
@@ -161,11 +157,7 @@ class Wanted:
 
 
 def parse_offsets(lines: Iterable[str]) -> dict[TopicPartition, int]:
-    """The offsets in lines of `topic,partition,offset`, the form of `kafka-consumer-groups.sh --from-file`.
-
-    Raises:
-        ConfigError: A line has another form.
-    """
+    """The offsets in lines of `topic,partition,offset`, the form of `kafka-consumer-groups.sh --from-file`."""
     found: dict[TopicPartition, int] = {}
     for number, row in enumerate(csv.reader(lines), 1):
         if not row:
@@ -177,11 +169,7 @@ def parse_offsets(lines: Iterable[str]) -> dict[TopicPartition, int]:
 
 
 def start_positions(config: StreamsConfig, admin: KafkaAdmin, log: MarkerLog, wanted: Wanted) -> dict[str, FirstBatch]:
-    """Sub-topology -> where it is to begin; without the ones that only read repartition topics, which a reset deletes.
-
-    Raises:
-        ConfigError: The inputs are unknown, a position is missing, or it is not in the log.
-    """
+    """Sub-topology -> where it is to begin; without the ones that only read repartition topics, which a reset deletes."""
     if local_folder(config.checkpoint_dir) is None:
         raise ConfigError(
             f"the checkpoint {config.checkpoint_dir} is on remote storage, where a reset cannot make a new one: reset without "

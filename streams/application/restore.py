@@ -40,11 +40,7 @@ class StoredTask:
 
 
 def stateful_subs(topology: Topology, application_id: str, known: Sequence[str] = ()) -> list[SubTopology]:
-    """The sub-topologies that have stores.
-
-    Raises:
-        TopologyError: No sub-topology has stores.
-    """
+    """The sub-topologies that have stores."""
     subs = [sub for sub in build_plan(topology, application_id, known).sub_topologies if sub.stores]
     if not subs:
         raise TopologyError(f"{application_id} has no stores: all its operators are stateless.")

@@ -96,11 +96,7 @@ def check_may_continue(application: Application, admin: KafkaAdmin, log: MarkerL
 
 
 def check_tasks(application: Application, admin: KafkaAdmin) -> None:
-    """Checks that the state is that of as many tasks as the application is about to have.
-
-    Raises:
-        ChangelogMismatchError: It is not.
-    """
+    """Checks that the state is that of as many tasks as the application is about to have."""
     app = application.config.application_id
     tasks = {commits_topic(app, prepared.sub.name): prepared.tasks for prepared in application.subs}
     for topic, info in admin.describe_topics(tasks).items():
@@ -115,11 +111,7 @@ def check_tasks(application: Application, admin: KafkaAdmin) -> None:
 
 
 def check_commits_owner(plan: Plan, admin: KafkaAdmin, log: MarkerLog) -> None:
-    """Checks that the commits topics are this application's, as far as their markers show.
-
-    Raises:
-        ChangelogMismatchError: A topic belongs to another application.
-    """
+    """Checks that the commits topics are this application's, as far as their markers show."""
     app = plan.application_id
     topics = [commits_topic(app, sub.name) for sub in plan.sub_topologies]
     for topic, info in admin.describe_topics(topics).items():
@@ -135,11 +127,7 @@ def check_commits_owner(plan: Plan, admin: KafkaAdmin, log: MarkerLog) -> None:
 
 
 def check_structure(plan: Plan, kept: Mapping[str, Any]) -> None:
-    """Checks that the program may continue with the state of the described one.
-
-    Raises:
-        TopologyMismatchError: It may not; the message lists all the reasons.
-    """
+    """Checks that the program may continue with the state of the described one."""
     against = [change for change in compare_plan(kept, plan) if change.refused and not change.depends]
     if against:
         reasons = "; ".join(f"{one.where}: {one.what} {one.says.removesuffix(f'. {REFUSED}')}" for one in against)
@@ -150,11 +138,7 @@ def check_structure(plan: Plan, kept: Mapping[str, Any]) -> None:
 
 
 def check_readable(application: Application, kept: Mapping[str, Any], admin: KafkaAdmin) -> None:
-    """Checks that the program can read the records that wait in its repartition topics.
-
-    Raises:
-        TopologyMismatchError: A field that it needs is missing or of another type.
-    """
+    """Checks that the program can read the records that wait in its repartition topics."""
     app = application.config.application_id
     changed = unreadable_topics(kept, plan_manifest(application.plan, sorted(kept["sub_topologies"])))
     topics = {f"{app}-{name}": why for name, why in changed.items()}
@@ -166,11 +150,7 @@ def check_readable(application: Application, kept: Mapping[str, Any], admin: Kaf
 
 
 def check_all_read(application: Application, kept: Mapping[str, Any], admin: KafkaAdmin) -> None:
-    """Checks that all records in repartition topics which the new program no longer has were read.
-
-    Raises:
-        TopologyMismatchError: Some records are unread.
-    """
+    """Checks that all records in repartition topics which the new program no longer has were read."""
     config = application.config
     app = config.application_id
     gone = described_repartitions(kept, app) - application.plan.repartition_topics.keys()

@@ -109,11 +109,7 @@ class StoreReader:
         return frozenset(self.key_candidates(text))
 
     def key_candidates(self, text: str) -> list[bytes]:
-        """The possible serialised forms of a typed key: as text, and as JSON if it is valid JSON.
-
-        Raises:
-            ConfigError: The store's serde accepts neither.
-        """
+        """The possible serialised forms of a typed key: as text, and as JSON if it is valid JSON."""
         if isinstance(self._node.key_serde, StringSerde) and '"' not in text:
             # JSON is text only with quotes: there is one form, and nearly all keys are of this kind.
             return [text.encode()]

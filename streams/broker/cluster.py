@@ -64,11 +64,7 @@ class ClusterRecord:
 
     @classmethod
     def load(cls, data_dir: Path) -> ClusterRecord | None:
-        """The record of a data folder; None if the folder has no cluster.
-
-        Raises:
-            DataFolderError: The file cannot be read or was written by another version.
-        """
+        """The record of a data folder; None if the folder has no cluster."""
         path = data_dir / FILE_NAME
         try:
             content: dict[str, Any] = json.loads(path.read_text())
@@ -162,11 +158,7 @@ class RequestedCluster:
         return ClusterRecord(cluster_id, KAFKA_VERSION, nodes, dict(self.properties or {}), bool(self.secured))
 
     def applied_to(self, cluster: ClusterRecord, data_dir: Path) -> ClusterRecord:
-        """The cluster found in a data folder, with the requested ports and properties unless some of its nodes run.
-
-        Raises:
-            DataFolderError: The cluster differs in what a start cannot change.
-        """
+        """The cluster found in a data folder, with the requested ports and properties unless some of its nodes run."""
         self._check(cluster, data_dir)
         if any(node.is_running() for node in cluster.nodes):
             return cluster

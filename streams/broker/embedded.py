@@ -94,11 +94,7 @@ class EmbeddedBroker:
         return self._cluster().bootstrap_servers
 
     def client(self, user: str = ADMIN) -> dict[str, str]:
-        """The client properties with which a user reaches the cluster; without security, the addresses alone.
-
-        Raises:
-            DataFolderError: The folder has no cluster, or the cluster has no such user.
-        """
+        """The client properties with which a user reaches the cluster; without security, the addresses alone."""
         cluster = self._cluster()
         if not cluster.secured:
             return {"bootstrap.servers": cluster.bootstrap_servers}

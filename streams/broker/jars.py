@@ -36,11 +36,7 @@ _HELP = (
 
 
 def find_java() -> Path:
-    """The `java` command to use, after checking its version: from `JAVA_HOME`, else from the PATH, as Spark does.
-
-    Raises:
-        JavaError: Java is missing, does not run, or is older than `MIN_JAVA_VERSION`.
-    """
+    """The `java` command to use, after checking its version: from `JAVA_HOME`, else from the PATH, as Spark does."""
     home = os.environ.get("JAVA_HOME")
     java = Path(home) / "bin" / "java" if home else Path("java")
     origin = f"JAVA_HOME={home}" if home else "the PATH"
@@ -170,22 +166,14 @@ def write_manifest(folder: Path) -> None:
 
 
 def class_path(jars: JarSet = BROKER_JARS) -> str:
-    """The Java class path of a set of jars.
-
-    Raises:
-        JarsMissingError: The jars are not in the cache, or not all of them.
-    """
+    """The Java class path of a set of jars."""
     if not is_complete(jars.folder):
         raise JarsMissingError(f"The jars of {jars.title} are not in {jars.folder}. Fetch them with: {jars.fetched_by}")
     return f"{jars.folder}{os.sep}*"
 
 
 def jar_of_pyspark(name: str) -> Path:
-    """Finds a jar that comes with the installed pyspark (Ivy, py4j), without importing pyspark.
-
-    Raises:
-        JarFetchError: There is none.
-    """
+    """Finds a jar that comes with the installed pyspark (Ivy, py4j), without importing pyspark."""
     spec = importlib.util.find_spec("pyspark")
     folders = spec.submodule_search_locations if spec else None
     for folder in folders or ():

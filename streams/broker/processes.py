@@ -95,11 +95,7 @@ def is_listening(port: int) -> bool:
 
 
 def free_ports(count: int, taken: frozenset[int] = frozenset()) -> list[int]:
-    """Distinct ports that are free right now; another process may still take them first.
-
-    Raises:
-        OSError: Too few free ports were found.
-    """
+    """Distinct ports that are free right now; another process may still take them first."""
     found: list[int] = []
     for _ in range(_ATTEMPTS):
         if len(found) == count:
@@ -112,11 +108,7 @@ def free_ports(count: int, taken: frozenset[int] = frozenset()) -> list[int]:
 
 @contextmanager
 def file_lock(path: Path, timeout_s: float) -> Iterator[None]:
-    """An exclusive lock on a file, for the `with` block; the operating system releases it if the process dies.
-
-    Raises:
-        TimeoutError: Another process still has the lock after that time.
-    """
+    """An exclusive lock on a file, for the `with` block; the operating system releases it if the process dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + timeout_s
     with path.open("a") as file:

@@ -244,11 +244,7 @@ class Security:
         }
 
     def properties_file(self, user: str) -> Path:
-        """The client properties file of a user, whether it exists or not.
-
-        Raises:
-            DataFolderError: The name cannot be that of a file.
-        """
+        """The client properties file of a user, whether it exists or not."""
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", user):
             raise DataFolderError(f"{user!r} cannot be a user's name here: take letters, digits, '.', '_' and '-'")
         return self.folder / f"{user}.properties"

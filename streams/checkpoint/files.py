@@ -150,11 +150,7 @@ class Checkpoint:
 
 
 def read_checkpoint(files: CheckpointFiles, sub: str, batches: Iterable[int] = ()) -> Checkpoint:
-    """Reads a sub-topology's checkpoint: the last micro-batches, as far back as every partition has been read in one of them.
-
-    Raises:
-        DamagedCheckpointError: A file is missing or truncated.
-    """
+    """Reads a sub-topology's checkpoint: the last micro-batches, as far back as every partition has been read in one of them."""
     offsets, commits = _numbers(files, f"{sub}/offsets"), _numbers(files, f"{sub}/commits")
     metadata = files.read(f"{sub}/metadata")
     if metadata is None:

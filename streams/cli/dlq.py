@@ -104,11 +104,7 @@ class DeadLetters:
 
     @classmethod
     def of(cls, target: str | None, topic: str | None, application: ApplicationOptions) -> DeadLetters:
-        """The topics of a topology, or the one that is named.
-
-        Raises:
-            ConfigError: Neither is given, or the topology has no dead letters.
-        """
+        """The topics of a topology, or the one that is named."""
         if target is None:
             if topic is None:
                 raise ConfigError(

@@ -192,11 +192,7 @@ class ApplicationOptions(OptionGroup):
 def client_properties(
     bootstrap_servers: str | None, properties: Sequence[str] | None, properties_file: Path | None
 ) -> dict[str, str]:
-    """Returns the client properties that the user gave, and only those.
-
-    Raises:
-        ConfigError: The file cannot be read, or a text has no `=`.
-    """
+    """Returns the client properties that the user gave, and only those."""
     client = _read_file(properties_file) if properties_file is not None else {}
     for text in properties or ():
         key, separator, value = text.partition("=")
@@ -231,11 +227,7 @@ def _read_file(path: Path) -> dict[str, str]:
 
 
 def with_embedded_default(client: Mapping[str, str], data_dir: Path = DEFAULT_DATA_DIR) -> dict[str, str]:
-    """Returns the properties with an address: their own, or else that of the running embedded broker.
-
-    Raises:
-        ConfigError: The properties have no address, and no embedded broker runs in the data folder.
-    """
+    """Returns the properties with an address: their own, or else that of the running embedded broker."""
     if client.get("bootstrap.servers"):
         return dict(client)
     cluster = ClusterRecord.load(data_dir)
@@ -319,11 +311,7 @@ def open_checkpoint(config: StreamsConfig) -> Iterator[CheckpointFiles]:
 
 
 def pairs(texts: list[str] | None, name: str, example: str) -> dict[str, str]:
-    """The `NAME=VALUE` texts of an option as a dictionary.
-
-    Raises:
-        ConfigError: A text has no name or no `=`.
-    """
+    """The `NAME=VALUE` texts of an option as a dictionary."""
     found = {}
     for text in texts or ():
         key, separator, value = text.partition("=")
@@ -334,11 +322,7 @@ def pairs(texts: list[str] | None, name: str, example: str) -> dict[str, str]:
 
 
 def to_timestamp(text: str) -> int:
-    """Milliseconds since 1970 for a typed time: these themselves, or ISO 8601; a time without a zone is UTC.
-
-    Raises:
-        ConfigError: The text is not a time.
-    """
+    """Milliseconds since 1970 for a typed time: these themselves, or ISO 8601; a time without a zone is UTC."""
     if re.fullmatch(r"\d+", text):
         return int(text)
     try:
@@ -353,11 +337,7 @@ def to_timestamp(text: str) -> int:
 
 
 def duration_ms(name: str, text: str) -> int:
-    """The milliseconds of an option's duration.
-
-    Raises:
-        ConfigError: The text is not a duration.
-    """
+    """The milliseconds of an option's duration."""
     try:
         return int(to_milliseconds(text))
     except ValueError as error:
@@ -365,11 +345,7 @@ def duration_ms(name: str, text: str) -> int:
 
 
 def other_settings(given: Sequence[str] | None) -> dict[str, Any]:
-    """`NAME=VALUE` texts as settings, each parsed by the setting's type.
-
-    Raises:
-        ConfigError: A text has no `=`, a setting does not exist, or a value is invalid.
-    """
+    """`NAME=VALUE` texts as settings, each parsed by the setting's type."""
     values: dict[str, Any] = {}
     for text in given or ():
         name, separator, value = text.partition("=")

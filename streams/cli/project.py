@@ -122,11 +122,7 @@ def package(
 
 
 def pack(output: Path, *, force: bool) -> None:
-    """Packs the environment that runs this.
-
-    Raises:
-        ConfigError: It cannot be packed: the text says why.
-    """
+    """Packs the environment that runs this."""
     try:
         import venv_pack
     except ImportError:
@@ -156,11 +152,7 @@ def _is_editable(found: Distribution) -> bool:
 
 
 def try_out(archive: Path, target: str) -> None:
-    """Builds the program's topology with an unpacked archive alone.
-
-    Raises:
-        ConfigError: That fails; the text is that of the Python in the archive.
-    """
+    """Builds the program's topology with an unpacked archive alone."""
     environment = {name: value for name, value in os.environ.items() if name not in _FROM_HERE}
     file, colon, name = target.partition(":")
     # A module has to be in the archive; a file goes to the cluster by itself.

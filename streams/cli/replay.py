@@ -84,11 +84,7 @@ def replay(
 
 
 def prepared(topology: Topology, config: StreamsConfig, prefix: str) -> tuple[Topology, StreamsConfig]:
-    """The program with output topics of its own, which exist then, and the settings for it.
-
-    Raises:
-        ConfigError: With this prefix, it would write to topics of the original.
-    """
+    """The program with output topics of its own, which exist then, and the settings for it."""
     originals = {sink.topic for sink in topology.sinks() if isinstance(sink.topic, str)}
     if config.dead_letter_topic:
         originals.add(config.dead_letter_topic)

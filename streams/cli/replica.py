@@ -234,11 +234,7 @@ def _address(text: str, option: str) -> Address:
 
 
 def replica_tasks(tasks: list[StoredTask], stores: list[str]) -> list[ReplicaTask]:
-    """The tasks that have some of these stores, or any that have a changelog and are on disk if none is named.
-
-    Raises:
-        ConfigError: There is no such store, or it cannot be copied.
-    """
+    """The tasks that have some of these stores, or any that have a changelog and are on disk if none is named."""
     fit = {node.name: node.spec for task in tasks for node in task.stores.values()}
     for name in stores:
         if name not in fit:

@@ -152,11 +152,7 @@ def _numbers(records: int, rows: int, size: int, seconds: float) -> tuple[str, .
 def restore_folder(
     given: Path | None, base_dir: Path, application_id: str, word: str = "restored", keep: bool = True
 ) -> Iterator[Path]:
-    """The folder, marked as incomplete within the context; after an error it stays so, and another restore can continue in it.
-
-    Raises:
-        ConfigError: The folder has other content.
-    """
+    """The folder, marked as incomplete within the context; after an error it stays so, and another restore can continue in it."""
     folder = _next_name(base_dir.absolute(), word, application_id) if given is None else given.absolute()
     note = folder / INCOMPLETE
     if folder.exists():

@@ -59,11 +59,7 @@ class TopologyTarget:
 
     @classmethod
     def parse(cls, text: str) -> TopologyTarget:
-        """The target for a text.
-
-        Raises:
-            TopologyError: The text is not a target, or the file does not exist.
-        """
+        """The target for a text."""
         place, _, attribute = text.partition(":")
         if attribute and not attribute.isidentifier():
             raise TopologyError(f"{text!r} names no topology: {attribute!r} is not a name of Python")
@@ -89,11 +85,7 @@ class TopologyTarget:
         return f"{self.module}-{attribute}".replace("_", "-")
 
     def load(self) -> Topology:
-        """The topology, from the imported module.
-
-        Raises:
-            TopologyError: The target does not exist, is not a topology, or fails.
-        """
+        """The topology, from the imported module."""
         found: Any = _known[self.text][0] if self.text in _known else self._found()[1]
         try:
             made = found() if callable(found) else found

@@ -428,11 +428,7 @@ class LineFormat:
 
 
 def records_of(lines: Iterable[bytes], form: LineFormat) -> Iterator[Outgoing]:
-    """Yields a record for each line, except empty lines.
-
-    Raises:
-        ConfigError: A line does not match the format; the message has its number.
-    """
+    """Yields a record for each line, except empty lines."""
     for number, line in enumerate(lines, 1):
         text = line.rstrip(b"\r\n")
         if not text:

@@ -127,12 +127,7 @@ class Outgoing:
 
 
 def write_records(client: Mapping[str, str], topic: str, records: Iterable[Outgoing]) -> int:
-    """Writes records, and waits until Kafka has acknowledged them.
-
-    Raises:
-        TopicNotFoundError: The topic does not exist; writing does not create topics.
-        KafkaClientError: Kafka did not accept a record.
-    """
+    """Writes records, and waits until Kafka has acknowledged them."""
     with KafkaAdmin(client) as admin:
         if topic not in admin.describe_topics([topic]):
             raise TopicNotFoundError(topic)
@@ -180,11 +175,7 @@ class RecordWriter:
         self._producer = Producer({**admin_config(client), **settings})
 
     def write(self, topic: str, record: Outgoing) -> tuple[int, int]:
-        """Writes a record, and gives its partition and offset once Kafka has acknowledged it.
-
-        Raises:
-            KafkaClientError: Kafka did not accept it, or did not answer.
-        """
+        """Writes a record, and gives its partition and offset once Kafka has acknowledged it."""
         answers: list[tuple[KafkaError | None, Message]] = []
         deadline = time.monotonic() + self._wait_s
         try:

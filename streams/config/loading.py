@@ -89,11 +89,7 @@ def config_layers(
 
 
 def config_of(layers: Sequence[Layer]) -> StreamsConfig:
-    """The settings from several layers combined.
-
-    Raises:
-        ConfigError: A setting is unknown, invalid or missing; the message names each.
-    """
+    """The settings from several layers combined."""
     merged: dict[str, Any] = {}
     for layer in layers:
         merged |= layer.values

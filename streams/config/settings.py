@@ -45,11 +45,7 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """The address from text. Without a host, only programs on this host can connect.
-
-        Raises:
-            ValueError: The text is not an address.
-        """
+        """The address from text. Without a host, only programs on this host can connect."""
         found = _FORM.fullmatch(text.strip())
         if found is None or int(found["port"]) > 65535:
             raise ValueError(
@@ -70,11 +66,7 @@ _EXAMPLES = "500ms, 5s, 10m, 1h30m or 7d, or a number of milliseconds"
 
 
 def to_milliseconds(value: Any) -> Any:
-    """Milliseconds for a text or a `timedelta`; other values are returned unchanged, for pydantic to check.
-
-    Raises:
-        ValueError: The text is not a duration, or not a whole number of milliseconds.
-    """
+    """Milliseconds for a text or a `timedelta`; other values are returned unchanged, for pydantic to check."""
     if isinstance(value, timedelta):
         return value // timedelta(milliseconds=1)
     if not isinstance(value, str):
@@ -512,11 +504,7 @@ class StreamsConfig(BaseSettings):
 
     @property
     def client(self) -> dict[str, str]:
-        """Client properties for librdkafka, secrets included: never print them.
-
-        Raises:
-            ConfigError: No cluster is given.
-        """
+        """Client properties for librdkafka, secrets included: never print them."""
         if not self.bootstrap_servers:
             raise ConfigError("no Kafka cluster is given: set bootstrap_servers, or STREAMS_BOOTSTRAP_SERVERS")
         sizes = {"message.max.bytes": str(self.max_record_bytes)} if self.max_record_bytes > MESSAGE_MAX_BYTES else {}

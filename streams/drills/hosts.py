@@ -86,11 +86,7 @@ def join(pid: int, name: str, address: str) -> None:
 
 
 def ip(*arguments: str, inside: int | None = None) -> None:
-    """Runs `ip`.
-
-    Raises:
-        DrillFailed: It failed.
-    """
+    """Runs `ip`."""
     there = [] if inside is None else ["nsenter", "--target", str(inside), "--net"]
     done = subprocess.run([*there, "ip", *arguments], check=False, capture_output=True, text=True)
     if done.returncode != 0:
@@ -216,11 +212,7 @@ class LoopbackHost:
         shutil.rmtree(self.disk)
 
     def cut_off(self, address: str) -> None:
-        """Drops everything that the host sends to an address.
-
-        Raises:
-            NotPossibleHere: The host has no network of its own.
-        """
+        """Drops everything that the host sends to an address."""
         raise NotPossibleHere(f"a host without a network of its own cannot be cut off: {why_not()}")
 
     def connect_again(self, address: str) -> None: ...

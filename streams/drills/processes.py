@@ -25,11 +25,7 @@ _DAEMON_MODULE = "streams.spark.daemon"
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float, what: str, log: Callable[[], str] = str) -> None:
-    """Waits until a condition is true.
-
-    Raises:
-        DrillFailed: The condition is still false after the timeout; with `what` and the log.
-    """
+    """Waits until a condition is true."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() >= deadline:
@@ -85,11 +81,7 @@ class CommandProcess:
         return f"exit code {self.process.poll()}, {self.last_words()}"
 
     def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Waits until a condition is true while the command runs.
-
-        Raises:
-            DrillFailed: The command has ended before, or the timeout is over.
-        """
+        """Waits until a condition is true while the command runs."""
         if not self.until_end(condition, timeout_s, what):
             raise DrillFailed(f"{what}: the application has ended\n{self.log()}")
 

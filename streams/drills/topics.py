@@ -264,11 +264,7 @@ class ScratchTopics:
 
 
 def delta_rows(table: Path) -> list[dict[str, Any]]:
-    """The rows of the table's newest version; none if there is no table.
-
-    Raises:
-        DrillFailed: The table has deletion vectors, which this reader does not know.
-    """
+    """The rows of the table's newest version; none if there is no table."""
     files: dict[str, None] = {}
     for commit in sorted((table / "_delta_log").glob("*.json")):
         for line in commit.read_bytes().splitlines():

@@ -128,11 +128,7 @@ class UsersProgram:
     def copied(
         cls, target: str, topology: Topology, config: StreamsConfig, most: int, settings: Sequence[str] = ()
     ) -> UsersProgram:
-        """Copies the first records of the topics that a program reads.
-
-        Raises:
-            ConfigError: The program reads a pattern of topics, names its sinks by a function, or has no input.
-        """
+        """Copies the first records of the topics that a program reads."""
         plan = build_plan(topology, config.application_id)
         internal = set(plan.repartition_topics)
         if any(source.pattern is not None for source in topology.sources()):
@@ -174,11 +170,7 @@ class UsersProgram:
         return RecordedLoad(servers, self.given, PACE_S if self._last is not None else 0)
 
     def run_undisturbed(self, folder: Path) -> None:
-        """Runs the program without faults, and keeps its results and stores to compare with.
-
-        Raises:
-            ConfigError: The program fails without any fault, or records of it still wait to be retried.
-        """
+        """Runs the program without faults, and keeps its results and stores to compare with."""
         with World(folder, self, Conditions()) as world:
             world.load.finish()
             driver = world.application.another("--available-now")
@@ -247,11 +239,7 @@ class UsersProgram:
 
 
 def check_nothing_waits(application: Application, admin: KafkaAdmin) -> None:
-    """Checks that no record waits in a retry topic at the end of a run: its results would come under the drill only.
-
-    Raises:
-        ConfigError: One does.
-    """
+    """Checks that no record waits in a retry topic at the end of a run: its results would come under the drill only."""
     retries = {topic for prepared in application.subs for topic in prepared.sub.delays}
     if waiting := application.unread(admin, retries):
         raise ConfigError(

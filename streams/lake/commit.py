@@ -129,11 +129,7 @@ class SavedCommit:
 def resume(
     of: SinkId, table: str, found: SinkCommit | None, table_id: str, saved: SavedCommit | None, log: TopicLog
 ) -> SinkCommit:
-    """The commit behind which the sink continues.
-
-    Raises:
-        LakePositionError: Records would be lost or written twice.
-    """
+    """The commit behind which the sink continues."""
     if saved is not None and saved.commit.position.topic_id != log.topic_id:
         saved = None  # of an internal topic that a reset has deleted
     if found is None and saved is not None:

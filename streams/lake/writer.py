@@ -159,9 +159,6 @@ class LakeWriter(Generic[FrameT_contra]):
         """Writes the rows between the last commit's positions and these; without any, the table gets no commit.
 
         The first batch of a start ends where the table already is, unless rows wait.
-
-        Raises:
-            LakeConflictError: Another instance writes for the sink, or other writers were faster each time.
         """
         if end == self.at.position:
             return

@@ -414,11 +414,7 @@ class LiveTask:
                 one.heard = now
 
     def _check_partitions(self) -> None:
-        """Checks that there is a task for each partition.
-
-        Raises:
-            NewPartitionsError: A topic has got more.
-        """
+        """Checks that there is a task for each partition."""
         found = self.access.kafka.describe_topics(self.job.sub.topics)
         for topic, info in found.items():
             if info.partitions > self.job.tasks:
@@ -446,11 +442,7 @@ class LiveTask:
         return found
 
     def _checked_ids(self, last: CommitMarker | None) -> dict[str, str]:
-        """Kafka's ids of the sources.
-
-        Raises:
-            TopicRecreatedError: A topic was deleted and created again under the same name.
-        """
+        """Kafka's ids of the sources."""
         ids = {name: info.topic_id for name, info in self.access.kafka.describe_topics(self.job.sub.topics).items()}
         for topic, known in {**_ids(self._start), **(last.topic_ids if last else {})}.items():
             if ids.get(topic, known) != known:

@@ -166,11 +166,7 @@ _END_MS = 5_000
 
 
 def check_installed() -> None:
-    """Checks early whether OpenTelemetry is installed.
-
-    Raises:
-        ConfigError: It is not.
-    """
+    """Checks early whether OpenTelemetry is installed."""
     try:
         found = find_spec("opentelemetry.sdk") and find_spec("opentelemetry.exporter.otlp.proto.http")
     except ModuleNotFoundError:

@@ -44,11 +44,7 @@ def too_far(timestamp: int, settings: TaskSettings, now_ms: int) -> RecordError:
 
 
 def checked(timestamp: object) -> int:
-    """The timestamp, if it is a valid number; the caller decides whether it is negative or too late.
-
-    Raises:
-        TimestampError: The timestamp is not an integer, or does not fit 64 bits.
-    """
+    """The timestamp, if it is a valid number; the caller decides whether it is negative or too late."""
     if isinstance(timestamp, bool) or not isinstance(timestamp, int):
         raise TimestampError(f"the timestamp {timestamp!r:.60} is not a whole number of milliseconds")
     if not -(2**63) <= timestamp < 2**63:

@@ -230,11 +230,7 @@ class GlobalTables:
 
 
 def global_table_settings(settings: TaskSettings) -> TaskSettings:
-    """The settings for reading global tables, with their own policy in place of those of the stages.
-
-    Raises:
-        ConfigError: The policy would be `dlq`.
-    """
+    """The settings for reading global tables, with their own policy in place of those of the stages."""
     own = settings.global_table_errors
     if own is not None:
         settings = replace(settings, deserialization=own, processing=own)

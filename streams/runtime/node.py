@@ -85,12 +85,7 @@ class Punctuations:
     def schedule(
         self, node: str, interval: Duration, kind: PunctuationType | str, callback: Callable[[int], object]
     ) -> Punctuation:
-        """Add a schedule; the n-th of a node continues with the n-th due time of the step before.
-
-        Raises:
-            TopologyError: The call is outside of `init`, the interval is not positive, the type is unknown, or the
-                callback cannot be called.
-        """
+        """Add a schedule; the n-th of a node continues with the n-th due time of the step before."""
         if self._closed:
             raise TopologyError(
                 f"node {node!r} schedules outside of init: a new processor is made for every step, so it would be forgotten; "

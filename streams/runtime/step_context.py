@@ -233,11 +233,7 @@ _SHARE = 0.9
 
 
 def check_operator_state(operator_state: Mapping[str, Mapping[str, Any]], task_id: str, limit: int) -> None:
-    """Refuses state that cannot be committed.
-
-    Raises:
-        OperatorStateError: The state is too large, or not JSON.
-    """
+    """Refuses state that cannot be committed."""
     try:
         size = len(orjson.dumps(operator_state))
     except TypeError as error:

@@ -68,11 +68,7 @@ def dump_value(value: Any) -> bytes:
 
 
 def load_value(data: bytes) -> Any:
-    """The argument of `dump_value`.
-
-    Raises:
-        ValueNotPicklableError: The value cannot be restored from its bytes.
-    """
+    """The argument of `dump_value`."""
     try:
         return pickle.loads(data)
     except Exception as error:
@@ -103,11 +99,7 @@ def snapshot(value: Any) -> Any:
 
 
 def dump_job(job: Any) -> bytes:
-    """A job with the functions of a program as bytes. Functions that cannot be imported go by value, their classes with an id.
-
-    Raises:
-        TopologyError: The job contains an object that cannot be pickled.
-    """
+    """A job with the functions of a program as bytes. Functions that cannot be imported go by value, their classes with an id."""
     data = io.BytesIO()
     pickler = _JobPickler(data, _PROTOCOL)
     # The classes are collected while the job is serialised, so they are written after it.

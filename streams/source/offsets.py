@@ -73,11 +73,7 @@ class SourceOffsets:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SourceOffsets:
-        """The positions from JSON data that Spark has logged.
-
-        Raises:
-            ConfigError: The data has another format.
-        """
+        """The positions from JSON data that Spark has logged."""
         if data.get("format") != FORMAT:
             raise ConfigError(
                 f"the checkpoint holds source offsets of format {data.get('format')!r}, this version knows {FORMAT}"

@@ -38,11 +38,7 @@ WAY_FORWARD = (
 
 
 def check_package() -> None:
-    """Checks that Delta's Python package is there, which is an extra of this one.
-
-    Raises:
-        DeltaMissingError: It is missing.
-    """
+    """Checks that Delta's Python package is there, which is an extra of this one."""
     if find_spec("delta") is None:
         raise DeltaMissingError(
             "The topology reads or writes Delta tables, and the Python package of Delta Lake is missing: "
@@ -80,11 +76,7 @@ def delta_settings(settings: Mapping[str, str], *, running: bool = False) -> dic
 
 
 def check_delta(session: SparkSession) -> None:
-    """Checks that a session can read and write Delta tables.
-
-    Raises:
-        DeltaMissingError: Delta's Python package, classes, extension or catalog are missing.
-    """
+    """Checks that a session can read and write Delta tables."""
     check_package()
     from py4j.protocol import Py4JJavaError
 

@@ -184,9 +184,6 @@ def needs_java(stopping: Callable[[], bool]) -> Iterator[None]:
     """Turns every failure that is due to the end of Spark's Java process into one error; each would print pages otherwise.
 
     Nothing is lost: committed results are in Kafka, and nothing else is visible.
-
-    Raises:
-        ApplicationFailedError: The Java process has ended.
     """
     try:
         yield

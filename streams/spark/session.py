@@ -82,11 +82,7 @@ SPARK_SETTINGS: Mapping[str, str] = {
 
 
 def check_version(version: str) -> None:
-    """Checks the version of Spark, which a platform may bring.
-
-    Raises:
-        ConfigError: The engine is not made for it.
-    """
+    """Checks the version of Spark, which a platform may bring."""
     if tuple(int(number) for number in re.findall(r"\d+", version)[:2]) not in SUPPORTED_SPARK:
         wanted = " or ".join(f"{major}.{minor}" for major, minor in SUPPORTED_SPARK)
         raise ConfigError(

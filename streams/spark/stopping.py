@@ -53,11 +53,7 @@ class StopGate:
         self._closed.set()
 
     def enter(self) -> None:
-        """Lets a micro-batch pass, or blocks it; called by Spark's thread at the beginning of each micro-batch.
-
-        Raises:
-            BatchInterruptedError: The gate is closed.
-        """
+        """Lets a micro-batch pass, or blocks it; called by Spark's thread at the beginning of each micro-batch."""
         if self._closed.is_set():
             self._holds.set()
             # Spark accepts an interruption as such only once the query is no longer active.

@@ -165,11 +165,7 @@ def compare(old: Mapping[str, Any], new: Graph) -> list[TopologyChange]:
 
 
 def compare_plan(old: Mapping[str, Any], new: Plan) -> list[TopologyChange]:
-    """Compares a manifest with a plan and returns all differences, worst first.
-
-    Raises:
-        TopologyError: `old` is not a manifest.
-    """
+    """Compares a manifest with a plan and returns all differences, worst first."""
     if old.get("format") != FORMAT or not isinstance(old.get("sub_topologies"), Mapping):
         raise TopologyError(
             f"This is not a description of a topology in format {FORMAT}: make one of the old program with "

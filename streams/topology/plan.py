@@ -155,12 +155,7 @@ def plan_alone(topology: Graph, known: Sequence[str] = ()) -> Plan:
 
 
 def build_plan(topology: Graph, application_id: str, known: Sequence[str] = ()) -> Plan:
-    """Checks a topology as a whole and divides it into sub-topologies.
-
-    Raises:
-        TopologyError: There is no source, a topic is used in contradictory ways, or the application id is not valid in a
-            topic's name.
-    """
+    """Checks a topology as a whole and divides it into sub-topologies."""
     if (wrong := wrong_application_id(application_id)) is not None:
         raise TopologyError(f"The application id '{application_id}' is not fit for topic names: {wrong}.")
     check_topics(topology)

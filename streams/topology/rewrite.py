@@ -35,11 +35,7 @@ def matches(source: SourceNode, topic: str) -> bool:
 
 
 def with_matching_topics(topology: G, known: Iterable[str]) -> G:
-    """The topology with the topics whose full names match its patterns, sorted by name.
-
-    Raises:
-        TopologyError: No topic matches a pattern.
-    """
+    """The topology with the topics whose full names match its patterns, sorted by name."""
     if not has_patterns(topology):
         return topology
     names = sorted(name for name in set(known) if not name.startswith("__"))
@@ -61,9 +57,6 @@ def with_own_outputs(topology: G, rename: Callable[[str], str]) -> G:
     """The program with other output topics and without lake sinks, whose sources begin where the settings say.
 
     Topics of tables are read from their start, because a table without its older rows would be another table.
-
-    Raises:
-        TopologyError: A function chooses the topic of a record, so which topics are written is unknown.
     """
     written = {sink.topic for sink in topology.sinks() if isinstance(sink.topic, str)}
     for sink in topology.sinks():

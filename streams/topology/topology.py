@@ -46,11 +46,7 @@ class Topology(Graph):
 
 
 def check_topology(given: object, taker: str) -> None:
-    """Checks that a finished topology was given, not a builder or the function that makes one.
-
-    Raises:
-        TopologyError: It is something else.
-    """
+    """Checks that a finished topology was given, not a builder or the function that makes one."""
     if isinstance(given, Topology):
         return
     if callable(getattr(given, "build", None)):

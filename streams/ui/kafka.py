@@ -207,11 +207,7 @@ class KafkaLook:
         return dead_letter_topics(self.topology, of_policies)
 
     def replay(self, topic: str, error: str | None, positions: frozenset[tuple[int, int]] | None) -> Mapping[str, Any]:
-        """Sends the records of dead letters once more, as `streams dlq replay` does.
-
-        Raises:
-            ConfigError: The topic is not one of the application's dead letters, or the letters cannot be sent.
-        """
+        """Sends the records of dead letters once more, as `streams dlq replay` does."""
         if topic not in self._letter_topics():
             known = ", ".join(self._letter_topics()) or "none"
             raise ConfigError(f"{topic!r} is not a topic of dead letters of {self._app}. Known: {known}")

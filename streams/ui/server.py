@@ -109,21 +109,13 @@ class Pages:
         return {**figures.overview(app, self._history), "may_replay": bool(self._token)}
 
     async def stores(self, path: str) -> tuple[int, Any]:
-        """The status and the JSON of what a process that serves stores answers.
-
-        Raises:
-            ConfigError: None is known, or it does not answer.
-        """
+        """The status and the JSON of what a process that serves stores answers."""
         if self._stores is None:
             raise ConfigError(NO_STORES)
         return await self._stores.get(path)
 
     def replay(self, wanted: Any) -> Any:
-        """Replays dead letters.
-
-        Raises:
-            ConfigError: The request is not understood, or the letters cannot be sent.
-        """
+        """Replays dead letters."""
         if not isinstance(wanted, dict) or not isinstance(wanted.get("topic"), str):
             raise ConfigError('a replay needs JSON such as {"topic": "orders-dead", "positions": [[0, 17]]}')
         positions = wanted.get("positions")

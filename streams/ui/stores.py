@@ -61,11 +61,7 @@ class StoreNode:
         return cls("this process", connect)
 
     async def get(self, path: str) -> tuple[int, bytes]:
-        """The status and the JSON of an answer.
-
-        Raises:
-            ConfigError: Nobody answers there.
-        """
+        """The status and the JSON of an answer."""
         from httpx2 import HTTPError
 
         try:

@@ -234,11 +234,7 @@ class RescalePlan:
 
 
 def first_batch(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> FirstBatch | None:
-    """Where the new checkpoint begins: where the old one ends.
-
-    Raises:
-        RescaleError: The last micro-batch is not finished.
-    """
+    """Where the new checkpoint begins: where the old one ends."""
     if checkpoint.query_id is None:
         # Never begun: where there are markers, a missing checkpoint does not match them.
         return None
@@ -332,11 +328,7 @@ _PLAN, _MARKER, _FILLED = "plan", "marker-", "filled-"
 
 
 def check_no_rescale(application_id: str, sub_topologies: Iterable[str], admin: KafkaAdmin) -> None:
-    """Refuses a start during a rescale.
-
-    Raises:
-        RescaleUnfinishedError: A rescale was begun and not finished.
-    """
+    """Refuses a start during a rescale."""
     topics = [rescale_topic(application_id, name) for name in sub_topologies]
     found = sorted(admin.describe_topics(topics))
     if found:

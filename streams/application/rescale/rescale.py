@@ -226,11 +226,7 @@ class SubRescale:
         self.notes = None
 
     def check_abort(self) -> None:
-        """Checks that nothing was replaced.
-
-        Raises:
-            RescaleError: Something was.
-        """
+        """Checks that nothing was replaced."""
         if self.phase in (Phase.REPLACING, Phase.DONE):
             raise RescaleError(
                 f"{self._identity}: its changelogs are being replaced, so this rescale can only go forward: run `streams rescale` "

@@ -237,11 +237,7 @@ def failing(world: World) -> None:
 
 @contextmanager
 def loop_disk(world: World) -> Iterator[tuple[Path, Path]]:
-    """A file system with a journal in a file (ext4 on a loop device); its folder, and the file.
-
-    Raises:
-        NotPossibleHere: Only root may mount file systems, on Linux, and `mkfs.ext4` is needed.
-    """
+    """A file system with a journal in a file (ext4 on a loop device); its folder, and the file."""
     if shutil.which("mkfs.ext4") is None or os.geteuid() != 0:
         raise NotPossibleHere("only root can mount a file system on a loop device, and mkfs.ext4 is needed")
     place, image = world.folder / "failing-disk", world.folder / "failing-disk.img"
@@ -257,11 +253,7 @@ def loop_disk(world: World) -> Iterator[tuple[Path, Path]]:
 
 
 def mount_image(image: Path, place: Path) -> None:
-    """Mounts a file as a disk.
-
-    Raises:
-        NotPossibleHere: There are no loop devices.
-    """
+    """Mounts a file as a disk."""
     mounted = mount("-o", "loop", str(image), str(place))
     if mounted.returncode != 0:
         raise NotPossibleHere(f"a file could not be mounted as a disk: {mounted.stderr.strip()}")
@@ -302,11 +294,7 @@ def write_error(disk: Path) -> int | None:
 
 @contextmanager
 def small_disk(world: World) -> Iterator[Path]:
-    """A file system of its own for local state.
-
-    Raises:
-        NotPossibleHere: Only root may mount file systems, on Linux.
-    """
+    """A file system of its own for local state."""
     place = world.folder / "small-disk"
     place.mkdir()
     if shutil.which("mount") is None or os.geteuid() != 0:

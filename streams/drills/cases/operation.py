@@ -44,11 +44,7 @@ class WrongClock:
         self.python.chmod(0o755)
 
     def proof(self) -> str:
-        """By how much a program's clock is wrong.
-
-        Raises:
-            DrillFailed: Its clock is right.
-        """
+        """By how much a program's clock is wrong."""
         folder = self.python.parent
         (folder / "clock.py").write_text("import time; print(time.time())\n")
         asked = [str(self.python), "-m", "clock"]

@@ -183,11 +183,7 @@ class Codec:
         return self._value_serde.serialize(self.topic, value)
 
     def fitting(self, key: bytes, value: bytes | None) -> bytes | None:
-        """The local value, if the row fits the changelog.
-
-        Raises:
-            OversizedRowError: The row is too large.
-        """
+        """The local value, if the row fits the changelog."""
         if value is not None and len(key) + len(value) > self._room:
             raise OversizedRowError(
                 f"the row of key {key[:64]!r} for the changelog {self.topic!r} has {len(key) + len(value)} bytes, {self._room} "

@@ -212,11 +212,7 @@ class IngestRun:
         self.progress.step(ingest.name, batch.batch_id, [_report(*row, batch) for row in reports])
 
     def _missing(self, ingest: Ingest, records: Mapping[int, int]) -> list[int]:
-        """The tasks that Spark has not run, because there was no row at all.
-
-        Raises:
-            ConfigError: There were rows, so some may have come to the wrong task.
-        """
+        """The tasks that Spark has not run, because there was no row at all."""
         missing = [task for task in range(ingest.partitions) if task not in records]
         if missing and any(number > 0 for number in records.values()):
             raise ConfigError(
@@ -249,11 +245,7 @@ def _report(task: int, rows: int, seconds: float, counters: str, batch: IngestBa
 
 
 def check_table(session: SparkSession, ingest: Ingest) -> None:
-    """Checks that the table of `from_delta` exists, and has the changes that are asked for.
-
-    Raises:
-        ConfigError: There is no such table, or it does not record changes.
-    """
+    """Checks that the table of `from_delta` exists, and has the changes that are asked for."""
     read = ingest.frame
     if not isinstance(read, DeltaRead):
         return
@@ -303,11 +295,7 @@ def records_of(frame: DataFrame, ingest: Ingest, now_ms: int) -> DataFrame:
 
 
 def check_columns(frame: DataFrame, ingest: Ingest) -> None:
-    """Checks that a DataFrame has the columns that the source names.
-
-    Raises:
-        ConfigError: A column is missing.
-    """
+    """Checks that a DataFrame has the columns that the source names."""
     wanted = [*ingest.key, *filter(None, [ingest.timestamp]), *([CHANGE, VERSION] if ingest.change_feed else [])]
     missing = [name for name in wanted if name not in frame.columns]
     if missing:

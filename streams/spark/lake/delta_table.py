@@ -53,11 +53,7 @@ class SparkDeltaTable:
         return str(self._detail().id) if self.exists() else ""
 
     def prepare(self) -> str:
-        """Creates the table if it is missing, and checks its columns.
-
-        Raises:
-            LakeSchemaError: The table has other columns than the sink.
-        """
+        """Creates the table if it is missing, and checks its columns."""
         wanted = StructType.fromDDL(sql_columns(self._layout))
         if not self.exists():
             self._create(wanted)

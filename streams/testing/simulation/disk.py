@@ -49,11 +49,7 @@ class SimulatedTable(MemoryTable):
         self._unflushed: list[RowChange] = []
 
     def lock(self, owner: object) -> None:
-        """Opens the table for one process.
-
-        Raises:
-            StateLockedError: Another process has the table open.
-        """
+        """Opens the table for one process."""
         if self.owner not in (None, owner):
             raise StateLockedError(self.location, 0, "simulated")
         self.owner = self.last_owner = owner

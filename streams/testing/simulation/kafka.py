@@ -71,11 +71,7 @@ class Transactional:
     decided: list[tuple[PartitionLog, Span]] = field(default_factory=list)
 
     def check(self, epoch: int) -> None:
-        """Checks that a producer is the newest.
-
-        Raises:
-            FencedError: There is a newer producer.
-        """
+        """Checks that a producer is the newest."""
         if epoch != self.epoch:
             raise FencedError(
                 f"transactional id {self.name!r}: the producer of epoch {epoch} is fenced, epoch {self.epoch} is alive; the "
@@ -293,11 +289,7 @@ class SimulatedKafka:
         return any(entry.span is not None for log in self._topic(topic).logs for entry in log.readable())
 
     def log(self, topic: str, partition: int) -> PartitionLog:
-        """A partition.
-
-        Raises:
-            TopicNotFoundError: The topic or partition does not exist.
-        """
+        """A partition."""
         logs = self._topic(topic).logs
         if not 0 <= partition < len(logs):
             raise TopicNotFoundError(topic, partition)
@@ -444,11 +436,7 @@ class SimulatedKafka:
         return {place: max((entry.timestamp for entry in self.log(*place).entries), default=-1) for place in partitions}
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Deletes records below the offsets.
-
-        Raises:
-            KafkaClientError: The topic is only compacted, or the offset is after the end.
-        """
+        """Deletes records below the offsets."""
         for (topic, partition), offset in before.items():
             event = Event("delete", f"{topic}-{partition}", f"below {offset}")
             self.hook.before(event)

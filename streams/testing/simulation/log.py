@@ -122,12 +122,7 @@ class PartitionLog:
         return [entry for entry in self.between(max(start, self.begin), last) if entry.readable]
 
     def read(self, start: int, end: int) -> RecordColumns | None:
-        """The same records as columns, None if there are none; ends by position, like `state.kafka.range_reader`.
-
-        Raises:
-            OffsetsLostError: `start` is not in the log.
-            ReadTimeoutError: `end` is after the last stable offset.
-        """
+        """The same records as columns, None if there are none; ends by position, like `state.kafka.range_reader`."""
         if start >= end:
             return None
         if not self.begin <= start <= self.end:

@@ -61,11 +61,7 @@ def sub_topology_name(sources: Iterable[SourceNode], known: Iterable[str]) -> st
 
 
 def check_one_name(sources: Iterable[SourceNode], known: Collection[str]) -> None:
-    """Checks that a sub-topology has run under at most one name.
-
-    Raises:
-        TopologyMismatchError: There are several names: of sub-topologies that are now one, or of two starts of the program.
-    """
+    """Checks that a sub-topology has run under at most one name."""
     names = possible_names(sources)
     found = [name for name in names if name in known]
     if len(found) > 1:
