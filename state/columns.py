@@ -27,8 +27,6 @@ class RecordColumns:
     """A run of n >= 1 records of one topic-partition, in offset order.
 
     Attributes:
-        topic: The topic.
-        partition: The partition.
         offsets: int64[n], strictly rising, with gaps where Kafka has control records or compacted records.
         timestamps: int64[n], milliseconds since the epoch; -1 where a record has none.
         keys: binary[n], null = the record has no key.

@@ -62,8 +62,6 @@ class Rows:
     """Records to be written, column by column.
 
     Attributes:
-        keys: Their keys.
-        values: Their values.
         timestamps: Their timestamps, ms since 1970.
         hash: The sum of the hashes of the rows they were made of, which does not depend on the rows' order.
         count: The number of these rows, with the ones that the policy left out; None: all are records.

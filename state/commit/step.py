@@ -86,7 +86,6 @@ class CommitStep:
     """Runs one step of one task, in the order that the module's docstring describes and explains.
 
     Args:
-        identity: The task.
         kafka: The log.
         stores: The task's local stores.
         crash: The crash points.

@@ -96,7 +96,6 @@ class StepTransaction:
     Args:
         kafka: The log.
         producer: Has fenced all other attempts; nothing was sent with it yet.
-        identity: The task.
         points: The crash points.
         commits: The task's partition of the commits topic.
         changelogs: Store -> partition of its changelog.

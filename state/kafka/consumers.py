@@ -174,7 +174,6 @@ class GroupMember:
 
     Args:
         client: The user's client properties.
-        group_id: The group.
         topics: What the group shares.
         wakes: Whether new records end the wait of `poll`.
     """

@@ -42,7 +42,6 @@ class TopicSpec:
     """A topic to create.
 
     Attributes:
-        name: Its name.
         partitions: Number of partitions.
         config: Topic configuration.
         replication: Replication factor; -1 = the broker's default.

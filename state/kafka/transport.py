@@ -36,7 +36,6 @@ class SendColumns:
     Negative timestamps are refused, as by Kafka's own producer.
 
     Attributes:
-        topic: The topic.
         partitions: int32[n], -1 = chosen by the partitioner.
         keys: binary[n] or None = no keys.
         values: binary[n], null = tombstone.

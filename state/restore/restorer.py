@@ -78,7 +78,6 @@ class RestoreReport:
 
     Attributes:
         task: Number of the task.
-        stores: The restore of each store.
         copy: The copy that the restore began with, a snapshot or a replica's; empty = none.
     """
 

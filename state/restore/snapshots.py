@@ -74,8 +74,6 @@ class Snapshot:
     """A task's database as it was after a committed step.
 
     Attributes:
-        application_id: The application.
-        sub_topology: The sub-topology.
         task: Number of the task.
         tasks: How many there are.
         topology_hash: Structure of the sub-topology, for information.

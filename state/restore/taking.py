@@ -34,7 +34,6 @@ class SnapshotTaker:
 
     Args:
         settings: Where, how often, how many.
-        identity: The task.
         folder: The task's folder of local state.
         ledgers: What the process knows of each task's snapshots, by folder; retained from step to step.
         reach: Called with the name of each crash point.

@@ -102,7 +102,6 @@ class TaskStateManager:
 
     Args:
         source: Kafka.
-        identity: The task.
         specs: Its stores.
         state_dir: Root of local state.
         spill_bytes: Bound of a step's write buffer.

@@ -57,7 +57,6 @@ class RebuiltTask:
     """A rebuilt task.
 
     Attributes:
-        place: The task.
         version: Number of the step that the stores hold; 0 = the task has never committed, and there is nothing.
         report: Records, rows, bytes and seconds of each store.
         disk_bytes: Size of the folder.
@@ -191,7 +190,6 @@ class VerifiedTask:
     """The comparison of one task.
 
     Attributes:
-        place: The task.
         version: The step to which both were brought; 0 = the task has never committed.
         here: Whether the task has a local database on this host.
         report: The restore from the changelogs.

@@ -77,7 +77,6 @@ class KeyValueBytesStore:
     """Rows sorted by the unsigned bytes of the keys; any bytes may be a key, including none.
 
     Args:
-        spec: The store.
         buffer: The task's writes over its table.
         prefix: First bytes of its local keys.
     """

@@ -46,7 +46,6 @@ class Letter:
     """One dead letter.
 
     Attributes:
-        offset: Its offset.
         timestamp: When it was written, ms.
     """
 

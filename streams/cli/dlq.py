@@ -96,7 +96,6 @@ class DeadLetters:
 
     Attributes:
         config: The settings, with the cluster.
-        topics: The topics.
     """
 
     config: StreamsConfig

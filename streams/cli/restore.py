@@ -35,7 +35,6 @@ class Result:
 
     Attributes:
         into: The folder.
-        tasks: The rebuilt tasks.
         unlogged: Stores without a changelog, which cannot be restored.
         seconds: Wall-clock time of the whole restore.
     """

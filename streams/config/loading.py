@@ -157,7 +157,6 @@ class Setting:
     """One setting in the reference.
 
     Attributes:
-        name: Its name.
         type: Its type, in words.
         unit: The unit of its values; empty if it has none.
         default: Its default in TOML, or in words.

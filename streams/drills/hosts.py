@@ -118,8 +118,6 @@ class LoopbackHost:
     """A host that is only a loopback address and a folder.
 
     Args:
-        name: Its name.
-        address: Its address.
         world: The folder of the drill.
         guard: Ends what is left if this process dies.
 
@@ -291,7 +289,6 @@ class SparkCluster:
         isolated: Whether the hosts are namespaces, and this thread is in `own_network`.
 
     Attributes:
-        hosts: The hosts.
         centre: The address of driver and master.
         broker: The address for the broker.
     """

@@ -233,7 +233,6 @@ class Supervised:
         servers: The broker's address, through its proxy if it has one.
         folder: The folder for state, checkpoint and logs.
         target: The topology.
-        application_id: The id of the application.
         options: Options of `streams run` for every start.
         guard: Ends what is left if this process dies.
 

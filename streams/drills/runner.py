@@ -38,7 +38,6 @@ class DrillResult:
     """The result of one drill.
 
     Attributes:
-        drill: The drill.
         outcome: How it ended.
         seconds: How long it took.
         evidence: The proofs that its fault has happened.

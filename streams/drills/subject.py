@@ -29,7 +29,6 @@ class Place:
 
     Attributes:
         servers: The broker's address.
-        application_id: The id of the application.
         base_dir: The folder of its state and checkpoint.
         folder: A folder for what a verification makes.
     """

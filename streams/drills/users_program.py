@@ -109,7 +109,6 @@ class UsersProgram:
 
     Attributes:
         target: The program, as `streams run` takes it.
-        topology: The program.
         given: Its input, by topic.
         inputs, outputs: Topics with their partitions.
         settings: Options of `streams run` that the user gave.

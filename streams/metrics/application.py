@@ -218,7 +218,6 @@ class MicroBatchFigures:
     """The metrics of a micro-batch: what a metrics listener is called with.
 
     Attributes:
-        application_id: The application.
         sub_topology: The sub-topology's name.
         batch_id: The micro-batch's number.
         at_ms: When the driver had the metrics, ms since 1970.
@@ -328,7 +327,6 @@ class TaskMetrics:
         cpu_s: CPU time of its steps.
         event_time_ms: Its stream time, ms since 1970; None: no record yet.
         durations: Each part of a step, and `total` -> its durations.
-        last: Its last step.
         state: The size of its state when it was last measured; None: not yet.
         restored: What it has restored.
     """
@@ -502,7 +500,6 @@ class ProcessMemory:
     """The memory of the processes with one role on a host.
 
     Attributes:
-        host: The host.
         role: `driver`, `java`, `worker`, `planner` (plans micro-batches), `broker` (the embedded one) or `other`.
         processes: How many there are.
         rss_bytes: Their resident memory; pages that they share count in each.
@@ -521,12 +518,10 @@ class ApplicationMetrics:
     """The metrics of an application at one moment.
 
     Attributes:
-        application_id: The application.
         at_ms: The moment, ms since 1970.
         started_ms: When the totals began to count, ms since 1970.
         readiness: Whether it lives and works.
         sub_topologies: Name -> metrics, in the order of their starts.
-        processes: The memory of its processes.
     """
 
     application_id: str

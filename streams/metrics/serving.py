@@ -43,7 +43,6 @@ class ServingMetrics:
     """See the module.
 
     Args:
-        application_id: The application.
         copies: Gives the copies that are here.
     """
 

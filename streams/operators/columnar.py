@@ -382,7 +382,6 @@ class ColumnarBatch:
     """n records in the order in which they are processed.
 
     Attributes:
-        keys: The keys.
         values: The n values, as in `Record.value`; perhaps `EncodedValues`.
         timestamps: int64[n], milliseconds.
         order: int64[n], the position in the step of the record that each one was made from; rising.

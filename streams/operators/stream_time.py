@@ -64,7 +64,6 @@ class SharedStreamTime(StreamTime):
     """The stream time shared by several nodes: the sides of a join.
 
     Args:
-        state: The shared state.
         sides: The number of sides.
     """
 

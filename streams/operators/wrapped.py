@@ -25,7 +25,6 @@ class WrappedProcessor(OuterProcessor[Any, Any, ProcessorContext[Any, Any]], Pro
 
     Attributes:
         node: Name of the node.
-        inner: The wrapped processor.
     """
 
     def __init__(self, node: str, inner: Processor) -> None:

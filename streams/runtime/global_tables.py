@@ -98,7 +98,6 @@ class GlobalTables:
     """The tables, and the positions in their topics' partitions.
 
     Args:
-        tables: The tables.
         store: A `TaskStore` with `global_store_specs(tables)`; reused between batches, and possibly lost with the process.
         settings: Policies. A record that cannot be read fails or is skipped; there are no dead letters (as in Kafka Streams).
 

@@ -127,8 +127,6 @@ class Origin(NamedTuple):
     Attributes:
         topic: Source topic. None without a single source record (flush, punctuation): then key, timestamp and headers are those
             of the result, and there is no value. Also None for a record that an operator has held back.
-        partition: Its partition.
-        offset: Its offset.
         timestamp: Milliseconds.
         key: Original key bytes.
         value: Original value bytes.
@@ -196,7 +194,6 @@ class ErrorHandlers:
         settings: The policies.
         counters: Counters of skipped and dead-lettered records.
         task_id: For messages.
-        send: Sends the dead letters.
     """
 
     def __init__(

@@ -28,7 +28,6 @@ class SendBatch:
     """Records for one topic, in order.
 
     Attributes:
-        topic: The topic.
         keys: binary[n], null = no key.
         values: binary[n], null = tombstone.
         timestamps: int64[n], milliseconds.

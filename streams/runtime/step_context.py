@@ -32,9 +32,6 @@ class SourceRows:
     """Rows of one source partition as Python lists, for one pass over them.
 
     Attributes:
-        topic: Source topic.
-        partition: Source partition.
-        offsets: Offsets.
         timestamps: Event times, milliseconds.
         keys: Key bytes: of the source for raw rows, else of the re-keyed record.
         values: Value bytes: of the source for raw rows, else pickled.

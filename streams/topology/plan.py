@@ -45,7 +45,6 @@ class SubTopology:
         index: The number, as in `describe()`; not used in persistent names, since it may change with the topology.
         name: The name for everything persistent; see `sub_names`.
         nodes: All nodes by name, in the order in which they run (`run_order`).
-        sources, sinks, stores: Those of this sub-topology.
         head: Names of the processors that run in the readers (without sources).
         entries: The edges out of the head, in the order of their nodes.
         global_tables: The global tables that the nodes read, by the names of their stores.

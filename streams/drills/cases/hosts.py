@@ -204,7 +204,6 @@ class ReplicaHost:
     """A host with `streams replica`.
 
     Args:
-        world: The world.
         name: The name of its folder.
     """
 

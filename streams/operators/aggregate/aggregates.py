@@ -69,7 +69,6 @@ class WindowedAggregation(Operator, Generic[W]):
     Args:
         store: Name of the store of the results.
         windows: The windows and their grace.
-        functions: The functions of the aggregation.
         open_store: Name of a key-value store of bytes for the index of open windows: emit on close; None: every update.
         caching: Emit the last value of a window once, at the end of the step; False: every update.
         send_old: Whether children need `Change.old`. On close, a window has a single result without an old value.
@@ -689,7 +688,6 @@ class StreamAggregate(FoldedAggregate):
 
     Args:
         store: Name of a timestamped key-value store.
-        functions: The functions of the aggregation.
         caching: Emit the last value of a key once, at the end of the step; False: every update.
         send_old: Whether children need `Change.old`.
     """
@@ -889,7 +887,6 @@ class PrivateValues:
     """The aggregates of a fold as bytes: each call gets an object of its own, and a record that fails can be undone.
 
     Args:
-        entries: The rows.
         codec: That of their store.
     """
 

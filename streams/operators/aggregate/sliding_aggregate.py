@@ -21,7 +21,6 @@ class _NewContent(NamedTuple):
 
     Attributes:
         start: Its start, ms.
-        new: Its content.
         old: Its content before, as forwarded.
         is_new: It did not exist.
     """

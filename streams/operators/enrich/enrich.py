@@ -34,7 +34,6 @@ class PendingCall(NamedTuple):
     """A record that waits for its result.
 
     Attributes:
-        record: The record.
         source: The record's source.
         held: The result of `OperatorContext.hold`.
     """
@@ -90,7 +89,6 @@ class Calls:
 
     Args:
         function: The user's function.
-        rules: How to call it.
         tally: The counts.
         who: Names function and node, for messages.
     """
@@ -366,7 +364,6 @@ class Enrich(RecordOperator):
 
     Args:
         function: The user's function.
-        rules: How to call it.
         on_error: What happens to a record whose calls all fail: `fail` applies the processing policy, `drop` drops the record as
             `call_failed` or `timeout`, a function `(key, value, error) -> value` provides another value; with `Attempts` the
             record goes to a retry topic.

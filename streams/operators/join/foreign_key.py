@@ -42,7 +42,6 @@ class Responses(WrittenValues):
     """n responses.
 
     Args:
-        hashes: Their hashes.
         values: Right values; None for none.
         rows: int64[n], the index in `values` of each response.
     """

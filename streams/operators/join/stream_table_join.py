@@ -31,7 +31,6 @@ class StreamTableJoin(Operator):
     timestamp and headers of the stream record.
 
     Args:
-        table: The value getter of the table.
         joiner: `(key, stream value, table value) -> value`.
         left: Left join: a missing table value is None; otherwise the record is dropped.
     """
@@ -92,9 +91,7 @@ class StreamGlobalJoin(StreamTableJoin):
     """The same with a global table, whose key is computed from the record (`KStreamGlobalKTableJoin`).
 
     Args:
-        table: The value getter of the table.
         joiner: `(key, table key, stream value, table value) -> value`.
-        left: Left join.
         selector: `(key, value) -> table key`.
     """
 
@@ -122,12 +119,9 @@ class GraceTableJoin(RecordOperator, StreamTableJoin):
     A record with a null key cannot wait: the left join joins it with None at once; in compat mode it fails, as in Kafka Streams.
 
     Args:
-        table: The value getter of the table.
         joiner: `(key, stream value, table value) -> value`.
-        left: Left join.
         grace_ms: How long a record waits.
         buffer: Key-value store of the waiting records (`serdes.waiting`).
-        key_serde: Serde of the keys in it.
     """
 
     def __init__(

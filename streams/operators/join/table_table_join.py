@@ -31,7 +31,6 @@ class TableTableJoin(Operator):
     versioned table are skipped (KIP-914).
 
     Args:
-        other: The value getter of the other table.
         joiner: `(key, left value, right value) -> value`.
         is_left: Whether this is the left side.
         alone: A row of this side gives a result without the other's.

@@ -246,7 +246,6 @@ class Retrying(OuterProcessor[object, object, OperatorContext]):
     """Runs a user's processor and sets aside the records that it fails on.
 
     Args:
-        inner: The processor.
         attempts: Its retry topics.
         waiting: The name of the store with the lines of waiting records; None: the order of keys is not kept.
     """

@@ -135,7 +135,6 @@ class Codec:
 
     Args:
         topic: The topic passed to serdes: the changelog.
-        key_serde: Serde of the keys.
         value_serde: Serde of the values.
         room: Bytes of key and value that fit the changelog.
     """

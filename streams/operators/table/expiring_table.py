@@ -22,7 +22,6 @@ class ExpiringTable(RecordOperator, TableSource):
     Args:
         store: Name of a timestamped key-value store.
         deadlines: Name of the store of deadlines (`serdes.waiting`).
-        key_serde: Of the keys.
         ttl_ms: How long a row stays.
         caching: As in `TableMaterializer`.
         send_old: As in `TableMaterializer`.

@@ -103,9 +103,7 @@ class UpdatesInTurn:
     """What the updates of a batch do to the buffer.
 
     Args:
-        batch: The updates.
         codec: That of the table.
-        buffer: The buffer.
         places: The store of places, which are the times of the keys' first updates.
 
     Raises:
@@ -637,7 +635,6 @@ class SuppressValueGetter:
 
     Attributes:
         parent: The table above.
-        buffer, places, key_serde, value_serde: As in `Suppress`.
     """
 
     parent: ValueGetter

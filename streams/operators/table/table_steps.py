@@ -187,7 +187,6 @@ class ValueTransformer(ABC, Generic[K, V, VOut]):
     As in a `Processor`, an attribute that changes after `init` is an error unless it is declared in `transient`.
 
     Attributes:
-        ctx: The context.
         transient: Names of attributes that may change after `init` and be lost, or one name.
     """
 

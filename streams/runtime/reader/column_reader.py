@@ -46,7 +46,6 @@ class ColumnReader:
     """Runs the operators on columns behind a source, and writes new keys.
 
     Args:
-        sub: The sub-topology.
         source: The source's name.
         entries: The entries whose rows come from the source directly or as columns.
         run: Policies and counters.

@@ -177,7 +177,6 @@ class ReaderPipeline:
     """The head of one sub-topology in one reader, for one piece of records after the other.
 
     Args:
-        sub: The sub-topology.
         tasks: Number of tasks to route to.
         settings: Policies.
 

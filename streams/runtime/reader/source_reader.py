@@ -29,8 +29,6 @@ class SourceReader:
     """One source.
 
     Args:
-        sub: The sub-topology.
-        source: The source.
         nodes: The head's processors.
         sequence: Numbers the rows that the operators make.
         run: Policies and counters.

@@ -115,7 +115,6 @@ class RowNumbering:
     """Numbers the rows that come from one source record.
 
     Attributes:
-        next: The next number.
         end: The first number beyond the branch's own.
         above: Place of the held-back record whose results are being numbered; empty: none.
     """

@@ -220,7 +220,6 @@ class StepRows:
 
     Args:
         batches: The rows, in any order.
-        sub: The sub-topology.
         run: The step. A row's position is its number in the order of the step, shifted by `StepContext.shift`.
     """
 
@@ -342,10 +341,7 @@ class _EntryCells:
     """Keys and values of the rows of one entry.
 
     Args:
-        entry: The entry.
-        sub: The sub-topology.
         topics: The topic of each batch.
-        rows: The batches.
         at: The order of the rows of all batches.
         headers: Encoded headers in that order, if any.
     """

@@ -79,7 +79,6 @@ class StreamTask:
     """Runs one step, and is discarded after it.
 
     Args:
-        sub: The sub-topology.
         task: Number of the task.
         stores: Its stores (`state.stores.task_store.TaskStore`), brought to the last committed step.
         operator_state: `StepOutput.operator_state` of the last committed step; empty before the first.

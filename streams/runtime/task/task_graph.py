@@ -45,10 +45,7 @@ class UnitRunner:
     Args:
         nodes: The nodes in run order.
         children: The children of each node, in their order, and the receivers of dropped records among them.
-        groups: See `Unit`.
         inboxes: Those of all nodes of the task.
-        ranks: See `Unit`, of all units.
-        run: The step.
     """
 
     def __init__(

@@ -145,8 +145,6 @@ class SimulatedStores(TaskStateManager):
 
     Args:
         source: Kafka.
-        identity: The task.
-        specs: Its stores.
         table: The task's table on a disk.
         memory: The state that the worker process has from step to step.
         now_ms: The current time.

@@ -34,7 +34,6 @@ class Entry(NamedTuple):
     """One place of a log.
 
     Attributes:
-        offset: Its offset.
         key: The record's key.
         value: The record's value; None: tombstone.
         timestamp: Milliseconds since the epoch.

@@ -39,7 +39,6 @@ class LakeSink:
 
     Attributes:
         name: The sink's name.
-        topic: The internal topic.
         layout: The columns.
         target: The table, or the function that gets each batch as a DataFrame with the batch's number.
     """

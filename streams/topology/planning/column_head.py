@@ -33,7 +33,6 @@ class Reason:
     """Why something is not on columns.
 
     Attributes:
-        node: The node that is the reason.
         why: What the node does, as the rest of a sentence that begins with it.
     """
 

@@ -28,7 +28,6 @@ class AggregationSpec(CachingTableSpec):
     """An aggregation. Its stores: the results, and the index of open windows for results on close.
 
     Attributes:
-        kind: The kind of aggregation.
         windows: The windows; None: over all time.
         parameters: The grouping, windows and built-in aggregates.
         operator: Makes the operator.

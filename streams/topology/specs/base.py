@@ -179,7 +179,6 @@ class OperatorSpec(NodeSpec):
     """An operator without further properties, such as a filter of a stream.
 
     Attributes:
-        kind: The kind of operator.
         supplier: Returns a new operator on each call.
         one_by_one: Whether the operator processes one record after the other.
     """

@@ -371,7 +371,6 @@ class ForeignKeySubscriptionsSpec(NodeSpec):
 
     Attributes:
         other: How the right table is looked up.
-        key_serde: Of the subscriptions' keys.
     """
 
     kind = NodeKind.KTABLE_FK_JOIN_SUBSCRIPTION_PROCESSOR

@@ -197,7 +197,6 @@ class RowKeys:
     """The keys of a step's rows.
 
     Args:
-        rows: The rows.
         read_key: Reads a key's bytes.
     """
 
@@ -230,8 +229,6 @@ class PickedFields:
     """The records of a step, whose values are what the aggregates read of them.
 
     Args:
-        fields: The aggregates.
-        rows: The rows.
         taken: bool[n], the rows to aggregate.
     """
 
@@ -421,7 +418,6 @@ class StreamColumnAggregate(ColumnAggregate, StreamAggregate):
 
     Args:
         store: Name of a timestamped store of JSON values.
-        fields: The aggregates.
         caching: See `StreamAggregate`, as the next one. Only an operator with caching gets columns.
         send_old: Whether children need `Change.old`.
     """
@@ -439,7 +435,6 @@ class WindowColumnAggregate(ColumnAggregate, WindowAggregate):
     Args:
         store: Name of a timestamped window store of JSON values.
         windows: Size, advance and grace.
-        fields: The aggregates.
         caching: See `WindowedAggregation`, as the next one. Only an operator with caching gets columns.
         send_old: Whether children need `Change.old`.
     """

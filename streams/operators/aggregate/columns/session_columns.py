@@ -251,7 +251,6 @@ class _Step(NamedTuple):
     Attributes:
         keys: The bytes of the keys that have rows.
         objects: These keys.
-        merged: Their sessions.
         before: The accumulators of the stored sessions, which come first.
         accumulators: The accumulators of all sessions after the step.
         written: int64[w], the sessions to write, in the order of their first writes.
@@ -277,7 +276,6 @@ class SessionColumnAggregate(SessionAggregate):
     Args:
         store: Name of a session store of JSON values.
         windows: Gap and grace.
-        fields: The aggregates.
         caching: See `WindowedAggregation`. Only an operator with caching gets columns.
         send_old: See `WindowedAggregation`.
         asked_for_retention: See `SessionAggregate`.

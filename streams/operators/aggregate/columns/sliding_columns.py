@@ -333,10 +333,8 @@ class _Step(NamedTuple):
     """What a step changes, and has not changed yet.
 
     Attributes:
-        rows: The rows.
         keys: The bytes of the keys that have rows.
         objects: These keys.
-        windows: Their windows.
         stored: The local values of the stored windows, which come first.
         accumulators: The accumulators of all windows after the step.
         updated: int64[u], the windows that are updated, in the order of their first updates.
@@ -359,7 +357,6 @@ class SlidingColumnAggregate(SlidingAggregate):
     Args:
         store: Name of a timestamped window store of JSON values.
         windows: Time difference and grace.
-        fields: The aggregates.
         caching: See `WindowedAggregation`. Only an operator with caching gets columns.
         send_old: See `WindowedAggregation`.
     """

@@ -43,9 +43,7 @@ class JoinRecords:
     """The records of all nodes of a join, in the order of the step.
 
     Attributes:
-        batch: The records.
         nodes: int64[n], the index of each record's node.
-        has_value: Which records have a value.
     """
 
     batch: ColumnarBatch
@@ -159,7 +157,6 @@ class StoredStep:
 
     Args:
         codecs: The codecs of the stores by node.
-        records: The records.
         time: int64[n], stream time at each record.
         is_open: Which records are processed.
         stored: Which records are stored.

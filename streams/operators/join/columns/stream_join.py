@@ -73,7 +73,6 @@ class PairStep(StoredStep):
     """One step.
 
     Args:
-        join: The join.
         codecs: The codecs of the stores by side.
         records: The records; the index of their node is the side.
         time: int64[n], stream time at each record.
@@ -190,7 +189,6 @@ class StreamStreamJoin(Operator):
 
     Args:
         join: The parameters that both sides share.
-        side: This side.
         buffer: Key-value store of the records without a partner (`serdes.waiting`); None: an inner join.
     """
 
@@ -556,7 +554,6 @@ class _SelfJoinStep(PairStep):
     """One step.
 
     Args:
-        operator: The operator.
         records: Each record of the step twice, as the left and as the right one.
     """
 

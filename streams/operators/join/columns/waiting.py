@@ -86,7 +86,6 @@ class WaitingRecords:
     """What rows of the buffer stand for.
 
     Attributes:
-        keys: The keys.
         cells: The bytes of the values.
         headers: Encoded headers; None if no record has any.
         held: The records that errors name.
@@ -235,12 +234,10 @@ class JoinStep:
     """What is known of a step before its waiting records.
 
     Attributes:
-        join: The join.
         codecs: The codecs of the stores by side.
         records: The step's records; the index of their node is the side.
         time: int64[n], stream time at each record.
         may_be_alone: Which records wait if they are in no pair, and their side is outer.
-        pairs: The pairs of the step.
         cells: The bytes of the open records' values in their stores.
         objects: Makes results of the bytes of values; None if joiners are called.
     """
@@ -260,7 +257,6 @@ class WaitingStep(ABC):
 
     Args:
         step: What is known of the step.
-        buffer: The buffer.
     """
 
     def __init__(self, step: JoinStep, buffer: OuterJoinBuffer) -> None:
@@ -427,7 +423,6 @@ class CompatWaitingStep(WaitingStep):
 
     Args:
         step: What is known of the step.
-        buffer: The buffer.
     """
 
     def __init__(self, step: JoinStep, buffer: CompatOuterJoinBuffer) -> None:
