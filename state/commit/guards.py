@@ -72,6 +72,35 @@ def check_nothing_written(
         )
 
 
+def check_is_last(
+    identity: TaskIdentity,
+    kafka: KafkaAccess,
+    changelogs: Mapping[str, TopicPartition],
+    marker: CommitMarker,
+    ends: Mapping[TopicPartition, int],
+) -> None:
+    """Checks that no changelog has records of a later step than the last marker's: then markers are lost.
+
+    A step's records and its marker are committed together. Micro-batches know the last step from Spark's checkpoint, too; live
+    steps are logged nowhere else. Behind the records of the marker's step, there may be its control record, and attempts that
+    were aborted. A record is not alone there: it has a control record of its own.
+
+    Raises:
+        CheckpointMismatchError: There are such records. The lost steps would be done, and their results written, a second time.
+    """
+    for store, place in changelogs.items():
+        begin, end = marker.changelog_ends.get(store), ends[place]
+        if begin is None or end - begin < 2 or not any(len(columns) for columns in kafka.read(*place, begin, end)):
+            continue
+        raise mismatch(
+            identity,
+            f"the last commit in the commits topic is version {marker.version}, but the changelog {place[0]}-{place[1]} of store "
+            f"{store!r} has committed records of a later step in offsets [{begin}, {end}): the commits topic has lost its last "
+            "records, as when a broker that lacked them became the leader (unclean.leader.election.enable)",
+            "Restore the commits topic from a backup; without one, " + RESET,
+        )
+
+
 def traces_of(kafka: KafkaAccess, place: TopicPartition, end: int) -> str | None:
     """What shows that something was once committed to a partition, in words; None: nothing does."""
     begin = kafka.begin_offset(place)

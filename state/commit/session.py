@@ -62,7 +62,7 @@ class TaskSession:
         """Fences, reads the last marker and brings the stores to it.
 
         Raises:
-            CheckpointMismatchError: The marker belongs to something else, or is missing.
+            CheckpointMismatchError: The marker belongs to something else, is missing, or is not the last one that there was.
             StreamsError: Fencing or restoring has failed.
         """
         with ExitStack() as opened:
@@ -141,6 +141,7 @@ class TaskSession:
             guards.check_nothing_written(self.identity, self._step.kafka, self._step.changelogs, self._ends)
         else:
             check_lineage(self.identity, found.marker)
+            guards.check_is_last(self.identity, self._step.kafka, self._step.changelogs, found.marker, self._ends)
 
     def _points(self) -> StepPoints:
         return StepPoints(self._step.crash, self.identity.task, (self.last.version if self.last else 0) + 1)

@@ -99,6 +99,32 @@ def test_records_of_another_writer_fail_the_step_before_it_commits(topic: str) -
     assert task.values("out") == [b"1", b"1"]
 
 
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_session_begins_behind_aborted_records_but_not_behind_those_of_a_step_whose_marker_is_lost(
+    lost: bool,
+) -> None:
+    task = Task()
+    with session(task) as one:
+        live_step(one, 1)
+    log = task.kafka.log(COMMITS, 0)
+    entries, end = len(log.entries), log.end
+    with session(task) as one:
+        ranges = {"in": {"0": (1, 2)}}
+        done = one.prepare(StepInput(-1, "", ranges, {("in", 0): 2}, {}, 1, live=True), process)
+        if lost:
+            done.transaction.commit()
+    if not lost:
+        with session(task) as one:
+            live_step(one, 2)
+        assert task.values("out") == [b"1", b"1", b"2", b"2"]
+        return
+    del log.entries[entries:]
+    log.end = end
+    with pytest.raises(CheckpointMismatchError, match=f"{A}.*committed records of a later step"), session(task):
+        pass
+    assert task.values("out") == [b"1", b"1", b"2", b"2"]
+
+
 def test_a_task_without_a_marker_but_with_state_is_refused() -> None:
     task = Task()
     with session(task) as one:

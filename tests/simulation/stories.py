@@ -593,6 +593,28 @@ def an_old_session_commits_after_a_switch() -> None:
     application.verify()
 
 
+def markers_are_lost() -> None:
+    """A broker that lacks a task's last steps becomes the leader of its log of commits, while the application is stopped."""
+    application = started_live(Quiet())
+    application.work()
+    log = application.cluster.kafka.log(COMMITS, 0)
+    entries, end = len(log.entries), log.end
+    feed(application, 12)
+    application.work()
+    application.stop()
+    assert log.end > end, "the story did not happen"
+    log.end = end
+    del log.entries[entries:]
+    try:
+        application.work()
+    except Refused as refused:
+        # The other task has lost nothing, and may go on meanwhile.
+        if not isinstance(refused.__cause__, CheckpointMismatchError):
+            raise
+        return
+    application.verify()
+
+
 def executions_are_switched() -> None:
     """From live execution to micro-batches and back, while the executions before have left their steps."""
     application = started_live(Quiet())

@@ -295,6 +295,11 @@ GUARDS = [
         lambda patch: patch.setattr(guards, "id_of", lambda kafka, topic: topic),
         stories.an_attempt_of_before_a_rescale_wakes_up,
     ),
+    Guard(
+        "a session begins at the last step that was committed",
+        off((guards, "check_is_last")),
+        stories.markers_are_lost,
+    ),
     Guard("a topic is known by its id", off((BatchPlanner, "_check_ids")), stories.source_is_made_anew),
 ]
 
