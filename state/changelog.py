@@ -257,8 +257,6 @@ def check_end(store: str, end: int, version: int, promised: int) -> None:
 # commit marker notes what was needed when, so neither a restart nor a move to another host restarts the delay.
 
 DAY_MS = 24 * 60 * 60 * 1000
-TRIM_DELAY_MS = DAY_MS
-"""How long records stay after they ceased to be needed, by default."""
 
 Noted = Mapping[str, Sequence[tuple[int, int]]]
 """Store -> (time, first changelog offset needed then), the oldest first."""

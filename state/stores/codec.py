@@ -27,13 +27,8 @@ pack_store_prefix = _PREFIX.pack
 pack_segment_prefix = _SEGMENT.pack
 
 
-def window_key(key: bytes, start: int, sequence: int = 0) -> bytes:
-    """`key ∥ start(8) ∥ seq(4)` (`WindowKeySchema.toStoreKeyBinary`)."""
-    return key + _WINDOW.pack(start, sequence)
-
-
 def split_window_key(data: bytes) -> tuple[bytes, int, int]:
-    """Key, window start, sequence number."""
+    """Key, window start, sequence number of `key ∥ start(8) ∥ seq(4)` (`WindowKeySchema.toStoreKeyBinary`)."""
     start, sequence = _WINDOW.unpack_from(data, len(data) - WINDOW_SUFFIX)
     return data[:-WINDOW_SUFFIX], start, sequence
 
@@ -43,20 +38,10 @@ def window_start(data: bytes) -> int:
     return int.from_bytes(data[-12:-4], "big")
 
 
-def session_key(key: bytes, end: int, start: int) -> bytes:
-    """`key ∥ end(8) ∥ start(8)` (`SessionKeySchema.toBinary`)."""
-    return key + _SESSION.pack(end, start)
-
-
 def split_session_key(data: bytes) -> tuple[bytes, int, int]:
-    """Key, session end, session start."""
+    """Key, session end, session start of `key ∥ end(8) ∥ start(8)` (`SessionKeySchema.toBinary`)."""
     end, start = _SESSION.unpack_from(data, len(data) - SESSION_SUFFIX)
     return data[:-SESSION_SUFFIX], end, start
-
-
-def session_end(data: bytes) -> int:
-    """The session end in a session key."""
-    return int.from_bytes(data[-16:-8], "big")
 
 
 def timestamped(value: bytes, timestamp: int) -> bytes:

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from state.errors import StateError
 from state.stores.byte_stores import VALUE
 from state.stores.codec import split_session_key, split_timestamped, split_window_key
@@ -18,16 +16,6 @@ from state.stores.position import read_stores
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import TaskStore
 from state.tables.open_tables import open_linked
-
-DUMP_SCHEMA = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("window_start", pa.int64()),
-        ("window_end", pa.int64()),
-        ("timestamp", pa.int64()),
-        ("value", pa.binary()),
-    ]
-)
 
 
 class DumpRow(NamedTuple):
@@ -53,14 +41,6 @@ def dump(store: TaskStore, name: str) -> Iterator[DumpRow]:
     kind = store.specs[name].kind
     for key, value in store.rows(name):
         yield _row(kind, key, value)
-
-
-def dump_table(store: TaskStore, name: str) -> pa.Table:
-    """The committed rows as an Arrow table with `DUMP_SCHEMA`."""
-    rows = list(dump(store, name))
-    columns = [[getattr(row, field.name) for row in rows] for field in DUMP_SCHEMA]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, DUMP_SCHEMA, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=DUMP_SCHEMA)
 
 
 def state_digest(store: TaskStore, name: str) -> str:
