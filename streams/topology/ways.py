@@ -129,7 +129,7 @@ def _why_only_together(sub: SubTopology, node: Node) -> str:
     if not isinstance(node, ProcessorNode):
         return ""
     why = _why_no_columns(sub, node) if isinstance(node.spec, AggregationSpec) else ""
-    return "; ".join(filter(None, (why, node.spec.reads, node.spec.unless)))
+    return "; ".join(filter(None, (why, node.spec.remark)))
 
 
 def _why_no_columns(sub: SubTopology, node: Node) -> str:

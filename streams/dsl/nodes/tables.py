@@ -32,7 +32,7 @@ from streams.dsl.options import Materialized, StreamJoined
 from streams.errors import TopologyError
 from streams.model.windows import to_ms
 from streams.operators.table.table_steps import ValueTransformer
-from streams.operators.table.value_getter import FilterValueGetter, MapValueGetter, StoreValueGetter, ValueGetter
+from streams.operators.table.value_getter import MapValueGetter, StoreValueGetter, ValueGetter
 from streams.serdes.base import Serde
 from streams.serdes.internal import WaitingKeySerde, WaitingSerde
 from streams.serdes.primitives import BytesSerde
@@ -210,10 +210,14 @@ def add_filter(
     )
 
     def computed() -> ValueGetter:
-        return FilterValueGetter(above.view(), predicate, negate)
+        return MapValueGetter(above.view(), partial(_value_if, predicate, negate))
 
     value_serde = how.value_serde or port.value_serde
     return _add(spec, port, above, name, how, value_serde, computed)
+
+
+def _value_if(predicate: Callable[[Any, Any], bool], negate: bool, key: Any, value: Any) -> Any:
+    return value if bool(predicate(key, value)) is not negate else None
 
 
 def add_map_values(

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from streams.model.record import NO_TIME, ValueAndTimestamp
+from streams.model.record import ValueAndTimestamp
 from streams.operators.columnar import Int64s, KeyColumn
 from streams.operators.operator import OperatorContext
 from streams.operators.stores.found_rows import FoundRows, TableLookup
@@ -89,57 +89,12 @@ class StoreValueGetter:
 
 
 @dataclass(frozen=True)
-class FilterValueGetter:
-    """A filtered table without a store.
-
-    Attributes:
-        parent: The table above.
-        predicate: `(key, value) -> bool`.
-        negate: True for `filter_not`.
-    """
-
-    parent: ValueGetter
-    predicate: Callable[[Any, Any], bool]
-    negate: bool
-
-    @property
-    def stores(self) -> tuple[str, ...]:
-        return self.parent.stores
-
-    @property
-    def reads_each(self) -> bool:
-        return self.parent.reads_each
-
-    def open(self, ctx: OperatorContext, forwarded: bool = False) -> Lookup:
-        above, predicate, negate = self.parent.open(ctx, forwarded), self.predicate, self.negate
-
-        def lookup(key: Any, as_of: int | None) -> ValueAndTimestamp | None:
-            found = above(key, as_of)
-            return found if found is not None and bool(predicate(key, found.value)) is not negate else None
-
-        return lookup
-
-    def open_together(self, tables: Mapping[str, TableLookup]) -> TableLookup:
-        above, predicate, negate = self.parent.open_together(tables), self.predicate, self.negate
-
-        def lookup(keys: KeyColumn, order: Int64s) -> FoundRows:
-            found = above(keys, order)
-            rows = zip(found.there.tolist(), keys, found.values, strict=True)
-            kept = [there and bool(predicate(key, value)) is not negate for there, key, value in rows]
-            values = [value if keep else None for keep, value in zip(kept, found.values, strict=True)]
-            there = np.array(kept, np.bool_)
-            return FoundRows(there, np.where(there, found.timestamps, NO_TIME), lambda: values)
-
-        return lookup
-
-
-@dataclass(frozen=True)
 class MapValueGetter:
-    """A table with mapped values, without a store.
+    """A table with mapped or filtered values, without a store.
 
     Attributes:
         parent: The table above.
-        fn: `(key, value) -> value`; not called for None.
+        fn: `(key, value) -> value`, None where there is no row; not called for None.
     """
 
     parent: ValueGetter

@@ -77,7 +77,7 @@ class AggregationSpec(CachingTableSpec):
         return self.caching and self.windows is None
 
     @property
-    def unless(self) -> str:
+    def remark(self) -> str:
         """In compat mode the wall clock closes windows, too."""
         return "one by one in compat mode" if self._on_close and not self.single else ""
 

@@ -97,11 +97,6 @@ class NodeSpec(ABC):
         return ""
 
     @property
-    def unless(self) -> str:
-        """When it does so after all; empty: not as a rule."""
-        return ""
-
-    @property
     def joint(self) -> bool:
         """Whether nodes of this kind that share stores get one batch (`Operator.lead`)."""
         return False
@@ -133,8 +128,8 @@ class NodeSpec(ABC):
         return False
 
     @property
-    def reads(self) -> str:
-        """What `explain` says of when values are read; empty for what goes without saying."""
+    def remark(self) -> str:
+        """What `explain` says besides: when values are read, or when records are processed one by one after all."""
         return ""
 
     def by_record(self) -> Self:

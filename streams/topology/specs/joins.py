@@ -60,7 +60,7 @@ class _StreamJoinSpec(NodeSpec):
         return JoinedObjects.of(self.join.fields) is not None
 
     @property
-    def reads(self) -> str:
+    def remark(self) -> str:
         """Whether results are made of the bytes of values, and why not."""
         return _reads(self.join.joiner)
 
@@ -196,7 +196,7 @@ class StreamTableJoinSpec(NodeSpec):
         return JoinedObjects.of(joined_fields(self.joiner)) is not None
 
     @property
-    def reads(self) -> str:
+    def remark(self) -> str:
         """Whether results are made of the bytes of values, and why not."""
         return _reads(self.joiner)
 
@@ -246,7 +246,7 @@ class GlobalTableJoinSpec(StreamTableJoinSpec):
         return False
 
     @property
-    def reads(self) -> str:
+    def remark(self) -> str:
         return "the selector and the joiner take values"
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:

@@ -259,7 +259,7 @@ class SuppressSpec(TableSpec):
         return (("until", "window_closes" if self.rules.by_window else "time_limit"), ("ms", self.rules.wait_ms))
 
     @property
-    def unless(self) -> str:
+    def remark(self) -> str:
         """A full buffer emits early, after each update that does not come from a cache."""
         if self.rules.max_bytes is not None:
             return "one by one, since the buffer counts the bytes of each update"
