@@ -29,7 +29,6 @@ from state.kafka.admin import KafkaAdmin
 from streams.config import Execution, StreamsConfig
 from streams.config import Mode as ConfiguredMode
 from streams.operators.operator import Mode
-from streams.runtime.task.input import merge_order_plain
 from streams.spark.progress import Progress
 from streams.spark.runner import StreamsApplication
 from streams.topology.plan import Plan, SubTopology, build_plan
@@ -40,7 +39,7 @@ from tests.conformance.case import Case, CaseError
 from tests.conformance.driver_engine import Outcome
 from tests.conformance.spark_case import late_of, rows_of, sent
 from tests.conformance.spark_cluster import Cluster, prefixed
-from tests.conformance.stretches import Stretch, cut, meets_repartitioned
+from tests.conformance.stretches import Stretch, cut, meets_repartitioned, merge_order_plain
 from tests.spark.live import running_in_thread, write_transaction
 
 _TIMEOUT_S = 300.0

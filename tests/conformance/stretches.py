@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from streams.operators.operator import Mode
-from streams.runtime.task.input import merge_order_plain
 from streams.topology.plan import Plan
 from tests.conformance.case import Case, CaseError
 
@@ -76,3 +75,19 @@ def _keeps_order(case: Case, plan: Plan, stretch: Stretch) -> bool:
         if order != sorted(order):
             return False
     return True
+
+
+def merge_order_plain(
+    parts: Sequence[int], offsets: Sequence[int], seqs: Sequence[int], timestamps: Sequence[int]
+) -> list[int]:
+    """The order in which a task processes its rows: the definition of `merge_order`."""
+    queues: dict[int, list[int]] = {}
+    for row in sorted(range(len(parts)), key=lambda row: (parts[row], offsets[row], seqs[row]), reverse=True):
+        queues.setdefault(parts[row], []).append(row)
+    order = []
+    while queues:
+        part = min(queues, key=lambda part: (timestamps[queues[part][-1]], part))
+        order.append(queues[part].pop())
+        if not queues[part]:
+            del queues[part]
+    return order

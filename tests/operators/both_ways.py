@@ -71,8 +71,7 @@ def steps(apart: int = 1, numbers: Sequence[Any] = NUMBERS) -> st.SearchStrategy
 def _without_fallback() -> Iterator[None]:
     """Within the context, a step that cannot be processed at once fails."""
     fallbacks = (
-        "session_columns.process_one_by_one",
-        "sliding_columns.process_one_by_one",
+        "column_aggregate.KeyedColumnAggregate._process_one_by_one",
         "column_aggregate.ColumnAggregate._fold_what_can_be",
     )
     error = AssertionError("the step is not processed at once")

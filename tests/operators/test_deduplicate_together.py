@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streams import Consumed, JsonSerde, StreamsBuilder, StringSerde, Topology
-from streams.operators.aggregate.columns.first_of_kind import first_of_kind, first_of_kind_plain
 from streams.operators.aggregate.deduplicate import Deduplicate
 from tests.both_ways import Fed, check_both_ways, counted
 from tests.operators.both_ways import examples
@@ -89,28 +87,6 @@ def test_any_records_in_any_steps(
 ) -> None:
     topology = program(by_id, grace, within)
     check_both_ways(topology, steps, sorted(restarts), partitions={"in": 2}, processing="skip")
-
-
-@examples
-@given(
-    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30))),
-    st.integers(1, 8),
-    st.lists(st.sets(st.integers(0, 30)), min_size=3, max_size=3),
-)
-def test_the_kernel_does_what_its_reference_does(
-    rows: list[tuple[int, int]], within: int, known: list[set[int]]
-) -> None:
-    before: list[list[int]] = []
-    for times in known:
-        apart: list[int] = []
-        for time in sorted(times):
-            if not apart or time - apart[-1] >= within:
-                apart.append(time)
-        before.append(apart)
-    groups, timestamps = np.array(rows, np.int64).reshape(-1, 2).T.copy()
-    columns = np.array([time for times in before for time in times], np.int64), np.cumsum([0, *map(len, before)])
-    found = first_of_kind(groups, timestamps, within, columns).tolist()
-    assert found == first_of_kind_plain(groups.tolist(), timestamps.tolist(), within, dict(enumerate(before)))
 
 
 def test_no_step_goes_one_by_one_because_an_id_fails() -> None:

@@ -1,10 +1,11 @@
-"""The merge kernel against its plain twin."""
+"""The merge kernel against its definition."""
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.runtime.task.input import merge_order, merge_order_plain
+from streams.runtime.task.input import merge_order
+from tests.conformance.stretches import merge_order_plain
 
 rows = st.lists(
     st.tuples(st.integers(0, 6), st.integers(0, 9), st.integers(0, 2), st.integers(0, 12)),

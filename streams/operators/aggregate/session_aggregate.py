@@ -146,7 +146,7 @@ class SessionAggregate(RecordOperator, WindowedAggregation[SessionWindows]):
         """Open the stores and restore stream time."""
         super().init(ctx)
         self.store: TypedSessionStore
-        self._retention = SessionRetention(ctx.state, self.windows)
+        self.retention = SessionRetention(ctx.state, self.windows)
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         """Process one record after the other, with one pass over the store.
@@ -194,7 +194,7 @@ class SessionAggregate(RecordOperator, WindowedAggregation[SessionWindows]):
     def _expiry_time(self) -> int:
         """Stream time, minus the extra time for which sessions are needed."""
         time = self._time.now
-        return time if self.asked_for_retention else self._retention.needed_time(time)
+        return time if self.asked_for_retention else self.retention.needed_time(time)
 
     def _oldest_open(self, open_windows: OpenWindows) -> int:
         """The time of a session's result is its end."""
@@ -217,7 +217,7 @@ class SessionAggregate(RecordOperator, WindowedAggregation[SessionWindows]):
             self._changed(Windowed(key, session), None, value)
 
     def _added(self, key: Any, session: Window, value: Any, before: Any) -> None:
-        self._retention.add(session.start, session.end)
+        self.retention.add(session.start, session.end)
         if self._open is not None:
             self._open.add(self.store.codec.key(key), session.start, session.end, session.end)
         else:

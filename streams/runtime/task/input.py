@@ -31,7 +31,7 @@ from streams.topology.planning.task_input import TaskInput
 #
 # Rule (Kafka Streams' `PartitionGroup`): each topic-partition in offset order; next comes the partition whose first
 # remaining row has the smallest timestamp. Ties, unspecified there, are broken by topic, then partition, so that the same input
-# always gives the same order. The kernel is a k-way merge over a binary heap; `merge_order_plain` is the reference.
+# always gives the same order. The kernel is a k-way merge over a binary heap.
 
 Int32s = npt.NDArray[np.int32]
 
@@ -49,21 +49,6 @@ def merge_order(parts: Int32s, offsets: Int64s, seqs: Int32s, timestamps: Int64s
     ends = np.concatenate((bounds, [len(parts)])).astype(np.int64)
     merged: Int64s = _merge(timestamps[by_part], starts, ends)
     return by_part[merged]
-
-
-def merge_order_plain(
-    parts: Sequence[int], offsets: Sequence[int], seqs: Sequence[int], timestamps: Sequence[int]
-) -> list[int]:
-    queues: dict[int, list[int]] = {}
-    for row in sorted(range(len(parts)), key=lambda row: (parts[row], offsets[row], seqs[row]), reverse=True):
-        queues.setdefault(parts[row], []).append(row)
-    order = []
-    while queues:
-        part = min(queues, key=lambda part: (timestamps[queues[part][-1]], part))
-        order.append(queues[part].pop())
-        if not queues[part]:
-            del queues[part]
-    return order
 
 
 @kernel

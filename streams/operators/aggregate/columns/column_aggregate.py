@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ from streams.operators.aggregate.aggregates import (
     FieldAggregates,
     FoldedAggregate,
     StreamAggregate,
+    W,
     WindowAggregate,
     WindowedAggregation,
     WindowPairs,
@@ -33,9 +35,12 @@ from streams.operators.aggregate.columns.column_rows import (
     ColumnRows,
     FieldColumn,
     Groups,
+    KeyOrder,
     assign,
+    by_key,
     cell,
     group,
+    stream_times,
 )
 from streams.operators.columnar import (
     NULL_KEY,
@@ -256,21 +261,6 @@ class PickedFields:
         return Record(keys.objects[rows.key_codes[row]], value, int(rows.timestamps[row]), rows.headers_of(row))
 
 
-def process_one_by_one(
-    operator: WindowedAggregation[Any], picked: PickedFields, keys: RowKeys, rows: ColumnRows, at: npt.NDArray[np.int64]
-) -> None:
-    """Processes the rows `at` as records; an error concerns one row alone."""
-    functions, operator.functions = operator.functions, picked.functions
-    try:
-        for row in at.tolist():
-            try:
-                operator.process(picked.record(row, keys))
-            except Exception as error:
-                fail(operator.ctx, rows, row, error)
-    finally:
-        operator.functions = functions
-
-
 def fail(ctx: OperatorContext, rows: ColumnRows, row: int, error: Exception) -> None:
     """Apply the processing policy to an error of one row."""
     with ctx.resume(rows.place(row)):
@@ -285,6 +275,133 @@ def _add(fields: FieldAggregates, key: Any, picked: Any, accumulator: Any) -> An
     if isinstance(picked, Exception):
         raise picked
     return fields.add_picked(key, picked, accumulator)
+
+
+# --- What aggregates in sessions and in sliding windows have in common.
+#
+# Once stream time at each row is known, the keys of a step are independent of each other: their rows are taken key by key.
+# There are two ways to the same results, writes and counts: `process` handles a single record, and `process_columns` all records of
+# a step at once: one scan of the store for each key, one pass over the rows, one for each aggregate. Whatever cannot be done at
+# once (a value in the store that cannot be read, a sum that JSON cannot hold) makes the whole step go record by record, so that
+# errors concern the same records as ever.
+
+
+class KeyedRows(NamedTuple):
+    """The rows of a step by key.
+
+    Attributes:
+        order: The order of the rows.
+        keys: The bytes of the keys that have rows.
+        objects: These keys.
+        earliest: int64[K], the least timestamp of each key's rows, ms.
+        latest: int64[K], the largest one.
+    """
+
+    order: KeyOrder
+    keys: list[bytes]
+    objects: list[Any]
+    earliest: Int64s
+    latest: Int64s
+
+    @classmethod
+    def of(cls, rows: ColumnRows, row_keys: RowKeys, taken: Bools) -> KeyedRows:
+        order = by_key(rows.key_codes, taken, len(rows.keys))
+        codes = order.codes.tolist()
+        times = rows.timestamps[order.rows]
+        earliest, latest = (of.reduceat(times, order.bounds[:-1]) for of in (np.minimum, np.maximum))
+        keys, objects = [rows.keys[code] for code in codes], [row_keys.objects[code] for code in codes]
+        return cls(order, keys, objects, earliest, latest)
+
+    @property
+    def cells(self) -> BinaryColumn:
+        return pa.array(self.keys, pa.binary())
+
+    def cells_of(self, numbers: Int64s) -> BinaryColumn:
+        """The bytes of the keys with these numbers, which may repeat."""
+        return self.cells.take(pa.array(numbers))
+
+
+class WindowsOfStep(Protocol):
+    """What a step changes in the windows of its keys, and has not changed yet."""
+
+    @property
+    def late(self) -> int:
+        """How many rows, and windows of rows, were late."""
+
+    @property
+    def failed(self) -> Int64s:
+        """The rows that failed because their values have no fields."""
+
+    def write(self) -> None:
+        """Writes it to the store."""
+
+    def results(self) -> ColumnarBatch:
+        """The updates, in order of time, then by arrival."""
+
+
+class KeyedColumnAggregate(WindowedAggregation[W]):
+    """Aggregates fields of JSON values in windows that follow from the records of a key."""
+
+    fields: FieldAggregates
+    takes_null_values: ClassVar[bool]
+
+    def init(self, ctx: OperatorContext) -> None:
+        super().init(ctx)
+        self._step: WindowsOfStep | None = None
+
+    @abstractmethod
+    def computed(self, rows: ColumnRows, keyed: KeyedRows, close_times: Int64s, picked: PickedFields) -> WindowsOfStep:
+        """Puts all records of the step into windows, in their order; changes nothing.
+
+        Raises:
+            Exception: They cannot be computed at once.
+        """
+
+    def process_columns(self, rows: ColumnRows) -> None:
+        """Process all records of the step. Only for an operator with caching."""
+        row_keys = RowKeys(rows, self.store.codec.read_key)
+        taken = row_keys.readable
+        self.ctx.drop_many(row_keys.missing, "null_key")
+        if not self.takes_null_values:
+            self.ctx.drop_many(int((taken & rows.null_values).sum()), "null_value")
+            taken = taken & ~rows.null_values
+        row_keys.fail(self.ctx)
+        if not taken.any():
+            return
+        times = stream_times(rows, taken, self._time.now)
+        picked = PickedFields(self.fields, rows, taken)
+        try:
+            step = self.computed(rows, KeyedRows.of(rows, row_keys, taken), times - self.windows.wait_ms, picked)
+        except Exception as error:
+            if not concerns_records(error):
+                raise
+            self._process_one_by_one(picked, row_keys, rows, np.flatnonzero(taken))
+            return
+        self._time.observe(int(times[-1]))
+        step.write()
+        self._step = step
+        self.ctx.drop_many(step.late, "late")
+        for row in step.failed.tolist():
+            fail(self.ctx, rows, row, picked.errors[row])
+
+    def _process_one_by_one(self, picked: PickedFields, keys: RowKeys, rows: ColumnRows, at: Int64s) -> None:
+        """Processes the rows `at` as records; an error concerns one row alone."""
+        functions, self.functions = self.functions, picked.functions
+        try:
+            for row in at.tolist():
+                try:
+                    self.process(picked.record(row, keys))
+                except Exception as error:
+                    fail(self.ctx, rows, row, error)
+        finally:
+            self.functions = functions
+
+    def _flush_pending(self) -> None:
+        """Emit each window's last value, in order of time."""
+        super()._flush_pending()
+        step, self._step = self._step, None
+        if step is not None:
+            self.ctx.forward_batch(step.results())
 
 
 # --- Aggregates of declared fields, plain or in tumbling and hopping windows.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -146,8 +146,6 @@ def _place(codes: Any, taken: Any, places: Any, rows: Any) -> None:  # pragma: n
 
 
 # --- Groups rows by (key code, window start) with a hash table; groups are numbered in order of their first row.
-#
-# `group_plain` is the reference in plain Python.
 
 
 class Groups(NamedTuple):
@@ -178,13 +176,6 @@ def group(codes: npt.NDArray[np.int32], starts: Int64s) -> Groups:
     return Groups(of_rows, group_codes[:count], group_starts[:count])
 
 
-def group_plain(codes: Sequence[int], starts: Sequence[int]) -> Groups:
-    numbers: dict[tuple[int, int], int] = {}
-    of_rows = [numbers.setdefault(pair, len(numbers)) for pair in zip(codes, starts, strict=True)]
-    pairs = np.array(list(numbers), np.int64).reshape(-1, 2)
-    return Groups(np.array(of_rows, np.int64), pairs[:, 0], pairs[:, 1])
-
-
 @kernel
 def _group(
     codes: Any, starts: Any, slots: Any, of_rows: Any, group_codes: Any, group_starts: Any
@@ -212,7 +203,7 @@ def _group(
 
 # --- Assigns the rows of a step to windows and finds late ones: the vectorised form of `WindowAggregate`'s rule.
 #
-# Rows are in processing order, so stream time at a row is a running maximum. `assign_plain` is the reference in plain Python.
+# Rows are in processing order, so stream time at a row is a running maximum.
 
 
 class Assigned(NamedTuple):
@@ -239,19 +230,6 @@ def assign(timestamps: Int64s, windows: TimeWindows, stream_time: int) -> Assign
         timestamps, windows.size_ms, windows.advance_ms, windows.grace_ms, stream_time, rows, starts
     )
     return Assigned(rows[:count], starts[:count], late, stream_time)
-
-
-def assign_plain(timestamps: Sequence[int], windows: TimeWindows, stream_time: int) -> Assigned:
-    pairs, late = [], 0
-    for row, timestamp in enumerate(timestamps):
-        stream_time = max(stream_time, timestamp)
-        for start in windows.starts(timestamp):
-            if start + windows.size_ms > stream_time - windows.grace_ms:
-                pairs.append((row, start))
-            else:
-                late += 1
-    rows, starts = np.array(pairs, np.int64).reshape(-1, 2).T
-    return Assigned(rows, starts, late, stream_time)
 
 
 @kernel

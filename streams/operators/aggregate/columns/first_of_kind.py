@@ -1,11 +1,7 @@
-"""Finds the records of a step that repeat none within a time, for all keys at once.
-
-`first_of_kind_plain` is the reference in plain Python.
-"""
+"""Finds the records of a step that repeat none within a time, for all keys at once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,19 +16,6 @@ def first_of_kind(groups: Int64s, timestamps: Int64s, within_ms: int, known: tup
     rows, starts = grouped(groups, np.arange(len(groups)), len(known[1]) - 1)
     passed = np.zeros(len(groups), np.bool_)
     _pass(rows, starts, timestamps, within_ms, *known, passed)
-    return passed
-
-
-def first_of_kind_plain(
-    groups: Sequence[int], timestamps: Sequence[int], within_ms: int, known: Mapping[int, Sequence[int]]
-) -> list[bool]:
-    times = {group: list(before) for group, before in known.items()}
-    passed = []
-    for group, timestamp in zip(groups, timestamps, strict=True):
-        mine = times.setdefault(group, [])
-        passed.append(all(abs(timestamp - other) >= within_ms for other in mine))
-        if passed[-1]:
-            mine.append(timestamp)
     return passed
 
 

@@ -1,0 +1,155 @@
+"""Built-in aggregates over columns: the same results, changelogs, counters and state, to the last byte, as record by record."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams import (
+    JoinWindows,
+    Materialized,
+    SessionWindows,
+    SlidingWindows,
+    StreamsBuilder,
+    TimeWindows,
+    Windowed,
+    agg,
+    col,
+)
+from streams.operators.aggregate.columns.accumulators import accumulate, add_rows
+from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn
+from streams.testing import TopologyTestDriver
+from tests.operators.both_ways import HUGE, KINDS, Step, check, examples, steps
+
+modes = st.sampled_from(["strict", "compat"])
+WINDOWS = {
+    "groups": st.sampled_from([None, TimeWindows(10, 10, 0), TimeWindows(10, 3, 4), TimeWindows(20, 5, 30)]),
+    "sessions": st.builds(SessionWindows, st.sampled_from([0, 4, 6, 8]), st.sampled_from([0, 10, 40, 60])),
+    "sliding": st.builds(SlidingWindows, st.integers(1, 12), st.sampled_from([0, 10, 40, 60])),
+}
+FAR = {
+    "sessions": st.builds(
+        SessionWindows, st.sampled_from([28_000, 42_000, 56_000]), st.sampled_from([0, 90_000, 500_000])
+    ),
+    "sliding": st.builds(SlidingWindows, st.integers(1, 80_000), st.sampled_from([0, 90_000, 500_000])),
+}
+"""Windows over several segments of the store, and, with records that are near each other, the first windows of all."""
+
+
+def grouped(stream, windows):
+    found = stream.group_by_key()
+    return found if windows is None else found.windowed_by(windows)
+
+
+def many(windows, retention=None):
+    def build(stream):
+        wanted = {f"{kind}_{field[0]}": getattr(agg, kind)(field) for kind in KINDS for field in ("x", "o.z")}
+        wanted |= {"n": agg.count(), "twice": agg.sum(col("x") * 2)}
+        how = Materialized(name="s", retention=retention)
+        grouped(stream, windows).aggregate(**wanted, materialized=how).to_stream().to("out")
+
+    return build
+
+
+def counted(windows):
+    def group_of(key, n):
+        return (key.window.end % 3, n) if isinstance(key, Windowed) else (str(n), n)
+
+    def build(stream):
+        counts = grouped(stream, windows).count(materialized=Materialized(name="s"))
+        # A function that changes what it is given, another reader of the same results, and one that needs old values.
+        counts.to_stream().map_values(lambda n: [n]).peek(lambda key, value: value.append(0)).to("out")
+        counts.to_stream().to("counts")
+        by_group = counts.group_by(group_of)
+        by_group.reduce(lambda one, other: one + other, lambda one, other: one - other).to_stream().to("sums")
+
+    return build
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+@examples
+@given(st.data())
+def test_built_in_aggregates(kind, data):
+    windows = data.draw(WINDOWS[kind] | FAR["sliding"] if kind == "sliding" else WINDOWS[kind])
+    retention = data.draw(st.sampled_from([None, 10_000])) if kind == "sessions" else None
+    check(many(windows, retention), data.draw(steps()), mode=data.draw(modes))
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+@examples
+@given(st.data())
+def test_numbers_that_arrays_cannot_add(kind, data):
+    check(many(data.draw(WINDOWS[kind])), data.draw(steps(numbers=HUGE)), at_once=False)
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+@examples
+@given(st.data())
+def test_counts_with_old_values_and_several_readers(kind, data):
+    far = kind in FAR and data.draw(st.booleans())
+    windows = data.draw((FAR if far else WINDOWS)[kind])
+    check(counted(windows), data.draw(steps(apart=7_000 if far else 1)), mode=data.draw(modes))
+
+
+@pytest.mark.parametrize("mode", ["strict", "compat"])
+def test_windows_of_length_zero(mode):
+    """Every record fails in compat mode."""
+    found = [Step([("a", {"x": 1}, 3), ("a", {"x": 2}, 3), ("a", {}, 4)], False)]
+    check(counted(SlidingWindows(0, 5)), found, at_once=mode == "strict", mode=mode)
+
+
+def test_every_update_goes_on_at_its_place_in_the_step():
+    """Without a cache: not ahead of the other records, which would be late then."""
+    builder = StreamsBuilder()
+    counts = builder.stream("in").group_by_key().count(materialized=Materialized(caching=False)).to_stream()
+    windows = JoinWindows.of_time_difference_with_no_grace(5)
+    counts.join(builder.stream("more"), lambda count, value: [count, value], windows).to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        with driver.batch():
+            for topic, time in (("in", 1), ("more", 2), ("in", 50), ("more", 51)):
+                driver.create_input_topic(topic).pipe_input("a", time, time)
+        assert driver.create_output_topic("out").read_values_to_list() == [[1, 2], [2, 51]]
+
+
+# --- The kernels that add rows, and their definition.
+
+
+numbers = st.one_of(
+    st.integers(-100, 100),
+    st.integers(-(2**62), 2**62),
+    st.sampled_from([2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, 0]),
+    st.floats(-1e6, 1e6, allow_nan=False),
+    st.sampled_from([0.1, 0.2, 0.3, 1e16, -1e16, 1.0]),
+)
+cells = st.one_of(numbers, st.none(), st.text(max_size=3), st.booleans(), st.lists(st.integers(0, 3), max_size=2))
+
+
+def column(found):
+    kinds = [
+        ABSENT if x is None else FLOAT if isinstance(x, float) else INT if type(x) is int and abs(x) < 2**63 else TEXT
+        for x in found
+    ]
+    return FieldColumn(
+        np.array(kinds, np.uint8),
+        np.array([x if k == INT else 0 for x, k in zip(found, kinds, strict=True)], np.int64),
+        np.array([x if k == FLOAT else 0.0 for x, k in zip(found, kinds, strict=True)], np.float64),
+        pa.array(
+            [json.dumps(x).encode() if k == TEXT else None for x, k in zip(found, kinds, strict=True)], pa.binary()
+        ),
+    )
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(KINDS), st.lists(st.tuples(cells, st.integers(0, 3)), max_size=20), st.lists(numbers, max_size=4)
+)
+def test_accumulate_equals_its_twin(kind, rows, before):
+    aggregate = getattr(agg, kind)("x")
+    start = [aggregate.updated(aggregate.initial(), x) for x in before] + [aggregate.initial()] * (4 - len(before))
+    at = np.arange(len(rows), dtype=np.int64)[::2]
+    groups = np.array([g for _, g in rows], np.int64)[::2]
+    found = column([x for x, _ in rows])
+    assert repr(accumulate(aggregate, found, at, groups, start)) == repr(add_rows(aggregate, found, at, groups, start))
