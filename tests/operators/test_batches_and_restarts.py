@@ -1,7 +1,8 @@
 """However records are cut into steps, cached, and however often the application starts anew: the results are the same.
 
 Compared with records fed one by one, every update emitted: the last row of each place, or, where only final results are
-emitted, all rows.
+emitted, all rows. Here are windows by the calendar, unlimited ones, cogroups and stores on disk; the other windows are in
+`tests/properties/test_windows.py`.
 """
 
 import random
@@ -18,18 +19,15 @@ from streams import (
     Int64Serde,
     Materialized,
     SessionWindows,
-    SlidingWindows,
     StreamsBuilder,
     Suppressed,
-    TimeWindows,
     UnlimitedWindows,
     agg,
 )
 from streams.testing import TopologyTestDriver
 
-TIME = TimeWindows.of_size_and_grace(20, 10)
-SLIDING = SlidingWindows.of_time_difference_and_grace(15, 10)
-SESSIONS = SessionWindows.of_inactivity_gap_and_grace(8, 10)
+HOUR = 3_600_000
+SESSIONS = SessionWindows.of_inactivity_gap_and_grace(8 * HOUR, 10 * HOUR)
 DAYS = CalendarWindows.of("day", "Europe/Berlin", grace=timedelta(hours=1))
 ON_CLOSE = EmitStrategy.on_window_close()
 
@@ -40,21 +38,12 @@ def count(grouped, how):
 
 def texts(grouped, how):
     """An aggregate that shows the order in which values were added and merged."""
-    if type(grouped).__name__ == "SessionWindowedKStream":
-        return grouped.aggregate(list, lambda value, all_: [*all_, value], lambda a, b: [*a, *b], materialized=how)
-    return grouped.aggregate(list, lambda value, all_: [*all_, value], materialized=how)
+    merger = (lambda a, b: [*a, *b],) if type(grouped).__name__ == "SessionWindowedKStream" else ()
+    return grouped.aggregate(list, lambda value, all_: [*all_, value], *merger, materialized=how)
 
 
 def built_in(grouped, how):
     return grouped.aggregate(n=agg.count(), mean=agg.mean("v"), last=agg.last("v"), materialized=how)
-
-
-ALL = [(windows, texts) for windows in (TIME, TIME.advance_by(5), SLIDING, SESSIONS, DAYS)]
-ALL += [(TIME, count), (SLIDING, count), (SESSIONS, built_in), (SLIDING, built_in), (DAYS, built_in)]
-
-
-def name_of(windows, aggregate):
-    return f"{type(windows).__name__}-{getattr(windows, 'advance_ms', '')}-{aggregate.__name__}"
 
 
 def update(windows, aggregate):
@@ -65,36 +54,40 @@ def final(windows, aggregate):
     return lambda stream, how: aggregate(stream.group_by_key().windowed_by(windows).emit_strategy(ON_CLOSE), how)
 
 
-def suppressed(windows):
-    def build(stream, how):
-        table = texts(stream.group_by_key().windowed_by(windows), how)
-        return table.suppress(Suppressed.until_window_closes())
-
-    return build
+def suppressed(stream, how):
+    return texts(stream.group_by_key().windowed_by(DAYS), how).suppress(Suppressed.until_window_closes())
 
 
-UPDATES = {name_of(*one): update(*one) for one in [*ALL, (UnlimitedWindows.start_on(30), count)]}
-FINALS = {name_of(*one): final(*one) for one in [*ALL, (TIME, built_in)]}
-FINALS |= {f"suppressed-{name_of(windows, aggregate)}": suppressed(windows) for windows, aggregate in ALL[:5]}
+UPDATES = {
+    "days-texts": update(DAYS, texts),
+    "days-built_in": update(DAYS, built_in),
+    "unlimited": update(UnlimitedWindows.start_on(30 * HOUR), count),
+}
+FINALS = {
+    "days-texts": final(DAYS, texts),
+    "days-built_in": final(DAYS, built_in),
+    "suppressed-days": suppressed,
+    "sessions": final(SESSIONS, texts),
+}
 
 
-def records(seed, scale=1):
+def records(seed):
     """(key, value, timestamp): out of order by more than grace now and then, with jumps, some at the same time."""
     rng, now = random.Random(seed), 0
     for number in range(60):
         now += rng.choice([0, 0, 1, 2, 5, 9, 40 if rng.random() < 0.2 else 3])
         late = rng.choice([0, 0, 0, rng.randrange(30)])
-        yield rng.choice("abc"), {"v": number}, max(0, now - late) * scale
+        yield rng.choice("abc"), {"v": number}, max(0, now - late) * HOUR
 
 
-def run(build, seed, *, caching, batches, scale=1, mode="strict", rocksdb=False):
+def run(build, seed, *, caching, batches, rocksdb=False):
     """All rows that come out; with `batches`, steps of random sizes and restarts between them."""
     builder = StreamsBuilder()
     build(builder.stream("in"), Materialized(caching=caching)).to_stream().to("out")
     rng = random.Random(seed)
-    with TopologyTestDriver(builder.build(), mode=mode, rocksdb=rocksdb) as driver:
+    with TopologyTestDriver(builder.build(), rocksdb=rocksdb) as driver:
         topic = driver.create_input_topic("in")
-        waiting = list(records(seed, scale))
+        waiting = list(records(seed))
         while waiting:
             size = rng.choice([1, 2, 7, 30]) if batches else 1
             with driver.batch():
@@ -108,9 +101,9 @@ def run(build, seed, *, caching, batches, scale=1, mode="strict", rocksdb=False)
 
 
 @cache
-def one_by_one(build, seed, scale=1):
+def one_by_one(build, seed):
     """What all other ways are compared with: a step for each record, every update emitted."""
-    return run(build, seed, caching=False, batches=False, scale=scale)
+    return run(build, seed, caching=False, batches=False)
 
 
 def last_rows(rows):
@@ -118,49 +111,30 @@ def last_rows(rows):
     return {key: row for key, row in last.items() if row[0] != "None"}
 
 
-def scale_of(name):
-    return 3_600_000 if "Calendar" in name else 1
-
-
 @pytest.mark.parametrize("name", UPDATES)
-def test_last_updates(name):
-    for seed in range(2):
-        expected = one_by_one(UPDATES[name], seed, scale_of(name))
-        steps = run(UPDATES[name], seed, caching=True, batches=True, scale=scale_of(name))
-        assert len(steps) < len(expected)
-        assert last_rows(steps) == last_rows(expected)
+def test_updates(name):
+    """The last ones with a cache; without one, each."""
+    expected = one_by_one(UPDATES[name], 1)
+    steps = run(UPDATES[name], 1, caching=True, batches=True)
+    assert len(steps) < len(expected)
+    assert last_rows(steps) == last_rows(expected)
+    assert run(UPDATES[name], 1, caching=False, batches=True) == expected
 
 
-@pytest.mark.parametrize("name", UPDATES)
-def test_every_update(name):
-    expected = one_by_one(UPDATES[name], 1, scale_of(name))
-    assert run(UPDATES[name], 1, caching=False, batches=True, scale=scale_of(name)) == expected
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("caching", [True, False])
 @pytest.mark.parametrize("name", FINALS)
-def test_final_results(name, caching):
-    for seed in range(2):
-        expected = one_by_one(FINALS[name], seed, scale_of(name))
-        steps = run(FINALS[name], seed, caching=caching, batches=True, scale=scale_of(name))
-        assert expected
+def test_final_results(name):
+    expected = one_by_one(FINALS[name], 1)
+    assert expected
+    for caching in (True, False):
+        steps = run(FINALS[name], 1, caching=caching, batches=True, rocksdb=name == "sessions" and caching)
         assert Counter(steps) == Counter(expected)
 
 
-@pytest.mark.parametrize("name", ["TimeWindows-20-texts", "SlidingWindows--texts", "CalendarWindows--texts"])
-def test_a_window_has_one_final_result_and_it_is_its_last_update(name):
-    rows = run(FINALS[name], 1, caching=True, batches=True, scale=scale_of(name))
+def test_a_window_has_one_final_result_and_it_is_its_last_update():
+    rows = run(FINALS["days-texts"], 1, caching=True, batches=True)
     assert max(Counter(key for key, _, _ in rows).values()) == 1
-    updates = last_rows(one_by_one(UPDATES[name], 1, scale_of(name)))
+    updates = last_rows(one_by_one(UPDATES["days-texts"], 1))
     assert {key: updates[key] for key, _, _ in rows} == last_rows(rows)
-
-
-def test_on_rocksdb():
-    name = "SessionWindows--texts"
-    assert Counter(run(FINALS[name], 1, caching=True, batches=True, rocksdb=True)) == Counter(
-        one_by_one(FINALS[name], 1)
-    )
 
 
 def test_time_limit():
@@ -168,7 +142,7 @@ def test_time_limit():
         return (
             stream.group_by_key()
             .count(materialized=how)
-            .suppress(Suppressed.until_time_limit(10, BufferConfig.of_max_records(2).emit_early_when_full()))
+            .suppress(Suppressed.until_time_limit(10 * HOUR, BufferConfig.of_max_records(2).emit_early_when_full()))
         )
 
     expected = one_by_one(build, 4)
@@ -197,3 +171,23 @@ def test_cogrouped_emits_a_window_once_per_step():
             for name in ("a", "b", "a"):
                 driver.create_input_topic(name).pipe_input("k", 1, 1)
         assert driver.create_output_topic("out").read_key_values_to_list() == [("k", 12)]
+
+
+@pytest.mark.parametrize("rocksdb", [False, True])
+def test_partitions_and_tasks_give_the_same_counts(rocksdb):
+    builder = StreamsBuilder()
+    builder.stream("in").select_key(lambda v: v % 7).map(lambda k, v: (str(k), v)).group_by_key().count(
+        materialized=Materialized(name="c")
+    ).to_stream().to("out")
+    with TopologyTestDriver(builder.build(), partitions={"in": 3, "out": 2}, tasks=4, rocksdb=rocksdb) as driver:
+        topic = driver.create_input_topic("in")
+        with driver.batch():
+            for i in range(200):
+                topic.pipe_input(f"k{i}", i, i)
+        driver.restart()
+        for i in range(200, 210):
+            topic.pipe_input(f"k{i}", i, i)
+        counts = driver.create_output_topic("out").read_key_values_to_map()
+        stored = {key: found.value for key, found in driver.get_store("c").all()}
+        assert driver.get_store("c").get("3").value == 30
+    assert counts == stored == {str(k): 30 for k in range(7)}

@@ -183,12 +183,6 @@ def test_a_final_result_cannot_be_emitted_early() -> None:
         Suppressed.until_window_closes(BufferConfig.of_max_bytes(1).emit_early_when_full())
 
 
-def test_a_versioned_table_cannot_be_suppressed() -> None:
-    versioned = StreamsBuilder().table("versioned", materialized=Materialized(history_retention=1000))
-    with pytest.raises(TopologyError, match="versioned table, which cannot be suppressed"):
-        versioned.suppress(Suppressed.until_time_limit(1))
-
-
 def test_a_bound_of_another_kind_counts_what_is_already_held() -> None:
     def build(bounds: BufferConfig) -> Topology:
         builder = StreamsBuilder()

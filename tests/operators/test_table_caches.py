@@ -175,3 +175,20 @@ def test_what_was_held_back_goes_on_in_order_of_time():
     ).to("out")
     rows = run(builder, [("in", "a", 1, 5), ("in", "b", 1, 50), ("in", "a", 2, 101)])
     assert rows == [("b", 1, 50), ("a", 1, 101)]
+
+
+def test_the_cache_emits_the_last_value_of_a_step_once_and_shows_it_to_readers_at_once():
+    builder = StreamsBuilder()
+    stream = builder.stream("in")
+    table = stream.group_by_key().count(materialized=Materialized(name="c"))
+    table.to_stream().to("out")
+    builder.stream("probe").join(table, lambda k, a, b: b).to("seen")
+    with TopologyTestDriver(builder.build()) as driver:
+        topic, probe = driver.create_input_topic("in"), driver.create_input_topic("probe")
+        with driver.batch():
+            for t in range(3):
+                topic.pipe_input("k", "v", t)
+            probe.pipe_input("k", "?", 1)
+        assert driver.create_output_topic("out").read_key_values_to_list() == [("k", 3)]
+        # Merged by time: "in" comes before "probe" at the same time.
+        assert driver.create_output_topic("seen").read_values_to_list() == [2]

@@ -33,30 +33,8 @@ def spoilt(key: Any, left: Any, right: Any) -> Any:
 
 
 PROGRAMS: dict[str, Program] = {
-    "inner": lambda builder, left, right: left.join(right, seen).to_stream().to("out"),
-    "left": lambda builder, left, right: left.left_join(right, seen).to_stream().to("out"),
     "outer": lambda builder, left, right: left.outer_join(right, seen).to_stream().to("out"),
-    "rows that do not exist": lambda builder, left, right: left.outer_join(right, some).to_stream().to("out"),
     "a joiner that fails": lambda builder, left, right: left.left_join(right, spoilt).to_stream().to("out"),
-    "stored": lambda builder, left, right: (
-        left.left_join(right, seen, materialized=Materialized(name="joined")).to_stream().to("out")
-    ),
-    "stored without a cache": lambda builder, left, right: (
-        left.outer_join(right, some, materialized=Materialized(name="joined", caching=False))
-        .filter(lambda value: value is not None)
-        .to_stream()
-        .to("out")
-    ),
-    "old values below": lambda builder, left, right: (
-        left.outer_join(right, seen).group_by(lambda key, value: (str(value[1]), [key])).count().to_stream().to("out")
-    ),
-    "old values of a stored join": lambda builder, left, right: (
-        left.join(right, some, materialized=Materialized(name="joined"))
-        .group_by(lambda key, value: (str(value[1]), [key]))
-        .count()
-        .to_stream()
-        .to("out")
-    ),
     "a derived table that fails": lambda builder, left, right: (
         left.filter(lambda value: value != 3)
         .outer_join(right.map_values(lambda value: failing(value)), seen)
@@ -103,7 +81,7 @@ PROGRAMS: dict[str, Program] = {
         right.left_join(left, some).to_stream().to("others"),
     ],
 }
-"""Programs whose updates are cached."""
+"""What `tests/properties/test_table_joins_both_ways.py` does not play: that has each kind of join, with each sort of store."""
 
 
 def program(shape: Program, left: bool, right: bool) -> Topology:
@@ -123,8 +101,10 @@ def partitions(topology: Topology) -> dict[str, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("caches", [(True, True), (True, False), (False, True), (False, False)])
+@pytest.mark.parametrize(
+    ("caches", "seed"),
+    [((True, True), 0), ((True, True), 1), ((True, False), 0), ((False, True), 1), ((False, False), 0)],
+)
 @pytest.mark.parametrize("shape", PROGRAMS)
 def test_both_tables_change(shape: str, caches: tuple[bool, bool], seed: int) -> None:
     if shape == LOOKED_UP and caches != (True, True):

@@ -1,4 +1,4 @@
-"""Operators of tables: Kafka Streams' golden vectors, old values, versions, and what survives steps and restarts."""
+"""Operators of tables: old values, versions, and what survives steps and restarts."""
 
 import pytest
 
@@ -17,102 +17,6 @@ def outputs(builder, records, **options):
             driver.create_input_topic(topic).pipe_input(key, value, at)
             rows.append([(r.key, r.value, r.timestamp) for r in out.read_records_to_list()])
         return rows
-
-
-@pytest.mark.parametrize(
-    ("method", "expected"),
-    [
-        ("join", [[], [("k", None, 6)], [("k", "l+r", 5)], [("k", None, 4)], [("k", None, 9)], []]),
-        (
-            "left_join",
-            [[], [("k", None, 6)], [("k", "l+r", 5)], [("k", "l+None", 4)], [("k", "l+None", 9)], [("k", None, 10)]],
-        ),
-        (
-            "outer_join",
-            [
-                [("k", "None+r", 5)],
-                [("k", "None+r", 6)],
-                [("k", "l+r", 5)],
-                [("k", "l+None", 4)],
-                [("k", "l+None", 9)],
-                [("k", None, 10)],
-            ],
-        ),
-    ],
-)
-def test_tables_join_by_key(method, expected):
-    builder = StreamsBuilder()
-    left, right = builder.table("l", materialized=EVERY), builder.table("r", materialized=EVERY)
-    getattr(left, method)(right, lambda a, b: f"{a}+{b}").to_stream().to("out")
-    records = [
-        ("r", "k", "r", 5),
-        ("l", "k", None, 6),
-        ("l", "k", "l", 3),
-        ("r", "k", None, 4),
-        ("r", "k", None, 9),
-        ("l", "k", None, 10),
-    ]
-    assert outputs(builder, records) == expected
-
-
-def test_regrouping_subtracts_then_adds():
-    builder = StreamsBuilder()
-    builder.table("in", materialized=EVERY).group_by(lambda k, v: (v[0], v)).reduce(
-        lambda agg, v: f"{agg}{v}", lambda agg, v: agg.replace(v, "|"), materialized=EVERY
-    ).to_stream().to("out")
-    rows = outputs(builder, [("in", "k", "g1", 1), ("in", "k", "g2", 2), ("in", "k", "h2", 3), ("in", "k", None, 4)])
-    assert rows == [[("g", "g1", 1)], [("g", "|g2", 2)], [("g", "||", 3), ("h", "h2", 3)], [("h", "|", 4)]]
-
-
-GROUPS = {"?": (None, "?"), "!": None}  # by value, two ways in which a selector leaves a row out
-
-
-def test_the_count_of_a_table_ends_at_zero():
-    builder = StreamsBuilder()
-    builder.table("in", materialized=EVERY).group_by(lambda k, v: GROUPS.get(v, (v, v))).count(
-        materialized=EVERY
-    ).to_stream().to("out")
-    records = [("k", "g", 10), ("k2", "g", 5), ("k", "?", 7), ("k2", None, 8), ("k", "g", 9), ("k", "!", 9)]
-    rows = outputs(builder, [("in", *record) for record in records])
-    counts = [1, 2, 1, 0, 1, 0]
-    assert rows == [[("g", count, 10)] for count in counts]
-
-
-@pytest.mark.parametrize(
-    ("method", "expected"),
-    [
-        ("join", [[], [("k", "f1+r", 5)], [("k", None, 20)], [("k", None, 30)]]),
-        ("left_join", [[("k", "f1+None", 10)], [("k", "f1+r", 5)], [("k", "g1+None", 20)], [("k", None, 30)]]),
-    ],
-)
-def test_tables_join_by_foreign_key(method, expected):
-    builder = StreamsBuilder()
-    left, right = builder.table("l", materialized=EVERY), builder.table("r", materialized=EVERY)
-    getattr(left, method)(right, lambda a, b: f"{a}+{b}", lambda v: v[0], materialized=EVERY).to_stream().to("out")
-    rows = outputs(builder, [("l", "k", "f1", 10), ("r", "f", "r", 5), ("l", "k", "g1", 20), ("l", "k", None, 30)])
-    assert rows == expected
-
-
-def test_a_join_with_grace_waits_for_the_table():
-    builder = StreamsBuilder()
-    table = builder.table("t", materialized=Materialized(history_retention=100))
-    builder.stream("in").join(table, lambda a, b: f"{a}+{b}", joined=Joined(name="j", grace=10)).to("out")
-    records = [
-        ("t", "k", "t5", 5),
-        ("in", "k", "l20", 20),
-        ("in", "k", "l12", 12),
-        ("t", "k", "t10", 10),
-        ("in", "z", "?", 30),
-        ("in", "k", "l15", 15),
-    ]
-    assert outputs(builder, records) == [
-        [],
-        [],
-        [],
-        [],
-        [("k", "l12+t10", 12), ("k", "l20+t10", 20)],
-        [("k", "l15+t10", 15)],
-    ]
 
 
 def test_records_that_wait_survive_a_restart_with_their_headers():

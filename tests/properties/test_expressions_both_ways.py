@@ -128,7 +128,7 @@ def program(head: Callable[[KStream], KStream], tail: Callable[[KGroupedStream],
     return builder.build()
 
 
-@pytest.mark.parametrize("tail", [plain, windowed, sessions, sliding, both])
+@pytest.mark.parametrize("tail", [both, sessions, sliding])
 @pytest.mark.parametrize("head", HEADS)
 @given(given_steps=steps)
 @settings(max_examples=6)

@@ -97,6 +97,14 @@ def test_a_stream_joined_with_itself(shape, feed, tasks, optimize):
 
 
 @examples
+@given(shape=shapes(st.integers(0, 15)), feed=feeds(partitions=2, disorder=None))
+def test_a_self_join_over_one_store_gives_what_one_over_two_gives(shape, feed):
+    """Also of records that come too late."""
+    one, two = (run(shape.build_self, feed, partitions=2, tasks=1, flush="in", optimize=how) for how in (True, False))
+    assert (bag(one[0]), one[1]) == (bag(two[0]), two[1])
+
+
+@examples
 @given(
     kind=st.sampled_from(("inner", "left")),
     within=st.integers(0, 3000),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams import Consumed, JsonSerde, Materialized, StreamsBuilder, StringSerde
@@ -50,11 +50,12 @@ def check(builder: StreamsBuilder, fed: list[list[Fed]], restarts: list[int], po
     check_both_ways(builder.build(), fed, restarts=restarts, **how, **dead)
 
 
+twice_as_many = settings(examples, max_examples=2 * examples.max_examples)
 POLICIES = st.sampled_from(("skip", "dlq", "fail"))
 MODES = st.sampled_from(("strict", "compat"))
 
 
-@examples
+@twice_as_many
 @given(
     kind=st.sampled_from(("join", "left_join", "outer_join")),
     caching=st.tuples(st.booleans(), st.booleans()),

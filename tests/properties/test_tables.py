@@ -56,15 +56,17 @@ def number_key(value: Any) -> str | None:
 @examples
 @given(
     kind=st.sampled_from(("inner", "left")),
+    caching=CACHING,
     feed=feeds(SIDES, disorder=None, keys=("k0", "k1", "k2", "k3")),
-    tasks=st.integers(1, 2),
+    tasks=st.integers(1, 3),
 )
-def test_tables_joined_by_a_foreign_key(kind, feed, tasks):
+def test_tables_joined_by_a_foreign_key(kind, caching, feed, tasks):
     """Each left row with the right row that it names, however the two topics interleave."""
 
     def build(builder: Any) -> None:
-        left, right = (builder.table(topic) for topic in SIDES)
-        joined = join_of(kind, left, right, both, foreign_key=lambda value: number_key(value["v"]))
+        how = Materialized(caching=caching)
+        left, right = (builder.table(topic, materialized=how) for topic in SIDES)
+        joined = join_of(kind, left, right, both, foreign_key=lambda value: number_key(value["v"]), materialized=how)
         joined.to_stream().to("out")
 
     rows, _ = run(build, feed, partitions=2, tasks=tasks, by_key=True)
