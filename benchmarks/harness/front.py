@@ -110,7 +110,8 @@ def draw(found: Sequence[Answer], path: Path) -> list[Path]:
     for row, one in enumerate(found):
         times = one.times_better
         axes.barh(row, times - 1, left=1, height=0.6, color="#2a9d8f" if times >= 1 else "#e76f51")
-        text = f"{times:.2g} times better" if times >= 1 else f"{1 / times:.2g} times worse"
+        factor, word = max(times, 1 / times), "better" if times >= 1 else "worse"
+        text = f"{factor:.2g} times {word}" if factor >= 1.05 else "about the same"
         axes.annotate(text, (max(times, 1), row), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8)
     axes.set_yticks(range(len(found)), [_label(one.question) for one in found], fontsize=8)
     axes.invert_yaxis()

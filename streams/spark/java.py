@@ -177,6 +177,7 @@ def _write(target: int, lines: list[bytes]) -> None:
 _CLOSES_WITHIN_S = 5.0
 """How long a killed process may take to close its sockets, seconds: it closes them one by one, perhaps after a core dump."""
 _POLL_S = 0.05
+_CONTEXT_STOPPED = "Cannot call methods on a stopped"
 
 
 @contextmanager
@@ -188,6 +189,9 @@ def needs_java(stopping: Callable[[], bool]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if stopping() and _CONTEXT_STOPPED in str(error):
+            # A signal to all processes of a service reached Java, too, which then ends more slowly than the wait below.
+            return
         if not _did_not_start(error) and not has_gone(
             _CLOSES_WITHIN_S if stopping() or _is_of_the_network(error) else 0
         ):

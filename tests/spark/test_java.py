@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pyspark
 import pytest
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -183,6 +183,14 @@ def test_all_errors_after_its_end_are_one_sentence(listening: socket.socket) -> 
 def test_a_stop_that_ends_it_is_no_error(listening: socket.socket) -> None:
     listening.close()
     fails(Py4JNetworkError("Answer from Java side is empty"), stopping=True)
+
+
+@pytest.mark.parametrize("stopping", [True, False])
+def test_a_signal_that_reaches_both_processes_ends_both(listening: socket.socket, stopping: bool) -> None:
+    """Java has stopped Spark, and still listens."""
+    stopped = Py4JError("java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.")
+    with nullcontext() if stopping else pytest.raises(Py4JError):
+        fails(stopped, stopping=stopping)
 
 
 @pytest.mark.parametrize("stopping", [True, False])
