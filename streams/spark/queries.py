@@ -86,8 +86,8 @@ def readable(failure: BaseException) -> ApplicationFailedError:
     """The innermost Python error that Spark reports, as one sentence without secrets; without one, Spark's own message."""
     if did_not_start(failure):
         return ApplicationFailedError(
-            "a Python process of Spark did not start within the 10 seconds that Spark gives it: the machine is too busy. "
-            "Nothing was read or written; start again"
+            f"a Python process of Spark did not start within the 10 seconds that Spark gives it, {START_TRIES} times: the machine "
+            "is too busy. Nothing was read or written; start again"
         )
     text = mask(str(failure))
     found = [match for line in text.splitlines() if (match := _PYTHON_ERROR.match(line.strip()))]
@@ -140,9 +140,9 @@ def did_not_start(failure: BaseException | None) -> bool:
 
 
 POLL_S = 0.25
-START_TRIES = 4
-"""Starts of a query, at most: Spark gives a new Python process 10 s to connect, which a busy machine may miss. No work has
-been done by then."""
+START_TRIES = 18
+"""Starts of a query, at most: Spark gives a new Python process 10 s to connect. That is fixed in its code, and a busy machine may
+miss it. No work has been done by then. The process needs half a second of CPU, so this is about three minutes."""
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 
