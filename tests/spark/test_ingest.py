@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,10 +14,8 @@ from state.changelog import commits_topic
 from state.errors import CheckpointMismatchError
 from state.kafka.admin import KafkaAdmin
 from streams import Int64Serde, StreamsBuilder, Topology
-from streams.broker import EmbeddedBroker
-from streams.drills.topics import read_committed
 from streams.errors import ApplicationFailedError, ConfigError
-from tests.conftest import TopicFactory
+from streams.spark.ingest.query import check_table
 from tests.spark.harness import Harness
 
 BERLIN = {"spark.sql.adaptive.enabled": "true", "spark.sql.session.timeZone": "Europe/Berlin"}
@@ -97,6 +93,7 @@ def test_a_column_that_is_missing_is_named_before_anything_is_written(harness: H
         harness.run(builder.build())
 
 
+@pytest.mark.long
 def test_a_checkpoint_that_is_one_batch_behind_is_refused_until_the_right_one_is_put_back(
     harness: Harness, berlin: None
 ) -> None:
@@ -185,17 +182,36 @@ def test_rows_that_cannot_be_written_do_not_stop_a_source(harness: Harness) -> N
     assert dict(letter.headers)["__streams.errors.exception"] == b"OversizedRecordError"
 
 
-# --- Delta's change data feed as a source, on real Delta, Spark and Kafka; in a process of its own, whose session has Delta.
+# --- Delta's change data feed as a source, on real Delta, Spark and Kafka.
 
 
-def test_the_changes_of_a_table_follow_its_rows_and_a_lost_checkpoint_is_made_again(
-    broker: EmbeddedBroker, topic: TopicFactory, tmp_path: Path
-) -> None:
-    target = topic(1)
-    command = [sys.executable, "-m", "tests.spark.delta_feed", broker.bootstrap_servers, str(tmp_path), target]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "the checkpoint of 'orders' was missing: made again up to batch 1" in done.stderr
-    found = [(record.key, record.value) for record in read_committed(broker.bootstrap_servers, target)]
+def feed(table: Path, topic: str) -> Topology:
+    builder = StreamsBuilder()
+    builder.from_delta(table, key="id", change_feed=True, named="orders", partitions=2).to(topic)
+    return builder.build()
+
+
+def test_a_table_that_is_missing_or_records_no_changes_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    spark.range(1).write.format("delta").save(str(plain))
+    for table, told in ((tmp_path / "missing", "and there is none"), (plain, "that table records no changes")):
+        (ingest,) = feed(table, "out").ingests.values()
+        with pytest.raises(ConfigError, match=told):
+            check_table(spark, ingest)
+
+
+def test_the_changes_of_a_table_follow_its_rows_and_a_lost_checkpoint_is_made_again(harness: Harness) -> None:
+    target, table, spark = harness.topic("target", 1), harness.folder / "orders", harness.spark
+    rows = spark.createDataFrame([(1, 5.0), (2, 7.5)], "id INT, amount DOUBLE").coalesce(1)
+    rows.write.format("delta").option("delta.enableChangeDataFeed", "true").save(str(table))
+    program = feed(table, target)
+    harness.run(program)
+    spark.sql(f"UPDATE delta.`{table}` SET amount = 6.0 WHERE id = 1")
+    harness.run(program)
+    spark.sql(f"DELETE FROM delta.`{table}` WHERE id = 2")
+    shutil.rmtree(Path(harness.config().checkpoint_dir) / "orders-ingest")
+    told = harness.run(program).console.file.getvalue()  # type: ignore[attr-defined]
+    assert "the checkpoint of 'orders' was missing: made again up to batch 1" in " ".join(told.split())
+    found = [(record.key, record.value) for record in harness.read(target)]
     assert sorted(found[:2]) == [(b"1", b'{"id":1,"amount":5.0}'), (b"2", b'{"id":2,"amount":7.5}')]
     assert found[2:] == [(b"1", b'{"id":1,"amount":6.0}'), (b"2", None)]
