@@ -18,9 +18,9 @@ class MarkerLog(Protocol):
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]: ...
 
 
-def is_last(copy: MarkerCopy, end: int) -> bool:
-    """Whether no marker can come after a committed one, because only the control record of its transaction does."""
-    return end == copy.offset + 2
+def end_behind(offset: int) -> int:
+    """Where the commits partition ends behind a committed marker: only the control record of its transaction is between."""
+    return offset + 2
 
 
 def read_last_marker(

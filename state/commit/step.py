@@ -27,7 +27,7 @@ from state.changelog import changelog_topic, commits_topic
 from state.commit import guards
 from state.commit.crash_points import Faults
 from state.commit.decide import Decision, TaskIdentity, decide, expected_version
-from state.commit.last_marker import is_last, read_last_marker
+from state.commit.last_marker import end_behind, read_last_marker
 from state.commit.marker import CommitMarker, MarkerCopy
 from state.commit.protocols import Effects, KafkaAccess, Producer, StoreAccess, TopicPartition
 from state.commit.transaction import StepInput, StepPoints, StepTransaction
@@ -225,7 +225,7 @@ class CommitStep:
         self, copy: MarkerCopy, marker: CommitMarker, before: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
         """Where the task's logs end after a step: a transaction leaves one control record in each log that it wrote to."""
-        ends = {self.commits: copy.offset + 2}
+        ends = {self.commits: end_behind(copy.offset)}
         for name, log in self.changelogs.items():
             end = marker.changelog_ends[name]
             ends[log] = end + 1 if end > before[log] else end
@@ -234,7 +234,7 @@ class CommitStep:
     def _last_marker(self, copy: MarkerCopy | None, end: int, topic_id: str) -> MarkerCopy | None:
         """The last marker of the task, read from the log unless it can only be Spark's copy."""
         compared = self._compared.get((self.identity.query_id, self.commits))
-        if copy is not None and is_last(copy, end) and compared == topic_id:
+        if copy is not None and end == end_behind(copy.offset) and compared == topic_id:
             return copy
         return read_last_marker(self.kafka, self.commits, copy.offset if copy else None, end)
 

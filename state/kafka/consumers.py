@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -167,25 +167,32 @@ class RecordSampler:
 _REFUSED = (REFUSED | {KafkaError.GROUP_AUTHORIZATION_FAILED}) - {KafkaError.UNKNOWN_TOPIC_OR_PART}
 
 
+OnRecord = Callable[[TopicPartition, int, bytes], None]
+
+
 class GroupMember:
-    """A member of a consumer group that shares partitions with the others and uses none of their records.
+    """A member of a consumer group that shares partitions with the others, and reads their records only on request.
 
     Partitions move one by one (cooperative), so the others stay where they are.
 
     Args:
         client: The user's client properties.
         topics: What the group shares.
-        wakes: Whether new records end the wait of `poll`.
+        on_record: Called by `poll` with the partition, offset and value of each new committed record. None: they are not read.
     """
 
-    def __init__(self, client: Mapping[str, str], group_id: str, topics: Sequence[str], *, wakes: bool = False) -> None:
-        self._group_id, self._topics, self._wakes = group_id, topics, wakes
+    def __init__(
+        self, client: Mapping[str, str], group_id: str, topics: Sequence[str], on_record: OnRecord | None = None
+    ) -> None:
+        self._group_id, self._topics, self._on_record = group_id, topics, on_record
         self._assigned: set[TopicPartition] = set()
         settings = {
             "group.id": group_id,
             "partition.assignment.strategy": "cooperative-sticky",
             "enable.auto.commit": False,
             "auto.offset.reset": "latest",
+            "isolation.level": "read_committed",
+            "check.crcs": True,
         }
         self._consumer = Consumer({**QUIET, **client, **settings})
         self._consumer.subscribe(
@@ -199,14 +206,22 @@ class GroupMember:
             KafkaClientError: Kafka refuses this member, for good.
         """
         message = self._consumer.poll(timeout_s)
-        error = None if message is None else message.error()
+        while message is not None:
+            self._take(message)
+            message = self._consumer.poll(0)
+        return set(self._assigned)
+
+    def _take(self, message: Message) -> None:
+        error = message.error()
         if error is not None and (error.code() in _REFUSED or error.fatal()):
             advice = (
                 f"check the client properties (addresses, credentials, TLS) and the rights on this group and on the topics "
                 f"{', '.join(self._topics)}"
             )
             raise request_error(f"joining the consumer group {self._group_id!r}", advice, failure_of(error))
-        return set(self._assigned)
+        if error is None and self._on_record is not None:
+            place = message.topic() or "", message.partition() or 0
+            self._on_record(place, message.offset() or 0, message.value() or b"")
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Shows how far this member is, as the group's offsets; in the background, and nothing depends on it."""
@@ -221,7 +236,7 @@ class GroupMember:
         self._consumer.close()
 
     def _on_assign(self, consumer: Any, places: list[Any]) -> None:
-        if self._wakes:
+        if self._on_record is not None:
             consumer.incremental_assign([Place(place.topic, place.partition, OFFSET_END) for place in places])
         else:
             consumer.incremental_assign(places)

@@ -157,7 +157,9 @@ class Loading:
         logs: Mapping[str, LogRange],
         now_ms: int,
         reach: Reach,
+        durable: bool,
     ) -> None:
+        self._durable = durable
         self._reader = reader
         self._store = store
         self._target = target
@@ -236,7 +238,8 @@ class Loading:
                 self._store.expire(name, before_ms)
         ends = {plan.store: plan.end for plan in plans if self._store.specs[plan.store].logged}
         ids = {name: log.topic_id for name, log in self._logs.items()}
-        return self._store.restored(StorePosition(target.query_id, target.version, ends, target.written_ms, ids), parts)
+        position = StorePosition(target.query_id, target.version, ends, target.written_ms, ids)
+        return self._store.restored(position, parts, self._durable)
 
     def _restore(self, plan: StorePlan, proof: StepProof | None) -> StoreReport:
         """Restores one store chunk by chunk; a crash leaves some of the chunks."""
@@ -331,9 +334,17 @@ class Restorer:
         self._listener = listener
 
     def restore_to(
-        self, store: TaskStore, target: RestoreTarget | None, now_ms: int, reach: Reach = nowhere
+        self, store: TaskStore, target: RestoreTarget | None, now_ms: int, reach: Reach = nowhere, told: bool = False
     ) -> RestoreReport:
         """Brings all stores to a step; costs nothing if they are at that step already.
+
+        Args:
+            store: The stores.
+            target: The step; None = nothing was ever committed.
+            now_ms: The wall clock.
+            reach: Called at crash points.
+            told: Whether Kafka has just told of the step. Then it is not asked where the changelogs end, reading waits for the
+                records, and a short tail is not made durable.
 
         Raises:
             RestoreError: A changelog lacks what the step's marker promises.
@@ -347,12 +358,12 @@ class Restorer:
             check_changelog_id(name, found, target)
         if _is_there(store, target, ids):
             return RestoreReport(self._task, ())
-        logs = self._logs(store, ids)
+        logs = self._logs(store, ids, target.changelog_ends if told else {})
         plans = plan_restore(store.specs.values(), store.origins, store.offsets, target, logs, now_ms=now_ms)
         copy = "" if self._copies is None else self._copies.take_over(store, target, logs, plans, now_ms)
         if copy:
             plans = plan_restore(store.specs.values(), store.origins, store.offsets, target, logs, now_ms=now_ms)
-        restore = Loading(self, store, target, logs, now_ms, reach)
+        restore = Loading(self, store, target, logs, now_ms, reach, durable=not told)
         try:
             return RestoreReport(self._task, restore.run(plans), copy)
         except UnprovenError as error:
@@ -388,13 +399,14 @@ class Restorer:
         found = self._source.topic_ids(list(topics.values())) if topics else {}
         return {name: found[topic] for name, topic in topics.items() if topic in found}
 
-    def _logs(self, store: TaskStore, ids: Mapping[str, str]) -> dict[str, LogRange]:
+    def _logs(self, store: TaskStore, ids: Mapping[str, str], known: Mapping[str, int]) -> dict[str, LogRange]:
         places = {name: (self.topic(name), self._task) for name in store.logged_stores}
-        ends = self._source.end_offsets(list(places.values())) if places else {}
+        unknown = [place for name, place in places.items() if name not in known]
+        ends = self._source.end_offsets(unknown) if unknown else {}
         return {
             name: LogRange(
                 self._source.begin_offset(place),
-                ends[place],
+                known[name] if name in known else ends[place],
                 ids.get(name, ""),
                 self._source.delete_retention_ms(place[0]),
             )

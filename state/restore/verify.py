@@ -116,17 +116,20 @@ def check_marker(place: TaskPlace, marker: CommitMarker) -> None:
         raise _rescaled(place, marker.tasks)
 
 
-def check_not_rescaled(source: StoreSource, place: TaskPlace) -> None:
-    """Refuses to follow an application that is being rescaled, or was."""
-    application = place.application_id, place.sub_topology
-    commits, notes = commits_topic(*application), rescale_topic(*application)
-    found = source.describe_topics([commits, notes])
-    if notes in found:
-        raise RestoreError(
-            f"{place}: the application is being rescaled. Start this command again when that has come to its end"
-        )
-    if commits in found and found[commits].partitions != place.tasks:
-        raise _rescaled(place, found[commits].partitions)
+def check_not_rescaled(source: StoreSource, *places: TaskPlace) -> None:
+    """Refuses to follow an application that is being rescaled, or was; one request for a task of each sub-topology."""
+    topics = {
+        place: [make(place.application_id, place.sub_topology) for make in (commits_topic, rescale_topic)]
+        for place in places
+    }
+    found = source.describe_topics([topic for pair in topics.values() for topic in pair])
+    for place, (commits, notes) in topics.items():
+        if notes in found:
+            raise RestoreError(
+                f"{place}: the application is being rescaled. Start this command again when that has come to its end"
+            )
+        if commits in found and found[commits].partitions != place.tasks:
+            raise _rescaled(place, found[commits].partitions)
 
 
 def _rescaled(place: TaskPlace, tasks: int) -> RestoreError:

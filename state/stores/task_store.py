@@ -197,15 +197,18 @@ class TableStores:
             meta.origins[name] = origin
         return self._load({name: part}, meta)[name]
 
-    def restored(self, position: StorePosition, parts: Mapping[str, RestoredPart]) -> dict[str, int]:
+    def restored(self, position: StorePosition, parts: Mapping[str, RestoredPart], durable: bool) -> dict[str, int]:
         """Declares the table to be at a position, together with the last records before it, in one atomic write."""
         meta = self.meta.changed(step=(position.query_id, position.version, position.written_ms))
         meta.offsets |= {n: o for n, o in position.changelog_offsets.items() if n in self.specs}
         meta.origins = {name: position.origin(name) for name in self.specs}
         meta.segments = {name: segments.to_json_after(UNLOGGED) for name, segments in self.segments.items()}
-        return self._load({name: part for name, part in parts.items() if name in self.specs}, meta, expire=True)
+        mine = {name: part for name, part in parts.items() if name in self.specs}
+        return self._load(mine, meta, expire=True, durable=durable)
 
-    def _load(self, parts: Mapping[str, RestoredPart], meta: TableMetadata, expire: bool = False) -> dict[str, int]:
+    def _load(
+        self, parts: Mapping[str, RestoredPart], meta: TableMetadata, expire: bool = False, durable: bool = True
+    ) -> dict[str, int]:
         """Writes records and metadata in one atomic write; returns the number of rows of each store."""
         changes: list[Columns] = []
         loaded: dict[str, LocalRows] = {}
@@ -220,7 +223,7 @@ class TableStores:
             changes.append((rows.keys, rows.values))
         concerned = {name: s for name, s in self.segments.items() if expire or name in parts}
         deleted_ranges = [key_range for segments in concerned.values() for key_range in segments.dead_ranges()]
-        self._write([columns_of([(META_KEY, meta.to_bytes())]), *changes], deleted_ranges)
+        self._write([columns_of([(META_KEY, meta.to_bytes())]), *changes], deleted_ranges, durable=durable)
         for name, segments in concerned.items():
             segments.restored(loaded[name].firsts if name in loaded else {})
         self.meta = meta
@@ -450,11 +453,13 @@ class TaskStore:
             next_offset = int(places[-1]) + 1 if len(places) else first
         return self._state_of[store].restore(store, RestoredPart(records, places), next_offset, origin)
 
-    def restored(self, position: StorePosition, parts: Mapping[str, RestoredPart] | None = None) -> dict[str, int]:
-        """Completes a restore: the tables now hold this step."""
+    def restored(
+        self, position: StorePosition, parts: Mapping[str, RestoredPart] | None = None, durable: bool = True
+    ) -> dict[str, int]:
+        """Completes a restore: the tables now hold this step. `durable`: see `apply`."""
         rows: dict[str, int] = {}
         for state in self._states:
-            rows |= state.restored(position, parts or {})
+            rows |= state.restored(position, parts or {}, durable)
         return rows
 
     def reset(self, store: str | None = None) -> None:

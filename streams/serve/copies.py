@@ -2,9 +2,10 @@
 
 A copy is an ordinary local state in a folder of its own, which a restore brings to the last commit marker of its task; the
 running application is never touched. Readers never see a restore: each commit is published as a `View`, the stores through a
-snapshot of the database. Invariants: a view holds exactly one commit and never changes; a view is closed when it is neither the
-present one, nor in use, nor held for the next page of somebody; a copy that cannot follow still answers with its last view;
-what a view says of its age is never less than the truth.
+snapshot of the database. `TaskCopy.follow` takes a commit that it was told of, `bring_forward` asks Kafka for what there is.
+Invariants: a view holds exactly one commit and never changes; a view is closed when it is neither the present one, nor in use, nor
+held for the next page of somebody; a copy that cannot follow still answers with its last view; what a view says of its age is never
+less than the truth; a commit that does not continue the present one is not taken from what was told.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from math import ceil
 
 from state.changelog import changelog_topic
+from state.commit.last_marker import end_behind
 from state.commit.marker import CommitMarker
+from state.commit.session import FLUSH_EVERY_S
 from state.errors import StateCorruptedError
 from state.restore.task_stores import StoreSource, TaskStateManager
 from state.restore.verify import check_marker, check_not_rescaled
@@ -38,6 +42,8 @@ _VISIBLE_S = 10.0
 _LOOK_AGAIN_S = 0.005
 _RECENT = 4
 """The last commits before the present one that are kept to read all tasks as of one micro-batch."""
+_MOST_HEARD = 256
+"""The most markers that wait to be followed; without the first of more, the copy asks for all."""
 _MOST_VIEWS = 16
 """The most commits of a task that are kept for cursors; the oldest are given up first."""
 
@@ -103,7 +109,7 @@ class Copy(ABC):
         fault: Why the copy could not be brought forward the last time; empty: it could.
         listeners: Called after each look for commits, by the thread that has looked.
         read_to: Where the commits partition of a task ended when its copy was last brought forward.
-        log_end: Where it ended at the last look.
+        looked: Where it ended at the last look, and when that was asked for.
     """
 
     def __init__(self, what: str, clock_s: Clock = time.monotonic) -> None:
@@ -112,7 +118,7 @@ class Copy(ABC):
         self.listeners: list[Callable[[], None]] = []
         self.clock_s = clock_s
         self.read_to = 0
-        self.log_end = 0
+        self.looked = 0, 0.0
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._views: list[View] = []
@@ -140,7 +146,7 @@ class Copy(ABC):
     @property
     def lag(self) -> int:
         """Records of the commits partition that the copy has not followed yet."""
-        return max(0, self.log_end - self.read_to)
+        return max(0, self.looked[0] - self.read_to)
 
     def reading(self, version: int | None = None) -> Reading:
         """The present view, or the kept one of an earlier commit, which stays open within the context.
@@ -238,6 +244,9 @@ class Copy(ABC):
     def _show(self, view: View) -> None:
         """Makes this the present view."""
         with self._changed:
+            if self._current is not None:
+                # When that was the last commit, this one was still to come.
+                view.known_s = self._current.known_s
             self._views.append(view)
             self._current = view
             self._close_unused()
@@ -283,10 +292,54 @@ class TaskCopy(Copy):
         self._make = make
         self._on_close = on_close
         self._following = threading.Lock()
+        self._closed = False
+        self._flushed_s = clock_s()
+        self._heard: deque[tuple[int, bytes]] = deque(maxlen=_MOST_HEARD)
         self._marker: CommitMarker | None = None
         self._position = Position()
         self._open = ExitStack()
         self._stores: tuple[TaskStateManager, TaskStore] | None = None
+
+    def hear(self, offset: int, marker: bytes) -> None:
+        """Notes a marker that is new on the commits partition, for `follow`; any thread may call it."""
+        self._heard.append((offset, marker))
+
+    @property
+    def has_heard(self) -> bool:
+        """Whether markers wait to be followed."""
+        return bool(self._heard)
+
+    def follow(self) -> None:
+        """Brings the copy to the last marker that it has heard of. If all of them follow by one, nothing is asked for.
+
+        Raises:
+            RestoreError, KafkaClientError: As `bring_forward`.
+        """
+        with self._following:
+            if self._closed:
+                return
+            heard = [self._heard.popleft() for _ in range(len(self._heard))]
+            new = [(offset, CommitMarker.from_bytes(value)) for offset, value in heard if offset >= self.read_to]
+            if not new:
+                return
+            continues = self._continue(marker for _, marker in new)
+            if continues:
+                self._publish([marker for _, marker in new], told=True)
+                with self._changed:
+                    self.read_to = end_behind(new[-1][0])
+                end, asked_s = self.looked
+                self.known_until(asked_s if self.read_to >= end else 0.0)
+        if not continues:
+            self.bring_forward()
+
+    def _continue(self, markers: Iterable[CommitMarker]) -> bool:
+        """Whether markers are the commits after the present one, without a gap, of the same query."""
+        before = self._marker if self.ready else None
+        for marker in markers:
+            if before is None or (marker.query_id, marker.version) != (before.query_id, before.version + 1):
+                return False
+            before = marker
+        return True
 
     def bring_forward(self, end: int | None = None, asked_s: float = 0.0) -> bool:
         """Brings the copy to the last commit, and says whether there was a new one.
@@ -301,6 +354,8 @@ class TaskCopy(Copy):
         """
         place = self.task.commits
         with self._following:
+            if self._closed:
+                return False
             if end is None or end < self.read_to:
                 # An end from before may be lower than what another look has led to meanwhile.
                 asked_s = self.clock_s()
@@ -310,8 +365,7 @@ class TaskCopy(Copy):
                 self._forget()
             markers = list(self._markers(end))
             if markers:
-                check_marker(self.task.place, markers[-1])
-                self._publish(markers)
+                self._publish(markers, told=False)
             elif not self.ready:
                 self._show_nothing()
             with self._changed:
@@ -319,9 +373,14 @@ class TaskCopy(Copy):
             self.known_until(asked_s)
         return bool(markers)
 
-    def is_behind(self, end: int) -> bool:
-        """Whether the commits partition, which ends there, may have a commit that the copy has not."""
-        return end != self.read_to or not self.ready
+    def misses(self, end: int, read_before: int) -> bool:
+        """Whether the commits partition may have a commit that the copy has not, and will not hear of: since before the last look.
+
+        Args:
+            end: Where the partition ends now.
+            read_before: How far the copy had read it when that was asked for.
+        """
+        return not self.ready or end < read_before or self.read_to < self.looked[0]
 
     def _markers(self, end: int) -> Iterator[CommitMarker]:
         """The markers since the last call, in order; at first all that the topic still has, for the position of the sources."""
@@ -330,12 +389,16 @@ class TaskCopy(Copy):
         for columns in self._source.read(topic, partition, min(start, end), end):
             yield from map(CommitMarker.from_bytes, columns.values.to_pylist())
 
-    def _publish(self, markers: list[CommitMarker]) -> None:
+    def _publish(self, markers: list[CommitMarker], told: bool) -> None:
         last = markers[-1]
-        self._await_visible(last)
+        check_marker(self.task.place, last)
+        if not told:
+            self._await_visible(last)
         manager, stores = self._opened()
         try:
-            manager.restore_to(stores, last)
+            manager.restore_to(stores, last, told=told)
+            if told and self.clock_s() - self._flushed_s >= FLUSH_EVERY_S:
+                self._flush(stores)
         except StateCorruptedError as error:
             self._shut(error)
             raise
@@ -349,6 +412,11 @@ class TaskCopy(Copy):
         if self._current is not None:
             self._current.until = _step_of(markers[0]) or _LIVE
         self._show(View(last.version, position, stores.snapshot(), last.changelog_ends, _step_of(last)))
+
+    def _flush(self, stores: TaskStore) -> None:
+        """Makes durable what was written; what a kill takes away is read from the changelogs again."""
+        self._flushed_s = self.clock_s()
+        stores.flush()
 
     def _await_visible(self, marker: CommitMarker) -> None:
         """Waits for the control records of a commit: the marker's may be written before those of the changelogs."""
@@ -395,6 +463,9 @@ class TaskCopy(Copy):
     def close(self) -> None:
         """Closes the copy, which stays on disk."""
         with self._following:
+            self._closed = True
+            if self._stores is not None:
+                self._flush(self._stores[1])
             self._shut(None)
             self._on_close()
 

@@ -1,7 +1,9 @@
 """`Follower`: brings the copies of a process forward as soon as their tasks commit; and Kafka as one copy reads it.
 
-A commit wakes the follower, which asks where the commits topics end; so does the passing of time, and each answer proves how old
-the copies are. A copy that cannot follow keeps its last view, is tried again, and says why.
+The follower stays on the commits topics: a copy hears of each marker as soon as it is committed, and reads its changelogs, on which
+it stays, too. Nothing is asked for a commit. Beside that, a look asks several times a second where the commits topics end, which
+proves how old the copies are, and finds what a copy has not heard of. A copy that cannot follow keeps its last view, is tried
+again, and says why.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Protocol
 
@@ -21,13 +23,16 @@ from state.kafka.topics import TopicPartition
 from streams.serve.copies import Copy, TaskCopy
 from streams.serve.global_copy import GlobalCopy
 
-_POLL_S = 0.2
-"""How often the ends of the commits topics are asked for while nothing is committed: so old are answers of an idle application."""
+_LOOK_S = 0.2
+"""How often the ends of the commits topics are asked for: so old are answers of an idle application."""
 _RETRY_S = 2.0
 _GLOBAL: TopicPartition = ("", 0)
 """In the place of a task's partition: the copy of the global tables."""
 _BEGINS_S = 60.0
 _PREFETCH_BYTES = 8 * 1024 * 1024
+_STAYS = {"queued.min.messages": "100000", "fetch.wait.max.ms": "500"}
+"""A reader of micro-batches fetches nothing while some records wait; here that would be a delay. Brokers answer as soon as
+something is committed, and need not be asked more often where nothing is."""
 
 
 class CopyKafka(LiveKafka):
@@ -35,7 +40,7 @@ class CopyKafka(LiveKafka):
 
     def __init__(self, client: Mapping[str, str], transaction_timeout_ms: int, bulk: bool, logs: int) -> None:
         super().__init__(client, transaction_timeout_ms, bulk)
-        self._properties, self._native = dict(client), bulk
+        self._properties, self._native = {**_STAYS, **client}, bulk
         self._readers = ReaderPool(logs, _PREFETCH_BYTES)
         self._begins: dict[TopicPartition, tuple[int, float]] = {}
 
@@ -106,36 +111,58 @@ class Follower:
         self.global_copy = global_copy
         self.copies: Mapping[TopicPartition, TaskCopy] = {}
         self.trouble = ""
+        self._lock = threading.Lock()
         self._closing = False
-        self._running: dict[TopicPartition, Future[None]] = {}
+        self._busy: set[TopicPartition] = set()
         self._retry_at: dict[TopicPartition, float] = {}
         self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="copies")
 
     def run(self, member: Member, ended: threading.Event) -> None:
-        """Follows until the event is set.
+        """Follows until the event is set; the member calls `hear`.
 
         Raises:
             KafkaClientError: The brokers refuse this process for good.
         """
-        while not ended.is_set():
-            self.follow(member.poll(_POLL_S))
-            member.commit({place: copy.read_to for place, copy in self.copies.items()})
+        with ThreadPoolExecutor(1, thread_name_prefix="looks") as pool:
+            look, due_s = pool.submit(self.look, ()), 0.0
+            while not ended.is_set():
+                assigned = member.poll(_LOOK_S)
+                if look.done() and time.monotonic() >= due_s:
+                    look.result()
+                    member.commit({place: copy.read_to for place, copy in self.copies.items()})
+                    look, due_s = pool.submit(self.look, assigned), time.monotonic() + _LOOK_S
 
-    def follow(self, assigned: Collection[TopicPartition]) -> None:
-        """Begins to bring forward what is behind. Does not wait.
+    def hear(self, place: TopicPartition, offset: int, marker: bytes) -> None:
+        """Lets a copy follow a marker that is new on its commits partition. Does not wait."""
+        if (copy := self.copies.get(place)) is not None:
+            copy.hear(offset, marker)
+            self._begin(place, copy, copy.follow)
+
+    def look(self, assigned: Collection[TopicPartition]) -> None:
+        """Asks where the commits topics end, and begins to bring forward what has not heard of its commits. Does not wait for that.
 
         Raises:
             KafkaClientError: The brokers refuse this process for good.
         """
-        asked_s = time.monotonic()
         try:
-            ends = self._ends(assigned)
-            idle = [copy for place, end in ends.items() if (copy := self._idle(place, end, asked_s)) is not None]
+            self._take_checked(assigned)
+            read_before = {place: copy.read_to for place, copy in self.copies.items()}
+            asked_s = time.monotonic()
+            idle = {}
+            for place, end in self._ends().items():
+                copy = self.copies[place]
+                if copy.misses(end, read_before[place]):
+                    copy.looked = end, asked_s
+                    self._begin(place, copy, partial(copy.bring_forward, end, asked_s))
+                else:
+                    idle[copy] = end
             if idle:
                 # The log of a rescaled application may end at the same place, and say nothing of these rows.
                 self._check()
-            for copy in idle:
-                copy.known_until(asked_s)
+            for copy, end in idle.items():
+                copy.looked = end, asked_s
+                if copy.read_to >= end:
+                    copy.known_until(asked_s)
             self.trouble = ""
         except RestoreError as error:
             self.trouble = str(error)
@@ -144,11 +171,11 @@ class Follower:
                 raise
             self.trouble = str(error)
             return
-        if self.global_copy is not None and self._may_begin(_GLOBAL, asked_s):
+        if self.global_copy is not None:
             self._begin(_GLOBAL, self.global_copy, self.global_copy.bring_forward)
 
-    def _ends(self, assigned: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Where the commits of the tasks of this process end.
+    def _take_checked(self, assigned: Collection[TopicPartition]) -> None:
+        """Takes the tasks of this process.
 
         A rescale makes the topics again, and the group shares them out once more. The copies remain what they are meanwhile, and
         answer, until this process is started again: nobody else could have better ones before.
@@ -159,6 +186,13 @@ class Follower:
         if set(assigned) != set(self.copies):
             self._check()
         self._take(assigned)
+
+    def _ends(self) -> Mapping[TopicPartition, int]:
+        """Where the commits of the tasks of this process end.
+
+        Raises:
+            RestoreError: The application is being rescaled, or was.
+        """
         places = sorted(self.copies)
         try:
             return self._kafka.end_offsets(places) if places else {}
@@ -175,42 +209,40 @@ class Follower:
             for copy in gone:
                 self._pool.submit(copy.close)
 
-    def _idle(self, place: TopicPartition, end: int, asked_s: float) -> TaskCopy | None:
-        """The copy, if there is nothing to follow; else that begins."""
-        copy = self.copies[place]
-        copy.log_end = end
-        if not self._may_begin(place, asked_s):
-            return None
-        if copy.is_behind(end):
-            self._begin(place, copy, partial(copy.bring_forward, end, asked_s))
-            return None
-        return copy
+    def _begin(self, place: TopicPartition, copy: Copy, forward: Callable[[], object]) -> None:
+        """Lets a thread bring a copy forward, unless one does that, or it has just failed."""
+        with self._lock:
+            if place not in self._busy and time.monotonic() >= self._retry_at.get(place, 0.0):
+                self._submit(place, copy, forward)
 
-    def _may_begin(self, place: TopicPartition, now_s: float) -> bool:
-        running = self._running.get(place)
-        return (running is None or running.done()) and now_s >= self._retry_at.get(place, 0.0)
+    def _submit(self, place: TopicPartition, copy: Copy, forward: Callable[[], object]) -> None:
+        """Called with the lock."""
+        if not self._closing:
+            self._busy.add(place)
+            self._pool.submit(self._catch_up, place, copy, forward)
 
-    def _begin(self, place: TopicPartition, copy: Copy, look: Callable[[], bool]) -> None:
-        self._running[place] = self._pool.submit(self._catch_up, place, copy, look)
-
-    def _catch_up(self, place: TopicPartition, copy: Copy, look: Callable[[], bool]) -> None:
-        """Brings a copy to the last commit, and looks again if there was one.
+    def _catch_up(self, place: TopicPartition, copy: Copy, forward: Callable[[], object]) -> None:
+        """Brings a copy forward, and again if it has heard of further commits meanwhile.
 
         The other copies come first: a task that commits faster than its copy can follow would keep the thread for ever.
         """
+        failed = False
         try:
-            more = look()
+            forward()
             copy.fault = ""
-            if more and not self._closing:
-                self._begin(place, copy, copy.bring_forward)
         except Exception as error:
             # Whatever it is: the copy still answers, says why it cannot follow, and is tried again.
-            copy.fault = str(error) or repr(error)
+            failed, copy.fault = True, str(error) or repr(error)
             self._retry_at[place] = time.monotonic() + _RETRY_S
+        with self._lock:
+            self._busy.discard(place)
+            if not failed and isinstance(copy, TaskCopy) and copy.has_heard:
+                self._submit(place, copy, copy.follow)
 
     def close(self) -> None:
         """Ends what runs, and closes the copies, which stay on disk."""
-        self._closing = True
+        with self._lock:
+            self._closing = True
         self._pool.shutdown(wait=True)
         for copy in self.copies.values():
             copy.close()

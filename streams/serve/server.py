@@ -157,7 +157,8 @@ class StoreServer:
     def _run(self) -> None:
         topics = sorted({topic for topic, _ in self._tasks})
         try:
-            member = (_Alone if self._alone else GroupMember)(self._config.client, self._group, topics, wakes=True)
+            kind = _Alone if self._alone else GroupMember
+            member = kind(self._config.client, self._group, topics, self._follower.hear)
             try:
                 self._follower.run(member, self._ended)
             finally:
@@ -168,12 +169,12 @@ class StoreServer:
             self.on_error()
 
     def _check_not_rescaled(self) -> None:
-        for task in {topic: task for (topic, _), task in self._tasks.items()}.values():
-            check_not_rescaled(self._kafka, task.place)
+        check_not_rescaled(self._kafka, *{topic: task.place for (topic, _), task in self._tasks.items()}.values())
 
     def _copy(self, place: TopicPartition) -> TaskCopy:
         task, config, memory = self._tasks[place], self._config, WorkerMemory()
-        kafka = self._reader(len(task.specs) + 1)
+        # One for each changelog: that of the commits topic, which is only read at first, gives way to them.
+        kafka = self._reader(len(task.specs))
 
         def make(of: ReplicaTask) -> TaskStateManager:
             identity, specs = of.place.identity(), list(of.specs)

@@ -1,10 +1,15 @@
 """A copy that is read while it follows: each view is one commit as a whole, however much is committed meanwhile."""
 
+import os
+import shutil
 import threading
+from dataclasses import replace
 
 import pytest
 
 from state.changelog import changelog_topic, commits_topic, rescale_topic
+from state.commit.marker import CommitMarker
+from state.commit.session import FLUSH_EVERY_S
 from state.errors import KafkaClientError, RestoreError
 from state.kafka.topics import TopicInfo
 from state.restore.snapshots import NO_SNAPSHOTS
@@ -15,7 +20,7 @@ from state.tables.native_library import SWITCH_VARIABLE
 from streams.application.restore import ReplicaTask
 from streams.drills.processes import wait_until
 from streams.errors import CursorExpiredError, StoreNotReadyError
-from streams.serve.copies import Copy, TaskCopy
+from streams.serve.copies import TaskCopy
 from streams.serve.following import Follower
 from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, marker_of
 from tests.snapshots.life import Life
@@ -183,6 +188,164 @@ def test_an_end_that_was_asked_for_before_another_look_is_not_that_of_a_new_log(
         assert (view.version, life.digests_in(view)) == (2, life.digests_of[2])
 
 
+def asks_nothing(life):
+    """From now on, the brokers do not say where logs end."""
+
+    def end_offsets(places):
+        raise KafkaClientError(f"asked for {places}")
+
+    life.logs.end_offsets = end_offsets
+
+
+def tell(life, *versions):
+    """Tells the copy of markers, by the numbers of their commits."""
+    for offset, _, marker, _ in life.logs.records[COMMITS[0]]:
+        if CommitMarker.from_bytes(marker).version in versions:
+            life.copy.hear(offset, marker)
+
+
+def test_a_commit_that_the_copy_hears_of_is_followed_without_a_question(life):
+    life.step()
+    life.copy.bring_forward()
+    life.step()
+    life.step()
+    ends = life.logs.end_offsets([COMMITS])
+    asks_nothing(life)
+    tell(life, 2, 3)
+    life.copy.follow()
+    assert not life.copy.has_heard
+    with life.copy.reading() as view:
+        assert (view.version, life.digests_in(view)) == (3, life.digests_of[3])
+    assert life.copy.read_to == ends[COMMITS]
+    # Kafka may give a marker again, as after another member has joined the group.
+    tell(life, 2, 3)
+    life.copy.follow()
+    assert life.copy.version == 3
+
+
+@pytest.mark.parametrize("told", [[3], [3, 2], [2, 4]])
+def test_a_commit_that_does_not_follow_by_one_is_asked_for(life, told):
+    life.step()
+    life.copy.bring_forward()
+    for _ in range(3):
+        life.step()
+    tell(life, *told)
+    if told == [3, 2]:
+        life.copy._heard.reverse()
+    life.copy.follow()
+    with life.copy.reading() as view:
+        assert (view.version, life.digests_in(view)) == (4, life.digests_of[4])
+    life.step()
+    tell(life, 5)
+    asks_nothing(life)
+    life.copy.follow()
+    assert life.copy.version == 5
+
+
+def test_a_commit_of_another_query_is_asked_for(life):
+    life.step()
+    life.copy.bring_forward()
+    life.step()
+    (_, _, marker, _) = life.logs.records[COMMITS[0]][-1]
+    life.copy.hear(10**6, replace(CommitMarker.from_bytes(marker), query_id="another").to_bytes())
+    life.copy.follow()
+    assert life.copy.read_to == life.logs.end_offsets([COMMITS])[COMMITS]
+    with life.copy.reading() as view:
+        assert (view.version, life.digests_in(view)) == (2, life.digests_of[2])
+
+
+def test_records_that_are_not_those_of_the_marker_are_not_shown(life):
+    life.step()
+    life.copy.bring_forward()
+    life.step()
+    records = life.logs.records[changelog_topic(APPLICATION, "plain")]
+    records[:] = [(offset, key, b"another", at) for offset, key, _, at in records]
+    tell(life, 2)
+    with pytest.raises(RestoreError, match="someone else writes"):
+        life.copy.follow()
+    with life.copy.reading() as view:
+        assert (view.version, life.digests_in(view)) == (1, life.digests_of[1])
+
+
+def test_what_a_copy_has_not_heard_of_is_found_by_the_second_look(life):
+    follower = Follower(life.logs, lambda place: life.copy, [COMMITS])
+    life.step()
+    follower.look([COMMITS])
+    assert life.copy.wait(lambda view: view.version == 1, 60)
+    life.step()
+    follower.look([COMMITS])
+    assert not follower._busy, "the copy will be told of what is new since the last look"
+    follower.look([COMMITS])
+    assert life.copy.wait(lambda view: view.version == 2, 60)
+    life.step()
+    tell(life, 3)
+    follower.hear(COMMITS, *life.copy._heard.pop())
+    assert life.copy.wait(lambda view: view.version == 3, 60)
+    follower.close()
+
+
+def test_a_commit_that_was_heard_of_is_as_old_as_the_last_look(life):
+    clock = [100.0]
+    life.copy.clock_s = lambda: clock[0]
+    life.step()
+    life.copy.bring_forward()
+    life.step()
+    tell(life, 2)
+    clock[0] = 103.0
+    life.copy.follow()
+    with life.copy.reading() as view:
+        assert (view.version, life.copy.age_ms_of(view)) == (2, 3000)
+    life.step()
+    # A look has seen this commit before the copy has heard of it: later ones may exist since then.
+    life.copy.looked = life.logs.end_offsets([COMMITS])[COMMITS], 103.0
+    tell(life, 3)
+    clock[0] = 103.5
+    life.copy.follow()
+    with life.copy.reading() as view:
+        assert (view.version, life.copy.age_ms_of(view)) == (3, 500)
+
+
+def test_what_a_kill_takes_from_a_copy_is_read_again(life):
+    """A commit that was heard of is not flushed, which would cost more than all else about it."""
+    clock = [100.0]
+    life.copy.clock_s = lambda: clock[0]
+    life.step()
+    life.copy.bring_forward()
+    life.copy._flush(life.copy._opened()[1])
+
+    def files():
+        return len(list((life.folder / "copies").rglob("*.sst")))
+
+    before, native = files(), os.environ.get(SWITCH_VARIABLE) != "0"
+    for version in (2, 3):
+        life.step()
+        tell(life, version)
+        life.copy.follow()
+    assert files() == before or not native, "the other implementation flushes for each snapshot"
+    shutil.copytree(life.folder / "copies", life.folder / "killed")
+    killed = life.new_copy("killed")
+    killed.bring_forward()
+    with killed.reading() as view:
+        assert life.digests_in(view) == life.digests_of[3]
+    killed.close()
+    clock[0] += FLUSH_EVERY_S
+    life.step()
+    tell(life, 4)
+    life.copy.follow()
+    assert files() > before
+
+
+def test_a_copy_that_is_closed_is_not_opened_again(life):
+    life.step()
+    life.copy.bring_forward()
+    life.step()
+    tell(life, 2)
+    life.copy.close()
+    life.copy.follow()
+    life.copy.bring_forward()
+    assert not life.copy.ready
+
+
 def test_an_application_that_was_reset_is_not_answered_for(life):
     life.step()
     life.copy.bring_forward()
@@ -210,19 +373,19 @@ def test_an_application_that_was_rescaled_is_answered_for_with_the_old_rows(life
     follower = Follower(
         life.logs, lambda place: life.copy, [COMMITS], check=lambda: check_not_rescaled(life.logs, TASK.place)
     )
-    follower.follow([COMMITS])
+    follower.look([COMMITS])
     rescaled(life, phase)
     with pytest.raises(RestoreError, match="rescaled"):
         life.copy.bring_forward()
     # The group gives the tasks of the new topic to others, or to nobody while there is none.
     for assigned in ([], [(COMMITS[0], 2)], [COMMITS]):
-        follower.follow(assigned)
+        follower.look(assigned)
         assert set(follower.copies) == {COMMITS}
     # The new log may end where the old one did.
     follower._retry_at.clear()
     life.logs.ends[COMMITS[0]] = life.copy.read_to
     known_s = life.copy._current.known_s
-    follower.follow([COMMITS])
+    follower.look([COMMITS])
     assert (life.copy._current.known_s, "rescaled" in follower.trouble) == (known_s, True)
     with life.copy.reading() as view:
         assert (view.version, life.digests_in(view)) == (1, life.digests_of[1])
@@ -234,51 +397,49 @@ def test_an_application_that_was_rescaled_is_answered_for_with_the_old_rows(life
 
 def test_the_follower_brings_copies_forward_and_lets_go_of_those_that_move(life):
     follower = Follower(life.logs, lambda place: life.copy, [COMMITS])
-    follower.follow([COMMITS])
+    follower.look([COMMITS])
     assert life.copy.wait(lambda view: view.version == 0, 60), (
         "a task that has never committed is empty, and can be read"
     )
     life.step()
     while life.copy.version < 1:
-        follower.follow([COMMITS])
-    follower.follow([COMMITS, ("elsewhere", 0)])
+        follower.look([COMMITS])
+    follower.look([COMMITS, ("elsewhere", 0)])
     assert set(follower.copies) == {COMMITS}
     life.step()
     while life.copy.version < 2:
-        follower.follow([COMMITS])
-    follower.follow([])
+        follower.look([COMMITS])
+    follower.look([])
     assert follower.copies == {}
     follower.close()
     assert not life.copy.ready
 
 
-class Busy(Copy):
-    """A copy of a task that commits faster than the copy follows, so that each look finds another commit."""
+class Busy(TaskCopy):
+    """A copy of a task that commits faster than the copy follows, so that it has always heard of another commit."""
 
-    def __init__(self, place, may_look):
-        super().__init__(str(place))
+    has_heard = True
+
+    def __init__(self, logs, may_look):
+        super().__init__(logs, TASK, lambda task: None)
         self.looks = 0
         self.may_look = may_look
 
     def bring_forward(self, end=None, asked_s=0.0):
+        self.follow()
+
+    def follow(self):
         self.may_look.wait()
         self.looks += 1
-        return True
-
-    def is_behind(self, end):
-        return True
-
-    def close(self):
-        pass
 
 
 def test_copies_of_tasks_that_never_rest_take_turns():
     places = [(COMMITS[0], task) for task in range(3)]
     logs = MemoryLogs()
     all_wait = threading.Event()
-    copies = {place: Busy(place, all_wait) for place in places}
+    copies = {place: Busy(logs, all_wait) for place in places}
     follower = Follower(logs, copies.__getitem__, places, parallel=1)
-    follower.follow(places)
+    follower.look(places)
     all_wait.set()
     wait_until(lambda: min(copy.looks for copy in copies.values()) >= 100, 60, "a copy waits for ever")
     follower.close()
