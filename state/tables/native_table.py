@@ -46,7 +46,7 @@ from state.tables.table import (
 )
 
 # First guesses: bytes of a key or value, rows of a range.
-_CELL_BYTES = 64
+_CELL_BYTES = 256
 _RANGE_ROWS = 2
 
 

@@ -59,6 +59,7 @@ class StoreReader:
         topic: What serdes get as topic; default: the store's changelog.
 
     Attributes:
+        key: Makes the bytes of a key, or raises a `SerdeError`.
         show_key: Makes plain JSON data of the bytes of a key.
         show_value: The same of a value.
     """
@@ -76,6 +77,9 @@ class StoreReader:
         self._window_ms = window_ms
         self._view = view
         self._sized = node.spec.kind.windowed and window_ms is not None
+        self.key: Callable[[Any], bytes | None] = partial(node.key_serde.serialize, self._topic)
+        if type(node.key_serde) is StringSerde:
+            self.key = _quick(str.encode, self.key)
         self.show_key = self._shower(node.key_serde)
         self.show_value = self._shower(node.value_serde, view)
 
@@ -119,14 +123,6 @@ class StoreReader:
                 f"{text!r} is not a key of store {self._node.name!r}, whose keys are of {type(self._node.key_serde).__name__}"
             )
         return list(dict.fromkeys(found))
-
-    def key(self, value: Any) -> bytes | None:
-        """The bytes of a key.
-
-        Raises:
-            SerdeError: It is not a key of this store.
-        """
-        return self._node.key_serde.serialize(self._topic, value)
 
     def _serialized(self, value: Any) -> bytes | None:
         try:
@@ -195,16 +191,16 @@ _PLAIN_SERDES = (StringSerde, Int16Serde, Int32Serde, Int64Serde, Float32Serde, 
 """Serdes whose values are plain JSON data already."""
 
 
-def _quick(made: Callable[[bytes], Any], slowly: Callable[[bytes | None], Any]) -> Callable[[bytes | None], Any]:
-    """Reads by one call of C; what that cannot read is for the serde, which also says why."""
+def _quick(made: Callable[[Any], Any], slowly: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Reads or writes by one call of C; what that cannot do is for the serde, which also says why."""
 
-    def shown(data: bytes | None) -> Any:
+    def quick(data: Any) -> Any:
         try:
-            return made(data)  # type: ignore[arg-type]
+            return made(data)
         except (ValueError, TypeError):
             return slowly(data)
 
-    return shown
+    return quick
 
 
 def _typed(text: str) -> list[Any]:

@@ -270,7 +270,7 @@ class Api:
         keys = body.get("keys") if isinstance(body, dict) else None
         if not isinstance(keys, list) or not 0 < len(keys) <= self._limits.most_rows:
             raise QueryError(f'the body is {{"keys": [...]}} with 1 to {self._limits.most_rows} keys')
-        found = [_key_of(store, key) for key in keys]
+        found = _keys_of(store, keys)
         by_task = store.by_task(found)
 
         part = parse_part(given.text(PART), store)
@@ -286,7 +286,7 @@ class Api:
                 if not versions:
                     await self._ready(store, some, given)
                 wanted = [found[place] for place in places]
-                each, points = await run_in_threadpool(store.get_each, wanted, store.as_json, versions)
+                each, points = await run_in_threadpool(store.get_each, wanted, store.all_as_json, versions)
             else:
                 asked = orjson.dumps({"keys": [keys[place] for place in places]})
                 answer = await self._part_of(node, request, some, given, asked, versions)
@@ -299,7 +299,10 @@ class Api:
             return elsewhere
         else:
             answers = await self._router.gather(store, by_task, ask)
-        rows = [row for _, row in sorted((row for rows, _ in answers for row in rows), key=lambda row: row[0])]
+        rows: list[Any] = [None] * len(found)
+        for some, _ in answers:
+            for place, row in some:
+                rows[place] = row
         summary = Answer((), tuple(point for _, points in answers for point in points))
         given_rows = rows if part is not None else [row for row in rows if row is not None]
         return _json({"rows": given_rows, "tasks": tasks_json(summary)}, headers=answer_headers(summary))
@@ -639,14 +642,18 @@ async def until(wanting: Sequence[Wanting], timeout_s: float) -> bool:
             copy.listeners.remove(wake)
 
 
-def _key_of(store: ReadStore, key: Any) -> bytes:
-    """The bytes of a key from JSON; text is written as UTF-8 where keys are bytes."""
-    try:
-        found = store.reader.key(key)
-    except SerdeError:
-        found = key_bytes(store, key)[0] if isinstance(key, str) else None
-    if found is None:
-        raise QueryError(f"{key!r} is not a key of store {store.name!r}")
+def _keys_of(store: ReadStore, keys: list[Any]) -> list[bytes]:
+    """The bytes of keys from JSON; text is written as UTF-8 where keys are bytes."""
+    found = []
+    write = store.reader.key
+    for key in keys:
+        try:
+            data = write(key)
+        except SerdeError:
+            data = key_bytes(store, key)[0] if isinstance(key, str) else None
+        if data is None:
+            raise QueryError(f"{key!r} is not a key of store {store.name!r}")
+        found.append(data)
     return found
 
 

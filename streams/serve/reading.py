@@ -207,14 +207,14 @@ class ReadStore:
     def get_each(
         self,
         keys: Sequence[bytes],
-        make: Callable[[bytes, bytes, int], _Made],
+        make: Callable[[Sequence[bytes], Sequence[bytes | None], int], list[_Made | None]],
         versions: Mapping[int, int] | None = None,
     ) -> tuple[list[_Made | None], tuple[Point, ...]]:
         """As `get_all`, with None for a key without a row.
 
         Args:
             keys: The keys.
-            make: Makes a row of a key, its value in the store, and the task: `decoded` or `as_json`.
+            make: Makes rows of keys, their values in the store, and the task: `decoded` or `all_as_json`.
             versions: Task -> the commit to read; default: the present one.
         """
         if self.kind.segmented or self.kind is StoreKind.VERSIONED:
@@ -227,10 +227,10 @@ class ReadStore:
             copy = self.copy(task)
             with copy.reading((versions or {}).get(task)) as view:
                 points.append(self._point(task, copy, view))
-                values = _of(view, self.name).multi_get([keys[place] for place in places])
-                for place, value in zip(places, values, strict=True):
-                    if value is not None:
-                        found[place] = make(keys[place], value, task)
+                wanted = [keys[place] for place in places]
+                rows = make(wanted, _of(view, self.name).multi_get(wanted), task)
+                for place, row in zip(places, rows, strict=True):
+                    found[place] = row
         return found, tuple(points)
 
     def row_now(self, key: bytes, task: int) -> tuple[dict[str, Any] | None, Point] | None:
@@ -245,22 +245,29 @@ class ReadStore:
         view = copy.begin_reading(None)
         try:
             value = _of(view, self.name).get(key)
-            row = None if value is None else self.as_json(key, value, task)
+            row = None if value is None else self.as_json(key, value)
             return row, self._point(task, copy, view)
         finally:
             copy.end_reading(view)
 
-    def decoded(self, key: bytes, value: bytes, task: int) -> StoreRow:
-        """The row of a key, by its value in the store."""
-        return self.reader.decoded(self._row(key, value), task)
+    def decoded(self, keys: Sequence[bytes], values: Sequence[bytes | None], task: int) -> list[StoreRow | None]:
+        """The rows of keys, by their values in the store."""
+        pairs = zip(keys, values, strict=True)
+        return [None if value is None else self.reader.decoded(self._row(key, value), task) for key, value in pairs]
 
-    def as_json(self, key: bytes, value: bytes, task: int) -> dict[str, Any]:
-        """As `decoded`, as answers have it: in one step, since batches and single keys are to cost little."""
+    def as_json(self, key: bytes, value: bytes) -> dict[str, Any]:
+        """A row as answers have it: in one step, since batches and single keys are to cost little."""
         reader = self.reader
         if self._timestamped:
             bare, timestamp = split_timestamped(value)
             return {"key": reader.show_key(key), "value": reader.show_value(bare), "timestamp": timestamp}
         return {"key": reader.show_key(key), "value": reader.show_value(value)}
+
+    def all_as_json(
+        self, keys: Sequence[bytes], values: Sequence[bytes | None], _task: int
+    ) -> list[dict[str, Any] | None]:
+        """As `as_json`, for many keys."""
+        return [None if value is None else self.as_json(key, value) for key, value in zip(keys, values, strict=True)]
 
     def scan(self, scan: Scan, cursor: str | None = None, decode: Decode | None = None) -> Answer:
         """A page of rows.
