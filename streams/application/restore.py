@@ -138,6 +138,8 @@ def _in_parallel(function: Callable[[StoredTask], _Done], tasks: list[StoredTask
 # its host takes the copy over (`state.restore.copies`).
 
 _RETRY_S = 5.0
+SERVED_AT_A_TIME = 4
+"""How many copies a process that serves brings forward at a time, unless somebody says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

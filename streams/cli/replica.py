@@ -17,7 +17,14 @@ import typer
 from state.errors import KafkaClientError, TopicNotFoundError
 from state.kafka.consumers import GroupMember
 from state.tables.files import make_private
-from streams.application.restore import Replica, ReplicaPosition, ReplicaTask, StoredTask, stored_tasks
+from streams.application.restore import (
+    SERVED_AT_A_TIME,
+    Replica,
+    ReplicaPosition,
+    ReplicaTask,
+    StoredTask,
+    stored_tasks,
+)
 from streams.cli.command import command, option
 from streams.cli.options import ApplicationOptions, AsJson, Target, complete_stores, duration_ms, live
 from streams.cli.output import print_json_line
@@ -130,7 +137,7 @@ def serve(
             "Folder of the copies; each process needs its own. Default: serve, in --base-dir.", "--dir", metavar="DIR"
         ),
     ] = None,
-    parallel: Annotated[int, option("Copies to bring forward at a time.", min=1)] = 4,
+    parallel: Annotated[int, option("Copies to bring forward at a time.", min=1)] = SERVED_AT_A_TIME,
     advertise: Annotated[
         str | None,
         option("Where the other processes that serve reach this one. Default: the address of --http.", metavar="URL"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from importlib.util import find_spec
 from math import isinf
 from types import TracebackType
@@ -21,7 +22,14 @@ from prometheus_client.registry import Collector
 from streams.config import StreamsConfig
 from streams.config.settings import Address
 from streams.errors import ConfigError
-from streams.metrics.application import BOUNDS, WHOLE_STEP, ApplicationMetrics, Histogram, MicroBatchFigures
+from streams.metrics.application import (
+    BOUNDS,
+    WHOLE_STEP,
+    ApplicationMetrics,
+    Histogram,
+    MicroBatchFigures,
+    Readiness,
+)
 from streams.metrics.catalogue import METRICS, Metric
 from streams.metrics.recorder import MetricsRecorder
 
@@ -63,64 +71,53 @@ def _family(metric: Metric, app: ApplicationMetrics) -> Family:
 _TEXT = ("Content-Type", "text/plain; charset=utf-8")
 
 
-class MetricsServer:
-    """Serves `/metrics` for Prometheus, and `/health` and `/ready` for whoever starts programs, within a `with` block.
-
-    The server answers from threads of its own and reads what the driver has anyway, so a slow client holds up nothing.
-
-    Raises:
-        ConfigError: It cannot listen there.
-    """
-
-    def __init__(self, address: Address, recorder: MetricsRecorder) -> None:
-        self._recorder = recorder
-        registry = CollectorRegistry()
-        registry.register(StreamsCollector(recorder.measured))
-        self._prometheus = make_wsgi_app(registry)
-        self._server = _listening(address, self._answer)
-        self.address = Address(address.host, self._server.server_port)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
-
-    def __enter__(self) -> MetricsServer:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def _answer(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        path = environ.get("PATH_INFO", "/").rstrip("/")
-        if path == "/metrics":
-            answer: Iterable[bytes] = self._prometheus(environ, start)
-            return answer
-        found = self._recorder.readiness()
-        if path == "/health":
-            return _say(start, _status(found.alive), "alive" if found.alive else found.why)
-        if path == "/ready":
-            return _say(start, _status(found.ready), found.why)
-        status = "200 OK" if not path else "404 Not Found"
-        return _say(start, status, "/metrics: Prometheus' text; /health: does it live?; /ready: does it work?")
-
-
 @contextmanager
-def collector_served(collector: Collector, address: Address) -> Iterator[None]:
-    """Serves a collector's metrics for Prometheus within the block, at every path.
+def collector_served(
+    collector: Collector, address: Address, readiness: Callable[[], Readiness] | None = None
+) -> Iterator[Address]:
+    """Serves a collector's metrics for Prometheus within the block, and gives the address.
+
+    Threads of the server answer, so a slow client holds up nothing.
+
+    Args:
+        collector: The metrics.
+        address: Where to listen.
+        readiness: What `/health` and `/ready` say to whoever starts programs; None: every path has the metrics.
 
     Raises:
         ConfigError: It cannot listen there.
     """
     registry = CollectorRegistry()
     registry.register(collector)
-    server = _listening(address, make_wsgi_app(registry))
+    prometheus = make_wsgi_app(registry)
+    server = _listening(address, prometheus if readiness is None else partial(_answer, prometheus, readiness))
     threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
     try:
-        yield
+        yield Address(address.host, server.server_port)
     finally:
         server.shutdown()
         server.server_close()
+
+
+def _answer(
+    prometheus: Callable[..., Any], readiness: Callable[[], Readiness], environ: WSGIEnvironment, start: StartResponse
+) -> Iterable[bytes]:
+    path = environ.get("PATH_INFO", "/").rstrip("/")
+    if path == "/metrics":
+        answer: Iterable[bytes] = prometheus(environ, start)
+        return answer
+    found = readiness()
+    if path == "/health":
+        return _say(start, _status(found.alive), "alive" if found.alive else found.why)
+    if path == "/ready":
+        return _say(start, _status(found.ready), found.why)
+    status = "200 OK" if not path else "404 Not Found"
+    return _say(start, status, "/metrics: Prometheus' text; /health: does it live?; /ready: does it work?")
+
+
+def metrics_served(recorder: MetricsRecorder, address: Address) -> AbstractContextManager[Address]:
+    """Serves the metrics of an application; as `collector_served`."""
+    return collector_served(StreamsCollector(recorder.measured), address, recorder.readiness)
 
 
 def check_free(address: Address) -> None:
@@ -272,8 +269,8 @@ def serving(config: StreamsConfig, recorder: MetricsRecorder, say: Callable[[str
     """
     with ExitStack() as stack:
         if config.metrics_address is not None:
-            server = stack.enter_context(MetricsServer(config.metrics_address, recorder))
-            say(f"metrics: http://{server.address}/metrics, /health and /ready")
+            address = stack.enter_context(metrics_served(recorder, config.metrics_address))
+            say(f"metrics: http://{address}/metrics, /health and /ready")
         if config.otel:
             stack.enter_context(OtelExport(recorder))
         yield

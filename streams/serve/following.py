@@ -20,6 +20,7 @@ from state.commit.live import LiveKafka
 from state.errors import KafkaClientError, RestoreError
 from state.kafka.reader import ReaderPool
 from state.kafka.topics import TopicPartition
+from streams.application.restore import SERVED_AT_A_TIME
 from streams.serve.copies import Copy, TaskCopy
 from streams.serve.global_copy import GlobalCopy
 
@@ -101,7 +102,7 @@ class Follower:
         make: Callable[[TopicPartition], TaskCopy],
         known: Collection[TopicPartition],
         global_copy: GlobalCopy | None = None,
-        parallel: int = 2,
+        parallel: int = SERVED_AT_A_TIME,
         check: Callable[[], None] = lambda: None,
     ) -> None:
         self._check = check

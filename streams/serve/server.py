@@ -24,7 +24,7 @@ from state.restore.verify import check_not_rescaled
 from state.stores.task_store import open_task_store
 from state.tables.files import make_private
 from streams.application.prepare import task_settings
-from streams.application.restore import ReplicaTask, stateful_subs, stored_tasks
+from streams.application.restore import SERVED_AT_A_TIME, ReplicaTask, stateful_subs, stored_tasks
 from streams.cluster.records import Outgoing, RecordWriter
 from streams.config import StreamsConfig
 from streams.config.settings import Address
@@ -66,7 +66,7 @@ class StoreServer:
         folder: Path,
         url: str | None,
         group: str | None = None,
-        parallel: int = 2,
+        parallel: int = SERVED_AT_A_TIME,
         alone: bool = False,
     ) -> None:
         self._config = config

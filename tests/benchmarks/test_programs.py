@@ -157,7 +157,7 @@ def test_each_part_of_a_step_is_measured() -> None:
 # How far reads of a served store are behind, with an application in this process.
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_how_far_reads_are_behind_is_measured(cluster: Cluster, spark: SparkSession, tmp_path: Path) -> None:
     servers = cluster.client["bootstrap.servers"]
     create_topics({"bootstrap.servers": servers}, [staleness.INPUT, staleness.RESULTS], staleness.TASKS)

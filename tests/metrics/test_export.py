@@ -17,7 +17,7 @@ from streams.config.settings import Address
 from streams.errors import ConfigError
 from streams.metrics import catalogue
 from streams.metrics.catalogue import METRICS
-from streams.metrics.export import MetricsServer, check_serving, serving
+from streams.metrics.export import check_serving, metrics_served, serving
 from streams.metrics.recorder import START, MetricsRecorder
 from tests.metrics.made import recorder, step
 
@@ -53,8 +53,8 @@ def config(**settings: object) -> StreamsConfig:
 
 def test_the_pages_follow_the_application() -> None:
     made = recorder()
-    with MetricsServer(Address("127.0.0.1", 0), made) as server:
-        url = f"http://{server.address}"
+    with metrics_served(made, Address("127.0.0.1", 0)) as address:
+        url = f"http://{address}"
         assert get(f"{url}/health") == (200, "alive\n")
         status, why = get(f"{url}/ready")
         assert (status, why.split(";")[0]) == (503, "the application is starting")
@@ -72,8 +72,8 @@ def test_figures_are_served_with_their_labels() -> None:
     counters = {"in:join": 5, "dropped:join:late": 2, "dead_letters:processing": 1, "skipped:future": 3}
     made = recorder((step(0, counters=counters, state={"disk_bytes": 4096, "stores": {"counts": [10, 200]}}),))
     made.positions("sub", {("in", 3): (4, 7)})
-    with MetricsServer(Address("127.0.0.1", 0), made) as server:
-        _, text = get(f"http://{server.address}/metrics")
+    with metrics_served(made, Address("127.0.0.1", 0)) as address:
+        _, text = get(f"http://{address}/metrics")
     here = {"app": "app", "sub_topology": "sub"}
     assert value(text, "streams_records_in_total", task="0", **here) == 5
     assert value(text, "streams_lag_records", topic="in", partition="3", **here) == 3

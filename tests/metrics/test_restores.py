@@ -18,7 +18,7 @@ from state.tables.table import MemoryTable
 from streams.config import load_config
 from streams.config.settings import Address
 from streams.metrics.application import StoreRestore
-from streams.metrics.export import MetricsServer
+from streams.metrics.export import metrics_served
 from streams.metrics.recorder import MetricsRecorder
 from streams.metrics.restores import INTERVAL_S, ReportAddress, RestoreReporter, RestoreReports
 from streams.spark.reports import restore_reports
@@ -65,8 +65,8 @@ def test_a_restore_is_served_while_it_runs(running: MetricsRecorder, reports: Re
             reports.take()
             seen.append((get(f"{url}/metrics")[1], get(f"{url}/ready")[1]))
 
-    with MetricsServer(Address("127.0.0.1", 0), running) as server, stores.open() as store:
-        url = f"http://{server.address}"
+    with metrics_served(running, Address("127.0.0.1", 0)) as address, stores.open() as store:
+        url = f"http://{address}"
         stores.restore_to(store, marker, look)
     ((text, why),) = seen
     offsets = marker.changelog_ends["table"]

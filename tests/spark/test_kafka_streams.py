@@ -29,7 +29,7 @@ from streams import (
 from streams.config.settings import Address
 from streams.errors import ConfigError
 from streams.metrics.application import MicroBatchFigures
-from streams.metrics.export import MetricsServer
+from streams.metrics.export import metrics_served
 from streams.spark import reports
 from streams.spark.runner import StreamsApplication
 from tests.metrics.test_dashboard import alert_queries, dashboard_queries
@@ -253,8 +253,8 @@ def test_every_query_of_the_dashboard_and_the_alerts_has_data(harness: Harness) 
     assert (sub.skipped, sub.dead_letters) == ({"deserialization": 1}, {"processing": 2})
     assert set(task.durations) == {"fence", "decide", "restore", "process", "commit", "apply", "total"}
 
-    with MetricsServer(Address("127.0.0.1", 0), progress.metrics) as server:
-        found = series(scrape(f"http://{server.address}/metrics"))
+    with metrics_served(progress.metrics, Address("127.0.0.1", 0)) as address:
+        found = series(scrape(f"http://{address}/metrics"))
     for query in [*dashboard_queries(), *alert_queries()]:
         for name, matched in query.metrics.items():
             if name.startswith(("streams_serve_", "streams_replica_")):
