@@ -46,6 +46,7 @@ _POINTS = 5
 """The number of points that stand for the waiting times of a partition's records in a micro-batch."""
 _WIDTH = 1.03
 """How much longer the waiting times of a bucket are than those of the one before."""
+_BUCKETS = 1 / log(_WIDTH)
 
 
 def wall_clock_ms() -> int:
@@ -147,7 +148,8 @@ class _Waits:
             points = min(_POINTS, records)
             step = (longest_ms - shortest_ms) / points
             for number in range(points):
-                added[_bucket(shortest_ms + step * (number + 0.5))] += records * _POINTS // points
+                ms = shortest_ms + step * (number + 0.5)
+                added[round(log(max(1.0, ms)) * _BUCKETS)] += records * _POINTS // points
         self._added.append((at_ms, added))
         self._counts.update(added)
         self.forget(at_ms)
@@ -161,10 +163,6 @@ class _Waits:
         """None: there were no records."""
         total, ordered = sum(self._counts.values()), sorted(self._counts.items())
         return tuple(_percentile(ordered, total * share) for share in shares) if total else None
-
-
-def _bucket(ms: float) -> int:
-    return round(log(max(1.0, ms), _WIDTH))
 
 
 def _percentile(ordered: Sequence[tuple[int, int]], wanted: float) -> float:

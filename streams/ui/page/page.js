@@ -4,20 +4,20 @@ import {graph, noTopology} from "./graph.js"
 import {drawStores} from "./stores.js"
 
 const API = "api/v1/"
-const OFTEN = 1000, NOW_AND_THEN = 2000, SELDOM = 5000
+const OFTEN = 2000, SELDOM = 3 * OFTEN
 const state = {view: "graph", overview: null, operators: {operators: []}, tasks: null, drawn: null, topology: null, advisedAt: 0, browse: []}
 
 const VIEWS = {
   graph: {label: "Graph", every: OFTEN, draw: drawGraph},
-  tasks: {label: "Tasks", every: NOW_AND_THEN, draw: drawTasks},
+  tasks: {label: "Tasks", every: OFTEN, draw: drawTasks},
   steps: {label: "Steps", every: SELDOM, draw: drawSteps},
   commits: {label: "Commits", every: SELDOM, draw: drawCommits},
-  state: {label: "State", every: NOW_AND_THEN, draw: drawState},
-  stores: {label: "Stores", every: 6 * SELDOM, draw: () => drawStores(ask, state.browse.shift())},
-  follow: {label: "Follow", every: NOW_AND_THEN, draw: drawFollowed},
+  state: {label: "State", every: OFTEN, draw: drawState},
+  stores: {label: "Stores", every: 5 * SELDOM, draw: () => drawStores(ask, state.browse.shift())},
+  follow: {label: "Follow", every: OFTEN, draw: drawFollowed},
   letters: {label: "Dead letters", every: SELDOM, draw: drawLetters},
-  events: {label: "Events", every: NOW_AND_THEN, draw: drawEvents},
-  doctor: {label: "Doctor", every: 6 * SELDOM, draw: drawDoctor},
+  events: {label: "Events", every: OFTEN, draw: drawEvents},
+  doctor: {label: "Doctor", every: 5 * SELDOM, draw: drawDoctor},
 }
 
 // --- Asking
@@ -305,12 +305,13 @@ async function turn(now = false) {
   if (document.hidden || (busy && !now)) return
   busy = true
   try {
-    const due = now || Date.now() - drawnAt >= VIEWS[state.view].every
+    // A turn may come somewhat earlier than the one before came late.
+    const began = Date.now(), due = now || began - drawnAt >= VIEWS[state.view].every - OFTEN / 2
     state.overview = await ask("overview")
     $("login").hidden = true
     $("views").hidden = false
     drawHeadline()
-    if (due) { drawnAt = Date.now(); await VIEWS[state.view].draw() }
+    if (due) { drawnAt = began; await VIEWS[state.view].draw() }
   } catch (error) {
     $("age").textContent = `The figures are from before: ${error.message}.`
   } finally {
