@@ -334,7 +334,7 @@ class Restorer:
         self._listener = listener
 
     def restore_to(
-        self, store: TaskStore, target: RestoreTarget | None, now_ms: int, reach: Reach = nowhere, told: bool = False
+        self, store: TaskStore, target: RestoreTarget | None, now_ms: int, reach: Reach = nowhere, fresh: bool = False
     ) -> RestoreReport:
         """Brings all stores to a step; costs nothing if they are at that step already.
 
@@ -343,7 +343,7 @@ class Restorer:
             target: The step; None = nothing was ever committed.
             now_ms: The wall clock.
             reach: Called at crash points.
-            told: Whether Kafka has just told of the step. Then it is not asked where the changelogs end, reading waits for the
+            fresh: Whether Kafka has just given the step. Then it is not asked where the changelogs end, reading waits for the
                 records, and a short tail is not made durable.
 
         Raises:
@@ -358,12 +358,12 @@ class Restorer:
             check_changelog_id(name, found, target)
         if _is_there(store, target, ids):
             return RestoreReport(self._task, ())
-        logs = self._logs(store, ids, target.changelog_ends if told else {})
+        logs = self._logs(store, ids, target.changelog_ends if fresh else {})
         plans = plan_restore(store.specs.values(), store.origins, store.offsets, target, logs, now_ms=now_ms)
         copy = "" if self._copies is None else self._copies.take_over(store, target, logs, plans, now_ms)
         if copy:
             plans = plan_restore(store.specs.values(), store.origins, store.offsets, target, logs, now_ms=now_ms)
-        restore = Loading(self, store, target, logs, now_ms, reach, durable=not told)
+        restore = Loading(self, store, target, logs, now_ms, reach, durable=not fresh)
         try:
             return RestoreReport(self._task, restore.run(plans), copy)
         except UnprovenError as error:

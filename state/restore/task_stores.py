@@ -196,9 +196,9 @@ class TaskStateManager:
         store.close()
 
     def restore_to(
-        self, store: TaskStore, marker: CommitMarker | None, reach: Reach = nowhere, told: bool = False
+        self, store: TaskStore, marker: CommitMarker | None, reach: Reach = nowhere, fresh: bool = False
     ) -> None:
-        """Brings the stores to a marker and sets `report`; None = nothing was ever committed. `told`: see `Restorer.restore_to`."""
+        """Brings the stores to a marker and sets `report`; None = nothing was ever committed. `fresh`: see `Restorer`."""
         target = None
         if marker is not None:
             self._notes = trim_notes(marker.operator_state)
@@ -206,7 +206,7 @@ class TaskStateManager:
         distrusted = self.directory.path / _NO_COPIES
         copies = None if distrusted.exists() else self._copies
         restorer = Restorer(self._source, self._identity.application_id, self._identity.task, self._listener, copies)
-        self.report = restorer.restore_to(store, target, self._clock_ms(), reach, told)
+        self.report = restorer.restore_to(store, target, self._clock_ms(), reach, fresh)
         if self._damage:
             stores = (
                 replace(one, reason=self._damage) if one.action is Action.FROM_START else one

@@ -2,10 +2,10 @@
 
 A copy is an ordinary local state in a folder of its own, which a restore brings to the last commit marker of its task; the
 running application is never touched. Readers never see a restore: each commit is published as a `View`, the stores through a
-snapshot of the database. `TaskCopy.follow` takes a commit that it was told of, `bring_forward` asks Kafka for what there is.
+snapshot of the database. `TaskCopy.follow` takes a commit that it has heard of, `bring_forward` asks Kafka for what there is.
 Invariants: a view holds exactly one commit and never changes; a view is closed when it is neither the present one, nor in use, nor
 held for the next page of somebody; a copy that cannot follow still answers with its last view; what a view says of its age is never
-less than the truth; a commit that does not continue the present one is not taken from what was told.
+less than the truth; a commit that does not continue the present one is not taken from what was heard.
 """
 
 from __future__ import annotations
@@ -324,7 +324,7 @@ class TaskCopy(Copy):
                 return
             continues = self._continue(marker for _, marker in new)
             if continues:
-                self._publish([marker for _, marker in new], told=True)
+                self._publish([marker for _, marker in new], fresh=True)
                 with self._changed:
                     self.read_to = end_behind(new[-1][0])
                 end, asked_s = self.looked
@@ -365,7 +365,7 @@ class TaskCopy(Copy):
                 self._forget()
             markers = list(self._markers(end))
             if markers:
-                self._publish(markers, told=False)
+                self._publish(markers, fresh=False)
             elif not self.ready:
                 self._show_nothing()
             with self._changed:
@@ -389,15 +389,15 @@ class TaskCopy(Copy):
         for columns in self._source.read(topic, partition, min(start, end), end):
             yield from map(CommitMarker.from_bytes, columns.values.to_pylist())
 
-    def _publish(self, markers: list[CommitMarker], told: bool) -> None:
+    def _publish(self, markers: list[CommitMarker], fresh: bool) -> None:
         last = markers[-1]
         check_marker(self.task.place, last)
-        if not told:
+        if not fresh:
             self._await_visible(last)
         manager, stores = self._opened()
         try:
-            manager.restore_to(stores, last, told=told)
-            if told and self.clock_s() - self._flushed_s >= FLUSH_EVERY_S:
+            manager.restore_to(stores, last, fresh=fresh)
+            if fresh and self.clock_s() - self._flushed_s >= FLUSH_EVERY_S:
                 self._flush(stores)
         except StateCorruptedError as error:
             self._shut(error)

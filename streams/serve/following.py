@@ -1,7 +1,7 @@
 """`Follower`: brings the copies of a process forward as soon as their tasks commit; and Kafka as one copy reads it.
 
 The follower stays on the commits topics: a copy hears of each marker as soon as it is committed, and reads its changelogs, on which
-it stays, too. Nothing is asked for a commit. Beside that, a look asks several times a second where the commits topics end, which
+it stays, too. Nothing is asked for a commit. A look also asks several times a second where the commits topics end, which
 proves how old the copies are, and finds what a copy has not heard of. A copy that cannot follow keeps its last view, is tried
 again, and says why.
 """

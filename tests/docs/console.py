@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+from contextlib import ExitStack
 from pathlib import Path
 
 _FAILED = "(the command has failed)"
@@ -23,6 +24,16 @@ def steps(page: str) -> list[tuple[str, list[str]]]:
         else:
             found[-1][1].append(line)
     return found
+
+
+def with_free_ports(page: str, *ports: int) -> str:
+    """The page with free ports in the place of those that it names."""
+    with ExitStack() as stack:
+        for port in ports:
+            free = stack.enter_context(socket.socket())
+            free.bind(("127.0.0.1", 0))
+            page = page.replace(str(port), str(free.getsockname()[1]))
+    return page
 
 
 def play(page: str, folder: Path, python: Path = Path(sys.executable)) -> list[tuple[str, str]]:

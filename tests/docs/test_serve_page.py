@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from starlette.routing import Route
 from streams.serve.app import Api
 from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
-from tests.docs.console import play
+from tests.docs.console import play, with_free_ports
 
 PAGE = (Path(__file__).parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
 PROGRAM = PAGE.partition("```python\n")[2].partition("```")[0]
@@ -24,10 +23,7 @@ PROGRAM = PAGE.partition("```python\n")[2].partition("```")[0]
 @pytest.mark.long
 def test_every_command_prints_what_the_page_says(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(PROGRAM, encoding="utf-8")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        page = PAGE.replace("8080", str(free.getsockname()[1]))
-    play(page, tmp_path)
+    play(with_free_ports(PAGE, 8080), tmp_path)
 
 
 def test_the_test_of_the_page_passes() -> None:
