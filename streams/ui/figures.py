@@ -201,8 +201,8 @@ def _task(number: int, one: TaskMetrics, row: Sequence[StepPoint | None]) -> dic
         else {},
         "history": {
             "records": [None if step is None else step.records for step in row],
-            "step_ms": [None if step is None else round(step.total_s * 1000, 1) for step in row],
-            "cpu_ms": [None if step is None else round(step.cpu_s * 1000, 1) for step in row],
+            "step_ms": [None if step is None else step.step_ms for step in row],
+            "cpu_ms": [None if step is None else step.cpu_ms for step in row],
             "failed_attempts": [None if step is None else step.attempt for step in row],
         },
     }

@@ -86,13 +86,17 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class StepPoint:
-    """What is kept of a step, or of the steps of a live report; durations are those of one step."""
+    """What is kept of a step, or of the steps of a live report; durations are those of one step.
+
+    Those in milliseconds are rounded here, once: the page shows each of them many times.
+    """
 
     task: int
     records: int
     seconds: Mapping[str, float]
     total_s: float
-    cpu_s: float
+    step_ms: float
+    cpu_ms: float
     host: str
     attempt: int
     skipped: bool
@@ -105,7 +109,8 @@ class StepPoint:
             step.records_in,
             step.seconds,
             step.total_s,
-            step.cpu_s / step.steps,
+            round(step.total_s * 1000, 1),
+            round(step.cpu_s / step.steps * 1000, 1),
             step.host,
             step.attempt,
             step.skipped,

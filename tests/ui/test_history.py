@@ -158,8 +158,8 @@ def test_live_reports_are_columns_with_each_task_once() -> None:
                 one = step(task, steps=3, cpu_s=0.06, event_times=[])
                 made.measured(MicroBatchFigures("app", "sub", second, 1_000 * second + task, (one,)))
     assert made.live
-    columns = [[(one.task, one.steps, round(one.cpu_s, 3)) for one in column.steps] for column in made.columns(60)]
-    assert columns == [[(0, 3, 0.02), (1, 3, 0.02)], [(0, 3, 0.02)], [(0, 3, 0.02), (1, 3, 0.02)]]
+    columns = [[(one.task, one.steps, one.cpu_ms) for one in column.steps] for column in made.columns(60)]
+    assert columns == [[(0, 3, 20.0), (1, 3, 20.0)], [(0, 3, 20.0)], [(0, 3, 20.0), (1, 3, 20.0)]]
     assert [len(column.steps) for column in made.columns(2)] == [1, 2]
 
 
