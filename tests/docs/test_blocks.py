@@ -62,6 +62,7 @@ ELSEWHERE = {
     "port/kafka-streams": "docs/test_port.py",
     "running": "docs/test_running_page.py",
     "serve": "docs/test_serve_page.py",
+    "ui": "docs/test_ui_page.py",
     "start/notebook": "docs/test_notebook.py",
     "start/second": "docs/test_tutorial.py",
     "state-sql": "spark/test_kafka_streams.py",
