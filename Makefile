@@ -9,8 +9,8 @@ UPGRADE ?= --upgrade
 
 VENV := .venv
 BIN := $(VENV)/bin
-# Tests on Spark and Kafka wait half of their time: two processes run them, each with a broker and a Spark of its own. A third one,
-# which gives way to them, meanwhile checks the code and runs the tests that need neither. Two more with brokers were too many.
+# Tests on Spark and Kafka wait half of their time: two processes run them, each with a broker and a Spark of its own. Two others,
+# which give way to them, meanwhile run the tests that need neither, so that no core is idle when either group has ended.
 # Files in alphabetical order end with short ones; by the number of their tests, the longest ones would come last.
 TEST_PROCESSES ?= 2
 MINUTES ?= 5
@@ -67,7 +67,7 @@ test-brokers: jars
 .PHONY: test-others
 test-others: venv
 	nice -n 5 $(MAKE) --no-print-directory lint
-	nice -n 5 $(BIN)/python -m pytest -m "not kafka and not spark"
+	nice -n 5 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not kafka and not spark"
 
 .PHONY: test-long
 test-long: jars ## Run the long tests, which repeat what `make test` proves for more cases (takes up to an hour)
