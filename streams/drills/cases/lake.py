@@ -43,6 +43,8 @@ KILLS = ("resumed:2", "offsets_logged:3", "table_committed:3", "purged:3", "tabl
 ADOPTED_AFTER = "table_committed:4"
 CALL_KILLS = ("offsets_logged:2", "function_returned:2", "function_returned:1")
 WORKER_KILLS = 3
+FOUR_AT_ONCE = ("--set", "spark.master=local[4,4]")
+"""For the two tasks of an ingest, of which one waits, beside the live slots."""
 TABLES_S = 120.0
 
 
@@ -147,6 +149,7 @@ def killed_around_a_call(world: World) -> None:
     injects="SIGKILL to all while one task of a source outside Kafka has written its batch; then a checkpoint one batch behind",
     holds="a `CheckpointMismatchError`; with the right checkpoint put back, each row is written once",
     minutes=2,
+    conditions=Conditions(options=FOUR_AT_ONCE),
 )
 def killed_within_an_ingest(world: World) -> None:
     folder = world.folder / "ingest"
