@@ -44,7 +44,7 @@ ADOPTED_AFTER = "table_committed:4"
 CALL_KILLS = ("offsets_logged:2", "function_returned:2", "function_returned:1")
 WORKER_KILLS = 3
 FOUR_AT_ONCE = ("--set", "spark.master=local[4,4]")
-"""For the two tasks of an ingest, of which one waits, beside the live slots."""
+"""Two tasks of an ingest, one waiting, together with two live slots."""
 TABLES_S = 120.0
 
 
