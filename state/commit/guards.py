@@ -90,7 +90,7 @@ def check_is_last(
     """
     for store, place in changelogs.items():
         begin, end = marker.changelog_ends.get(store), ends[place]
-        if begin is None or end - begin < 2 or not any(len(columns) for columns in kafka.read(*place, begin, end)):
+        if begin is None or end - begin < 2 or not _has_records(kafka, place, begin, end):
             continue
         raise mismatch(
             identity,
@@ -106,9 +106,11 @@ def traces_of(kafka: KafkaAccess, place: TopicPartition, end: int) -> str | None
     begin = kafka.begin_offset(place)
     if begin > 0:
         return f"starts at offset {begin}, so records were written and trimmed"
-    if any(len(columns) for columns in kafka.read(*place, begin, end)):
-        return f"has records in offsets [{begin}, {end})"
-    return None
+    return f"has records in offsets [{begin}, {end})" if _has_records(kafka, place, begin, end) else None
+
+
+def _has_records(kafka: KafkaAccess, place: TopicPartition, begin: int, end: int) -> bool:
+    return any(len(columns) for columns in kafka.read(*place, begin, end))
 
 
 def check_routing(identity: TaskIdentity, found: CommitMarker, routing: Routing, keyed_by: Sequence[str]) -> None:
