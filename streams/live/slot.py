@@ -12,6 +12,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from multiprocessing.connection import Client, Connection
 from types import TracebackType
 from typing import Any, Final
@@ -35,8 +36,8 @@ STOP: Final = "stop"
 PAUSED: Final = "paused"
 LEASES: Final = "leases"
 """Counts the leases: a slot whose lease is not of the present number ends it."""
-NOW: Final = "now_ms"
-"""The driver's wall clock, which is that of all tasks, as in micro-batches: the clocks of hosts differ."""
+CLOCKS: Final = "clocks_ms"
+"""The driver's wall clock and its monotonic one, ms. All tasks have the wall clock of the driver, as in micro-batches."""
 
 
 @dataclass(frozen=True)
@@ -95,14 +96,14 @@ class Link:
         self.lost = False
         self.paused: frozenset[str] = frozenset()
         self._lease: int | None = None
-        self._driver_ahead_ms = 0.0
+        self._wall_ahead_ms, self._driver_ahead_ms = 0.0, -inf
 
     @classmethod
     def to(cls, driver: DriverAddress) -> Link:
         return cls(Client((driver.host, driver.port), authkey=driver.key))
 
-    def listen(self, wait_s: float = 0.0) -> None:
-        """Takes in what the driver has said; if it has said nothing, waits for that."""
+    def listen(self, wait_s: float = 0.0) -> bool:
+        """Takes in what the driver has said; if it has said nothing, waits for that. Returns whether it has ever said anything."""
         try:
             while self._connection.poll(wait_s):
                 wait_s = 0.0
@@ -111,13 +112,17 @@ class Link:
                 self._lease = lease if self._lease is None else self._lease
                 self.stopped |= bool(said.get(STOP)) or lease != self._lease
                 self.paused = frozenset(said.get(PAUSED, ()))
-                self._driver_ahead_ms = said[NOW] - time.monotonic() * 1000
+                wall, monotonic = said[CLOCKS]
+                self._wall_ahead_ms = wall - monotonic
+                # A message can only be late, and monotonic clocks are never set, so the largest difference is the nearest.
+                self._driver_ahead_ms = max(self._driver_ahead_ms, monotonic - time.monotonic() * 1000)
         except (EOFError, OSError):
             self.stopped = self.lost = True
+        return self._lease is not None
 
     def now_ms(self) -> int:
         """The driver's wall clock; it is sent at the beginning, and after each report."""
-        return int(self._driver_ahead_ms + time.monotonic() * 1000)
+        return int(self._wall_ahead_ms + self._driver_ahead_ms + time.monotonic() * 1000)
 
     def tell(self, message: Mapping[str, Any]) -> None:
         try:
@@ -348,8 +353,8 @@ def run_slot(job: LiveJob, slot: int, attempt: int) -> None:
     link = Link.to(job.driver)
     try:
         # What is paused, and the time, before the first step.
-        link.listen(FIRST_WORD_S)
-        Slot(job, slot, attempt, link).run()
+        if link.listen(FIRST_WORD_S):
+            Slot(job, slot, attempt, link).run()
     finally:
         link.close()
 

@@ -25,7 +25,7 @@ import orjson
 from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.streaming import StreamingQuery
 
-from streams.live.slot import LEASES, NOW, PAUSED, STOP, DriverAddress, LiveJob
+from streams.live.slot import CLOCKS, LEASES, PAUSED, STOP, DriverAddress, LiveJob
 from streams.source.log import now_ms
 from streams.spark.shuffle import shuffle_keys
 from streams.spark.stopping import StopGate, gated
@@ -120,7 +120,7 @@ class LiveDriver:
     def _send(self, connection: Connection) -> None:
         # A slot that is gone has ended its connection, which its thread sees.
         with suppress(OSError):
-            connection.send_bytes(orjson.dumps({**self._says, NOW: now_ms()}))
+            connection.send_bytes(orjson.dumps({**self._says, CLOCKS: [now_ms(), time.monotonic() * 1000]}))
 
     def _accept(self) -> None:
         while not self._closed:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from streams.live import slot as slots
 from streams.live.slot import LEASES, DriverAddress, Link
 from streams.source.log import STEP
 from streams.spark.live import RENEW_AFTER_S, LiveDriver, LiveGate
@@ -108,10 +109,25 @@ def test_a_slot_has_the_drivers_clock_and_hears_when_that_is_set(
     step = tmp_path / "step"
     monkeypatch.setenv(STEP, str(step))
     link = Link.to(driver.address)
+    assert link.listen(WAIT_S)
     for hours in (0, 2, -2, 0):
         step.write_text(str(hours * HOUR_MS))
         link.tell({"number": 1})
         until(link, lambda hours=hours: abs(link.now_ms() - time.time() * 1000 - hours * HOUR_MS) < HOUR_MS / 2)
+    link.close()
+
+
+def test_a_message_that_was_read_late_does_not_set_the_clock_back(
+    driver: LiveDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = Link.to(driver.address)
+    link.listen(WAIT_S)
+    before, clock = link.now_ms(), time.monotonic
+    driver.pause(["a"])
+    monkeypatch.setattr(slots.time, "monotonic", lambda: clock() + 5)
+    link.listen(WAIT_S)
+    assert link.paused == {"a"}
+    assert link.now_ms() >= before + 5000
     link.close()
 
 
