@@ -46,7 +46,9 @@ def play(page: str, folder: Path, python: Path = Path(sys.executable)) -> list[t
         free.bind(("127.0.0.1", 0))
         start = f"streams broker start --port {free.getsockname()[1]}"
     lines = [command.replace("streams broker start", start) for command, _ in commands]
-    script = "\n".join(f"echo '@{number}'\n{{ {line}; }} || echo '{_FAILED}'" for number, line in enumerate(lines))
+    script = "\n".join(
+        f"printf '\\n@{number}\\n'\n{{ {line}; }} || echo '{_FAILED}'" for number, line in enumerate(lines)
+    )
     path = os.pathsep.join([str(python.parent), os.environ["PATH"]])
     # Wide tables are not wrapped.
     # What a session in this process has set for its own workers: they would be of this environment, and not of the given one.
@@ -56,7 +58,8 @@ def play(page: str, folder: Path, python: Path = Path(sys.executable)) -> list[t
     bash = ["bash", "-o", "pipefail", "-c", script]
     output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     ran = subprocess.run(bash, cwd=folder, env=environment, text=True, check=False, **output)  # type: ignore[call-overload]
-    printed = re.split(r"^@\d+\n", ran.stdout, flags=re.MULTILINE)[1:]
+    # What curl prints may end without a new line, so each mark brings its own.
+    printed = re.split(r"\n@\d+\n", ran.stdout)[1:]
     for (command, expected), text in zip(commands, printed, strict=True):
         may_fail = any("Error" in line for line in expected)
         assert may_fail or _FAILED not in text, f"$ {command}\n{text}"
