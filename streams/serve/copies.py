@@ -238,6 +238,9 @@ class Copy(ABC):
             if self._current is not None:
                 self._current.known_s = max(asked_s, self._current.known_s)
             self._changed.notify_all()
+        self._woken()
+
+    def _woken(self) -> None:
         for listener in list(self.listeners):
             listener()
 
@@ -462,12 +465,15 @@ class TaskCopy(Copy):
 
     def close(self) -> None:
         """Closes the copy, which stays on disk."""
-        with self._following:
+        with self._following, ExitStack() as leave:
             self._closed = True
+            # In any case, or the next copy of the task would find the database open.
+            leave.callback(self._on_close)
+            leave.callback(self._shut, None)
             if self._stores is not None:
                 self._flush(self._stores[1])
-            self._shut(None)
-            self._on_close()
+        # Whoever follows its changes continues in another process.
+        self._woken()
 
 
 _LIVE = Step("live")

@@ -89,7 +89,7 @@ class Follower:
         known: All tasks.
         global_copy: The copy of the global tables, which every process has for itself; None: there are none.
         check: Raises a `RestoreError` if the application is being rescaled, or was.
-        parallel: How many copies are brought forward at a time.
+        parallel: How many copies are brought forward at a time, and how many are restored.
 
     Attributes:
         copies: The copies, by their tasks' partitions of the commits topics; replaced when tasks move, never changed.
@@ -117,6 +117,8 @@ class Follower:
         self._busy: set[TopicPartition] = set()
         self._retry_at: dict[TopicPartition, float] = {}
         self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="copies")
+        # Restores take minutes. Copies that can be read are not to grow old meanwhile.
+        self._restores = ThreadPoolExecutor(parallel, thread_name_prefix="restores")
 
     def run(self, member: Member, ended: threading.Event) -> None:
         """Follows until the event is set; the member calls `hear`.
@@ -220,7 +222,8 @@ class Follower:
         """Called with the lock."""
         if not self._closing:
             self._busy.add(place)
-            self._pool.submit(self._catch_up, place, copy, forward)
+            pool = self._pool if copy.ready else self._restores
+            pool.submit(self._catch_up, place, copy, forward)
 
     def _catch_up(self, place: TopicPartition, copy: Copy, forward: Callable[[], object]) -> None:
         """Brings a copy forward, and again if it has heard of further commits meanwhile.
@@ -245,6 +248,7 @@ class Follower:
         with self._lock:
             self._closing = True
         self._pool.shutdown(wait=True)
+        self._restores.shutdown(wait=True)
         for copy in self.copies.values():
             copy.close()
         if self.global_copy is not None:

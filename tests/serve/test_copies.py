@@ -11,7 +11,7 @@ import pytest
 from state.changelog import changelog_topic, commits_topic, rescale_topic
 from state.commit.marker import CommitMarker
 from state.commit.session import FLUSH_EVERY_S
-from state.errors import KafkaClientError, RestoreError
+from state.errors import KafkaClientError, RestoreError, StateError
 from state.kafka.topics import TopicInfo
 from state.restore.snapshots import NO_SNAPSHOTS
 from state.restore.task_stores import TaskStateManager, WorkerMemory
@@ -365,6 +365,34 @@ def test_a_copy_that_is_closed_is_not_opened_again(life):
     assert not life.copy.ready
 
 
+def test_a_copy_that_cannot_be_flushed_is_closed_nevertheless(life, monkeypatch):
+    """A full disk: the process that gets the task next may be this one, and needs the database."""
+    closed = []
+    life.copy._on_close = lambda: closed.append("kafka")
+    life.copy.listeners.append(lambda: closed.append("told"))
+    life.step()
+    life.copy.bring_forward()
+    closed.clear()
+
+    def full():
+        raise StateError("no space left on device")
+
+    monkeypatch.setattr(life.copy._opened()[1], "flush", full)
+    with pytest.raises(StateError, match="no space"):
+        life.copy.close()
+    assert closed[0] == "kafka"
+    with closing(life.new_copy()) as following:
+        following.bring_forward()
+        assert following.version == 1
+
+
+def test_who_follows_the_changes_of_a_copy_hears_that_it_is_closed(life):
+    told = []
+    life.copy.listeners.append(lambda: told.append(life.copy.ready))
+    life.copy.close()
+    assert told == [False]
+
+
 def test_an_application_that_was_reset_is_not_answered_for(life):
     life.step()
     life.copy.bring_forward()
@@ -464,3 +492,42 @@ def test_copies_of_tasks_that_never_rest_take_turns():
     follower.close()
     looks = [copy.looks for copy in copies.values()]
     assert max(looks) - min(looks) <= 1
+
+
+class Restored(Busy):
+    """A copy whose restore lasts until the others have been brought forward many times."""
+
+    ready = has_heard = False
+
+    def follow(self):
+        self.may_look.wait(60)
+        self.looks += 1
+
+
+class Following(Busy):
+    """A copy that can be read, and brought forward a hundred times."""
+
+    ready = True
+
+    @property
+    def has_heard(self):
+        return self.looks < 100
+
+    def follow(self):
+        self.looks += 1
+        if not self.has_heard:
+            self.may_look.set()
+
+
+def test_copies_that_can_be_read_do_not_wait_for_restores():
+    logs, many = MemoryLogs(), threading.Event()
+    copies = {
+        (COMMITS[0], task): kind(logs, many) for task, kind in enumerate([Restored, Restored, Following, Following])
+    }
+    follower = Follower(logs, copies.__getitem__, copies, parallel=1)
+    follower.look(copies)
+    for place in copies:
+        follower.hear(place, 0, b"")
+    followed_first = many.wait(30)
+    follower.close()
+    assert followed_first
