@@ -165,7 +165,7 @@ class Guard:
                 found = self._jwt.caller(token)
             if found is not None:
                 return found
-            raise RefusedError(401, "the token is not known", {"WWW-Authenticate": 'Bearer error="invalid_token"'})
+            raise _unknown("the token is not known")
         if self._by_certificate:
             return Caller(address, Scope.READ)
         raise RefusedError(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
@@ -256,18 +256,32 @@ class _Jwt:
         return cls(key, ["HS256", "HS512"], audience)
 
     def caller(self, token: str) -> Caller | None:
+        """Who has signed in with this token; None: the key says nothing of it.
+
+        Raises:
+            RefusedError: It is signed with the key, and not valid here.
+        """
         import jwt
 
         try:
             claims: dict[str, Any] = jwt.decode(
                 token, self.key, algorithms=self.algorithms, audience=self.audience, options={"require": ["exp"]}
             )
+        except (jwt.ExpiredSignatureError, jwt.InvalidAudienceError, jwt.MissingRequiredClaimError) as error:
+            # The signature was right, so its owner may know what else is wrong.
+            raise _unknown(f"the token is not valid here: {str(error).lower()}") from error
         except jwt.InvalidTokenError:
             return None
         given = claims.get("scope", claims.get("scopes", ""))
         scopes = given.split() if isinstance(given, str) else list(given)
         known = [scope for scope in Scope if scope.value in scopes]
-        return Caller(str(claims.get("sub", "jwt")), known[-1]) if known else None
+        if not known:
+            raise _unknown("the token is not valid here: its claim 'scope' has none of read, write and admin")
+        return Caller(str(claims.get("sub", "jwt")), known[-1])
+
+
+def _unknown(why: str) -> RefusedError:
+    return RefusedError(401, why, {"WWW-Authenticate": 'Bearer error="invalid_token"'})
 
 
 class _Rate:
