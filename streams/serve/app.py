@@ -555,15 +555,25 @@ class Api:
         # Before anything is written: whoever has the copy is to wait for the result.
         store.copy(task)
         written = await run_in_threadpool(self._sink.write, record)
-        bound = Bound(position=written.position)
-        wanting = self._served.wanting(store, [task], bound)
-        if wanting and not await until(wanting, wait_s):
+        answer = await self._result(store, task, keys, Bound(position=written.position), wait_s)
+        if answer is None:
             # Not an error, or a client would write the record again.
             return _json({"record": written.as_json, "processed": False}, 202, {POSITION: str(written.position)})
-        answer = store.get(keys, in_task=task, decode=store.reader.shown)
         row = row_json(answer.rows[0]) if answer.rows else None
         found = {"record": written.as_json, "processed": True, "row": row, "tasks": tasks_json(answer)}
         return _json(found, 200, answer_headers(answer))
+
+    async def _result(
+        self, store: ReadStore, task: int, keys: list[bytes], bound: Bound, wait_s: float
+    ) -> Answer | None:
+        """The row of what was written; None: it is not processed in time, or the copy has moved to another process meanwhile."""
+        try:
+            wanting = self._served.wanting(store, [task], bound)
+            if wanting and not await until(wanting, wait_s):
+                return None
+            return store.get(keys, in_task=task, decode=store.reader.shown)
+        except StoreNotReadyError:
+            return None
 
     def _asked(self, request: Request) -> tuple[ReadStore, Parameters]:
         """The store that a request asks for, and its parameters."""

@@ -188,7 +188,7 @@ class ReadStore:
         for key, task in keys.items():
             copy = self.copy(task)
             with copy.reading() as view:
-                points[task] = self._point(task, copy, view)
+                points[task] = self.point(task, copy, view)
                 row = self._found(view, key, as_of_ms)
                 if row is not None:
                     return Answer(((decode or self.reader.decoded)(row, task),), (points[task],))
@@ -226,7 +226,7 @@ class ReadStore:
         for task, places in self.by_task(keys).items():
             copy = self.copy(task)
             with copy.reading((versions or {}).get(task)) as view:
-                points.append(self._point(task, copy, view))
+                points.append(self.point(task, copy, view))
                 wanted = [keys[place] for place in places]
                 rows = make(wanted, _of(view, self.name).multi_get(wanted), task)
                 for place, row in zip(places, rows, strict=True):
@@ -246,7 +246,7 @@ class ReadStore:
         try:
             value = _of(view, self.name).get(key)
             row = None if value is None else self.as_json(key, value)
-            return row, self._point(task, copy, view)
+            return row, self.point(task, copy, view)
         finally:
             copy.end_reading(view)
 
@@ -329,7 +329,7 @@ class ReadStore:
                 copy = self.copy(task)
                 view = reading.enter_context(copy.reading(asked.versions.get(task)))
                 views.append((copy, view))
-                points.append(self._point(task, copy, view))
+                points.append(self.point(task, copy, view))
                 parts.append(self._part(task, view, _behind(scan, asked.after, self.kind)))
             merged = heapq.merge(*parts, key=lambda part: part[0], reverse=scan.reverse)
             rows = list(islice(_after(merged, asked.after, scan.reverse), asked.reach))
@@ -351,7 +351,7 @@ class ReadStore:
         for task in range(self.tasks) if tasks is None else tasks:
             copy = self.copy(task)
             with copy.reading() as view:
-                found.append(self._point(task, copy, view))
+                found.append(self.point(task, copy, view))
         return tuple(found)
 
     @property
@@ -378,7 +378,8 @@ class ReadStore:
         if scan.limit < 1:
             raise QueryError(f"a page has at least one row, not {scan.limit}")
 
-    def _point(self, task: int, copy: Copy, view: View) -> Point:
+    def point(self, task: int, copy: Copy, view: View) -> Point:
+        """As of what a view of a task answers."""
         return Point(self.sub, task, view.version, view.position, copy.age_ms_of(view))
 
     def _found(self, view: View, key: bytes, as_of_ms: int | None) -> DumpRow | None:

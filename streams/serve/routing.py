@@ -176,10 +176,10 @@ class Router:
     async def events(
         self, node: Node, request: Request, tasks: Iterable[int], after: str | None
     ) -> AsyncIterator[Event]:
-        """The changes of some tasks in a process, behind an id; they end early if it goes away.
+        """The changes of some tasks in a process, behind an id.
 
         Raises:
-            StoreNotReadyError: It does not have the tasks any more.
+            StoreNotReadyError: It does not have the tasks any more, or has gone away.
         """
         import httpx2
 
@@ -200,6 +200,7 @@ class Router:
                 await answer.aclose()
         except httpx2.TransportError as error:
             self.nodes.failed(node, str(error) or type(error).__name__)
+            raise StoreNotReadyError(f"{node.url} does not answer any more") from error
 
     def _request(
         self,

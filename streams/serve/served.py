@@ -125,7 +125,7 @@ class Served:
         """
         if bound.consistency is Consistency.ANY:
             return []
-        self._check_topics(store, bound.position)
+        self.check_topics(store, [topic for topic, _ in bound.position.offsets])
         old = [task for task in tasks if self._is_too_old(store.copy(task), bound)]
         ends = self._ends(store, old)
         found = []
@@ -229,9 +229,14 @@ class Served:
         topic = commits_topic(self.application_id, store.sub)
         return {task: end for (_, task), end in self._kafka.end_offsets([(topic, task) for task in tasks]).items()}
 
-    def _check_topics(self, store: ReadStore, position: Position) -> None:
+    def check_topics(self, store: ReadStore, asked: Iterable[str]) -> None:
+        """Refuses positions in topics that say nothing of a store.
+
+        Raises:
+            QueryError: The store's sub-topology does not read one of these topics.
+        """
         topics = self.topics_of(store)
-        foreign = sorted({topic for topic, _ in position.offsets} - topics)
+        foreign = sorted(set(asked) - topics)
         if foreign:
             raise QueryError(
                 f"positions of {store.name!r} are of {', '.join(sorted(topics))}, which its operators read; {foreign[0]!r} is none "

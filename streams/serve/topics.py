@@ -103,8 +103,13 @@ class Topics:
             key: The row's key, as text; None: that of the record.
 
         Raises:
-            QueryError: No key can be found.
+            QueryError: No key can be found, or the store never shows what becomes of the record. So nothing is to be written.
         """
+        self._served.check_topics(store, [record[0]])
+        if store.kind.segmented:
+            raise QueryError(
+                f"{store.name!r} has several rows for a key: wait for a store with one, or read with the position"
+            )
         keys = [record[1].key] if key is None else key_bytes(store, key)
         found = [one for one in keys if one is not None]
         if not found:

@@ -78,6 +78,39 @@ def test_rows_come_first_and_then_what_has_changed_since(driver):
     assert sorted(flat(changes.next())) == [("k001", 2), ("k059", 2)]
 
 
+def test_rows_that_come_first_are_of_commits_that_need_not_be_kept(driver, monkeypatch):
+    """A live task commits ten times a second, and keeps nothing but its last commit."""
+    click(driver, [(name, 1000) for name in NAMES])
+    changes = changes_of(driver)
+    page = changes.store.page
+
+    def slow(*args):
+        answer = page(*args)
+        for at in range(10):
+            click(driver, [("k001", 2000 + at)])
+        return answer
+
+    monkeypatch.setattr(changes.store, "page", slow)
+    monkeypatch.setattr("streams.serve.copies.Copy._recent", lambda copy: [])
+    assert sorted(flat(changes.initial(Scan(limit=1000)))) == [(name, 1) for name in NAMES]
+    assert [value for key, value in flat(changes.next()) if key == "k001"][-1] == 11
+
+
+def test_an_event_says_no_more_than_its_rows(driver, monkeypatch):
+    """A commit that comes while an event is made is another event's."""
+    changes = changes_of(driver)
+    click(driver, [(name, 1000) for name in NAMES])
+    end = changes._end
+
+    def slow(view):
+        found = end(view)
+        click(driver, [(name, 2000) for name in NAMES])
+        return found
+
+    monkeypatch.setattr(changes, "_end", slow)
+    assert {change.point.version for change in changes._of_task(0)} == {1}
+
+
 def test_windows_sessions_versions_and_deletions(driver):
     feeds = {name: changes_of(driver, name) for name in ("windows", "sessions", "history")}
     click(driver, [("k001", 11_000), ("k001", 13_000)])
@@ -234,6 +267,31 @@ def test_what_cannot_be_written_is_told(seats, topic, body, words):
 
     found = http(seats, refuse).post(f"/v1/topics/{topic}", json=body)
     assert (found.status_code, words in found.json()["message"]) == (400, True), found.json()
+
+
+@pytest.mark.parametrize(
+    ("store", "words"), [("history", "none of these"), ("windows", "several rows"), ("sessions", "several rows")]
+)
+def test_a_record_whose_result_cannot_be_shown_is_not_written(driver, store, words):
+    def refuse(*_):
+        raise AssertionError("nothing may be written")
+
+    found = http(driver, refuse).post(f"/v1/topics/clicks?await={store}", json={"key": "k001", "value": 1})
+    assert (found.status_code, words in found.json()["message"]) == (400, True), found.json()
+
+
+def test_a_copy_that_moves_while_a_record_is_written_is_no_error(seats):
+    """A client that is told of an error would write it again."""
+    served, write = seats.served(), writer(seats)
+
+    def moving(topic, record):
+        place = write(topic, record)
+        served.copies = dict
+        return place
+
+    api = Api(served, Guard(Security()), write=moving)
+    found = reserve(TestClient(api.application(), client=("127.0.0.1", 1)), "a", 1)
+    assert (found.status_code, found.json()["processed"]) == (202, False)
 
 
 def test_a_broker_that_does_not_take_the_record_is_a_503(seats):

@@ -422,6 +422,63 @@ def test_changes_go_on_where_a_task_has_moved_to():
     assert [event.kind for event in found[1:]].count("position") == 1
 
 
+def merged(source, groups, follow=True):
+    async def all_of_them():
+        return [event async for event in Merged(groups, source, follow).events([0])]
+
+    return asyncio.run(all_of_them())
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_changes_go_on_although_the_processes_that_are_asked_next_refuse(follow):
+    """What is known of the others may be some moments old: they may not have the task any more."""
+
+    async def source(node, tasks, after):
+        asked.append((node, after))
+        if node in ("refuses", "gone"):
+            raise StoreNotReadyError("not here")
+        yield Event("position", id=after or "0=5")
+        yield Event("commit", b"{}", "0=6" if node == "lost" else "0=7")
+        if node == "lost":
+            raise StoreNotReadyError("it does not answer any more")
+        if follow:
+            yield Event.of_error(KafkaClientError("the end"))
+
+    asked, homes = [], iter(["refuses", "lost", "gone", "has it"])
+    found = merged(source, lambda tasks: [(next(homes), tasks)], follow)
+    assert asked == [("refuses", None), ("lost", None), ("gone", "0=6"), ("has it", "0=6")]
+    assert [event.id for event in found if event.id] == ["0=5", "0=6", "0=7"]
+
+
+def test_a_task_that_nobody_gives_ends_the_stream(monkeypatch):
+    async def source(node, tasks, after):
+        raise StoreNotReadyError("not here")
+        yield
+
+    monkeypatch.setattr("streams.serve.feed.merged._PATIENCE_S", 0.5)
+    (event,) = merged(source, lambda tasks: [("a", tasks)])
+    assert (event.kind, b"for a minute" in event.data) == ("error", True)
+
+
+def test_first_rows_are_not_given_twice():
+    async def source(node, tasks, after):
+        yield Event("rows", b'{"rows": [1]}')
+        raise StoreNotReadyError("gone")
+
+    rows, error = merged(source, lambda tasks: [("a", tasks)], follow=False)
+    assert (rows.kind, b"begin again" in error.data) == ("rows", True)
+
+
+def test_changes_of_a_process_that_is_gone_are_not_taken_for_all(cluster, monkeypatch):
+    """Without `follow`, too: what its tasks had is missing."""
+    monkeypatch.setattr("streams.serve.feed.merged._PATIENCE_S", 0.5)
+    client = cluster.processes["none"].client
+    cluster.processes["whole"].tasks = set()
+    cluster.down.add("b")
+    (kind, _, data) = parsed(client.get(CHANGES, params={"initial": "true", "follow": "false"}).text)[-1]
+    assert (kind, data["error"]) == ("error", "StoreNotReadyError")
+
+
 def test_the_topic_of_the_processes_is_accepted_by_the_next_one():
     for replication in (1, 3):
         found = {**endpoints_config(replication), "compression.type": "producer"}

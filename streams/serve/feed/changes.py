@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 
 from state.changelog import changelog_topic
 from state.columns import RecordColumns
@@ -18,6 +19,7 @@ from state.stores.dump import DumpRow
 from state.stores.spec import StoreKind
 from streams.application.store_rows import StoreRow
 from streams.errors import CursorExpiredError, QueryError
+from streams.serve.copies import View
 from streams.serve.reading import Point, ReadStore
 from streams.serve.scans import Scan
 
@@ -83,22 +85,22 @@ class Changes:
 
     def initial(self, scan: Scan) -> Iterator[Change]:
         """The rows of a scan as they are now; what changes from there on comes with `next`."""
-        cursor = None
+        shown = self.store.reader.shown
+        tasks = [task for task in self.store.tasks_of(scan) if task in self._tasks]
+        with ExitStack() as reading:
+            # The places belong to the commits that the rows are of, whatever is committed meanwhile.
+            views = {task: reading.enter_context(self.store.copy(task).reading()) for task in tasks}
+            self._places |= {task: self._end(view) for task, view in views.items()}
+            versions = {task: view.version for task, view in views.items()}
+            answer = self.store.page(replace(self.store.asked(scan, None), versions=versions), shown, tasks)
         while True:
-            asked = self.store.asked(scan, cursor)
-            tasks = [task for task in self.store.tasks_of(asked.scan) if task in self._tasks]
-            answer = self.store.page(asked, self.store.reader.shown, tasks)
-            if cursor is None:
-                for point in answer.points:
-                    with self.store.copy(point.task).reading(point.version) as view:
-                        self._places[point.task] = view.changelog_ends.get(self.store.name, 0)
-            cursor = answer.cursor
             for point in answer.points:
                 rows = tuple(row for row in answer.rows if row.task == point.task)
                 if rows:
                     yield Change(rows, point)
-            if cursor is None:
+            if answer.cursor is None:
                 return
+            answer = self.store.page(self.store.asked(scan, answer.cursor), shown, tasks)
 
     def pending(self) -> bool:
         """Whether a commit has come since the last call of `next`."""
@@ -118,7 +120,7 @@ class Changes:
     def _of_task(self, task: int) -> Iterator[Change]:
         copy, start = self.store.copy(task), self._places[task]
         with copy.reading() as view:
-            end, (point,) = view.changelog_ends.get(self.store.name, 0), self.store.points([task])
+            end, point = self._end(view), self.store.point(task, copy, view)
         if end < start or start < self._source.begin_offset((self._topic, task)):
             raise CursorExpiredError(
                 f"{self._topic}-{task}: the changes from offset {start} on are deleted, or the topic was made again: begin again "
@@ -155,8 +157,11 @@ class Changes:
         found = {}
         for task in self._tasks:
             with self.store.copy(task).reading() as view:
-                found[task] = view.changelog_ends.get(self.store.name, 0)
+                found[task] = self._end(view)
         return found
+
+    def _end(self, view: View) -> int:
+        return view.changelog_ends.get(self.store.name, 0)
 
 
 def places_text(places: Mapping[int, int]) -> str:

@@ -32,7 +32,7 @@ class Merged:
 
     Args:
         groups: Says which process has which of some tasks; raises `StoreNotReadyError` if nobody has one.
-        source: Opens the events of a process. It ends early if the process goes away.
+        source: Opens the events of a process; raises `StoreNotReadyError` if that goes away, or does not have the tasks.
         follow: Whether the stream continues after what is there.
         after: The places behind which it begins, of all tasks; None: it begins as the client wants.
     """
@@ -84,48 +84,62 @@ class Merged:
             for task in self._running:
                 task.cancel()
 
-    def _begin(self, groups: Sequence[Group], places: dict[int, int]) -> None:
+    def _begin(self, groups: Sequence[Group], places: dict[int, int], lost_s: float | None = None) -> None:
         for node, tasks in groups:
-            task = asyncio.create_task(self._pump(node, list(tasks), dict(places)))
+            task = asyncio.create_task(self._pump(node, list(tasks), dict(places), lost_s))
             self._open += 1
             self._running.add(task)
             task.add_done_callback(self._running.discard)
 
-    async def _pump(self, node: Any, tasks: list[int], places: dict[int, int]) -> None:
-        """Passes on the events of some tasks; where they break off, those of whoever has the tasks then."""
+    async def _pump(self, node: Any, tasks: list[int], places: dict[int, int], lost_s: float | None) -> None:
+        """Passes on the events of some tasks; where they break off, those of whoever has the tasks then.
+
+        Args:
+            node: The process.
+            tasks: The tasks.
+            places: Behind which places, of these tasks at least; none: from the beginning.
+            lost_s: Since when nobody has given an event of them; None: this process is the first one that is asked.
+        """
         begun = all(task in places for task in tasks)
         after = places_text({task: places[task] for task in tasks}) if begun else None
         try:
-            async for event in self._source(node, tasks, after):
-                if event.kind == "error" and orjson.loads(event.data)["error"] == StoreNotReadyError.__name__:
-                    break
-                await self._queue.put(event)
-                if event.id:
-                    places.update(parse_places(event.id))
-            else:
-                if not self._follow:
-                    await self._queue.put(None)
-                    return
-            if not all(task in places for task in tasks):
+            try:
+                async for event in self._source(node, tasks, after):
+                    if event.kind == "error" and orjson.loads(event.data)["error"] == StoreNotReadyError.__name__:
+                        break
+                    lost_s = None
+                    await self._queue.put(event)
+                    begun = begun or event.kind == "rows"
+                    if event.id:
+                        places.update(parse_places(event.id))
+                else:
+                    if not self._follow:
+                        await self._queue.put(None)
+                        return
+            except StoreNotReadyError:
+                # As if it had said so in an event: the tasks are elsewhere, or the process is gone.
+                pass
+            if begun and not all(task in places for task in tasks):
                 # Rows may have been given twice otherwise.
                 raise StoreNotReadyError("a process has gone away while it gave its first rows: begin again")
-            self._begin(await self._others(tasks), places)
+            lost_s = asyncio.get_running_loop().time() if lost_s is None else lost_s
+            self._begin(await self._others(tasks, lost_s), places, lost_s)
             await self._queue.put(None)
         except Exception as error:
             # Whatever it is ends the stream, which says so.
             await self._queue.put(Event.of_error(error))
 
-    async def _others(self, tasks: Sequence[int]) -> Sequence[Group]:
+    async def _others(self, tasks: Sequence[int], lost_s: float) -> Sequence[Group]:
         """Who has the tasks now.
 
         Raises:
-            StoreNotReadyError: Nobody had them for a minute.
+            StoreNotReadyError: Nobody has given an event of them for a minute.
         """
-        deadline = asyncio.get_running_loop().time() + _PATIENCE_S
-        while True:
+        why = "nobody has given the changes of these tasks for a minute"
+        while asyncio.get_running_loop().time() < lost_s + _PATIENCE_S:
             await asyncio.sleep(_AGAIN_S)
             try:
                 return self._groups(tasks)
-            except StoreNotReadyError:
-                if asyncio.get_running_loop().time() >= deadline:
-                    raise
+            except StoreNotReadyError as error:
+                why = str(error)
+        raise StoreNotReadyError(why)
