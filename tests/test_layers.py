@@ -176,6 +176,11 @@ def test_no_folder_is_too_full_to_find_a_file_by_its_name() -> None:
     assert full == {}
 
 
+def test_no_file_is_too_long_to_read_at_once() -> None:
+    lines = {path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines()) for path in python_files()}
+    assert {path: count for path, count in lines.items() if count > 900} == {}
+
+
 def circles() -> list[set[Path]]:
     """Files that import each other, directly or around corners (Tarjan's strongly connected components)."""
     following: dict[Path, set[Path]] = {path: set() for path in python_files()}

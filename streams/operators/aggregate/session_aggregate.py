@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from streams.model.record import Record, Window, Windowed
 from streams.model.windows import SessionWindows
-from streams.operators.aggregate.aggregates import AggregationFunctions, HeldUpdate, OpenWindows, WindowedAggregation
+from streams.operators.aggregate.aggregates import AggregationFunctions, HeldUpdate, WindowedAggregation
+from streams.operators.aggregate.open_windows import OpenWindows
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s
 from streams.operators.operator import OperatorContext, RecordOperator
 from streams.operators.stores.codec import Codec

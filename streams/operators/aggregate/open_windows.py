@@ -1,0 +1,126 @@
+"""The index of open windows in order of their ends, which emit-on-close reads instead of the windows themselves.
+
+A window store is ordered by key, so finding closed windows there would mean reading the whole store for each record. This
+index is ordered by end, start and key bytes, the order in which Kafka Streams emits (`RocksDBTimeOrderedWindowStore`). Its
+first end is cached, so that a record that closes nothing costs one comparison. Invariant: a window is in the index exactly as
+long as it has not been emitted, also across restarts.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from streams.operators.columnar import ColumnarBatch, Int64s
+from streams.operators.operator import OperatorContext
+from streams.operators.stores.key_value import CachedRow
+from streams.operators.stores.time_ordered_buffer import ExpiryIndex
+from streams.operators.stream_time import NO_LIMIT
+
+_BOUNDS: Final = struct.Struct(">qq")
+_PRESENT: Final = b"1"  # not empty: some tools treat an empty value as missing
+NEXT_EMIT: Final = "next_emit"
+
+
+class Closing(NamedTuple):
+    """The records of a batch that may close windows.
+
+    Attributes:
+        rows: int64[n], their rows, rising.
+        ends: int64[n], the end of the last windows that each one closes, ms; never falling.
+    """
+
+    rows: Int64s
+    ends: Int64s
+
+
+class ClosedWindow(NamedTuple):
+    """A window that is closed by the record in a row of a batch: key bytes, start and end, ms."""
+
+    row: int
+    key: bytes
+    start: int
+    end: int
+
+
+class OpenWindows:
+    """The index of one operator, for one step.
+
+    Args:
+        ctx: The operator's context.
+        store: Name of a key-value store of bytes.
+    """
+
+    def __init__(self, ctx: OperatorContext, store: str) -> None:
+        self._ctx = ctx
+        self._rows = ExpiryIndex(ctx.store(store))
+
+    @property
+    def first_end(self) -> int | None:
+        """The smallest end of all open windows, or a lower bound; None if no window is open."""
+        row = self._rows.first
+        return None if row is None else int(_BOUNDS.unpack_from(row)[0])
+
+    @property
+    def first_start(self) -> int:
+        """The start of the window that closes first, ms, which no later result precedes; `NO_LIMIT` if none is open."""
+        row = self._rows.first
+        return NO_LIMIT if row is None else int(_BOUNDS.unpack_from(row)[1])
+
+    def add(self, key: bytes, start: int, end: int, timestamp: int) -> None:
+        """Adds a window."""
+        self._rows.put(_BOUNDS.pack(end, start) + key, _PRESENT, timestamp)
+
+    def remove(self, key: bytes, start: int, end: int, timestamp: int) -> None:
+        """Removes a window that is gone without having been closed (sessions that were merged)."""
+        self._rows.remove(_BOUNDS.pack(end, start) + key, timestamp)
+
+    def close(self, last_end: int, timestamp: int) -> Iterator[tuple[bytes, int, int]]:
+        """Removes and returns the windows with end <= last_end: (key bytes, start, end), by end, start, key bytes."""
+        if self._may_close(last_end):
+            for row, _ in self._rows.up_to(_BOUNDS.pack(last_end + 1, 0)):
+                self._rows.remove(row, timestamp)
+                end, start = _BOUNDS.unpack_from(row)
+                yield row[_BOUNDS.size :], start, end
+
+    def close_in_turn(
+        self,
+        opened: Iterable[tuple[int, CachedRow]],
+        end_of: Callable[[int], int],
+        batch: ColumnarBatch,
+        closing: Closing,
+    ) -> list[ClosedWindow]:
+        """Adds windows and closes others, as `add` and `close` would record by record; not in compat mode."""
+        closed: list[ClosedWindow] = []
+
+        def close(before: int) -> None:
+            """Closes what the first records do."""
+            if before and self.first_end is not None and self.first_end <= (last_end := int(closing.ends[before - 1])):
+                for found, _ in self._rows.up_to(_BOUNDS.pack(last_end + 1, 0)):
+                    end, start = _BOUNDS.unpack_from(found)
+                    row = int(closing.rows[np.searchsorted(closing.ends, end)])
+                    self._rows.remove(found, int(batch.timestamps[row]))
+                    closed.append(ClosedWindow(row, found[_BOUNDS.size :], start, end))
+
+        for row, window in opened:
+            close(int(np.searchsorted(closing.rows, row)))
+            self.add(window.key, window.start, end_of(window.start), int(batch.timestamps[row]))
+        close(len(closing.rows))
+        return closed
+
+    def release(self) -> None:
+        """Releases the store at the end of the step."""
+        self._rows.close()
+
+    def _may_close(self, last_end: int) -> bool:
+        """Whether any window may be closed and, in compat mode, the emit interval has passed."""
+        if self._ctx.mode == "compat":
+            now, state = self._ctx.now_ms, self._ctx.state
+            if now < state.get(NEXT_EMIT, now):
+                return False
+            state[NEXT_EMIT] = now + self._ctx.emit_interval_ms
+        first_end = self.first_end
+        return first_end is not None and first_end <= last_end
