@@ -29,6 +29,9 @@ _LOOK_S = 0.2
 _RETRY_S = 2.0
 _GLOBAL: TopicPartition = ("", 0)
 """In the place of a task's partition: the copy of the global tables."""
+_KEPT_S = 10.0
+"""How long a copy stays at least that the group has given to nobody or to somebody else: after brokers were away, all of a group
+lose their tasks, and get them back when they have joined again."""
 _BEGINS_S = 60.0
 _PREFETCH_BYTES = 8 * 1024 * 1024
 _STAYS = {"queued.min.messages": "100000", "fetch.wait.max.ms": "500"}
@@ -90,6 +93,7 @@ class Follower:
         global_copy: The copy of the global tables, which every process has for itself; None: there are none.
         check: Raises a `RestoreError` if the application is being rescaled, or was.
         parallel: How many copies are brought forward at a time, and how many are restored.
+        elsewhere: Says whether another process has a copy of a task that can be read. Before, none is given up.
 
     Attributes:
         copies: The copies, by their tasks' partitions of the commits topics; replaced when tasks move, never changed.
@@ -104,8 +108,10 @@ class Follower:
         global_copy: GlobalCopy | None = None,
         parallel: int = SERVED_AT_A_TIME,
         check: Callable[[], None] = lambda: None,
+        elsewhere: Callable[[TopicPartition], bool] = lambda place: True,
     ) -> None:
         self._check = check
+        self._elsewhere = elsewhere
         self._kafka = kafka
         self._make = make
         self._known = frozenset(known)
@@ -115,6 +121,8 @@ class Follower:
         self._lock = threading.Lock()
         self._closing = False
         self._busy: set[TopicPartition] = set()
+        self._missing: dict[TopicPartition, float] = {}
+        """Tasks of copies that are not this process's any more, and since when."""
         self._retry_at: dict[TopicPartition, float] = {}
         self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="copies")
         # Restores take minutes. Copies that can be read are not to grow old meanwhile.
@@ -206,11 +214,18 @@ class Follower:
 
     def _take(self, assigned: Collection[TopicPartition]) -> None:
         mine = {place for place in assigned if place in self._known}
+        now_s = time.monotonic()
+        self._missing = {place: self._missing.get(place, now_s) for place in self.copies if place not in mine}
+        mine |= {place for place, since_s in self._missing.items() if not self._may_go(place, now_s - since_s)}
         if mine != set(self.copies):
             gone = [copy for place, copy in self.copies.items() if place not in mine]
             self.copies = {place: self.copies.get(place) or self._make(place) for place in mine}
             for copy in gone:
                 self._pool.submit(copy.close)
+
+    def _may_go(self, place: TopicPartition, missing_s: float) -> bool:
+        """Whether a copy can be given up. One that cannot be read is of use to nobody."""
+        return not self.copies[place].ready or (missing_s >= _KEPT_S and self._elsewhere(place))
 
     def _begin(self, place: TopicPartition, copy: Copy, forward: Callable[[], object]) -> None:
         """Lets a thread bring a copy forward, unless one does that, or it has just failed."""

@@ -82,7 +82,7 @@ class StoreServer:
         self._kafka = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
         make_private(folder)
         copies = self._copy, self._tasks, self._global_copy(topology)
-        self._follower = Follower(self._kafka, *copies, parallel, self._check_not_rescaled)
+        self._follower = Follower(self._kafka, *copies, parallel, self._check_not_rescaled, self._is_elsewhere)
         self.served = Served(
             topology,
             app,
@@ -170,6 +170,10 @@ class StoreServer:
 
     def _check_not_rescaled(self) -> None:
         check_not_rescaled(self._kafka, *{topic: task.place for (topic, _), task in self._tasks.items()}.values())
+
+    def _is_elsewhere(self, place: TopicPartition) -> bool:
+        task = self._tasks[place].place
+        return bool(self.nodes.with_task(task.sub_topology, task.task, task.tasks))
 
     def _copy(self, place: TopicPartition) -> TaskCopy:
         task, config, memory = self._tasks[place], self._config, WorkerMemory()

@@ -442,7 +442,8 @@ def test_an_application_that_was_rescaled_is_answered_for_with_the_old_rows(life
     follower.close()
 
 
-def test_the_follower_brings_copies_forward_and_lets_go_of_those_that_move(life):
+def test_the_follower_brings_copies_forward_and_lets_go_of_those_that_move(life, monkeypatch):
+    monkeypatch.setattr("streams.serve.following._KEPT_S", 0)
     follower = Follower(life.logs, lambda place: life.copy, [COMMITS])
     follower.look([COMMITS])
     assert life.copy.wait(lambda view: view.version == 0, 60), (
@@ -460,6 +461,32 @@ def test_the_follower_brings_copies_forward_and_lets_go_of_those_that_move(life)
     assert follower.copies == {}
     follower.close()
     assert not life.copy.ready
+
+
+def test_a_copy_answers_until_another_process_has_one(life, monkeypatch):
+    """After brokers were away, a group has given all tasks to nobody. So it is for a moment while a task moves."""
+    monkeypatch.setattr("streams.serve.following._KEPT_S", 5)
+    clock, elsewhere = [100.0], []
+    monkeypatch.setattr("streams.serve.following.time.monotonic", lambda: clock[0])
+    follower = Follower(life.logs, lambda place: life.copy, [COMMITS], elsewhere=lambda place: place in elsewhere)
+    life.step()
+    follower.look([COMMITS])
+    assert life.copy.wait(lambda view: view.version == 1, 60)
+    for seconds, others, here in ((0, [COMMITS], True), (4, [COMMITS], True), (100, [], True), (200, [COMMITS], False)):
+        clock[0], elsewhere[:] = 100.0 + seconds, others
+        follower.look([])
+        assert bool(follower.copies) is here, seconds
+    follower.close()
+
+
+def test_a_copy_that_comes_back_is_the_same_one(life, monkeypatch):
+    made = []
+    follower = Follower(life.logs, lambda place: made.append(place) or life.copy, [COMMITS])
+    for assigned in ([COMMITS], [], [COMMITS], []):
+        follower.look(assigned)
+        assert life.copy.wait(lambda view: True, 60)
+    assert (made, set(follower.copies)) == ([COMMITS], {COMMITS})
+    follower.close()
 
 
 class Busy(TaskCopy):

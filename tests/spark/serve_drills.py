@@ -1,4 +1,5 @@
-"""`make serve-drills`: what happens to processes that serve while clients read: a host lost, a large restore, a rescale.
+"""`make serve-drills`: what happens to processes that serve while clients read: a host lost, a large restore, a rescale, brokers
+that are away.
 
 Too long for `make test`, which has the drill of a killed process and the parts of these (`tests/serve`). In each of them no read
 may fail while another copy lives, and no answer may be older than it says. SERVE_DRILL_ROWS is the number of rows of the restore.
@@ -21,6 +22,7 @@ import orjson
 import pytest
 
 from state.kafka.partitioner import partition_for_key
+from streams.broker import EmbeddedBroker
 from streams.broker.processes import Guard
 from streams.drills.brokers import scratch_broker
 from streams.drills.hosts import BROKER, CENTRE, NAMES, PREFIX, NamespaceHost, own_network, python_path, why_not
@@ -37,6 +39,7 @@ from tests.spark.serving import (
     Servers,
     Written,
     clients,
+    copies,
     get,
     has_all,
     has_begun,
@@ -253,3 +256,35 @@ def test_no_read_fails_while_an_application_is_rescaled(
         progress()
         for key in KEYS:
             assert get(f"{urls[0]}/v1/stores/counts/keys/{key}", consistency="latest", wait="30s").json()["value"] == 3
+
+
+_AWAY_S = 20.0
+"""Longer than the group waits for a member (`SESSION`)."""
+
+
+@pytest.mark.timeout(1800)
+def test_no_read_fails_while_brokers_are_away_and_a_task_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is one copy of each task. Its process loses it with the brokers, and gets it back; then another process joins."""
+    with EmbeddedBroker(tmp_path / "broker", die_with_parent=True) as broker, ExitStack() as stack:
+        harness = Harness(broker.bootstrap_servers, None, tmp_path / "app", "brokers-away")
+        harness.folder.mkdir()
+        source, rows = harness.topic("in", TASKS), 1000
+        monkeypatch.setenv(apps.ROWS, source)
+        send_many(harness, source, rows)
+        with streams_run("tests.spark.apps:rows", harness, tmp_path, "--available-now") as run:
+            run.until_end(lambda: False, 300, "the application ends")
+        servers = OfRows(harness, tmp_path)
+        stack.callback(servers.close)
+
+        def age_s() -> float:
+            return min(float(one["age_ms"]) for one in copies(first)) / 1000
+
+        first = servers.start()
+        eventually(lambda: is_well(first) and has_all(first), "it serves")
+        with reading([first], rows, set()):
+            broker.kill()
+            eventually(lambda: age_s() > _AWAY_S, "it is cut off for long enough")
+            broker.start()
+            eventually(lambda: age_s() < 1, "it follows again")
+            second = servers.start()
+            eventually(lambda: is_well(second) and has_all(second, 1) and has_all(first, 1), "the task has moved")
