@@ -221,7 +221,8 @@ class Follower:
             gone = [copy for place, copy in self.copies.items() if place not in mine]
             self.copies = {place: self.copies.get(place) or self._make(place) for place in mine}
             for copy in gone:
-                self._pool.submit(copy.close)
+                # Which waits for its restore.
+                self._restores.submit(copy.close)
 
     def _may_go(self, place: TopicPartition, missing_s: float) -> bool:
         """Whether a copy can be given up. One that cannot be read is of use to nobody."""
