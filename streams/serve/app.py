@@ -528,11 +528,13 @@ class Api:
         def of(node: Node | None, tasks: Sequence[int], after: str | None) -> AsyncIterator[Event]:
             return here(tasks, after) if node is None else self._router.events(node, request, tasks, after)
 
-        if part is not None or self._is_here(store, tasks):
+        if part is not None or self._asks is None or not store.sub:
             found = here(tasks, after or None)
         elif (elsewhere := self._redirected(store, tasks, request, given)) is not None:
             return elsewhere
         else:
+            # Tasks may move while the client listens, also those that are here. What nobody has is refused at once.
+            self._router.groups(store, tasks)
             places = known_places(after, store, tasks) if after else None
             found = Merged(partial(self._router.groups, store), of, follow, places).events(tasks)
         return StreamingResponse(encoded(found), media_type="text/event-stream", headers={"Cache-Control": "no-store"})

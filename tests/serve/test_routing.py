@@ -14,6 +14,7 @@ from state.changelog import check_topic, endpoints_config
 from state.errors import KafkaClientError
 from streams.errors import StoreNotReadyError
 from streams.serve.app import Api
+from streams.serve.feed.changes import Changes
 from streams.serve.feed.events import Event
 from streams.serve.feed.merged import Merged
 from streams.serve.nodes import BEAT_S, Node, Nodes
@@ -467,6 +468,30 @@ def test_first_rows_are_not_given_twice():
 
     rows, error = merged(source, lambda tasks: [("a", tasks)], follow=False)
     assert (rows.kind, b"begin again" in error.data) == ("rows", True)
+
+
+def test_changes_go_on_when_a_task_leaves_the_process_that_had_all_of_them(cluster, monkeypatch):
+    cluster.down.clear()
+    cluster.look()
+    whole = cluster.processes["whole"]
+    ((_, begun, _),) = parsed(whole.client.get(CHANGES, params={"follow": "false"}).text)
+
+    class Moving(Changes):
+        def next(self):
+            whole.tasks.discard(1)
+            return super().next()
+
+    monkeypatch.setattr("streams.serve.app.Changes", Moving)
+    click(cluster.driver, [(name, 70_000) for name in NAMES])
+    found = parsed(whole.client.get(CHANGES, params={"follow": "false", "after": begun}).text)
+    assert sorted(row["key"] for kind, _, data in found if kind == "commit" for row in data["rows"]) == NAMES
+    assert "error" not in [kind for kind, _, _ in found]
+
+
+def test_changes_that_nobody_has_are_refused_at_once(cluster):
+    whole = cluster.processes["whole"]
+    whole.tasks.clear()
+    assert whole.client.get(CHANGES).status_code == 503
 
 
 def test_changes_of_a_process_that_is_gone_are_not_taken_for_all(cluster, monkeypatch):
