@@ -533,7 +533,7 @@ class Api:
         elif (elsewhere := self._redirected(store, tasks, request, given)) is not None:
             return elsewhere
         else:
-            # Tasks may move while the client listens, also those that are here. What nobody has is refused at once.
+            # A task may move while the client listens, also one that is here. What nobody has is refused at once.
             self._router.groups(store, tasks)
             places = known_places(after, store, tasks) if after else None
             found = Merged(partial(self._router.groups, store), of, follow, places).events(tasks)
