@@ -92,8 +92,10 @@ def changelog_config(spec: StoreSpec, replication: int = -1) -> dict[str, str]:
     if "compact" in policy:
         config |= _COMPACTED
         if spec.kind is StoreKind.VERSIONED:
-            # Compaction must not touch versions that the history still needs (KIP-889).
+            # Compaction must not touch versions that the history still needs (KIP-889). Brokers count from the newest timestamp in
+            # a segment: that of a commit, unless they begin a segment with the commit, because its records are so much older.
             config["min.compaction.lag.ms"] = str((spec.retention_ms or 0) + DAY_MS)
+            config["segment.ms"] = str(2**63 - 1)
         else:
             config["max.compaction.lag.ms"] = str(DAY_MS)
     return {**config, **_durability(replication), **spec.changelog_config}

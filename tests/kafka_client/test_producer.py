@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from state.changelog import changelog_config
 from state.columns import encode_headers
 from state.commit import live
 from state.commit.live import LiveKafka
@@ -19,6 +20,8 @@ from state.kafka.config import ClientConfig
 from state.kafka.native_producer import BulkTransport
 from state.kafka.partitioner import partition_for_key
 from state.kafka.producer import ProducerState, TransactionalProducer
+from state.stores.spec import StoreKind, StoreSpec
+from streams.broker import EmbeddedBroker
 from tests.conftest import TopicFactory
 
 from .rows import Row, commit_rows, eventually, read_rows
@@ -358,3 +361,19 @@ def test_an_open_transaction_is_seen_in_the_ends(
     assert kafka.log_ends([place]) == {place: (4, 4)}
     assert kafka.topic_ids([name, "missing"]) == {name: admin.describe_topics([name])[name].topic_id}
     assert kafka.delete_retention_ms(name) == int(admin.topic_config(name)["delete.retention.ms"])
+
+
+def test_versions_of_long_ago_stay_in_the_segment_of_their_commit(
+    client: ClientConfig, broker: EmbeddedBroker, topic: TopicFactory
+) -> None:
+    """Else they would be a segment of their own, which brokers take for as old as its records, and compact at once."""
+    config = changelog_config(StoreSpec("prices", StoreKind.VERSIONED, retention_ms=1000))
+    name = topic(**{key.replace(".", "_"): value for key, value in config.items()})
+    for at in (1000, 2000):
+        with TransactionalProducer(client, name, 30) as producer:
+            producer.init_transactions()
+            producer.begin()
+            producer.send(name, 0, b"apple", b"%d" % at, at)
+            producer.flush()
+            producer.commit()
+    assert len(list(broker.data_dir.glob(f"node-1/data/{name}-0/*.log"))) == 1

@@ -57,6 +57,8 @@ def test_policies():
     ]
     versioned = changelog_config(StoreSpec("v", StoreKind.VERSIONED, retention_ms=1000))
     assert versioned["min.compaction.lag.ms"] == str(1000 + 24 * 3600 * 1000)
+    assert "segment.ms" in versioned
+    assert "segment.ms" not in changelog_config(TABLE)
     assert changelog_config(TABLE, replication=3)["min.insync.replicas"] == "2"
     assert (
         changelog_config(StoreSpec("s", StoreKind.KEY_VALUE, changelog_config={"segment.bytes": "5"}))["segment.bytes"]
