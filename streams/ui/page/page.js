@@ -226,7 +226,7 @@ async function drawLetters() {
   show("letters", topics.length ? topics.map(topic => [
     el("h2", {}, topic.topic, el("span", {class: "quiet"}, ` · the newest ${number(topic.letters.length)} of ${number(topic.offsets)} ${topic.offsets === 1 ? "offset" : "offsets"}`)),
     el("p", {}, may ? el("button", {"data-topic": topic.topic, "data-does": "all"}, "Replay all") : el("span", {class: "quiet"}, "A replay needs the setting ", el("code", {}, "ui_token"), ". On the command line: ", el("code", {}, "streams dlq replay"), ".")),
-    table([">Written", "Error", "*Origin", "*Key", ""], topic.letters.map(one => [clock(one.written), el("strong", {class: "bad"}, `${one.error}: ${one.message}`), one.origin, one.key ?? "null", letterButtons(topic.topic, one, may)]))]) : el("p", {class: "quiet"}, "This application has no topic of dead letters, or none was written."))
+    table([">Written", "Error", "*Origin", "*Key", ""], topic.letters.map(one => [clock(one.written), el("strong", {class: "bad"}, `${one.error}: ${one.message}`), one.origin, one.key ?? "null", letterButtons(topic.topic, one, may)]))]) : el("p", {class: "quiet"}, "No dead letter was found. The page looks in the topics that it knows from its settings and its program: streams ui TARGET --set dead_letter_topic=TOPIC."))
   for (const button of document.querySelectorAll("#letters button")) button.addEventListener("click", pressed)
 }
 
