@@ -17,10 +17,11 @@ from typing import Protocol
 
 from state.columns import RecordColumns
 from state.commit.live import LiveKafka
-from state.errors import KafkaClientError, RestoreError
+from state.errors import KafkaClientError, RestoreError, TopicNotFoundError
 from state.kafka.reader import ReaderPool
 from state.kafka.topics import TopicPartition
 from streams.application.restore import SERVED_AT_A_TIME
+from streams.errors import ConfigError
 from streams.serve.copies import Copy, TaskCopy
 from streams.serve.global_copy import GlobalCopy
 
@@ -133,6 +134,7 @@ class Follower:
 
         Raises:
             KafkaClientError: The brokers refuse this process for good.
+            ConfigError: The application was reset.
         """
         with ThreadPoolExecutor(1, thread_name_prefix="looks") as pool:
             look, due_s = pool.submit(self.look, ()), 0.0
@@ -154,6 +156,7 @@ class Follower:
 
         Raises:
             KafkaClientError: The brokers refuse this process for good.
+            ConfigError: The application was reset.
         """
         try:
             self._take_checked(assigned)
@@ -203,6 +206,7 @@ class Follower:
 
         Raises:
             RestoreError: The application is being rescaled, or was.
+            ConfigError: It was reset.
         """
         places = sorted(self.copies)
         try:
@@ -210,6 +214,11 @@ class Follower:
         except KafkaClientError as error:
             if not error.transient:
                 self._check()
+            if isinstance(error, TopicNotFoundError):
+                raise ConfigError(
+                    f"there is no topic {error.topic!r} any more: the application was reset, and has nothing that could be served. "
+                    f"Start this command again once the application has run"
+                ) from error
             raise
 
     def _take(self, assigned: Collection[TopicPartition]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from state.changelog import changelog_topic, commits_topic, rescale_topic
 from state.commit.marker import CommitMarker
 from state.commit.session import FLUSH_EVERY_S
-from state.errors import KafkaClientError, RestoreError, StateError
+from state.errors import KafkaClientError, RestoreError, StateError, TopicNotFoundError
 from state.kafka.topics import TopicInfo
 from state.restore.snapshots import NO_SNAPSHOTS
 from state.restore.task_stores import TaskStateManager, WorkerMemory
@@ -20,7 +20,7 @@ from state.stores.dump import state_digest
 from state.tables.native_library import SWITCH_VARIABLE
 from streams.application.restore import ReplicaTask
 from streams.drills.processes import wait_until
-from streams.errors import CursorExpiredError, StoreNotReadyError
+from streams.errors import ConfigError, CursorExpiredError, StoreNotReadyError
 from streams.serve.copies import TaskCopy
 from streams.serve.following import Follower
 from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, marker_of
@@ -401,6 +401,19 @@ def test_an_application_that_was_reset_is_not_answered_for(life):
     life.copy.bring_forward()
     with life.copy.reading() as view:
         assert (view.version, list(view.stores.rows("plain"))) == (0, [])
+
+
+def test_an_application_whose_topics_are_gone_ends_the_command_and_says_what_to_do(life):
+    follower = Follower(life.logs, lambda place: life.copy, [COMMITS])
+    follower.look([COMMITS])
+
+    def end_offsets(places):
+        raise TopicNotFoundError(*COMMITS)
+
+    life.logs.end_offsets = end_offsets
+    with pytest.raises(ConfigError, match=r"was reset.*Start this command again"):
+        follower.look([COMMITS])
+    follower.close()
 
 
 def rescaled(life, phase):
