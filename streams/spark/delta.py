@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from streams.broker.jars import DELTA_JARS, DELTA_VERSION, SCALA_VERSION, SPARK_VERSION, fetch_jars, is_complete
@@ -63,6 +64,7 @@ def delta_settings(settings: Mapping[str, str], *, running: bool = False) -> dic
     """The settings of a session, with what Delta needs.
 
     Raises:
+        DeltaMissingError: The jars are made for another version of Spark than this one, and the settings name no others.
         JarFetchError: Delta's jars are not in the cache folder and could not be fetched.
     """
     found = dict(settings)
@@ -70,6 +72,11 @@ def delta_settings(settings: Mapping[str, str], *, running: bool = False) -> dic
     found[_EXTENSIONS] = ",".join([*extensions, *([] if EXTENSION in extensions else [EXTENSION])])
     found.setdefault(_CATALOG, CATALOG)
     if not running and not any("delta-spark" in found.get(setting, "") for setting in _SOURCES_OF_JARS):
+        if not pyspark.__version__.startswith(f"{SPARK_VERSION}."):
+            raise DeltaMissingError(
+                f"Delta Lake {DELTA_VERSION} is made for Spark {SPARK_VERSION}, and this is Spark {pyspark.__version__}: "
+                f"pip install 'streams-on-spark[delta]' installs a Spark that fits, or name other jars in {_JARS}"
+            )
         jars = sorted(fetch_jars(jars=DELTA_JARS).glob("*.jar"))
         found[_JARS] = ",".join([*filter(None, [found.get(_JARS, "")]), *map(str, jars)])
     return found

@@ -27,7 +27,7 @@ from streams.spark.java import (
 
 log = logging.getLogger(__name__)
 
-SUPPORTED_SPARK = ((4, 2),)
+SUPPORTED_SPARK = ((4, 2), (4, 3))
 """The versions of Spark that the engine is made for; the extra `spark` in pyproject.toml has the same bounds."""
 
 SPARK_SETTINGS: Mapping[str, str] = {

@@ -60,11 +60,11 @@ def test_the_user_s_own_session_is_looked_at_too(monkeypatch: pytest.MonkeyPatch
         session_settings("a", {"spark.speculation": "true"}, "/checkpoint")
 
 
-@pytest.mark.parametrize("version", ["4.1.2", "4.3.0", "5.0.0-preview1"])
+@pytest.mark.parametrize("version", ["4.1.2", "4.4.0", "5.0.0-preview1"])
 def test_another_version_of_spark_is_refused(version: str) -> None:
     given = session()
     given.version = version
-    with pytest.raises(ConfigError, match=f"This is Spark {version}, and streams-on-spark needs Spark 4.2: "):
+    with pytest.raises(ConfigError, match=f"This is Spark {version}, and streams-on-spark needs Spark 4.2 or 4.3: "):
         check_session(given, pytest.fail)
 
 
@@ -133,6 +133,13 @@ def test_delta_s_jars_that_the_user_names_are_the_only_ones(setting: str) -> Non
     found = delta_settings({setting: "io.delta:delta-spark_4.2_2.13:4.4.9"})
     assert found[setting] == "io.delta:delta-spark_4.2_2.13:4.4.9"
     assert len({"spark.jars", "spark.jars.packages"} & found.keys()) == 1
+
+
+def test_delta_s_jars_are_refused_by_another_spark(jars: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.__version__", "4.3.0")
+    with pytest.raises(DeltaMissingError, match=r"made for Spark 4\.2, and this is Spark 4\.3\.0"):
+        delta_settings({})
+    assert delta_settings({"spark.jars.packages": "io.delta:delta-spark_4.3_2.13:4.5.0"})
 
 
 def test_java_that_runs_already_gets_no_jars() -> None:
