@@ -81,7 +81,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
-    """One Spark session for all tests of the session, started with the engine's own settings, and with Delta Lake."""
+    """One Spark session for all tests of the session, started with the engine's own settings, and with Delta Lake where that fits."""
+    from streams.spark.delta import jars_fit
     from streams.spark.session import start_session
 
     folder = tmp_path_factory.mktemp("spark")
@@ -95,7 +96,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         "spark.sql.shuffle.partitions": "2",
         "spark.databricks.delta.snapshotPartitions": "2",
     }
-    session = start_session("tests", settings, str(folder), delta=True)
+    session = start_session("tests", settings, str(folder), delta=jars_fit())
     yield session
     session.stop()
 

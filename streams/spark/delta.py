@@ -38,6 +38,11 @@ WAY_FORWARD = (
 )
 
 
+def jars_fit() -> bool:
+    """Whether Delta's jars, which are made for one version of Spark, are made for this one."""
+    return pyspark.__version__.startswith(f"{SPARK_VERSION}.")
+
+
 def check_package() -> None:
     """Checks that Delta's Python package is there, which is an extra of this one."""
     if find_spec("delta") is None:
@@ -72,7 +77,7 @@ def delta_settings(settings: Mapping[str, str], *, running: bool = False) -> dic
     found[_EXTENSIONS] = ",".join([*extensions, *([] if EXTENSION in extensions else [EXTENSION])])
     found.setdefault(_CATALOG, CATALOG)
     if not running and not any("delta-spark" in found.get(setting, "") for setting in _SOURCES_OF_JARS):
-        if not pyspark.__version__.startswith(f"{SPARK_VERSION}."):
+        if not jars_fit():
             raise DeltaMissingError(
                 f"Delta Lake {DELTA_VERSION} is made for Spark {SPARK_VERSION}, and this is Spark {pyspark.__version__}: "
                 f"pip install 'streams-on-spark[delta]' installs a Spark that fits, or name other jars in {_JARS}"

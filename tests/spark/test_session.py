@@ -97,12 +97,13 @@ def _no_session(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A set of jars in the cache folder, as the setting `spark.jars` names it."""
+    """A set of jars in the cache folder, as the setting `spark.jars` names it, and the Spark that they are made for."""
     monkeypatch.setenv("STREAMS_CACHE_DIR", str(tmp_path))
     DELTA_JARS.folder.mkdir(parents=True)
     (DELTA_JARS.folder / "delta-spark_4.2_2.13-4.4.0.jar").write_bytes(b"a jar")
     (DELTA_JARS.folder / "delta-storage-4.4.0.jar").write_bytes(b"another")
     write_manifest(DELTA_JARS.folder)
+    monkeypatch.setattr("pyspark.__version__", "4.2.0")
     return f"{DELTA_JARS.folder}/delta-spark_4.2_2.13-4.4.0.jar,{DELTA_JARS.folder}/delta-storage-4.4.0.jar"
 
 
