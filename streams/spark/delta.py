@@ -53,14 +53,14 @@ def check_package() -> None:
 
 
 def fetch_delta(say: Callable[[str], object]) -> None:
-    """Fetches Delta's jars unless they are in the cache folder.
+    """Fetches Delta's jars unless they are in the cache folder, or do not fit: `delta_settings` says so.
 
     Raises:
         DeltaMissingError: Delta's Python package is missing.
         JarFetchError: The jars could not be fetched.
     """
     check_package()
-    if not is_complete(DELTA_JARS.folder):
+    if jars_fit() and not is_complete(DELTA_JARS.folder):
         say(f"fetching the jars of {DELTA_JARS.title} (once) …")
         fetch_jars(jars=DELTA_JARS)
 
