@@ -41,7 +41,8 @@ $(STAMP): requirements.lock pyproject.toml scripts/check-prerequisites.sh script
 	@echo "Compiling the kernels (kept on disk)."
 	@$(BIN)/python -m streams.spark.warm_up
 	@echo "Recording Spark's classes, so that it starts with less CPU."
-	@$(BIN)/python -m streams.spark.record_classes 2>/dev/null || echo "That failed; Spark will start more slowly."
+	@$(BIN)/python -m streams.spark.record_classes 2>/dev/null || \
+		echo "That failed; Spark will start more slowly. $(BIN)/python -m streams.spark.record_classes tries again, and says why."
 	@touch $(STAMP)
 
 .PHONY: jars

@@ -9,6 +9,7 @@ import pytest
 
 from state import machine_code
 from state.errors import StateError
+from state.tables import native_kernels
 from state.tables import native_library as library
 from state.tables.native_table import NativeTable
 from state.tables.open_tables import open_table
@@ -119,12 +120,18 @@ def test_whether_kernels_were_compiled_on_this_machine_is_seen_without_numba(tmp
     monkeypatch.setattr(machine_code, "__file__", str(tmp_path / "state" / "machine_code.py"))
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
     assert not machine_code.kernels_compiled()
+    python = f"py{sys.version_info.major}{sys.version_info.minor}.nbi"
     module = tmp_path / "cache" / "tables_1a2b"
     module.mkdir(parents=True)
-    (module / "sorting.sort_rows-23.py27.nbi").touch()
+    (module / "native_kernels.fill_file-23.py27.nbi").touch()
+    (module / f"sorting.sort_rows-23.{python}").touch()  # the test driver compiles that
     assert not machine_code.kernels_compiled()
-    (module / f"sorting.sort_rows-23.py{sys.version_info.major}{sys.version_info.minor}.nbi").touch()
+    (module / f"native_kernels.fill_file-23.{python}").touch()
     assert machine_code.kernels_compiled()
+
+
+def test_the_kernel_that_stands_for_all_is_there():
+    assert native_kernels.fill_file
 
 
 FIRST_KERNELS = """
