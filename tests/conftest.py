@@ -81,7 +81,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
-    """One Spark session for all tests of the session, started with the engine's own settings, and with Delta Lake where that fits."""
+    """One Spark session for all tests of the session, started with the engine's own settings, and with Delta if it fits."""
     from streams.spark.delta import jars_fit
     from streams.spark.session import start_session
 

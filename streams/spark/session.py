@@ -28,7 +28,7 @@ from streams.spark.java import (
 log = logging.getLogger(__name__)
 
 SUPPORTED_SPARK = ((4, 2), (4, 3))
-"""The versions of Spark that the engine is made for. The extra `spark` in pyproject.toml installs the first, which all tests run on."""
+"""The versions of Spark that the engine is made for. The extra `spark` installs the first, which all tests run on."""
 
 SPARK_SETTINGS: Mapping[str, str] = {
     # Removes zips from sys.path, imports modules and compiles kernels before the fork: see streams/spark/daemon.py.
