@@ -203,7 +203,7 @@ class StreamsApplication:
 
     def _run_on_spark(self, session: SparkSession | None) -> None:
         if session is None:
-            first = "" if kernels_compiled() else ", and compiling kernels: a minute or two at the first run on this machine"
+            first = "" if kernels_compiled() else ", and compiling kernels: a minute or two, once on this machine"
             self.progress.say(f"starting Spark{first} …")
         with needs_java(self._stop.is_set):
             self._spark = spark = session or self._start_session()
