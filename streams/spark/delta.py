@@ -40,7 +40,7 @@ WAY_FORWARD = (
 
 def jars_fit() -> bool:
     """Whether Delta's jars, which are made for one version of Spark, are made for this one."""
-    return pyspark.__version__.startswith(f"{SPARK_VERSION}.")
+    return str(pyspark.__version__).startswith(f"{SPARK_VERSION}.")
 
 
 def check_package() -> None:
