@@ -189,6 +189,7 @@ def test_it_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_three_nodes_go_on_when_one_is_killed(tmp_path: Path) -> None:
     broker = EmbeddedBroker(
         tmp_path / "kafka", nodes=3, heap="256m", die_with_parent=True, start_timeout_s=START_TIMEOUT_S

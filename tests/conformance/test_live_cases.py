@@ -14,6 +14,8 @@ from tests.conformance.spark_engine import run_together
 
 CASES = Path(__file__).parent / "cases"
 STRICT = "strict"
+MOST_RECORDS = 16
+"""A case with more takes long: some have to be written record by record, each when the one before is processed."""
 
 
 def all_cases(mode: Mode) -> list[Case]:
@@ -27,9 +29,9 @@ def family(case: Case) -> str:
 
 
 def one_of_each(cases: list[Case]) -> list[Case]:
-    """The longest case of each family: it does the most."""
+    """The longest case of each family that is not too long: it does the most."""
     longest: dict[str, Case] = {}
-    for case in sorted(cases, key=lambda case: len(case.records)):
+    for case in sorted(cases, key=lambda case: (len(case.records) <= MOST_RECORDS, len(case.records))):
         longest[family(case)] = case
     return list(longest.values())
 
