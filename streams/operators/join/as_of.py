@@ -8,17 +8,17 @@ same key and timestamp, the last to arrive counts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streams.model.record import LEFT, RIGHT, Record, WaitingRecord
-from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, OneByOne, values_at
+from streams.model.record import LEFT, NO_TIME, RIGHT, Record, WaitingRecord
+from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, OneByOne, values_at
 from streams.operators.join.columns.kernels import grouped, newest_at
 from streams.operators.join.columns.pairs import (
     FARTHEST_MS,
@@ -52,7 +52,9 @@ class AsOfJoin(Operator):
     """
 
     def __init__(self, join: AsOf, is_left: bool, store: str, waiting: str, state_name: str) -> None:
-        self.join = join
+        # Longer ones would not fit sums of 64 bits, and are longer than any log.
+        within_ms, grace_ms = min(join.within_ms, FARTHEST_MS), min(join.grace_ms, FARTHEST_MS)
+        self.join = replace(join, within_ms=within_ms, grace_ms=grace_ms)
         self.is_left = is_left
         self.store_name = store
         self.waiting_name = waiting
@@ -65,6 +67,8 @@ class AsOfJoin(Operator):
         state = ctx.shared_state(self.state_name)
         self.time = SharedStreamTime(state, sides=2)
         self.waiting = TimeOrderedBuffer(ctx.store(self.waiting_name), self.join.key_serde, self.waiting_name, state)
+        # Where nodes are not led, each one processes its own records, and forwards what these make due.
+        self._sides, self._side_of = [self, self], np.array([LEFT if self.is_left else RIGHT])
 
     def lead(self, group: Sequence[AsOfJoin]) -> None:
         # By side: RIGHT is 0, LEFT is 1.
@@ -73,60 +77,29 @@ class AsOfJoin(Operator):
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         """Join, store, forward, for both sides."""
-        if max(self.join.within_ms, self.join.grace_ms) > FARTHEST_MS:
-            raise OneByOne("the windows are too long for sums of 64 bits")
         _AsOfStep(self._sides, JoinRecords.of(batch, self._side_of)).run()
 
-    def process(self, record: Record) -> None:
-        """Join the left records that are due, then store this record."""
-        time = self.time.observe(record.timestamp)
-        self._join_due(time)
-        if record.value is None:
-            self.ctx.drop(record, "null_value")
-        elif record.key is None:
-            self._without_key(record)
-        elif record.timestamp + self.join.grace_ms < time:
-            self.ctx.drop(record, "late")
-        elif self.is_left:
-            wait_until = record.timestamp + self.join.grace_ms
-            self.waiting.add(wait_until, LEFT, record.key, record.value, record.headers)
-        else:
-            self.store.put(record.key, record.timestamp, record.value, record.timestamp)
+    def skip(self, batch: ColumnarBatch) -> None:
+        """Join the left records that are due by the time of a record, which itself gives nothing."""
+        nothing = replace(batch, keys=KeyColumn.of([None] * len(batch)), values=[None] * len(batch))
+        _AsOfStep(self._sides, JoinRecords.of(nothing, self._side_of)).run(drop=False)
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
         """Advance the stream time of both sides: join the left records that this makes due."""
         least = self.time.common_limit(limit)
         if least is None:
             return limit
-        self._join_due(self.time.advance(elapsed_ms, least))
+        time = self.time.advance(elapsed_ms, least)
+        if time != NO_TIME:
+            self.skip(self.ctx.batch_of(Record(None, None, time)))
         return min(least, self.waiting.first_time - self.join.grace_ms)
 
     def flush(self) -> None:
         """Expire right records that no left record can match any more."""
         self.ctx.expire(self.store_name, self.time.now)
 
-    def _join_due(self, time: int) -> None:
-        for due in self.waiting.take(time):
-            row = Record(due.key, due.value, due.place.time - self.join.grace_ms, due.headers)
-            # The rows are already removed: one that fails must not lose the others, nor the record that made them due.
-            self.ctx.attempt(partial(self._join, row), due.held(row.timestamp))
 
-    def _join(self, record: Record) -> None:
-        earliest = max(0, record.timestamp - self.join.within_ms)
-        newest = next(self.store.fetch_range(record.key, earliest, record.timestamp, reverse=True), None)
-        if newest is None and not self.join.is_left_join:
-            return
-        value = None if newest is None else newest[1].value
-        self.ctx.forward(record.with_value(self.join.joiner(record.key, record.value, value)))
-
-    def _without_key(self, record: Record) -> None:
-        if self.is_left and self.join.is_left_join:
-            self.ctx.forward(record.with_value(self.join.joiner(None, record.value, None)))
-        else:
-            self.ctx.drop(record, "null_key")
-
-
-# --- An as-of join over the columns of a step: `AsOfJoin` for both sides at once.
+# --- A step of both sides at once.
 #
 # A left record is due when stream time has passed its time and the grace. From then on, a right record that it could meet would
 # be late; so its match does not depend on which later record makes it due, and may be looked for among all right records of the
@@ -168,15 +141,15 @@ class _AsOfStep:
         self._open = records.complete & (self._until >= self._time)
         self._buffer, self._store = self._left.waiting, self._left.store
 
-    def run(self) -> None:
-        """Compute everything, then write, then forward."""
+    def run(self, drop: bool = True) -> None:
+        """Compute everything, then write, then forward. Without `drop`, records that give nothing are not counted as dropped."""
         right, new = self._right_rows(), self._new_rows()
         old = WaitingRows.of(*self._buffer.columns_before(int(self._time[-1])))
         old_due, new_due = (np.searchsorted(self._time, rows.times, "right") for rows in (old, new))
         due = np.flatnonzero(new_due < len(self._time))
         without_key = self._without_key()
         joined = self._joined(old.followed_by(new.take(due)), np.concatenate([old_due, new_due[due]]), right)
-        results, places = placed([joined, (self._alone(without_key), 2 * without_key + 1)])
+        results, places = placed([joined, self._alone(without_key)])
         self._left.time.observe(int(self._time[-1]))
         writes = WaitingWrites()
         writes.remove(EXPIRE, old_due, old)
@@ -184,7 +157,8 @@ class _AsOfStep:
         writes.write(self._buffer, new.times, int(self._time[-1]))
         times = self._timestamps[right.rows]
         self._store.put_columns(right.cells, times, right.values, times)
-        self._drop(without_key)
+        if drop:
+            self._drop(without_key)
         forward_in_one([one.ctx for one in self._sides], results, self._records.nodes[places // 2])
 
     def _open_rows(self, side: int) -> Int64s:
@@ -195,8 +169,8 @@ class _AsOfStep:
         (keys,) = store_keys(self._batch.keys, [codec])
         cells = keys.cells.take(pa.array(keys.codes[rows]))
         written = codec.cells(values_at(self._batch.values, rows))
-        if None in written:
-            raise OneByOne("a value that is written as null is not stored")
+        if None in written and len(self._batch) > 1:
+            raise OneByOne("a value that is written as null deletes")
         values = codec.timestamped_column(cells, pa.array(written, pa.binary()), self._timestamps[rows])
         return _RightRows(keys, rows, cells, values)
 
@@ -219,17 +193,23 @@ class _AsOfStep:
         join, timestamps = self._left.join, rows.times - self._left.join.grace_ms
         due = WaitingRecords.of(rows, timestamps, self._buffer, None)
         matches = self._matches(due, timestamps, right)
-        joined = np.flatnonzero([join.is_left_join or match is not None for match in matches])
-        keys, left = list(due.keys), due.values
-        values = [
-            join.joiner(keys[row], left[row], None if matches[row] is None else matches[row].value)
-            for row in joined.tolist()
-        ]
-        headers = None if due.headers is None else [due.headers[row] for row in joined.tolist()]
-        at = at[joined]
-        order_of, place, held = self._batch.order[at], self._batch.place, due.held.take(joined)
-        batch = ColumnarBatch(due.keys.take(joined), values, timestamps[joined], order_of, headers, place, held)
-        return batch, 2 * at
+        chosen = np.flatnonzero([join.is_left_join or match is not None for match in matches])
+        order_of, place = self._batch.order[at], self._batch.place
+        batch = ColumnarBatch(due.keys, due.values, timestamps, order_of, due.headers, place, due.held)
+        joined, places = self._called(batch.take(chosen), at[chosen], [matches[row] for row in chosen.tolist()])
+        return joined, 2 * places
+
+    def _called(self, left: ColumnarBatch, at: Int64s, matches: Iterable[Any]) -> tuple[ColumnarBatch, Int64s]:
+        """The joiner's results, with the records because of which they come. A left record that fails meets its own policy."""
+        joiner, values, kept = self._left.join.joiner, list[Any](), list[int]()
+        for row, (key, value, match) in enumerate(zip(left.keys, left.values, matches, strict=False)):
+            try:
+                values.append(joiner(key, value, None if match is None else match.value))
+                kept.append(row)
+            except Exception as error:
+                self._sides[self._records.nodes[at[row]]].ctx.refuse(left, row, error)
+        rows = np.array(kept, np.int64)
+        return left.take(rows).with_values(values), at[rows]
 
     def _matches(self, due: WaitingRecords, timestamps: Int64s, right: _RightRows) -> list[Any]:
         """The newest right record of each left one, with value and timestamp; None for none."""
@@ -255,9 +235,9 @@ class _AsOfStep:
         null_key = self._batch.keys.codes == NULL_KEY
         return np.flatnonzero(null_key & self._records.has_value & (self._records.nodes == LEFT))
 
-    def _alone(self, rows: Int64s) -> ColumnarBatch:
-        batch, joiner = self._batch.take(rows), self._left.join.joiner
-        return batch.with_values([joiner(None, value, None) for value in batch.values])
+    def _alone(self, rows: Int64s) -> tuple[ColumnarBatch, Int64s]:
+        joined, places = self._called(self._batch.take(rows), rows, repeat(None))
+        return joined, 2 * places + 1
 
     def _drop(self, without_key: Int64s) -> None:
         records = self._records

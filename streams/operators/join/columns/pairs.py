@@ -52,9 +52,9 @@ class JoinRecords:
 
     @classmethod
     def of(cls, batch: ColumnarBatch, nodes: Int64s) -> JoinRecords:
-        """The records for a group of operators; `nodes` has the node of each operator."""
-        assert batch.nodes is not None, "all sides of a join are in one group"
-        return cls(replace(batch, nodes=None), nodes[batch.nodes], ~null_values(batch.values))
+        """The records for a group of operators, or for the first one alone; `nodes` has the node of each operator."""
+        of_records = np.zeros(len(batch), np.int64) if batch.nodes is None else batch.nodes
+        return cls(replace(batch, nodes=None), nodes[of_records], ~null_values(batch.values))
 
     def __len__(self) -> int:
         return len(self.nodes)
