@@ -200,7 +200,7 @@ class _AsOfStep:
         return joined, 2 * places
 
     def _called(self, left: ColumnarBatch, at: Int64s, matches: Iterable[Any]) -> tuple[ColumnarBatch, Int64s]:
-        """The joiner's results, with the records because of which they come. A left record that fails meets its own policy."""
+        """The joiner's results, with the records that cause them. A left record that fails meets its own policy."""
         joiner, values, kept = self._left.join.joiner, list[Any](), list[int]()
         for row, (key, value, match) in enumerate(zip(left.keys, left.values, matches, strict=False)):
             try:
