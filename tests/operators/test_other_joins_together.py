@@ -91,7 +91,7 @@ def test_a_joiner_of_all_that_changes_its_arguments() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.booleans(),
     st.integers(0, 60),
