@@ -88,7 +88,7 @@ crash-sweep: jars ## Kill a worker at every pair of crash points on real Spark (
 	$(BIN)/python -m pytest tests/spark/crash_sweep.py
 
 .PHONY: serve-drills
-serve-drills: jars ## A host lost, a large restore and a rescale under streams serve; SERVE_DRILL_ROWS= is the rows (takes long)
+serve-drills: jars ## A host lost, a large restore, a rescale and brokers away under streams serve; SERVE_DRILL_ROWS= is the rows (takes long)
 	$(BIN)/python -m pytest -s tests/spark/serve_drills.py
 
 .PHONY: oracle-live

@@ -208,8 +208,10 @@ class _AsOfStep:
                 kept.append(row)
             except Exception as error:
                 self._sides[self._records.nodes[at[row]]].ctx.refuse(left, row, error)
-        rows = np.array(kept, np.int64)
-        return left.take(rows).with_values(values), at[rows]
+        if len(kept) < len(left):
+            rows = np.array(kept, np.int64)
+            left, at = left.take(rows), at[rows]
+        return left.with_values(values), at
 
     def _matches(self, due: WaitingRecords, timestamps: Int64s, right: _RightRows) -> list[Any]:
         """The newest right record of each left one, with value and timestamp; None for none."""

@@ -94,11 +94,7 @@ class Merged:
     async def _pump(self, node: Any, tasks: list[int], places: dict[int, int], lost_s: float | None) -> None:
         """Passes on the events of some tasks; where they break off, those of whoever has the tasks then.
 
-        Args:
-            node: The process.
-            tasks: The tasks.
-            places: Behind which places, of these tasks at least; none: from the beginning.
-            lost_s: Since when nobody has given an event of them; None: this process is the first one that is asked.
+        Since `lost_s`, nobody has given an event of them; None: this process is the first one that is asked.
         """
         begun = all(task in places for task in tasks)
         after = places_text({task: places[task] for task in tasks}) if begun else None
