@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
@@ -198,8 +199,14 @@ def compute_all(
     failed = _failing(batch, compute)
     for row, fault in failed.items():
         ctx.refuse(batch, row, fault)
-    rest = batch.take(np.setdiff1d(np.arange(len(batch)), list(failed)))
+    rest = _part(batch, np.setdiff1d(np.arange(len(batch)), list(failed)))
     return rest, compute(rest)
+
+
+def _part(batch: ColumnarBatch, rows: npt.NDArray[np.int64]) -> ColumnarBatch:
+    """Some of the records. Serdes write all keys of a column, also those of others."""
+    part = batch.take(rows)
+    return replace(part, keys=part.keys.compact())
 
 
 def _failing(batch: ColumnarBatch, compute: Callable[[ColumnarBatch], Any], first: int = 0) -> dict[int, Exception]:
@@ -210,8 +217,8 @@ def _failing(batch: ColumnarBatch, compute: Callable[[ColumnarBatch], Any], firs
         if len(batch) == 1:
             return {first: error}
         left, right = np.array_split(np.arange(len(batch)), 2)
-        found = _failing(batch.take(left), compute, first)
-        return found | _failing(batch.take(right), compute, first + len(left))
+        found = _failing(_part(batch, left), compute, first)
+        return found | _failing(_part(batch, right), compute, first + len(left))
     return {}
 
 

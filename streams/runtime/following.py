@@ -14,7 +14,6 @@ import numpy as np
 import orjson
 
 from streams.model.record import Change, Record, RecordMetadata, Windowed
-from streams.operators.aggregate.columns.column_rows import ColumnRows
 from streams.operators.columnar import ColumnarBatch
 from streams.runtime.settings import Counters, TaskSettings
 
@@ -71,27 +70,19 @@ class Followed:
     def drops_all(self, node: str, reason: str, batch: ColumnarBatch) -> None:
         self._add_all(node, reason, batch)
 
-    def receives_columns(self, node: str, rows: ColumnRows) -> None:
-        """Takes rows whose values were never made."""
-        codes = [code for code, key in enumerate(rows.keys) if self.matches(key)]
-        for row in np.flatnonzero(np.isin(rows.key_codes, codes))[-MOST:].tolist():
-            with self._run.resume(rows.place(row)):
-                record = Record(rows.keys[rows.key_codes[row]], None, int(rows.timestamps[row]))
-                self._add(node, None, record, read=False)
-
     def _add_all(self, node: str, reason: str | None, batch: ColumnarBatch) -> None:
         codes = [code for code, key in enumerate(batch.keys.objects) if self.matches(key)]
         for row in np.flatnonzero(np.isin(batch.keys.codes, codes))[-MOST:].tolist():
             with self._run.resume(batch.place(int(batch.order[row]))):
                 self._add(node, reason, batch.record(row))
 
-    def _add(self, node: str, reason: str | None, record: Record, read: bool = True) -> None:
+    def _add(self, node: str, reason: str | None, record: Record) -> None:
         where = self._run.metadata()
         sample = {
             "operator": node,
             "dropped": reason,
             "key": _text(record.key),
-            "value": _shown(record.value, self._masked) if read else None,
+            "value": _shown(record.value, self._masked),
             "timestamp": record.timestamp,
             "source": None if where is None else [where.topic, where.partition, where.offset],
             "number": self._taken,

@@ -26,6 +26,7 @@ from state.columns import encode_headers
 from streams.errors import RecordError, RecordFailedError, RegistryError, StreamsError, TopologyError
 from streams.model.record import Headers, HeldRecord, Record, RecordMetadata
 from streams.model.windows import Duration, to_ms
+from streams.operators.aggregate.columns.column_rows import FieldValues
 from streams.operators.columnar import ColumnarBatch, KeyColumn, in_order, in_step_order
 from streams.operators.operator import Mode, Operator, dropped_record
 from streams.operators.processor import AnyProcessor, PunctuationType, punctuation_type
@@ -301,6 +302,11 @@ class Inbox:
 
     def __bool__(self) -> bool:
         return bool(self._batches)
+
+    @property
+    def has_fields(self) -> bool:
+        """Whether the records have no objects as their values, but columns of fields."""
+        return bool(self._batches) and isinstance(self._batches[0][1].values, FieldValues)
 
     def add(self, batch: ColumnarBatch, read: Callable[[], ColumnarBatch] | None = None, rank: int = 0) -> None:
         """Adds records; those of a lower rank come first at the same position (`Unit.ranks`)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from state.columns import BinaryColumn, decode_headers
 from state.numba_kernels import kernel
 from streams.errors import ValueNotPicklableError
 from streams.model.record import Headers
-from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, TEXT, ColumnRows, FieldColumn
+from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, FieldValues
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, EncodedValues, Int64s, KeyColumn, concatenated
 from streams.runtime.event_time import latest, too_far
 from streams.runtime.node import at_record, may_be_the_records_fault
@@ -146,19 +145,23 @@ def admit(batch: RowBatch, sub: SubTopology, run: StepContext) -> RowBatch:
 
 
 def _turn_away(batch: RowBatch, sub: SubTopology, run: StepContext) -> None:
-    entry = sub.entries[batch.entry]
-    if entry.transport == "columns":
-        rows = columns_as_raw(batch)
-    else:
-        rows = TaskRows(batch).rows
-        rows.raw = entry.transport != "object"
+    entry, rows = sub.entries[batch.entry], source_rows(batch, sub)
     for row, timestamp in enumerate(rows.timestamps):
         error = too_far(timestamp, run.settings, run.now_ms)
         run.handlers.handle("future", entry.node, rows.origin(row), error)
 
 
-def columns_as_raw(batch: RowBatch) -> SourceRows:
-    """Rows of a columns entry as originally read, with the original key and value as far as they were sent along."""
+def source_rows(batch: RowBatch, sub: SubTopology) -> SourceRows:
+    """The rows as originally read, as far as the original keys and values were sent along."""
+    transport = sub.entries[batch.entry].transport
+    if transport == "columns":
+        return _columns_as_raw(batch)
+    rows = TaskRows(batch).rows
+    rows.raw = transport == "raw"
+    return rows
+
+
+def _columns_as_raw(batch: RowBatch) -> SourceRows:
     rows = batch.rows
     nothing = pa.nulls(rows.num_rows, pa.binary())
     names = rows.schema.names
@@ -201,7 +204,7 @@ _PART = 512
 
 
 class StepRows:
-    """All rows of a step, except those on columns.
+    """All rows of a step.
 
     Args:
         batches: The rows, in any order.
@@ -218,10 +221,12 @@ class StepRows:
         self._order = order
         self._task_rows: dict[int, SourceRows] = {}
         self._unreadable: dict[int, tuple[TaskInput, ColumnarBatch, int, Exception]] = {}
+        self._on_columns: dict[int, ColumnarBatch] = {}
+        """What several nodes may read, by `TaskInput.rows_of`."""
 
     def of_node(self, node: str) -> ColumnarBatch:
         """The records that enter at a node, decoded again, without the unreadable ones (`refuse_unreadable`)."""
-        parts = [self._of_entry(entry) for entry in self._sub.entries if entry.node == node]
+        parts = [self._of(entry) for entry in self._sub.entries if entry.node == node]
         parts = [part for part in parts if len(part)] or parts[:1]
         if len(parts) == 1:
             return parts[0]
@@ -270,12 +275,18 @@ class StepRows:
         index = int(np.searchsorted(self._ends, row, "right"))
         found = self._task_rows.get(index)
         if found is None:
-            found = self._task_rows[index] = TaskRows(self._batches[index]).rows
-            found.raw = self._sub.entries[self._batches[index].entry].transport == "raw"
+            found = self._task_rows[index] = source_rows(self._batches[index], self._sub)
         return found, row - int(self._ends[index] - self._batches[index].rows.num_rows)
 
+    def _of(self, entry: TaskInput) -> ColumnarBatch:
+        if entry.transport != "columns":
+            return self._of_entry(entry)
+        if entry.rows_of not in self._on_columns:
+            self._on_columns[entry.rows_of] = self._of_entry(entry)
+        return self._on_columns[entry.rows_of]
+
     def _of_entry(self, entry: TaskInput) -> ColumnarBatch:
-        mine = [index for index, batch in enumerate(self._batches) if batch.entry == entry.index]
+        mine = [index for index, batch in enumerate(self._batches) if batch.entry == entry.rows_of]
         rows = [self._batches[index].rows for index in mine]
         positions = self._positions(mine)
         at = np.argsort(positions, kind="stable")
@@ -284,9 +295,22 @@ class StepRows:
         cells = _column(rows, "headers", at).to_pylist() if any("headers" in one.schema.names for one in rows) else None
         reader = _EntryCells(entry, self._sub, [self._batches[index].topic for index in mine], rows, at, cells)
         failed: dict[int, Exception] = {}
-        keys, values = reader.keys(failed), reader.values(failed, _takes_encoded(self._sub.nodes[entry.node]))
+        keys, values = reader.keys(failed), self._values(entry, reader, rows, at, failed)
         batch = ColumnarBatch(keys, values, timestamps, order, cells, self.place)
         return self._readable(batch, entry, failed) if failed else batch
+
+    def _values(
+        self,
+        entry: TaskInput,
+        reader: _EntryCells,
+        rows: Sequence[pa.RecordBatch],
+        at: Int64s,
+        failed: dict[int, Exception],
+    ) -> Sequence[Any]:
+        if entry.transport == "columns":
+            sharing = (one for one in self._sub.entries if one.rows_of == entry.rows_of)
+            return field_values(rows, dict.fromkeys(path for one in sharing for path in one.fields), at)
+        return reader.values(failed, _takes_encoded(self._sub.nodes[entry.node]))
 
     def _positions(self, indices: Sequence[int]) -> Int64s:
         """The position in the step of each row of some batches."""
@@ -342,7 +366,7 @@ class _EntryCells:
     ) -> None:
         source = None if entry.source is None else sub.nodes[entry.source]
         self._source = source if isinstance(source, SourceNode) else None
-        self._key_serde: Serde = entry.key_serde if self._source is None else self._source.key_serde
+        self._key_serde = entry.key_serde
         self._rows, self._at = rows, at
         self._headers: list[Headers] | None = None
         if headers is not None:
@@ -360,10 +384,10 @@ class _EntryCells:
         serde = self._key_serde
         if self._topics is not None or not reads_alone(serde):
             return KeyColumn.of(self._read(serde, _column(self._rows, "key", self._at).to_pylist(), failed))
-        chunks = [_plain(one.column("key")) for one in self._rows]
-        keys = pa.concat_arrays(chunks).dictionary_encode()
-        codes: npt.NDArray[np.int32] = keys.indices.fill_null(NULL_KEY).to_numpy()[self._at]
-        data = keys.dictionary.to_pylist()
+        chunks = [_dictionary(one.column("key")) for one in self._rows]
+        keys = pa.chunked_array(chunks).unify_dictionaries().chunks
+        codes: npt.NDArray[np.int32] = np.concatenate([one.indices.fill_null(NULL_KEY) for one in keys])[self._at]
+        data = keys[0].dictionary.to_pylist()
         wrong: dict[int, Exception] = {}
         objects = self._read_alone(serde, data, wrong)
         for code, error in wrong.items():
@@ -464,39 +488,19 @@ def _plain(column: pa.Array) -> pa.Array:
     return column.cast(pa.binary()) if pa.types.is_dictionary(column.type) else column
 
 
-# --- The task's side of a columns entry: batches of several readers joined into one `ColumnRows` in merge order.
+def _dictionary(column: pa.Array) -> pa.DictionaryArray:
+    return column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
 
 
-def column_rows(batches: Sequence[RowBatch], paths: Sequence[str]) -> ColumnRows:
-    """Join batches of one node, or of several that read the same rows."""
-    sequence, order = merged(batches)
-    rows = [batches[i].rows for i in sequence]
-    keys = pa.chunked_array([batch.column("key") for batch in rows]).unify_dictionaries()
-    codes = [chunk.indices.fill_null(-1).to_numpy() for chunk in keys.chunks]
-    headers = _binary(rows, "headers", order)
-    return ColumnRows(
-        keys.chunk(0).dictionary.to_pylist() if keys.num_chunks else [],
-        _concatenated(codes, np.int32)[order],
-        _concatenated([batch.column("timestamp").to_numpy() for batch in rows], np.int64)[order],
-        _concatenated([_flags(batch, NULL) for batch in rows], np.bool_)[order],
-        {path: _field(rows, path, order) for path in paths},
-        _concatenated([_flags(batch, SCALAR) for batch in rows], np.bool_)[order]
-        if any(SCALAR in batch.schema.names for batch in rows)
-        else None,
-        None if headers is None else headers.to_pylist(),
-        partial(_source_row, [batches[i] for i in sequence], order),
+# --- The values of a columns entry.
+
+
+def field_values(rows: Sequence[pa.RecordBatch], paths: Iterable[str], order: Int64s) -> FieldValues:
+    """The fields of all rows, in order."""
+    nulls, scalars = (
+        _concatenated([_flags(batch, name) for batch in rows], np.bool_)[order] for name in (NULL, SCALAR)
     )
-
-
-def _source_row(batches: Sequence[RowBatch], order: npt.NDArray[np.int64], row: int) -> tuple[SourceRows, int]:
-    """The source record of one row, which is needed only for errors."""
-    at = int(order[row])
-    for batch in batches:
-        if at < batch.rows.num_rows:
-            one = RowBatch(batch.topic, batch.partition, batch.entry, batch.rows.slice(at, 1))
-            return columns_as_raw(one), 0
-        at -= batch.rows.num_rows
-    raise IndexError(row)
+    return FieldValues({path: _field(rows, path, order) for path in paths}, nulls, scalars)
 
 
 def _field(rows: Sequence[pa.RecordBatch], path: str, order: npt.NDArray[np.int64]) -> FieldColumn:

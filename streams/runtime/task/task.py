@@ -46,10 +46,9 @@ def idle_ms(state: dict[str, Any], timeout_ms: int, now_ms: int, start: str, bus
 
 # --- A task: one step of one sub-topology and partition, from rows to the records and state to commit.
 #
-# Order: columns entries first (one call per operator), then all other rows, unit by unit (`streams.topology.planning.units`),
-# with stream-time punctuations between them; if the task is idle, stream time advances; wall-clock punctuations; flush in
-# topological order. Invariants: state and stores are only written to through the task's buffer, so a failed step leaves no
-# trace; only the arguments determine the result.
+# Order: all rows, unit by unit (`streams.topology.planning.units`), with stream-time punctuations between them; if the task is
+# idle, stream time advances; wall-clock punctuations; flush in topological order. Invariants: state and stores are only written to
+# through the task's buffer, so a failed step leaves no trace; only the arguments determine the result.
 
 _FAILING = "failing"
 _STEPS_WITH_PRIVATE_ROWS = 50
@@ -171,14 +170,8 @@ class StreamTask:
         letters = [batch for batch in batches if batch.entry == DEAD_LETTER_ENTRY]
         _send_dead_letters(run, letters)
         admitted = [admit(batch, self._sub, run) for batch in batches if batch.entry != DEAD_LETTER_ENTRY]
-        transports = {entry.index: entry.transport for entry in self._sub.entries}
-        columns = [batch for batch in admitted if transports[batch.entry] == "columns"]
-        for nodes, rows in graph.columns(columns):
-            for node in nodes:
-                graph.process_columns(node, rows)
-            run.stream_time = max(run.stream_time, int(rows.timestamps.max(initial=NO_TIME)))
+        graph.process(admitted)
         halfway()
-        graph.process([batch for batch in admitted if transports[batch.entry] != "columns"])
         records_in: int = sum(batch.rows.num_rows for batch in batches if batch.entry != DEAD_LETTER_ENTRY)
         return records_in
 

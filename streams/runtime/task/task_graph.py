@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from streams.operators.aggregate.columns.column_rows import ColumnRows
 from streams.operators.columnar import ColumnarBatch, Int64s, OneByOne, of_group
 from streams.operators.process.user_stores import typed_store_of
 from streams.operators.processor import PunctuationType
@@ -30,7 +29,7 @@ from streams.runtime.node import (
 from streams.runtime.rows import RowBatch
 from streams.runtime.settings import ONE_BY_ONE
 from streams.runtime.step_context import StepContext
-from streams.runtime.task.input import StepRows, column_rows
+from streams.runtime.task.input import StepRows
 from streams.runtime.task.sink import SinkRunner, sink_runner
 from streams.topology.graph import ProcessorNode, SinkNode
 from streams.topology.plan import SubTopology
@@ -161,6 +160,9 @@ class UnitRunner:
     def _depth_first(self, names: Collection[str], punctuations: StreamTimePunctuations | None) -> None:
         """Passes each record through some nodes before the next one."""
         due = None if punctuations is None else punctuations.of(names)
+        for name in names:
+            if self._inboxes[name].has_fields:  # all results come at the end of the step
+                self._process_group([self._nodes[name]], None)
         waiting = [name for name in names if self._inboxes[name]]
         batches: list[ColumnarBatch] = [self._inboxes[name].take() for name in waiting]
         receivers = [self._nodes[name].receive for name in waiting]
@@ -243,12 +245,12 @@ class TaskGraph:
         return [store for store in stores if isinstance(store, TypedTimestampedKeyValueStore)]
 
     def process(self, batches: Sequence[RowBatch]) -> None:
-        """Process all rows that are not columns."""
+        """Process all rows."""
         run, rows = self._run, StepRows(batches, self._sub, self._run)
         times = rows.times(run.stream_time)
         if not len(times):
             return
-        entered = list(dict.fromkeys(entry.node for entry in self._sub.entries if entry.transport != "columns"))
+        entered = list(dict.fromkeys(entry.node for entry in self._sub.entries))
         for name, batch in zip(entered, rows.of_nodes(entered), strict=True):
             self._inboxes[name].add(batch, lambda name=name: rows.of_nodes([name])[0])  # type: ignore[misc]
         run.times = times.tolist() if self._sees_stream_time else None
@@ -293,30 +295,6 @@ class TaskGraph:
         self._unit_of[name].hand_on()
         run.lap(self._timed_as[name])
         self._drain()
-
-    def columns(self, batches: Sequence[RowBatch]) -> Iterator[tuple[list[str], ColumnRows]]:
-        """The rows of columns entries, with the vectorised operators that read them, in the order of the entries."""
-        entries = [entry for entry in self._sub.entries if entry.transport == "columns"]
-        sources: dict[str, list[int]] = {}
-        for entry in entries:
-            sources.setdefault(entry.node, []).append(entry.rows_of)
-        nodes: dict[tuple[int, ...], list[str]] = {}
-        for node, rows_of in sources.items():
-            nodes.setdefault(tuple(rows_of), []).append(node)
-        for shared, readers in nodes.items():
-            mine = [batch for batch in batches if batch.entry in shared]
-            if mine:
-                paths = dict.fromkeys(path for entry in entries if entry.node in readers for path in entry.fields)
-                yield readers, column_rows(mine, list(paths))
-
-    def process_columns(self, name: str, rows: ColumnRows) -> None:
-        """Pass all rows of the step to a vectorised operator."""
-        runner = self._nodes[name]
-        runner.received += len(rows)
-        if self._run.followed is not None:
-            self._run.followed.receives_columns(name, rows)
-        process: Callable[[ColumnRows], None] = runner.processor.process_columns  # type: ignore[attr-defined]
-        self._results_of(name, lambda: process(rows))
 
     def punctuate(self, kind: PunctuationType, time: int) -> None:
         """Make the calls that are due, without a current record."""

@@ -134,11 +134,8 @@ class _Search:
         ]
         if looked_up:
             return Reason(
-                looked_up[0], f"uses the store of '{node.name}', and columns are processed before other records"
+                looked_up[0], f"uses the store of '{node.name}', which columns change at the end of a micro-batch"
             )
-        for other in self._nodes.values():
-            if isinstance(other, ProcessorNode) and other.spec.sees_stream_time:
-                return Reason(other.name, "may look at stream time, which columns move before other records")
         return None
 
     def _why_no_step(self, node: ProcessorNode) -> Reason | None:

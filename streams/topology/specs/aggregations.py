@@ -48,7 +48,7 @@ class AggregationSpec(CachingTableSpec):
     def projection(self) -> tuple[str, ...] | None:
         """The fields, with caching.
 
-        Without a cache every update is forwarded in the order of the step's records, but columns are processed before them.
+        Without a cache every update is forwarded with its record, and columns are folded all at once.
         """
         return None if isinstance(self.fields, str) or not self.caching else self.fields
 

@@ -17,7 +17,7 @@ from state.columns import BinaryColumn
 from streams.errors import RecordError, StreamsError
 from streams.model.aggregates import BUILT_IN, Aggregate
 from streams.model.expressions import Expression
-from streams.model.record import NO_TIME, Headers, HeldRecord, Record
+from streams.model.record import NO_TIME, HeldRecord, Record
 from streams.model.windows import TimeWindows
 from streams.operators.aggregate.aggregates import (
     AggregationFunctions,
@@ -32,15 +32,14 @@ from streams.operators.aggregate.aggregates import (
 from streams.operators.aggregate.columns.accumulators import FieldAccumulators, accumulate
 from streams.operators.aggregate.columns.column_rows import (
     Assigned,
-    ColumnRows,
     FieldColumn,
+    FieldValues,
     Groups,
     KeyOrder,
     assign,
     by_key,
     cell,
     group,
-    stream_times,
 )
 from streams.operators.columnar import (
     NULL_KEY,
@@ -48,45 +47,44 @@ from streams.operators.columnar import (
     ColumnarBatch,
     HeldRows,
     KeyColumn,
-    OneByOne,
     WindowedKeys,
     each_value,
 )
 from streams.operators.expressions.evaluate import Bools, Frame, computed
-from streams.operators.operator import OperatorContext
-from streams.operators.pending import Pending, emit_pending
+from streams.operators.operator import Operator, OperatorContext, compute_all
 from streams.operators.stores.codec import Codec, timestamps_of
 from streams.operators.stores.key_value import CachedRow
 from streams.operators.stores.window import TypedTimestampedWindowStore
+from streams.operators.table.table_materializer import numbered
 from streams.users_code import is_of_state
 
 # --- The columns that aggregates read: declared fields as they are, expressions computed.
 
 
 def columns_of(
-    aggregates: Iterable[Aggregate], rows: ColumnRows, taken: Bools, failed: dict[int, Exception]
+    aggregates: Iterable[Aggregate], values: FieldValues, taken: Bools, failed: dict[int, Exception]
 ) -> list[FieldColumn | None]:
     """The column of each aggregate; None for one that has no field."""
-    frame = Frame(len(rows), rows.fields)
+    frame = Frame(len(values), values.fields)
     needed = taken.copy()
     found: list[FieldColumn | None] = []
     for aggregate in aggregates:
-        if rows.without_fields is not None and (wrong := _error_without_fields(aggregate)) is not None:
-            failed.update(dict.fromkeys(np.flatnonzero(needed & rows.without_fields).tolist(), wrong))
-            needed &= ~rows.without_fields
+        if values.without_fields.any() and (wrong := _error_without_fields(aggregate)) is not None:
+            failed.update(dict.fromkeys(np.flatnonzero(needed & values.without_fields).tolist(), wrong))
+            needed &= ~values.without_fields
         errors: dict[int, Exception] = {}
-        found.append(_column(aggregate, rows, frame, needed, errors))
+        found.append(_column(aggregate, values, frame, needed, errors))
         needed[list(errors)] = False
         failed.update(errors)
     return found
 
 
 def _column(
-    aggregate: Aggregate, rows: ColumnRows, frame: Frame, needed: Bools, errors: dict[int, Exception]
+    aggregate: Aggregate, values: FieldValues, frame: Frame, needed: Bools, errors: dict[int, Exception]
 ) -> FieldColumn | None:
     if isinstance(aggregate.field, Expression):
         return computed(aggregate.field, frame, needed, errors)
-    return None if aggregate.field is None else rows.fields[aggregate.field]
+    return None if aggregate.field is None else values.fields[aggregate.field]
 
 
 def _error_without_fields(aggregate: Aggregate) -> Exception | None:
@@ -140,13 +138,13 @@ class Folding(NamedTuple):
     size_ms: int | None
     send_old: bool
 
-    def fold(self, rows: ColumnRows, columns: Sequence[FieldColumn | None], at: Int64s, groups: Groups) -> FoldedGroups:
+    def fold(self, rows: FieldRows, columns: Sequence[FieldColumn | None], at: Int64s, groups: Groups) -> FoldedGroups:
         """Fold the rows of a step; changes nothing.
 
         Raises:
             Exception: They cannot be folded at once.
         """
-        keys = pa.array(rows.keys, pa.binary()).take(pa.array(groups.codes))
+        batch, keys = rows.batch, pa.array(rows.data, pa.binary()).take(pa.array(groups.codes))
         stored = self.stored(keys, groups.starts)
         known = stored.is_valid().to_numpy(zero_copy_only=False)
         # Slots with known accumulators come first.
@@ -158,7 +156,7 @@ class Folding(NamedTuple):
         accumulators.check()
         timestamps = np.full(len(known), -1, np.int64)
         timestamps[known] = timestamps_of(stored.filter(pa.array(known)))
-        np.maximum.at(timestamps, groups.of_rows, rows.timestamps[at])
+        np.maximum.at(timestamps, groups.of_rows, batch.timestamps[at])
         order = np.argsort(timestamps, kind="stable")
         last_rows = np.zeros(len(known), np.int64)
         last_rows[groups.of_rows] = at  # the last assignment to an index wins
@@ -168,19 +166,12 @@ class Folding(NamedTuple):
         changes = Changes(accumulators.values(slots[order]), old)
         keys, timestamps = keys.take(pa.array(order)), timestamps[order]
         values = self.codec.timestamped_column(keys, accumulators.written(slots[order], self.codec), timestamps)
-        headers = None if rows.headers is None else [rows.headers[row] for row in last_rows[order].tolist()]
-        results = ColumnarBatch(self._keys(rows, groups, order), changes, timestamps, np.arange(len(order)), headers)
+        last = batch.take(last_rows[order])
+        inner, starts = last.keys, groups.starts[order]
+        named = inner if self.size_ms is None else WindowedKeys(inner, starts, starts + self.size_ms)
+        results = ColumnarBatch(named, changes, timestamps, np.arange(len(order)), last.headers)
         held = HeldRows(lambda row: _held(keys, results, row), np.arange(len(order)))
-        return FoldedGroups(keys, groups.starts[order], values, timestamps, replace(results, held=held))
-
-    def _keys(self, rows: ColumnRows, groups: Groups, order: Int64s) -> KeyColumn:
-        inner = self.codec.read_keys(groups.codes[order].astype(np.int32), rows.keys)
-        if any(key is None for key in inner):
-            raise OneByOne  # JSON's null is not a key
-        if self.size_ms is None:
-            return inner
-        starts = groups.starts[order]
-        return WindowedKeys(inner, starts, starts + self.size_ms)
+        return FoldedGroups(keys, starts, values, timestamps, replace(results, held=held))
 
 
 def _held(keys: BinaryColumn, results: ColumnarBatch, row: int) -> HeldRecord:
@@ -188,7 +179,7 @@ def _held(keys: BinaryColumn, results: ColumnarBatch, row: int) -> HeldRecord:
     return HeldRecord(keys[row].as_py(), None, int(results.timestamps[row]), results.headers_of(row))
 
 
-# --- Rows of columns as records, for steps that cannot be processed at once.
+# --- The rows of a step, and these as records where they cannot be processed at once.
 
 
 def concerns_records(error: Exception) -> bool:
@@ -198,36 +189,35 @@ def concerns_records(error: Exception) -> bool:
     return not isinstance(error, MemoryError) and not is_of_state(error)
 
 
-class RowKeys:
-    """The keys of a step's rows.
+class FieldRows(NamedTuple):
+    """The rows of a step.
 
-    Args:
-        read_key: Reads a key's bytes.
+    Attributes:
+        batch: They themselves; each key stands there once.
+        values: Their values.
+        data: The bytes of the keys in the store.
     """
 
-    def __init__(self, rows: ColumnRows, read_key: Callable[[bytes], Any]) -> None:
-        self.objects: list[Any] = []
-        """The keys by their codes; None for null and for unreadable keys."""
-        self._errors: dict[int, Exception] = {}
-        for code, data in enumerate(rows.keys):
-            try:
-                self.objects.append(read_key(data))
-            except Exception as error:
-                self._errors[code] = error
-                self.objects.append(None)
-        # The last one stands for rows without a key, whose code is -1.
-        there = np.array([*(key is not None for key in self.objects), False])[rows.key_codes]
-        wrong = np.array([*(code in self._errors for code in range(len(rows.keys))), False])[rows.key_codes]
-        self.readable: npt.NDArray[np.bool_] = there
-        """bool[n], whether a row has a key that can be read."""
-        self.missing = int((~there & ~wrong).sum())
-        """How many rows have no key."""
-        self._rows, self._wrong = rows, wrong
+    batch: ColumnarBatch
+    values: FieldValues
+    data: list[bytes]
 
-    def fail(self, ctx: OperatorContext) -> None:
-        """Apply the processing policy to the rows whose key cannot be read."""
-        for row in np.flatnonzero(self._wrong).tolist():
-            fail(ctx, self._rows, row, self._errors[int(self._rows.key_codes[row])])
+    @classmethod
+    def of(cls, codec: Codec, batch: ColumnarBatch) -> FieldRows:
+        """Writes the keys.
+
+        Raises:
+            Exception: A key cannot be written.
+        """
+        keys, values, data = batch.keys, batch.values, codec.keys(batch.keys)
+        assert isinstance(values, FieldValues), "others have no columns"
+        if len(set(data)) < len(data):
+            numbers, of_rows = numbered(data, keys)
+            objects = dict(zip(reversed(data), reversed(keys.objects), strict=True))
+            codes = np.where(keys.codes == NULL_KEY, NULL_KEY, of_rows).astype(np.int32)
+            data = list(numbers)
+            batch = replace(batch, keys=KeyColumn(codes, [objects[key] for key in data]))
+        return cls(batch, values, data)
 
 
 class PickedFields:
@@ -237,38 +227,27 @@ class PickedFields:
         taken: bool[n], the rows to aggregate.
     """
 
-    def __init__(self, fields: FieldAggregates, rows: ColumnRows, taken: npt.NDArray[np.bool_]) -> None:
+    def __init__(self, fields: FieldAggregates, rows: FieldRows, taken: Bools) -> None:
         self.taken = taken
         self.errors: dict[int, Exception] = {}
         """Row -> its error, where a value has no fields, or an expression fails."""
-        self.columns = columns_of(fields.aggregates.values(), rows, taken, self.errors)
+        self.columns = columns_of(fields.aggregates.values(), rows.values, taken, self.errors)
         """What each aggregate reads."""
         self.functions = AggregationFunctions(partial(_add, fields), fields.initial, fields.merge, fields.result)
         """The functions of the aggregation for these records."""
-        self._rows = rows
+        self._batch = rows.batch
 
     @property
     def failing(self) -> npt.NDArray[np.bool_]:
         """bool[n], the rows with an error."""
-        failing = np.zeros(len(self._rows), np.bool_)
+        failing = np.zeros(len(self._batch), np.bool_)
         failing[list(self.errors)] = True
         return failing
 
-    def record(self, row: int, keys: RowKeys) -> Record:
+    def record(self, row: int) -> Record:
         """One row as a record. Its value is its error, if it has one."""
-        rows = self._rows
         value = self.errors.get(row) or [None if column is None else cell(column, row) for column in self.columns]
-        return Record(keys.objects[rows.key_codes[row]], value, int(rows.timestamps[row]), rows.headers_of(row))
-
-
-def fail(ctx: OperatorContext, rows: ColumnRows, row: int, error: Exception) -> None:
-    """Apply the processing policy to an error of one row."""
-    with ctx.resume(rows.place(row)):
-        ctx.attempt(partial(_raise, error))
-
-
-def _raise(error: Exception) -> None:
-    raise error
+        return self._batch.record(row).with_value(value)
 
 
 def _add(fields: FieldAggregates, key: Any, picked: Any, accumulator: Any) -> Any:
@@ -277,10 +256,36 @@ def _add(fields: FieldAggregates, key: Any, picked: Any, accumulator: Any) -> An
     return fields.add_picked(key, picked, accumulator)
 
 
+class FieldsOperator(Operator):
+    """An operator that takes columns of fields; values as objects go the way of its other base class.
+
+    Only an operator with caching gets fields. It gets those of a step at once, and forwards at the end of the step.
+    """
+
+    fields: FieldAggregates
+    store: Any
+    takes_null_values: ClassVar[bool] = True
+
+    @abstractmethod
+    def process_fields(self, rows: FieldRows, taken: Bools) -> None:
+        """Process the rows `taken`, which have keys, in their order."""
+
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        if not isinstance(batch.values, FieldValues):
+            super().process_batch(batch)  # type: ignore[safe-super]
+            return
+        _, rows = compute_all(self.ctx, batch, partial(FieldRows.of, self.store.codec))
+        keyed = rows.batch.keys.codes != NULL_KEY
+        self.ctx.drop_many(int((~keyed).sum()), "null_key")
+        dropped = keyed & rows.values.nulls & (not self.takes_null_values)
+        self.ctx.drop_many(int(dropped.sum()), "null_value")
+        self.process_fields(rows, keyed & ~dropped)
+
+
 # --- What aggregates in sessions and in sliding windows have in common.
 #
 # Once stream time at each row is known, the keys of a step are independent of each other: their rows are taken key by key.
-# There are two ways to the same results, writes and counts: `process` handles a single record, and `process_columns` all records of
+# There are two ways to the same results, writes and counts: `process` handles a single record, and `process_fields` all records of
 # a step at once: one scan of the store for each key, one pass over the rows, one for each aggregate. Whatever cannot be done at
 # once (a value in the store that cannot be read, a sum that JSON cannot hold) makes the whole step go record by record, so that
 # errors concern the same records as ever.
@@ -304,12 +309,12 @@ class KeyedRows(NamedTuple):
     latest: Int64s
 
     @classmethod
-    def of(cls, rows: ColumnRows, row_keys: RowKeys, taken: Bools) -> KeyedRows:
-        order = by_key(rows.key_codes, taken, len(rows.keys))
+    def of(cls, rows: FieldRows, taken: Bools) -> KeyedRows:
+        order = by_key(rows.batch.keys.codes, taken, len(rows.data))
         codes = order.codes.tolist()
-        times = rows.timestamps[order.rows]
+        times = rows.batch.timestamps[order.rows]
         earliest, latest = (of.reduceat(times, order.bounds[:-1]) for of in (np.minimum, np.maximum))
-        keys, objects = [rows.keys[code] for code in codes], [row_keys.objects[code] for code in codes]
+        keys, objects = [rows.data[code] for code in codes], [rows.batch.keys.objects[code] for code in codes]
         return cls(order, keys, objects, earliest, latest)
 
     @property
@@ -339,60 +344,50 @@ class WindowsOfStep(Protocol):
         """The updates, in order of time, then by arrival."""
 
 
-class KeyedColumnAggregate(WindowedAggregation[W]):
+class KeyedColumnAggregate(FieldsOperator, WindowedAggregation[W]):
     """Aggregates fields of JSON values in windows that follow from the records of a key."""
-
-    fields: FieldAggregates
-    takes_null_values: ClassVar[bool]
 
     def init(self, ctx: OperatorContext) -> None:
         super().init(ctx)
         self._step: WindowsOfStep | None = None
 
     @abstractmethod
-    def computed(self, rows: ColumnRows, keyed: KeyedRows, close_times: Int64s, picked: PickedFields) -> WindowsOfStep:
+    def computed(self, rows: FieldRows, keyed: KeyedRows, close_times: Int64s, picked: PickedFields) -> WindowsOfStep:
         """Puts all records of the step into windows, in their order; changes nothing.
 
         Raises:
             Exception: They cannot be computed at once.
         """
 
-    def process_columns(self, rows: ColumnRows) -> None:
-        """Process all records of the step. Only for an operator with caching."""
-        row_keys = RowKeys(rows, self.store.codec.read_key)
-        taken = row_keys.readable
-        self.ctx.drop_many(row_keys.missing, "null_key")
-        if not self.takes_null_values:
-            self.ctx.drop_many(int((taken & rows.null_values).sum()), "null_value")
-            taken = taken & ~rows.null_values
-        row_keys.fail(self.ctx)
+    def process_fields(self, rows: FieldRows, taken: Bools) -> None:
+        batch, now = rows.batch, self._time.now
         if not taken.any():
             return
-        times = stream_times(rows, taken, self._time.now)
+        times = np.maximum(np.maximum.accumulate(np.where(taken, batch.timestamps, now)), now)
         picked = PickedFields(self.fields, rows, taken)
         try:
-            step = self.computed(rows, KeyedRows.of(rows, row_keys, taken), times - self.windows.wait_ms, picked)
+            step = self.computed(rows, KeyedRows.of(rows, taken), times - self.windows.wait_ms, picked)
         except Exception as error:
             if not concerns_records(error):
                 raise
-            self._process_one_by_one(picked, row_keys, rows, np.flatnonzero(taken))
+            self._process_one_by_one(picked, batch, np.flatnonzero(taken))
             return
         self._time.observe(int(times[-1]))
         step.write()
         self._step = step
         self.ctx.drop_many(step.late, "late")
         for row in step.failed.tolist():
-            fail(self.ctx, rows, row, picked.errors[row])
+            self.ctx.refuse(batch, row, picked.errors[row])
 
-    def _process_one_by_one(self, picked: PickedFields, keys: RowKeys, rows: ColumnRows, at: Int64s) -> None:
+    def _process_one_by_one(self, picked: PickedFields, batch: ColumnarBatch, at: Int64s) -> None:
         """Processes the rows `at` as records; an error concerns one row alone."""
         functions, self.functions = self.functions, picked.functions
         try:
             for row in at.tolist():
                 try:
-                    self.process(picked.record(row, keys))
+                    self.process(picked.record(row))
                 except Exception as error:
-                    fail(self.ctx, rows, row, error)
+                    self.ctx.refuse(batch, row, error)
         finally:
             self.functions = functions
 
@@ -406,16 +401,15 @@ class KeyedColumnAggregate(WindowedAggregation[W]):
 
 # --- Aggregates of declared fields, plain or in tumbling and hopping windows.
 #
-# Records are aggregated with functions, as any others (`FoldedAggregate`); `process_columns` takes the columns of a whole step,
-# with one access to the store per group. The store holds the accumulators as a JSON list, in the order of the aggregates; the
+# Records are aggregated with functions, as any others (`FoldedAggregate`); those whose fields alone were read, as columns, with one
+# access to the store per group. The store holds the accumulators as a JSON list, in the order of the aggregates; the
 # emitted value is an object of their results. With `bare`, a single aggregate's accumulator is the stored value and its result the
 # emitted one, as in Kafka Streams' `count`.
 
 
-class ColumnAggregate(FoldedAggregate):
+class ColumnAggregate(FieldsOperator, FoldedAggregate):
     """Aggregates fields of JSON values."""
 
-    fields: FieldAggregates
     size_ms: int | None = None
     """The size of the windows, ms; None: no windows."""
 
@@ -426,45 +420,35 @@ class ColumnAggregate(FoldedAggregate):
 
     def init(self, ctx: OperatorContext) -> None:
         super().init(ctx)
-        self._pending: Pending = {}
         self._folded: FoldedGroups | None = None
 
-    def process_columns(self, rows: ColumnRows) -> None:
-        """Add all records of the step, in their order. Only for an operator with caching."""
-        no_key = rows.key_codes < 0
-        taken = ~no_key if self.size_ms is not None else ~(no_key | rows.null_values)
-        self.ctx.drop_many(int(no_key.sum()), "null_key")
-        self.ctx.drop_many(int((~taken & ~no_key).sum()), "null_value")
+    def process_fields(self, rows: FieldRows, taken: Bools) -> None:
+        batch = rows.batch
         failed: dict[int, Exception] = {}
-        columns = columns_of(self.fields.aggregates.values(), rows, taken, failed)
+        columns = columns_of(self.fields.aggregates.values(), rows.values, taken, failed)
         taken[list(failed)] = False
         at = np.flatnonzero(taken)
-        pairs = self._assigned(rows.timestamps[at])
+        pairs = self._assigned(batch.timestamps[at])
         self.ctx.drop_many(pairs.late, "late")
         at = at[pairs.rows]
-        groups = group(rows.key_codes[at], pairs.starts)
+        groups = group(batch.keys.codes[at], pairs.starts)
         if not self._fold_at_once(rows, columns, at, groups):
             self._fold_what_can_be(rows, columns, at, groups, failed)
         for row, error in sorted(failed.items()):
-            fail(self.ctx, rows, row, error)
+            self.ctx.refuse(batch, row, error)
 
     def _assigned(self, timestamps: Int64s) -> Assigned:
         """The windows of records; moves stream time."""
         return Assigned(np.arange(len(timestamps)), np.full(len(timestamps), -1, np.int64), 0, NO_TIME)
 
     def _emit_updates(self) -> None:
-        emit_pending(self.ctx, self.store, self._pending, self._emit_folded)
         folded, self._folded = self._folded, None
         if folded is not None:
             self._put(folded)
             self.ctx.forward_batch(folded.results)
         super()._emit_updates()
 
-    def _emit_folded(self, key: Any, headers: Headers, entry: CachedRow) -> None:
-        """Emit a group of columns, whose key is decoded here, once a step."""
-        self._emit(self.store.codec.read_key(entry.key), headers, entry)
-
-    def _fold_at_once(self, rows: ColumnRows, columns: list[FieldColumn | None], at: Any, groups: Groups) -> bool:
+    def _fold_at_once(self, rows: FieldRows, columns: list[FieldColumn | None], at: Any, groups: Groups) -> bool:
         """Fold all groups if nothing but arrays is needed for that; returns whether that was possible."""
         if not all(type(aggregate) in BUILT_IN for aggregate in self.fields.aggregates.values()):
             return False
@@ -490,7 +474,7 @@ class ColumnAggregate(FoldedAggregate):
             self.store.put_column(folded.keys, folded.values, folded.timestamps)
 
     def _fold_what_can_be(
-        self, rows: ColumnRows, columns: list[FieldColumn | None], at: Any, groups: Groups, failed: dict[int, Exception]
+        self, rows: FieldRows, columns: list[FieldColumn | None], at: Any, groups: Groups, failed: dict[int, Exception]
     ) -> None:
         """`_fold`; on failure, groups are halved until the unreadable ones are found, and only those are left out."""
         try:
@@ -506,13 +490,12 @@ class ColumnAggregate(FoldedAggregate):
                 mine, part = groups.part(first, end)
                 self._fold_what_can_be(rows, columns, at[mine], part, failed)
 
-    def _fold(self, rows: ColumnRows, columns: list[FieldColumn | None], at: Any, groups: Groups) -> None:
+    def _fold(self, rows: FieldRows, columns: list[FieldColumn | None], at: Any, groups: Groups) -> None:
         """Update all groups, or none: one read of the store, one pass per aggregate."""
-        keys = [rows.keys[code] for code in groups.codes.tolist()]
-        places = list(zip(keys, groups.starts.tolist(), strict=True))
-        entries = self.store.entries(places)
+        batch, keys = rows.batch, [rows.data[code] for code in groups.codes.tolist()]
+        entries = self.store.entries(list(zip(keys, groups.starts.tolist(), strict=True)))
         timestamps = np.array([entry.timestamp for entry in entries], np.int64)
-        np.maximum.at(timestamps, groups.of_rows, rows.timestamps[at])
+        np.maximum.at(timestamps, groups.of_rows, batch.timestamps[at])
         before = [self._accumulators(entry) for entry in entries]
         after = []
         for index, aggregate in enumerate(self.fields.aggregates.values()):
@@ -520,10 +503,10 @@ class ColumnAggregate(FoldedAggregate):
             after.append(accumulate(aggregate, columns[index], at, groups.of_rows, old))
         last_rows = np.zeros(len(entries), np.int64)
         last_rows[groups.of_rows] = at  # the last assignment to an index wins
-        folded = zip(places, entries, timestamps.tolist(), last_rows.tolist(), *after, strict=True)
-        for place, entry, timestamp, last_row, *accumulators in folded:
+        folded = zip(entries, timestamps.tolist(), last_rows.tolist(), *after, strict=True)
+        for entry, timestamp, last_row, *accumulators in folded:
             entry.set(accumulators[0] if self.fields.bare else accumulators, timestamp)
-            self._pending[place] = (None, rows.headers_of(last_row), entry)
+            self.keep(batch.keys[last_row], batch.headers_of(last_row), entry)
 
     def _accumulators(self, entry: CachedRow) -> list[Any]:
         stored = self.fields.initial() if entry.value is None else entry.value
@@ -538,6 +521,8 @@ class StreamColumnAggregate(ColumnAggregate, StreamAggregate):
         caching: See `StreamAggregate`, as the next one. Only an operator with caching gets columns.
         send_old: Whether children need `Change.old`.
     """
+
+    takes_null_values = False
 
     def __init__(self, store: str, fields: FieldAggregates, caching: bool = True, send_old: bool = False) -> None:
         super().__init__(store, fields.functions, caching, send_old)

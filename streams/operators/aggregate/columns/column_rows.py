@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -11,12 +11,11 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
-from state.columns import decode_headers
 from state.numba_kernels import kernel
-from streams.model.record import Headers
 from streams.model.windows import TimeWindows
+from streams.operators.columnar import ValueColumn
 
-# --- Rows as columns: the input of a vectorised operator in place of records.
+# --- The declared fields of values, in place of the values.
 
 ABSENT: Final = 0
 INT: Final = 1
@@ -40,6 +39,24 @@ class FieldColumn:
     ints: npt.NDArray[np.int64]
     floats: npt.NDArray[np.float64]
     texts: pa.BinaryArray | None
+
+    def take(self, rows: npt.NDArray[np.int64]) -> FieldColumn:
+        texts = None if self.texts is None else self.texts.take(pa.array(rows))
+        return FieldColumn(self.kinds[rows], self.ints[rows], self.floats[rows], texts)
+
+    @classmethod
+    def joined(cls, parts: Sequence[FieldColumn]) -> FieldColumn:
+        """The cells of several columns, one after the other."""
+        texts = None
+        if any(part.texts is not None for part in parts):
+            nothing = [pa.nulls(len(part.kinds), pa.binary()) for part in parts]
+            texts = pa.concat_arrays(
+                [none if part.texts is None else part.texts for part, none in zip(parts, nothing, strict=True)]
+            )
+        kinds, ints, floats = (
+            np.concatenate(cells) for cells in zip(*((p.kinds, p.ints, p.floats) for p in parts), strict=True)
+        )
+        return cls(kinds, ints, floats, texts)
 
 
 def cell(column: FieldColumn, row: int) -> Any:
@@ -70,41 +87,38 @@ def encoded(value: Any) -> tuple[int, int, float, bytes | None]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnRows:
-    """n records in the order in which they are to be processed.
+@dataclass(frozen=True, eq=False, slots=True)
+class FieldValues(ValueColumn):
+    """The declared fields of n values, which are not read themselves: as objects, all of them are None.
 
     Attributes:
-        keys: The distinct keys' bytes.
-        key_codes: int32[n], index into `keys`; -1 = no key.
-        timestamps: int64[n], milliseconds.
-        null_values: bool[n], whether the record's value is null.
         fields: Columns by field path.
-        without_fields: bool[n], whether the record's value is a text, a number or the like; None if no value is.
-        headers: Encoded headers of each record (`state.columns`); None if no record has any.
-        place: The argument of `OperatorContext.resume` that makes a row's record the current one.
+        nulls: bool[n], whether the value is null.
+        without_fields: bool[n], whether the value is a text, a number or the like.
     """
 
-    keys: list[bytes]
-    key_codes: npt.NDArray[np.int32]
-    timestamps: npt.NDArray[np.int64]
-    null_values: npt.NDArray[np.bool_]
-    fields: dict[str, FieldColumn]
-    without_fields: npt.NDArray[np.bool_] | None = None
-    headers: list[bytes | None] | None = None
-    place: Callable[[int], Any] = lambda row: None
+    fields: Mapping[str, FieldColumn]
+    nulls: npt.NDArray[np.bool_]
+    without_fields: npt.NDArray[np.bool_]
 
     def __len__(self) -> int:
-        return len(self.timestamps)
+        return len(self.nulls)
 
-    def headers_of(self, row: int) -> Headers:
-        return () if self.headers is None else tuple(decode_headers(self.headers[row]))
+    def __getitem__(self, row: Any) -> Any:
+        rows = range(len(self))[row]
+        return None if isinstance(rows, int) else [None] * len(rows)
 
+    def take(self, rows: npt.NDArray[np.int64]) -> FieldValues:
+        fields = {path: column.take(rows) for path, column in self.fields.items()}
+        return FieldValues(fields, self.nulls[rows], self.without_fields[rows])
 
-def stream_times(rows: ColumnRows, taken: npt.NDArray[np.bool_], before: int) -> npt.NDArray[np.int64]:
-    """Stream time at each row, ms."""
-    times = np.maximum.accumulate(np.where(taken, rows.timestamps, before))
-    return np.maximum(times, before, out=times)
+    def joined(self, parts: Sequence[FieldValues]) -> FieldValues:
+        """The values of several columns with the same fields, one after the other."""
+        fields = {path: FieldColumn.joined([part.fields[path] for part in parts]) for path in self.fields}
+        nulls, without = (
+            np.concatenate(flags) for flags in zip(*((p.nulls, p.without_fields) for p in parts), strict=True)
+        )
+        return FieldValues(fields, nulls, without)
 
 
 # --- Puts the rows of a step in the order of their keys; rows of one key stay in processing order (a counting sort).

@@ -12,8 +12,13 @@ from state.numba_kernels import kernel
 from streams.model.windows import SessionWindows
 from streams.operators.aggregate.aggregates import FieldAggregates
 from streams.operators.aggregate.columns.accumulators import FieldAccumulators
-from streams.operators.aggregate.columns.column_aggregate import KeyedColumnAggregate, KeyedRows, PickedFields
-from streams.operators.aggregate.columns.column_rows import ColumnRows, KeyOrder, first_live_from
+from streams.operators.aggregate.columns.column_aggregate import (
+    FieldRows,
+    KeyedColumnAggregate,
+    KeyedRows,
+    PickedFields,
+)
+from streams.operators.aggregate.columns.column_rows import KeyOrder, first_live_from
 from streams.operators.aggregate.session_aggregate import SessionAggregate
 from streams.operators.columnar import Changes, ColumnarBatch, KeyColumn, OneByOne, WindowedKeys
 
@@ -301,8 +306,6 @@ class SessionColumnAggregate(KeyedColumnAggregate[SessionWindows], SessionAggreg
         asked_for_retention: See `SessionAggregate`.
     """
 
-    takes_null_values = True
-
     def __init__(
         self,
         store: str,
@@ -315,12 +318,12 @@ class SessionColumnAggregate(KeyedColumnAggregate[SessionWindows], SessionAggreg
         super().__init__(store, windows, fields.functions, None, caching, send_old, asked_for_retention)
         self.fields = fields
 
-    def computed(self, rows: ColumnRows, keyed: KeyedRows, close_times: Int64s, picked: PickedFields) -> _Step:
+    def computed(self, rows: FieldRows, keyed: KeyedRows, close_times: Int64s, picked: PickedFields) -> _Step:
         gap = self.windows.gap_ms
         found = self.store.find_columns(keyed.cells, keyed.earliest - gap, keyed.latest + gap)
         bounds = np.searchsorted(found.requests, np.arange(len(keyed.keys) + 1))
         stored = StoredSessions(found.starts, found.ends, bounds)
-        merged = merge_sessions(keyed.order, stored, rows.timestamps, close_times, picked.failing, gap)
+        merged = merge_sessions(keyed.order, stored, rows.batch.timestamps, close_times, picked.failing, gap)
         if merged.made.any() and merged.ends[merged.made].min() < self.store.earliest_end:
             raise OneByOne  # the store does not take all sessions, so later records do not meet them
         before = [self.store.codec.read_value(value) for value in found.values.to_pylist()]

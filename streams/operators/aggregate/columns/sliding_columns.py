@@ -13,8 +13,13 @@ from state.numba_kernels import kernel
 from streams.model.windows import SlidingWindows
 from streams.operators.aggregate.aggregates import FieldAggregates
 from streams.operators.aggregate.columns.accumulators import FieldAccumulators
-from streams.operators.aggregate.columns.column_aggregate import KeyedColumnAggregate, KeyedRows, PickedFields
-from streams.operators.aggregate.columns.column_rows import ColumnRows, KeyOrder, first_live_from
+from streams.operators.aggregate.columns.column_aggregate import (
+    FieldRows,
+    KeyedColumnAggregate,
+    KeyedRows,
+    PickedFields,
+)
+from streams.operators.aggregate.columns.column_rows import KeyOrder, first_live_from
 from streams.operators.aggregate.sliding_aggregate import SlidingAggregate
 from streams.operators.columnar import Changes, ColumnarBatch, KeyColumn, OneByOne, WindowedKeys
 
@@ -334,7 +339,7 @@ class _Step(NamedTuple):
     """
 
     operator: SlidingColumnAggregate
-    rows: ColumnRows
+    rows: FieldRows
     keyed: KeyedRows
     windows: SlidWindows
     stored: list[bytes]
@@ -365,7 +370,8 @@ class _Step(NamedTuple):
             view, read = operator.fields.result, operator.store.codec.old_value
             old = [view(read(stored[one])) if one < len(stored) else None for one in at.tolist()]
         inner = KeyColumn(windows.keys[at].astype(np.int32), self.keyed.objects)
-        headers = rows.headers and [rows.headers[row] for row in windows.last_rows[at].tolist()]
+        given = rows.batch.headers
+        headers = given and [given[row] for row in windows.last_rows[at].tolist()]
         return ColumnarBatch(
             WindowedKeys(inner, starts, starts + operator.windows.difference_ms),
             Changes(self.accumulators.values(at), old),
@@ -399,7 +405,7 @@ class SlidingColumnAggregate(KeyedColumnAggregate[SlidingWindows], SlidingAggreg
         super().__init__(store, windows, fields.functions, None, caching, send_old)
         self.fields = fields
 
-    def computed(self, rows: ColumnRows, keyed: KeyedRows, close_times: Int64s, picked: PickedFields) -> _Step:
+    def computed(self, rows: FieldRows, keyed: KeyedRows, close_times: Int64s, picked: PickedFields) -> _Step:
         difference = self.windows.difference_ms
         if difference == 0 and self.ctx.mode == "compat":
             raise OneByOne  # every record fails
@@ -408,7 +414,7 @@ class SlidingColumnAggregate(KeyedColumnAggregate[SlidingWindows], SlidingAggreg
         before = [codec.old_value(value) for value in values]
         accumulators = FieldAccumulators(self.fields, picked.columns, before, most_windows(keyed.order, stored))
         windows = slide(
-            keyed.order, stored, rows.timestamps, close_times, picked.failing, difference, accumulators.apply
+            keyed.order, stored, rows.batch.timestamps, close_times, picked.failing, difference, accumulators.apply
         )
         updated = np.flatnonzero(windows.written != NEVER)
         updated = updated[np.argsort(windows.written[updated])]
