@@ -45,6 +45,13 @@ class RecordColumns:
     def __len__(self) -> int:
         return len(self.offsets)
 
+    def take(self, rows: npt.NDArray[np.int64]) -> RecordColumns:
+        """Some of the records."""
+        at = pa.array(rows)
+        headers = None if self.headers is None else self.headers.take(at)
+        numbers = (self.offsets[rows], self.timestamps[rows])
+        return RecordColumns(self.topic, self.partition, *numbers, self.keys.take(at), self.values.take(at), headers)
+
     def part(self, first: int, last: int) -> RecordColumns:
         """The records [first, last) by their number; a view."""
         headers = None if self.headers is None else self.headers[first:last]

@@ -180,7 +180,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         Source: Kafka Streams' `KStreamFlatMap`.
         """
         spec = OperatorSpec(
-            NodeKind.KSTREAM_FLATMAP, partial(FlatMap, functions.key_value(mapper, "mapper")), one_by_one=True
+            NodeKind.KSTREAM_FLATMAP, partial(FlatMap, functions.key_value(mapper, "mapper")), several=True
         )
         made = pair_types(element_type(self._result_type(mapper)))
         return self._add("flat_map", spec, named, new_key=True, new_value=True, types=made)
@@ -194,7 +194,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     def flat_map_values(self, mapper: functions.Function, named: NameLike = None) -> KStream[K, V2]:
         """Maps each value to any number of values; the key stays. Source: Kafka Streams' `KStreamFlatMapValues`."""
         fn = functions.key_value(mapper, "value mapper")
-        spec = OperatorSpec(NodeKind.KSTREAM_FLATMAPVALUES, partial(FlatMapValues, fn), one_by_one=True)
+        spec = OperatorSpec(NodeKind.KSTREAM_FLATMAPVALUES, partial(FlatMapValues, fn), several=True)
         made = None, element_type(self._result_type(mapper))
         return self._add("flat_map_values", spec, named, new_value=True, types=made)
 

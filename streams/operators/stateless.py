@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from streams.model.record import Record
 from streams.model.table_columns import RowLayout, RowMaker
 from streams.operators.columnar import ColumnarBatch, KeyColumn
-from streams.operators.operator import Operator, RecordOperator, call_each
+from streams.operators.operator import Operator, OperatorContext, call_each
 from streams.serdes.base import shown
 from streams.users_code import line_of
 
@@ -180,8 +181,8 @@ class MapValues(Operator):
 # --- `flat_map` and `flat_map_values`: any number of records out of one (Kafka Streams: `KStreamFlatMap`).
 
 
-class FlatMap(RecordOperator):
-    """Maps each record to any number of records.
+class FlatMap(Operator):
+    """Maps each record to any number of records. Of a record whose function fails, no result is forwarded.
 
     Args:
         fn: `(key, value) -> iterable of (key, value)`.
@@ -192,18 +193,24 @@ class FlatMap(RecordOperator):
 
     def process(self, record: Record) -> None:
         """Forward the results, with the record's timestamp and headers."""
-        made = self.fn(record.key, record.value)
-        for one in items(self.fn, "flat_map", "a list of tuples (key, value)", made):
-            key, value = (
-                one
-                if type(one) is tuple and len(one) == 2
-                else pair(self.fn, "flat_map", "a list of tuples (key, value)", one)
-            )
+        for key, value in self._pairs(record.key, record.value):
             self.ctx.forward(Record(key, value, record.timestamp, record.headers))
 
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        records, pairs = _call_for_several(self.ctx, batch, self._pairs)
+        keys = KeyColumn.of([key for key, _ in pairs])
+        self.ctx.forward_batch(replace(records, keys=keys, values=[value for _, value in pairs]))
 
-class FlatMapValues(RecordOperator):
-    """Maps each record to any number of values under the same key.
+    def _pairs(self, key: Any, value: Any) -> list[tuple[Any, Any]]:
+        wanted = "a list of tuples (key, value)"
+        return [
+            one if type(one) is tuple and len(one) == 2 else pair(self.fn, "flat_map", wanted, one)
+            for one in items(self.fn, "flat_map", wanted, self.fn(key, value))
+        ]
+
+
+class FlatMapValues(Operator):
+    """Maps each record to any number of values under the same key. Of a record whose function fails, no result is forwarded.
 
     Args:
         fn: `(key, value) -> iterable of values`.
@@ -214,9 +221,24 @@ class FlatMapValues(RecordOperator):
 
     def process(self, record: Record) -> None:
         """Forward the results, with the record's key, timestamp and headers."""
-        made = self.fn(record.key, record.value)
-        for value in items(self.fn, "flat_map_values", "a list of values", made):
+        for value in self._values(record.key, record.value):
             self.ctx.forward(record.with_value(value))
+
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        records, values = _call_for_several(self.ctx, batch, self._values)
+        self.ctx.forward_batch(records.with_values(values))
+
+    def _values(self, key: Any, value: Any) -> list[Any]:
+        return list(items(self.fn, "flat_map_values", "a list of values", self.fn(key, value)))
+
+
+def _call_for_several(
+    ctx: OperatorContext, batch: ColumnarBatch, function: Callable[..., list[Any]]
+) -> tuple[ColumnarBatch, list[Any]]:
+    """`call_each` for a function that gives a list: each record once for each of its results, and all results."""
+    records, results = call_each(ctx, batch, function)
+    rows = np.repeat(np.arange(len(records)), np.fromiter(map(len, results), np.int64, len(results)))
+    return records.with_values(results).take(rows), list(chain.from_iterable(results))
 
 
 # --- `split().branch(...)` (Kafka Streams: `KStreamBranch`).

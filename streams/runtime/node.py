@@ -27,11 +27,12 @@ from streams.errors import RecordError, RecordFailedError, RegistryError, Stream
 from streams.model.record import Headers, HeldRecord, Record, RecordMetadata
 from streams.model.windows import Duration, to_ms
 from streams.operators.aggregate.columns.column_rows import FieldValues
-from streams.operators.columnar import ColumnarBatch, KeyColumn, in_order, in_step_order
+from streams.operators.columnar import ColumnarBatch, KeyColumn, OneByOne, in_order, in_step_order, of_group
 from streams.operators.operator import Mode, Operator, dropped_record
 from streams.operators.processor import AnyProcessor, PunctuationType, punctuation_type
 from streams.runtime.event_time import checked
 from streams.runtime.handlers import error_headers
+from streams.runtime.settings import ONE_BY_ONE
 from streams.runtime.step_context import ChangedInPlace, StepContext
 from streams.runtime.values import snapshot
 from streams.users_code import is_of_state
@@ -284,7 +285,7 @@ def guard(error: Exception, node: str, run: StepContext) -> None:
 
 # --- `Inbox`: the batches that wait for a node. `Forwarded`: records that a node forwards one by one, collected to batches.
 
-_EMPTY = ColumnarBatch(KeyColumn.of([]), [], np.empty(0, np.int64), np.empty(0, np.int64))
+EMPTY = ColumnarBatch(KeyColumn.of([]), [], np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 class Inbox:
@@ -319,12 +320,18 @@ class Inbox:
         batches, self._batches = self._batches, []
         if not batches:
             self.read = None
-            return _EMPTY
+            return EMPTY
         return in_step_order([batch for _, batch in sorted(batches, key=itemgetter(0))])
 
 
+class Edge(Protocol):
+    """How the results of one node come to another one that takes batches."""
+
+    def add(self, batch: ColumnarBatch) -> None: ...
+
+
 class InboxEdge(NamedTuple):
-    """How the results of one node come to an inbox."""
+    """How they come to an inbox of a task."""
 
     inbox: Inbox
     rank: int
@@ -376,14 +383,16 @@ class Forwarded:
         if run.numbered:
             run.position += 1
 
-    def batches(self, children: Collection[str], named_only: Collection[str]) -> Iterator[tuple[str, ColumnarBatch]]:
-        """The records for each child; some children get only the records that name them."""
+    def batches(
+        self, order: npt.NDArray[np.int64], children: Collection[str], named_only: Collection[str]
+    ) -> Iterator[tuple[str, ColumnarBatch]]:
+        """The records, with these positions, for each child; some children get only the records that name them."""
         cells = [encode_headers(one) if one else None for one in self.headers] if self.with_headers else None
         whole = ColumnarBatch(
             KeyColumn.of(self.keys),
             self.values,
             np.array(self.timestamps, np.int64),
-            np.array(self.order, np.int64),
+            order,
             cells,
             self.places.get,
             self.held,
@@ -403,7 +412,7 @@ class Forwarded:
 
 
 class Receiver(Protocol):
-    """A receiver of single records: a processor node, a sink, an edge out of the head."""
+    """A receiver of single records: a processor node, a sink."""
 
     name: str
 
@@ -422,11 +431,13 @@ class NodeContext:
         self._run = run
         self._punctuations = punctuations
         self._receivers: Mapping[str, Callable[[Record], None]] = {}
-        self._inboxes: Mapping[str, InboxEdge] = {}
+        self._inboxes: Mapping[str, Edge] = {}
         self._on_drop: Collection[str] = ()
         self._results: tuple[Callable[[Record], None], ...] = ()
-        self._waiting: tuple[InboxEdge, ...] = ()
+        self._waiting: tuple[Edge, ...] = ()
         self._collected = Forwarded(run)
+        self.numbering: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]] | None = None
+        """In a head, adds the number of each result of a record to its position."""
 
     def guard(self, error: Exception) -> None:
         """Apply the processing policy to an exception that the operator has raised for the current record."""
@@ -437,7 +448,7 @@ class NodeContext:
     def connect(
         self,
         direct: Mapping[str, Receiver],
-        inboxes: Mapping[str, InboxEdge] = MappingProxyType({}),
+        inboxes: Mapping[str, Edge] = MappingProxyType({}),
         on_drop: Collection[str] = (),
     ) -> None:
         """Set the children: the ones that receive each record at once, in their order, and those whose records wait for their unit.
@@ -555,6 +566,8 @@ class NodeContext:
         self.hand_on()
         if batch.nodes is not None:
             batch = replace(batch, nodes=None)
+        if self.numbering is not None:
+            batch = replace(batch, order=self.numbering(batch.order))
         if self._run.numbered:
             start = self._run.position
             self._run.position += len(batch)
@@ -567,8 +580,15 @@ class NodeContext:
         collected = self._collected
         if collected.keys:
             self._collected = Forwarded(self._run)
-            for child, batch in collected.batches(self._inboxes, self._on_drop):
+            order = np.array(collected.order, np.int64)
+            if self.numbering is not None:
+                order = self.numbering(order)
+            for child, batch in collected.batches(order, self._inboxes, self._on_drop):
                 self._inboxes[child].add(batch)
+
+    def discard(self) -> None:
+        """Forgets the records that were forwarded one by one and not handed on."""
+        self._collected = Forwarded(self._run)
 
     def count_forwarded(self, number: int) -> None:
         self.forwarded += number
@@ -723,3 +743,67 @@ class FollowedNode(NodeRunner):
         assert self._run.followed is not None, "see NodeRunner.of"
         self._run.followed.receives(self.name, record)
         super().receive(record)
+
+
+# --- Batches of the nodes of a group: processed together, divided where calls are due, and where a record is at fault.
+
+
+def process_group(
+    runners: Sequence[NodeRunner], inboxes: Sequence[Inbox], run: StepContext, due: DuePunctuations | None = None
+) -> None:
+    """Processes what waits for the nodes of a group, whose first operator leads the others."""
+    batches = [inbox.take() for inbox in inboxes]
+    for runner, batch in zip(runners, batches, strict=True):
+        runner.received += len(batch)
+        if run.followed is not None:
+            run.followed.receives_all(runner.name, batch)
+    batch = of_group(batches)
+    if due is not None:
+        for part in due.parts(batch):
+            _process_part(runners, part, run)
+    elif len(batch):
+
+        def read() -> ColumnarBatch:
+            return of_group([one.read() if one.read else old for one, old in zip(inboxes, batches, strict=True)])
+
+        _process_part(runners, batch, run, read)
+    for runner in runners:
+        runner.context.hand_on()
+
+
+def _process_part(
+    runners: Sequence[NodeRunner],
+    batch: ColumnarBatch,
+    run: StepContext,
+    read: Callable[[], ColumnarBatch] | None = None,
+) -> None:
+    """Processes a batch; if that fails, halves of it, so that only the record at fault meets its policy.
+
+    Args:
+        runners: Those of the group.
+        batch: The records.
+        run: The step.
+        read: Decodes them again, because functions may have changed their values; None: they stay as they are.
+    """
+    try:
+        runners[0].process_batch(batch)
+    except Exception as error:
+        if not may_be_the_records_fault(error):
+            raise
+        if read is not None:
+            reason = str(error) if isinstance(error, OneByOne) else type(error).__name__
+            for number, runner in enumerate(runners):
+                mine = len(batch) if batch.nodes is None else int((batch.nodes == number).sum())
+                run.counters.add(f"{ONE_BY_ONE}{runner.name}:{reason}", mine)
+            batch = read()
+        if runners[0].takes_records:
+            for row, record in enumerate(each_record(batch, run)):
+                runners[batch.node(row)].attempt(record)
+        elif len(batch) == 1:
+            runners[0].skip(batch)
+            runners[batch.node(0)].context.refuse(batch, 0, error)
+        else:
+            for rows in np.array_split(np.arange(len(batch)), 2):
+                half = batch.take(rows)
+                # Serdes write all keys of a column, also the one at fault.
+                _process_part(runners, replace(half, keys=half.keys.compact()), run)

@@ -246,7 +246,7 @@ def aggregate(stream: KStream, field: str = "a") -> None:
         ),
         (lambda s: aggregate(s.map_values(fields(a=col("b")), "f"), "a.x"), None),
         (lambda s: aggregate(s.map_values(fields("*", b=col("b") * 2), "f"), "0"), "'0' is an element of an array"),
-        (lambda s: (aggregate(s), s.process(Watching, named="w")), "'w' may look at stream time"),
+        (lambda s: (aggregate(s), s.process(Watching, named="w")), None),
         (
             lambda s: s.filter(*PLAIN).group_by_key().mean("a", Materialized("m", caching=False)),
             "emits every update (caching=False)",

@@ -10,7 +10,7 @@ from streams.testing import TopologyTestDriver
 def test_the_results_of_other_keys_are_emitted(windows):
     builder = StreamsBuilder(default_key_serde=StringSerde())
     builder.stream("in").group_by_key().windowed_by(windows).count().to_stream().to("out")
-    with TopologyTestDriver(builder.build(), processing="skip") as driver:
+    with TopologyTestDriver(builder.build(), deserialization="skip") as driver:
         topic = driver.create_input_topic("in", key_serde=BytesSerde())
         with driver.batch():
             for key in (b"a", b"\xff", None, b"b", b"\xff"):

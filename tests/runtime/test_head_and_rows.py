@@ -16,6 +16,7 @@ from streams import (
     agg,
 )
 from streams.errors import RecordFailedError
+from streams.runtime.reader import pipeline, task_inputs
 from streams.runtime.reader.pipeline import ReaderPipeline
 from streams.runtime.rows import NOW, RowBatch, decode, encode
 from streams.runtime.settings import TaskSettings
@@ -87,6 +88,38 @@ def test_rows_of_one_record_keep_depth_first_order_over_all_entries():
         assert driver.create_output_topic("out").read_values_to_list() == [10, -10, 11, -11, 10, 20, -20, 21, -21, 20]
 
 
+def test_a_record_that_becomes_too_many_rows_meets_its_policy(monkeypatch):
+    monkeypatch.setattr(task_inputs, "BRANCH_BITS", 2)
+    builder = StreamsBuilder()
+    builder.stream("in").flat_map_values(lambda v: range(v)).group_by_key().count()
+    sub, piece = plan_of(builder), columns([b"a", b"b"], [b"4", b"5"])
+    head = ReaderPipeline(sub, 1, TaskSettings("app", processing="skip"))
+    ((_, batch),) = head.run(piece)
+    assert batch.rows["offset"].to_pylist() == [100] * 4 + [101] * 4
+    assert head.counters["skipped:processing"] == 1
+    with pytest.raises(RecordFailedError, match=r"offset 101.*flat_map less at a time"):
+        list(ReaderPipeline(sub, 1, SETTINGS).run(piece))
+
+
+def test_flat_maps_behind_each_other_and_apart_keep_depth_first_order():
+    """Each result of a record takes all its ways before the next one does, over three levels."""
+    builder = StreamsBuilder()
+    first = builder.stream("in").flat_map_values(lambda v: [f"{v}a", f"{v}b"])
+    second = first.flat_map_values(lambda v: [f"{v}1", f"{v}2"])
+    third = second.flat_map_values(lambda v: [f"{v}x", f"{v}y"])
+    for number, stream in enumerate((first, second, third)):
+        stream.map_values(lambda v: v).to("out", Produced(name=f"to-{number}"))
+    with TopologyTestDriver(builder.build()) as driver:
+        topic = driver.create_input_topic("in")
+        with driver.batch():
+            topic.pipe_key_value_list([("k", "r"), ("k", "s")], start_ms=5)
+        below = lambda v: [f"{v}x", f"{v}y", v] if len(v) == 3 else [*below(f"{v}1"), *below(f"{v}2"), v]  # noqa: E731
+        found = driver.create_output_topic("out").read_values_to_list()
+        assert sorted(found) == sorted(one for r in "rs" for v in "ab" for one in below(r + v))
+        assert [one for one in found if len(one) == 2] == ["ra", "rb", "sa", "sb"]
+        assert found.index("rb") > max(found.index(one) for one in ("ra", "ra1", "ra2", "ra1x", "ra2y"))
+
+
 def times_of(extractor, timestamps, partition_time=None):
     builder = StreamsBuilder()
     builder.stream("in", Consumed(timestamp_extractor=extractor)).group_by_key().count()
@@ -120,7 +153,7 @@ def test_the_wall_clock_is_the_steps():
         assert driver.create_output_topic("out").read_record().timestamp == 5000
 
 
-def test_the_head_gives_the_same_rows_whatever_the_pieces():
+def test_the_head_gives_the_same_rows_whatever_the_pieces(monkeypatch):
     builder = StreamsBuilder()
     builder.stream("in").flat_map_values(lambda v: [v] * (v % 3)).group_by_key().count()
     sub = plan_of(builder)
@@ -141,6 +174,9 @@ def test_the_head_gives_the_same_rows_whatever_the_pieces():
         for s in (slice(0, 7), slice(7, 30))
     ]
     assert rows([whole]) == rows(halves)
+    expected = rows([whole])
+    monkeypatch.setattr(pipeline, "_OBJECT_BYTES", 20)
+    assert rows([whole]) == expected
 
 
 def test_partitioners_and_topic_extractors():

@@ -1,8 +1,7 @@
-"""The head: a reader's processing of a topic-partition's records, and records that operators hold back for a while.
+"""A reader's processing of a topic-partition's records: operators, rows for the tasks, and records that operators hold back.
 
-The results of a held-back record come later than those of its successors, but leave in their original place, so the order of
-rows does not depend on how records were gathered: the record's place is reserved when it is held back, its results are
-numbered below that place, and at the end of the piece all rows are sorted and renumbered.
+The results of a held-back record come later than those of its successors, but have its position, by which rows are sorted at the
+end of the piece; so their order does not depend on how records were gathered.
 
 Invariant: an operator's results for a record may differ from attempt to attempt, but the set of tasks concerned may not. A
 task that has committed an attempt must be called again in the next one to see that; otherwise its next step would find a
@@ -12,9 +11,11 @@ result would have gone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +25,18 @@ from state.columns import RecordColumns
 from streams.model.record import STAGE, Record
 from streams.runtime.event_time import UNKNOWN_NOW
 from streams.runtime.handlers import DeadLetter, Origin
-from streams.runtime.node import NodeContext, NodeRunner, Punctuations, Receiver
-from streams.runtime.reader import task_inputs
 from streams.runtime.reader.column_reader import compact_keys
-from streams.runtime.reader.source_reader import SourceReader
-from streams.runtime.reader.task_inputs import BRANCH_BITS, Place, Rows, TaskInputRunner, split_by_task, tasks_of
+from streams.runtime.reader.head import Head, Ways
+from streams.runtime.reader.source_reader import SourceReader, source_rows
+from streams.runtime.reader.task_inputs import (
+    Rows,
+    RowsOut,
+    TaskInputRunner,
+    numbered,
+    split_by_task,
+    tasks_of,
+    too_many,
+)
 from streams.runtime.rows import DEAD_LETTER_ENTRY, RoutingDigests, RowBatch
 from streams.runtime.settings import Counters, TaskSettings
 from streams.runtime.step_context import SourceRows, StepContext
@@ -43,12 +51,12 @@ class Held:
 
     Attributes:
         cursor: Its source rows, and its index in them.
-        place: Its place among the results of that row.
+        position: Its position in the piece.
         route: The key that routes its results to a task.
     """
 
     cursor: tuple[SourceRows, int]
-    place: tuple[int, ...]
+    position: int
     route: bytes | None
 
 
@@ -58,7 +66,6 @@ class ReaderContext(StepContext):
     Attributes:
         dead_letters: The dead letters of the piece so far.
         letter_routes: For each dead letter, the key that routes it to a task.
-        sequence: Numbers the rows that leave the head.
         behind: For each node that holds records back, the entries reachable from it.
         touched: Keys whose tasks must be called, even if no row comes for them.
         letters_by_partition: Rows leave the head by their source partition, and so do the dead letters.
@@ -69,7 +76,6 @@ class ReaderContext(StepContext):
         self.dead_letters = Rows()
         self.letter_routes: list[bytes | None] = []
         self._letter_stages: list[bytes | None] = []
-        self.sequence = task_inputs.RowNumbering()
         self.behind: Mapping[str, Sequence[TaskInputRunner]] = {}
         self.touched: set[bytes | None] = set()
         self.letters_by_partition = False
@@ -77,7 +83,7 @@ class ReaderContext(StepContext):
         self._resumed: Held | None = None
 
     def send_dead_letter(self, letter: DeadLetter, origin: Origin) -> None:
-        self.dead_letters.add_dead_letter(letter, origin, self.sequence.here)
+        self.dead_letters.add_dead_letter(letter, origin, -1 if self.cursor is None else self.position)
         # A null key is routed by its source partition.
         route = None if self.letters_by_partition else letter.key
         self.letter_routes.append(route if self._resumed is None else self._resumed.route)
@@ -97,13 +103,12 @@ class ReaderContext(StepContext):
         return rows, order, routes, pa.RecordBatch.from_pydict(digested)
 
     def hold(self, node: str, record: Record) -> Held:
-        """Reserve the place of the current record, and note the tasks that it can reach."""
+        """Note the place of the current record, and the tasks that it can reach."""
         assert self.cursor is not None, "head operators run only while a record is in process"
         source, row = self.cursor
         keys = [self._key_behind(runner, record) for runner in self.behind[node]] or [source.keys[row]]
         self.touched.update(keys)
-        place = self.sequence.take()
-        return Held(self.cursor, place if isinstance(place, tuple) else (place,), keys[0])
+        return Held(self.cursor, self.position, keys[0])
 
     def _key_behind(self, runner: TaskInputRunner, record: Record) -> bytes | None:
         """The key that will route a record's results at an entry."""
@@ -122,55 +127,30 @@ class ReaderContext(StepContext):
         return keys
 
     @contextmanager
-    def resume(self, held: Held) -> Iterator[None]:
-        """Within the context, the held-back record is the current one."""
-        sequence = self.sequence
-        before = self.cursor, self._resumed, sequence.next, sequence.end, sequence.above
-        self.cursor, self._resumed = held.cursor, held
-        sequence.go_on(held.place)
+    def resume(self, held: Any) -> Iterator[None]:
+        """Within the context, the record is the current one: a held-back one, or that of a cursor."""
+        before = self.cursor, self.position, self._resumed
+        if isinstance(held, Held):
+            self.cursor, self.position, self._resumed = held.cursor, held.position, held
+        else:
+            self.cursor = held
         try:
             yield
         finally:
-            self.cursor, self._resumed, sequence.next, sequence.end, sequence.above = before
-
-
-def number_anew(gathered: Sequence[Rows]) -> None:
-    """Renumber the rows of a piece in the order of their places: by branch and depth first, as if no record had been held back.
-
-    Raises:
-        RecordError: A record became more rows than can be numbered.
-    """
-    numbers: dict[tuple[int, tuple[int, ...]], int] = {}
-    group, number = (-1, -1), 0
-    for offset, place in sorted(_places(gathered)):
-        branch = place[0] >> BRANCH_BITS
-        if (offset, branch) != group:
-            group, number = (offset, branch), branch << BRANCH_BITS
-        if number >> BRANCH_BITS != branch:
-            raise task_inputs.too_many()
-        numbers[offset, place] = number
-        number += 1
-    for rows in gathered:
-        rows.seqs = [numbers[place] for place in _places([rows])]
-
-
-def _places(gathered: Iterable[Rows]) -> Iterator[tuple[int, tuple[int, ...]]]:
-    for rows in gathered:
-        for offset, seq in zip(rows.offsets, rows.seqs, strict=True):
-            yield offset, _as_tuple(seq)
-
-
-def _as_tuple(seq: Place) -> tuple[int, ...]:
-    return seq if isinstance(seq, tuple) else (seq,)
+            self.cursor, self.position, self._resumed = before
 
 
 # --- The head: a reader's processing of a topic-partition's records before they are shuffled to the tasks.
 #
-# Stateless operators run here, record by record, and their results leave as object entries. Raw entries never become
+# Stateless operators run here (`streams.runtime.reader.head`), and their results leave as object entries. Raw entries never become
 # Python objects: their bytes are split by task and sent. Columns entries have only the fields that an aggregate declared.
 #
 # Invariants: rows of a batch are in (offset, seq) order; the same records always give the same rows, whatever the sizes
 # of the pieces they come in; no clock is read (`NOW` represents the step's, `ReaderPipeline.now_ms` is logged).
+
+
+_OBJECT_BYTES = 8 << 20
+"""About how many bytes of values are objects at a time; these take several times as much."""
 
 
 class ReaderPipeline:
@@ -195,30 +175,39 @@ class ReaderPipeline:
         self.touched: set[int] = set()
         self._tasks = tasks
         self._run = ReaderContext(settings, f"{sub.index}_reader", now_ms=UNKNOWN_NOW)
+        self._ways = Ways(sub)
+        self._piece: tuple[RecordColumns, SourceRows] | None = None
         self._entries = {
-            (entry.from_node, entry.node): TaskInputRunner(entry, self._run, self._run.sequence)
+            (entry.from_node, entry.node): TaskInputRunner(entry, self._run, self._ways, lambda: self._read[0])
             for entry in sub.entries
             if entry.transport == "object"
         }
         self._keyed = {entry.index for entry in sub.entries if entry.transport == "columns" and entry.keyed_by}
         self._routings = RoutingDigests()
         self._run.letters_by_partition = all(entry.entry.by_partition for entry in self._entries.values())
-        self._nodes = _head_nodes(sub, self._run, self._entries)
+        outside = {edge: entry.receive for edge, entry in self._entries.items()}
+        self._head = Head(sub, self._run, self._ways, outside, lambda number: (self._read[1], number))
         self._run.behind = {
             name: [entry for edge, entry in self._entries.items() if edge[0] in _at_or_below(sub, name)]
-            for name in self._nodes
+            for name in self._head.nodes
             if not _node(sub, name).spec.repeatable
         }
         self._sources = [
-            SourceReader(sub, source, self._nodes, self._run.sequence, self._run, self.partition_times)
+            SourceReader(sub, source, bool(self._head.operators_of(source.name)), self._run, self.partition_times)
             for source in sub.sources
         ]
 
     @property
     def counters(self) -> Counters:
-        for node in self._nodes.values():
+        for node in self._head.nodes.values():
             node.count()
         return self._run.counters
+
+    @property
+    def _read(self) -> tuple[RecordColumns, SourceRows]:
+        """The piece that is processed."""
+        assert self._piece is not None, "see run"
+        return self._piece
 
     def event_time(self, topic: str, partition: int) -> int | None:
         """The largest event time of the topic-partition's records so far, ms; None: none."""
@@ -243,7 +232,7 @@ class ReaderPipeline:
         Raises:
             RecordFailedError: A record cannot be handled and its policy is `fail`.
         """
-        found = self._process(columns)
+        found = chain.from_iterable(map(self._process, self._parts(columns)))
         return self._timed(columns.topic, found) if self._run.settings.times_operators else found
 
     def _timed(self, topic: str, found: Iterator[tuple[int, RowBatch]]) -> Iterator[tuple[int, RowBatch]]:
@@ -256,51 +245,65 @@ class ReaderPipeline:
             self._run.begin_laps()
         self._run.lap(node)
 
+    def _parts(self, columns: RecordColumns) -> Iterator[RecordColumns]:
+        """The piece, divided so that the objects of operators fit into memory."""
+        objects = any(columns.topic in source.topics and source.has_operators for source in self._sources)
+        count = max(1, -(-columns.values.nbytes // _OBJECT_BYTES)) if objects else 1
+        size = -(-len(columns) // count)
+        return (columns.part(first, first + size) for first in range(0, len(columns), size))
+
     def _process(self, columns: RecordColumns) -> Iterator[tuple[int, RowBatch]]:
+        self._piece = columns, source_rows(columns)
         for source in self._sources:
             if columns.topic in source.topics:
-                for entry, rows, routes in source.read(columns, self._tasks):
+                read = source.read(*self._read, self._tasks)
+                for entry, rows, routes in read.rows:
                     for task, part in split_by_task(rows, routes):
                         if entry in self._keyed:
                             self._routings.add(task, entry, part)
                         yield task, RowBatch(columns.topic, columns.partition, entry, compact_keys(part))
-        for node in self._nodes.values():
-            node.context.attempt(node.processor.flush)
+                if read.records is not None:
+                    self._head.process(source.name, read.records)
+                read.refuse_unreadable()
         yield from self._gathered(columns.topic, columns.partition)
 
     def close(self) -> None:
         """Close the operators, and discard the rows of a failed run."""
-        for node in self._nodes.values():
-            node.processor.close()
+        self._head.close()
         for entry in self._entries.values():
             entry.take()
         self._run.take_dead_letters()
         self._run.touched.clear()
 
     def _gathered(self, topic: str, partition: int) -> Iterator[tuple[int, RowBatch]]:
-        gathered = [(runner.entry, runner.take()) for runner in self._entries.values()]
-        held = bool(self._run.touched)
-        if held:
+        gathered = [(one.entry, out) for one in self._entries.values() if (out := one.take()) is not None]
+        if self._run.touched:
             self.touched.update(self._routes(self._run.touched, partition).tolist())
             self._run.touched.clear()
-            number_anew([rows for _, rows in gathered])
             self._digest_held(partition)
-        for entry, rows in gathered:
-            if rows.offsets:
-                batch = rows.to_batch()
-                if held:
-                    batch = batch.sort_by([("offset", "ascending"), ("seq", "ascending")])
-                yield from self._routed(topic, partition, entry, batch)
+        for entry, rows in self._numbered(gathered):
+            yield from self._routed(topic, partition, entry, rows)
         if not self._run.letter_routes:
             return
         letters, order, keys, digested = self._run.take_dead_letters()
         tasks = self._routes([keys[row] for row in order], partition)
-        if any(entry.keyed_by for entry, _ in gathered):
+        if any(entry.entry.keyed_by for entry in self._entries.values()):
             # A function that fails in one attempt alone gives the record to another task in the next one.
             for task, rows in split_by_task(digested.take(pa.array(order)), tasks):
                 self._routings.add(task, DEAD_LETTER_ENTRY, rows.filter(rows["key"].is_valid()))
         for task, rows in split_by_task(letters.to_batch().take(pa.array(order)), tasks):
             yield task, RowBatch(topic, partition, DEAD_LETTER_ENTRY, compact_keys(rows))
+
+    def _numbered(self, gathered: Sequence[tuple[TaskInput, RowsOut]]) -> Iterator[tuple[TaskInput, pa.RecordBatch]]:
+        if not gathered:
+            return
+        for (entry, out), seqs in zip(gathered, numbered([out for _, out in gathered], self._ways), strict=True):
+            rows = out.rows.add_column(1, "seq", pa.array(seqs))
+            if len(over := np.flatnonzero(seqs < 0)):
+                for number in np.unique(out.positions[over] >> self._ways.bits).tolist():
+                    self._run.handlers.handle("processing", entry.node, self._read[1].origin(number), too_many())
+                rows = rows.filter(pa.array(seqs >= 0))
+            yield entry, rows
 
     def _routed(
         self, topic: str, partition: int, entry: TaskInput, batch: pa.RecordBatch
@@ -322,25 +325,6 @@ class ReaderPipeline:
 
     def _routes(self, keys: Collection[bytes | None], partition: int) -> npt.NDArray[np.int32]:
         return tasks_of(pa.array(list(keys), pa.binary()), partition, self._tasks)
-
-
-def _head_nodes(
-    sub: SubTopology, run: StepContext, entries: Mapping[tuple[str, str], TaskInputRunner]
-) -> dict[str, NodeRunner]:
-    """Build and connect the head's processors that do not work on columns."""
-    nodes: dict[str, NodeRunner] = {}
-    on_columns = {step.node for step in sub.columns.steps}
-    punctuations = Punctuations({}, run.now_ms)
-    for name, node in sub.nodes.items():
-        if name in sub.head and name not in on_columns and isinstance(node, ProcessorNode):
-            nodes[name] = NodeRunner.of(name, node.processor(), NodeContext(name, (), run, punctuations), run)
-    for name, runner in nodes.items():
-        children: dict[str, Receiver] = {
-            child: nodes[child] if child in nodes else entries[(name, child)] for child in sub.children(name)
-        }
-        runner.context.connect(children, on_drop=sub.takers_of_dropped(name))
-        runner.processor.init(runner.context)
-    return nodes
 
 
 def _node(sub: SubTopology, name: str) -> ProcessorNode:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -11,11 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from state.columns import RecordColumns
-from streams.model.record import Record
-from streams.runtime.node import NodeRunner
+from streams.operators.columnar import ColumnarBatch
+from streams.runtime.cells import CellReader
 from streams.runtime.reader.column_reader import ColumnReader, Columns, EntryColumns, field_rows
 from streams.runtime.reader.json_fields import JsonFields, read_fields
-from streams.runtime.reader.task_inputs import BRANCH_BITS, RowNumbering, tasks_of
+from streams.runtime.reader.task_inputs import BRANCH_BITS, tasks_of
 from streams.runtime.reader.timestamps import DROPPED, TimestampReader
 from streams.runtime.step_context import SourceRows, StepContext
 from streams.topology.graph import SourceNode
@@ -25,12 +26,26 @@ from streams.topology.planning.task_input import TaskInput
 EntryRows = tuple[int, pa.RecordBatch, "npt.NDArray[np.int32]"]
 
 
+@dataclass(frozen=True, slots=True)
+class PieceRead:
+    """What a piece has become.
+
+    Attributes:
+        rows: Those of raw and columns entries.
+        records: Those for operators of the head, with their numbers in the piece as positions; None: there are no operators.
+        refuse_unreadable: Applies the deserialisation policy to what could not be read.
+    """
+
+    rows: Iterator[EntryRows]
+    records: ColumnarBatch | None
+    refuse_unreadable: Callable[[], None]
+
+
 class SourceReader:
     """One source.
 
     Args:
-        nodes: The head's processors.
-        sequence: Numbers the rows that the operators make.
+        has_operators: Whether operators of the head take the records as objects.
         run: Policies and counters.
         partition_times: (topic, partition) -> largest timestamp so far; updated.
     """
@@ -39,8 +54,7 @@ class SourceReader:
         self,
         sub: SubTopology,
         source: SourceNode,
-        nodes: Mapping[str, NodeRunner],
-        sequence: RowNumbering,
+        has_operators: bool,
         run: StepContext,
         partition_times: dict[tuple[str, int], int],
     ) -> None:
@@ -48,7 +62,6 @@ class SourceReader:
         self.event_times: dict[tuple[str, int], int] = {}
         self.topics = frozenset(str(topic) for topic in source.topics)
         self._source = source
-        self._sequence = sequence
         self._run = run
         self._times = TimestampReader(source, run, partition_times)
         children = sub.children(source.name)
@@ -57,27 +70,26 @@ class SourceReader:
             for entry in sub.entries
             if entry.source == source.name
         ]
-        self._operators = [(at, nodes[name]) for at, name in enumerate(children) if name in nodes]
+        self.has_operators = has_operators
         self._paths = list(sub.columns.paths[source.name])
         self._columns = ColumnReader(sub, source.name, [entry for _, entry in self._direct], run)
         self._any_columns = any(entry.transport == "columns" for _, entry in self._direct)
-        time = None if self._operators else self._times.expression
+        time = None if has_operators else self._times.expression
         self._paths += [path for path in (time.paths if time is not None else ()) if path not in self._paths]
         self._time_by_fields = time is not None
 
-    def read(self, columns: RecordColumns, tasks: int) -> Iterator[EntryRows]:
-        """Read a piece of a topic-partition; rows made by operators accumulate in their entries."""
+    def read(self, columns: RecordColumns, rows: SourceRows, tasks: int) -> PieceRead:
+        """Read a piece of a topic-partition."""
         run, source = self._run, self._source
         run.counters.add(f"in:{source.name}", len(columns))
         by_field = self._time_by_fields
-        objects = bool(self._operators) or (self._times.needs_record and not by_field)
-        rows = _python_rows(columns, objects)
         fields = JsonFields([], np.zeros(0, np.bool_), np.zeros(0, np.bool_), {})
         if self._any_columns or by_field:
             fields = read_fields(columns.values, self._paths, partial(source.value_serde.deserialize, columns.topic))
         by_path = dict(zip(self._paths, fields.fields, strict=False))
-        if objects:
-            timestamps = self._read_objects(rows, columns.timestamps)
+        records, unreadable = None, dict[int, Exception]()
+        if self.has_operators or (self._times.needs_record and not by_field):
+            timestamps, records = self._read_records(columns, rows, unreadable)
         elif by_field:
             timestamps = self._times.of_fields(rows, by_path, fields.rejected)
         else:
@@ -88,7 +100,13 @@ class SourceReader:
             timestamps[list(rejected)] = DROPPED
         self._note_time(columns, timestamps)
         read = Columns(by_path, fields.null_values, fields.without_fields, timestamps != DROPPED)
-        yield from self._direct_rows(columns, timestamps, self._columns.read(rows, read, rejected), tasks)
+        found = self._columns.read(rows, read, rejected)
+        refuse = partial(self._refuse, rows, unreadable)
+        return PieceRead(self._direct_rows(columns, timestamps, found, tasks), records, refuse)
+
+    def _refuse(self, rows: SourceRows, unreadable: Mapping[int, Exception]) -> None:
+        for row, error in sorted(unreadable.items()):
+            self._run.handlers.handle("deserialization", self.name, rows.origin(row), error)
 
     def _note_time(self, columns: RecordColumns, timestamps: npt.NDArray[np.int64]) -> None:
         """Keeps the largest event time, for metrics."""
@@ -127,37 +145,36 @@ class SourceReader:
                 batch, routes = batch.filter(pa.array(made.rows)), routes[made.rows]
             yield entry.index, batch, routes
 
-    def _read_objects(self, rows: SourceRows, recorded: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Deserialise record by record, extract the time, and run the operators; returns the timestamps of all rows."""
-        source, run = self._source, self._run
-        read_key, read_value = source.key_serde.deserialize, source.value_serde.deserialize
-        needs_record = self._times.needs_record
-        timestamps = np.full(len(rows.offsets), DROPPED, np.int64)
+    def _read_records(
+        self, columns: RecordColumns, rows: SourceRows, unreadable: dict[int, Exception]
+    ) -> tuple[npt.NDArray[np.int64], ColumnarBatch | None]:
+        """The timestamps of all rows, and the records for operators; rows that cannot be read are noted."""
+        source, needs_record = self._source, self._times.needs_record
         # Where the extractor needs no record, all times are extracted at once.
-        known = timestamps.tolist() if needs_record else self._times.column(rows, recorded).tolist()
-        for row, (key_bytes, value_bytes) in enumerate(zip(rows.keys, rows.values, strict=True)):
-            timestamp = known[row]
-            if timestamp == DROPPED and not needs_record:
-                continue
-            run.cursor = (rows, row)
-            headers = rows.headers_of(row) if rows.headers is not None else ()
-            try:
-                key = read_key(rows.topic, key_bytes, headers)
-                value = read_value(rows.topic, value_bytes, headers)
-            except Exception as error:
-                run.handlers.handle("deserialization", source.name, rows.origin(row), error)
-                continue
-            if needs_record:
-                timestamp = self._times.record(rows, row, key, value)
-                if timestamp == DROPPED:
-                    continue
-            timestamps[row] = timestamp
-            record = Record(key, value, timestamp, headers)
-            for branch, node in self._operators:
-                self._sequence.start(branch)
-                node.receive(record)
-        run.cursor = None
-        return timestamps
+        timestamps = None if needs_record else self._times.column(rows, columns.timestamps)
+        at = np.arange(len(columns)) if timestamps is None else np.flatnonzero(timestamps != DROPPED)
+        part = columns if len(at) == len(columns) else columns.take(at)
+        headers = None if part.headers is None else part.headers.to_pylist()
+        reader, failed = CellReader(columns.topic, headers), dict[int, Exception]()
+        keys = reader.keys(source.key_serde, part.keys, failed)
+        values = reader.values(source.value_serde, part.values, failed, encoded=False)
+        unreadable |= {int(at[row]): error for row, error in failed.items()}
+        kept = np.ones(len(at), np.bool_)
+        kept[list(failed)] = False
+        if unreadable and self._run.settings.deserialization == "fail":
+            kept &= at < min(unreadable)
+        if timestamps is None:
+            timestamps = np.full(len(columns), DROPPED, np.int64)
+            for row in np.flatnonzero(kept).tolist():
+                timestamps[at[row]] = self._times.record(rows, int(at[row]), keys[row], values[row])
+            kept &= timestamps[at] != DROPPED
+        else:
+            timestamps = timestamps.copy()
+            timestamps[list(unreadable)] = DROPPED
+        if not self.has_operators:
+            return timestamps, None
+        batch = ColumnarBatch(keys, values, timestamps[at], at, headers)
+        return timestamps, batch if kept.all() else batch.take(np.flatnonzero(kept))
 
 
 def _first_below(sub: SubTopology, source: str, entry: TaskInput) -> str:
@@ -168,13 +185,13 @@ def _first_below(sub: SubTopology, source: str, entry: TaskInput) -> str:
     return node
 
 
-def _python_rows(columns: RecordColumns, objects: bool) -> SourceRows:
-    """The columns as lists; without `objects`, keys and values stay in Arrow until a single one is read."""
-    keys: Any = columns.keys.to_pylist() if objects else _Lazy(columns.keys)
-    values: Any = columns.values.to_pylist() if objects else _Lazy(columns.values)
-    headers: Any = None if columns.headers is None else columns.headers.to_pylist()
-    offsets: Any = columns.offsets.tolist() if objects else columns.offsets
-    timestamps: Any = columns.timestamps.tolist() if objects else columns.timestamps
+def source_rows(columns: RecordColumns) -> SourceRows:
+    """The rows of a piece. Keys, values and headers stay in Arrow until a single one is read."""
+    headers: Any = None if columns.headers is None else _Lazy(columns.headers)
+    keys: Any = _Lazy(columns.keys)
+    values: Any = _Lazy(columns.values)
+    offsets: Any = columns.offsets
+    timestamps: Any = columns.timestamps
     return SourceRows(columns.topic, columns.partition, offsets, timestamps, keys, values, headers)
 
 

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.columns import encode_headers
+from state.columns import RecordColumns, encode_headers
 from state.errors import StepTooLargeError
 from state.kafka.partitioner import partition_for_keys
 from streams.errors import RecordError, ValueNotPicklableError
 from streams.model.record import Headers, Record
 from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell
+from streams.operators.columnar import ColumnarBatch, Int64s
 from streams.operators.expressions.evaluate import Bools
-from streams.runtime.event_time import checked
 from streams.runtime.handlers import DeadLetter, Origin
+from streams.runtime.node import at_record, may_be_the_records_fault
+from streams.runtime.reader.head import Ways, number_in_runs
 from streams.runtime.step_context import StepContext
 from streams.runtime.values import dump_value
 from streams.serdes.base import Serde
+from streams.serdes.columns import reads_alone
 from streams.topology.planning.task_input import TaskInput
 
 
@@ -104,44 +107,7 @@ def _distinct(
 # --- Edges out of the head: records made by head operators, converted to rows for the tasks.
 
 BRANCH_BITS = 20
-"""`seq` = branch of the source's child, then this many bits of a running number: depth-first order."""
-
-Place: TypeAlias = "int | tuple[int, ...]"
-"""A row's `seq`; for results of a held-back record (`streams.runtime.reader.pipeline`), the numbers on the path to it."""
-
-
-@dataclass(slots=True)
-class RowNumbering:
-    """Numbers the rows that come from one source record.
-
-    Attributes:
-        end: The first number beyond the branch's own.
-        above: Place of the held-back record whose results are being numbered; empty: none.
-    """
-
-    next: int = 0
-    end: int = 0
-    above: tuple[int, ...] = ()
-
-    def start(self, branch: int) -> None:
-        """Begin a record's path through the source's n-th child."""
-        self.next = branch << BRANCH_BITS
-        self.end = self.next + (1 << BRANCH_BITS)
-
-    def go_on(self, place: tuple[int, ...]) -> None:
-        """Continue the path of a held-back record."""
-        self.next, self.end, self.above = 0, 1 << BRANCH_BITS, place
-
-    def take(self) -> Place:
-        if self.next == self.end:
-            raise too_many()
-        self.next += 1
-        return (*self.above, self.next - 1) if self.above else self.next - 1
-
-    @property
-    def here(self) -> tuple[int, ...]:
-        """The place of the next row, without numbering it."""
-        return (*self.above, self.next)
+"""`seq` = number of the source's child, then this many bits of a running number: depth-first order."""
 
 
 def too_many() -> RecordError:
@@ -154,13 +120,11 @@ class Rows:
     """Rows under construction, column by column (`streams.runtime.rows`)."""
 
     offsets: list[int] = field(default_factory=list)
-    seqs: list[Place] = field(default_factory=list)
+    seqs: list[int] = field(default_factory=list)
     timestamps: list[int] = field(default_factory=list)
     keys: list[bytes | None] = field(default_factory=list)
     values: list[bytes | None] = field(default_factory=list)
     headers: list[Headers] = field(default_factory=list)
-    source_keys: list[bytes | None] = field(default_factory=list)
-    source_values: list[bytes | None] = field(default_factory=list)
 
     def add_key(self, offset: int, key: bytes | None) -> None:
         self.offsets.append(offset)
@@ -170,10 +134,10 @@ class Rows:
         self.values.append(None)
         self.headers.append(())
 
-    def add_dead_letter(self, letter: DeadLetter, origin: Origin, place: Place) -> None:
+    def add_dead_letter(self, letter: DeadLetter, origin: Origin, position: int) -> None:
         """Append a dead letter unchanged."""
         self.offsets.append(origin.offset)
-        self.seqs.append(place)
+        self.seqs.append(position)
         self.timestamps.append(0)  # the task sets the step's time
         self.keys.append(letter.key)
         self.values.append(letter.value)
@@ -190,68 +154,148 @@ class Rows:
         if any(self.headers):
             cells = [encode_headers(headers) if headers else None for headers in self.headers]
             columns["headers"] = pa.array(cells, pa.binary())
-        if self.source_keys:
-            columns["source_key"] = pa.array(self.source_keys, pa.binary())
-            columns["source_value"] = pa.array(self.source_values, pa.binary())
         if any(isinstance(column, pa.ChunkedArray) for column in columns.values()):
             raise StepTooLargeError(f"{len(self.offsets):,} records that were made before the shuffle")
         return pa.RecordBatch.from_pydict(columns)
 
 
+class RowsOut(NamedTuple):
+    """Rows that leave the head, without their `seq`.
+
+    Attributes:
+        positions: int64[n], see `streams.runtime.reader.head`.
+    """
+
+    positions: Int64s
+    rows: pa.RecordBatch
+
+
 class TaskInputRunner:
-    """Receives records that leave the head through one entry: key by the entry's serde, value by `streams.runtime.values`."""
+    """Receives records that leave the head through one entry: key by the entry's serde, value by `streams.runtime.values`.
 
-    def __init__(self, entry: TaskInput, run: StepContext, sequence: RowNumbering) -> None:
+    Args:
+        ways: What positions are made of.
+        piece: Gives the records of the source.
+    """
+
+    def __init__(self, entry: TaskInput, run: StepContext, ways: Ways, piece: Callable[[], RecordColumns]) -> None:
         self.entry = entry
-        self.name = entry.node
-        self.rows = Rows()
-        self._serde = entry.key_serde
-        self._run = run
-        self._sequence = sequence
-        self._keep_source = run.settings.keeps_source_bytes
+        self._run, self._ways, self._piece = run, ways, piece
+        self._parts: list[RowsOut] = []
 
-    def receive(self, record: Record) -> None:
-        """Append one row; a key that cannot be serialised counts as a processing error of the entry's node."""
-        cursor = self._run.cursor
-        assert cursor is not None, "head operators run only while a record is in process"
-        source, row = cursor
-        try:
-            key = self._serde.serialize(source.topic, record.key, record.headers)
-            value = dump_value(record.value)
-            timestamp = checked(record.timestamp)
-            seq = self._sequence.take()
-        except ValueNotPicklableError as error:
-            raise self._not_picklable(source.origin(row), error) from error
-        except Exception as error:
-            self._run.handlers.handle("processing", self.name, source.origin(row), error)
-            return
-        rows = self.rows
-        rows.offsets.append(source.offsets[row])
-        rows.seqs.append(seq)
-        rows.timestamps.append(timestamp)
-        rows.keys.append(key)
-        rows.values.append(value)
-        rows.headers.append(record.headers)
-        if self._keep_source:
-            rows.source_keys.append(source.keys[row])
-            rows.source_values.append(source.values[row])
-
-    def _not_picklable(self, origin: Origin, error: ValueNotPicklableError) -> ValueNotPicklableError:
-        return ValueNotPicklableError(
-            f"'{self.entry.from_node}' gives '{self.name}', which runs in a task, something that cannot travel there: {error}. It "
-            f"came of the record at {origin.topic}-{origin.partition} offset {origin.offset}, but no policy for records applies: "
-            f"make values of data (plain values, dataclasses, classes that can be pickled), without open files, connections, locks "
-            f"or generators, and start again"
-        )
+    def receive(self, batch: ColumnarBatch) -> None:
+        """Appends rows; a record that cannot be written counts as a processing error of the entry's node."""
+        failed: dict[int, Exception] = {}
+        at, piece = batch.order >> self._ways.bits, self._piece()
+        keys, values = self._keys(batch, piece.topic, failed), self._values(batch, failed)
+        columns: dict[str, pa.Array] = {
+            "offset": pa.array(piece.offsets[at]),
+            "timestamp": pa.array(batch.timestamps),
+            "key": keys,
+            "value": self._in_one(values, len(batch)),
+        }
+        if batch.headers is not None:
+            columns["headers"] = pa.array(batch.headers, pa.binary())
+        if self._run.settings.keeps_source_bytes:
+            columns["source_key"] = piece.keys.take(pa.array(at))
+            columns["source_value"] = piece.values.take(pa.array(at))
+        rows = pa.RecordBatch.from_pydict(columns)
+        if failed:
+            for row in sorted(failed):
+                with at_record(batch, row, self._run):
+                    self._run.handlers.handle("processing", self.entry.node, self._run.origin(), failed[row])
+            kept = np.setdiff1d(np.arange(len(batch)), list(failed))
+            batch, rows = batch.take(kept), rows.take(pa.array(kept))
+        self._parts.append(RowsOut(batch.order, rows))
 
     def key_of(self, record: Record, topic: str) -> bytes | None:
         """The key that would route the record here; None where it cannot be serialised, which `receive` then handles."""
         try:
-            return self._serde.serialize(topic, record.key, record.headers)
+            return self.entry.key_serde.serialize(topic, record.key, record.headers)
         except Exception:
             return None
 
-    def take(self) -> Rows:
-        """Returns the rows so far and forgets them."""
-        rows, self.rows = self.rows, Rows()
-        return rows
+    def take(self) -> RowsOut | None:
+        """Returns the rows so far in depth-first order and forgets them; None: none."""
+        parts, self._parts = self._parts, []
+        if not parts:
+            return None
+        positions = np.concatenate([part.positions for part in parts])
+        rows = parts[0].rows if len(parts) == 1 else _concatenated([part.rows for part in parts])
+        if (positions[1:] >= positions[:-1]).all():
+            return RowsOut(positions, rows)
+        order = np.argsort(positions, kind="stable")
+        return RowsOut(positions[order], rows.take(pa.array(order)))
+
+    def _keys(self, batch: ColumnarBatch, topic: str, failed: dict[int, Exception]) -> pa.BinaryArray:
+        serde = self.entry.key_serde
+        if reads_alone(serde):
+            try:
+                keys: pa.BinaryArray = batch.keys.column(serde, topic)
+                return keys
+            except Exception as error:
+                if not may_be_the_records_fault(error):
+                    raise
+        written: list[bytes | None] = []
+        for row, key in enumerate(batch.keys):
+            try:
+                written.append(serde.serialize(topic, key, batch.headers_of(row)))
+            except Exception as error:
+                if not may_be_the_records_fault(error):
+                    raise
+                failed[row] = error
+                written.append(None)
+        return pa.array(written, pa.binary())
+
+    def _values(self, batch: ColumnarBatch, failed: dict[int, Exception]) -> list[bytes | None]:
+        values: list[bytes | None] = []
+        for row, value in enumerate(batch.values):
+            try:
+                values.append(dump_value(value))
+            except ValueNotPicklableError as error:
+                with at_record(batch, row, self._run):
+                    raise self._not_picklable(self._run.origin(), error) from error
+            except Exception as error:
+                failed.setdefault(row, error)
+                values.append(None)
+        return values
+
+    def _in_one(self, values: list[bytes | None], count: int) -> pa.BinaryArray:
+        column = pa.array(values, pa.binary())
+        if isinstance(column, pa.ChunkedArray):
+            raise StepTooLargeError(f"{count:,} records that were made before the shuffle")
+        return column
+
+    def _not_picklable(self, origin: Origin, error: ValueNotPicklableError) -> ValueNotPicklableError:
+        return ValueNotPicklableError(
+            f"'{self.entry.from_node}' gives '{self.entry.node}', which runs in a task, something that cannot travel there: "
+            f"{error}. It came of the record at {origin.topic}-{origin.partition} offset {origin.offset}, but no policy for "
+            f"records applies: make values of data (plain values, dataclasses, classes that can be pickled), without open files, "
+            f"connections, locks or generators, and start again"
+        )
+
+
+def _concatenated(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """All rows; a part without headers has none."""
+    if any("headers" in part.schema.names for part in parts):
+        nothing = [pa.nulls(part.num_rows, pa.binary()) for part in parts]
+        parts = [
+            part if "headers" in part.schema.names else part.append_column("headers", none)
+            for part, none in zip(parts, nothing, strict=True)
+        ]
+        names = parts[0].schema.names
+        parts = [part.select(names) for part in parts]
+    return pa.concat_batches(parts)
+
+
+def numbered(outs: Sequence[RowsOut], ways: Ways) -> list[npt.NDArray[np.int32]]:
+    """The `seq` of the rows of each entry: their numbers among all rows of a record and a child of the source, depth first."""
+    positions = np.concatenate([out.positions for out in outs])
+    order = np.argsort(positions, kind="stable")
+    groups = positions[order] >> ways.branch_shift
+    seqs = (groups & ((1 << (ways.bits - ways.branch_shift)) - 1)) << BRANCH_BITS
+    if (groups[1:] == groups[:-1]).any():
+        numbers = number_in_runs(groups)
+        seqs = np.where(numbers < 1 << BRANCH_BITS, seqs | numbers, -1)
+    seqs[order] = seqs.copy()
+    return np.split(seqs.astype(np.int32), np.cumsum([len(out.positions) for out in outs])[:-1])

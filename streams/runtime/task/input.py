@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.columns import BinaryColumn, decode_headers
+from state.columns import BinaryColumn
 from state.numba_kernels import kernel
-from streams.errors import ValueNotPicklableError
-from streams.model.record import Headers
 from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, FieldValues
-from streams.operators.columnar import NULL_KEY, ColumnarBatch, EncodedValues, Int64s, KeyColumn, concatenated
+from streams.operators.columnar import ColumnarBatch, Int64s, concatenated
+from streams.runtime.cells import CellReader
 from streams.runtime.event_time import latest, too_far
-from streams.runtime.node import at_record, may_be_the_records_fault
+from streams.runtime.node import EMPTY, at_record
 from streams.runtime.rows import NOW, NULL, SCALAR, RowBatch
 from streams.runtime.step_context import SourceRows, StepContext
 from streams.runtime.values import load_value
-from streams.serdes.base import Serde
-from streams.serdes.columns import normal_cells, read_all, reads_alone
 from streams.topology.graph import Node, ProcessorNode, SinkNode, SourceNode
 from streams.topology.plan import SubTopology
 from streams.topology.planning.task_input import TaskInput
@@ -200,8 +197,6 @@ def _joined(batches: Sequence[RowBatch], name: str) -> npt.NDArray[Any]:
 
 # --- The task's side of raw and object entries whose records are processed together: rows joined into one `ColumnarBatch` a node.
 
-_PART = 512
-
 
 class StepRows:
     """All rows of a step.
@@ -287,22 +282,34 @@ class StepRows:
 
     def _of_entry(self, entry: TaskInput) -> ColumnarBatch:
         mine = [index for index, batch in enumerate(self._batches) if batch.entry == entry.rows_of]
+        if not mine:
+            return EMPTY
         rows = [self._batches[index].rows for index in mine]
         positions = self._positions(mine)
         at = np.argsort(positions, kind="stable")
         order = positions[at]
-        timestamps = np.concatenate([np.empty(0, np.int64), *(one.column("timestamp").to_numpy() for one in rows)])[at]
+        timestamps = np.concatenate([one.column("timestamp").to_numpy() for one in rows])[at]
         cells = _column(rows, "headers", at).to_pylist() if any("headers" in one.schema.names for one in rows) else None
-        reader = _EntryCells(entry, self._sub, [self._batches[index].topic for index in mine], rows, at, cells)
         failed: dict[int, Exception] = {}
-        keys, values = reader.keys(failed), self._values(entry, reader, rows, at, failed)
+        reader = CellReader(self._topics(entry, mine, at), cells)
+        keys = reader.keys(entry.key_serde, _keys(rows, at), failed)
+        values = self._values(entry, reader, rows, at, failed)
         batch = ColumnarBatch(keys, values, timestamps, order, cells, self.place)
         return self._readable(batch, entry, failed) if failed else batch
+
+    def _topics(self, entry: TaskInput, mine: Sequence[int], at: Int64s) -> str | list[str]:
+        """The topic of the rows, or of each one."""
+        topics = [self._batches[index].topic for index in mine]
+        if len(set(topics)) <= 1 or entry.transport == "columns":
+            return topics[0]
+        counts = [self._batches[index].rows.num_rows for index in mine]
+        each: list[str] = np.repeat(np.array(topics, object), counts)[at].tolist()
+        return each
 
     def _values(
         self,
         entry: TaskInput,
-        reader: _EntryCells,
+        reader: CellReader,
         rows: Sequence[pa.RecordBatch],
         at: Int64s,
         failed: dict[int, Exception],
@@ -310,16 +317,19 @@ class StepRows:
         if entry.transport == "columns":
             sharing = (one for one in self._sub.entries if one.rows_of == entry.rows_of)
             return field_values(rows, dict.fromkeys(path for one in sharing for path in one.fields), at)
-        return reader.values(failed, _takes_encoded(self._sub.nodes[entry.node]))
+        cells = _column(rows, "value", at)
+        if entry.source is None:
+            return [None if cell is None else load_value(cell) for cell in cells.to_pylist()]
+        source = self._sub.nodes[entry.source]
+        assert isinstance(source, SourceNode), "see TaskInput"
+        return reader.values(source.value_serde, cells, failed, _takes_encoded(self._sub.nodes[entry.node]))
 
     def _positions(self, indices: Sequence[int]) -> Int64s:
         """The position in the step of each row of some batches."""
         position = np.empty(len(self._order), np.int64)
         position[self._order] = np.arange(len(self._order)) << self._shift
         starts = self._ends - [batch.rows.num_rows for batch in self._batches]
-        return np.concatenate(
-            [np.empty(0, np.int64), *(position[int(starts[one]) : int(self._ends[one])] for one in indices)]
-        )
+        return np.concatenate([position[int(starts[one]) : int(self._ends[one])] for one in indices])
 
     def _readable(self, batch: ColumnarBatch, entry: TaskInput, failed: dict[int, Exception]) -> ColumnarBatch:
         for row, error in failed.items():
@@ -346,131 +356,6 @@ class SourcePlace:
         return iter((self[0], self[1]))
 
 
-class _EntryCells:
-    """Keys and values of the rows of one entry.
-
-    Args:
-        topics: The topic of each batch.
-        at: The order of the rows of all batches.
-        headers: Encoded headers in that order, if any.
-    """
-
-    def __init__(
-        self,
-        entry: TaskInput,
-        sub: SubTopology,
-        topics: Sequence[str],
-        rows: Sequence[pa.RecordBatch],
-        at: Int64s,
-        headers: list[bytes | None] | None,
-    ) -> None:
-        source = None if entry.source is None else sub.nodes[entry.source]
-        self._source = source if isinstance(source, SourceNode) else None
-        self._key_serde = entry.key_serde
-        self._rows, self._at = rows, at
-        self._headers: list[Headers] | None = None
-        if headers is not None:
-            self._headers = [tuple(decode_headers(cell)) if cell else () for cell in headers]
-        self._topic = topics[0] if topics else ""
-        self._topics: list[str] | None = None
-        if len(set(topics)) > 1:
-            each = np.repeat(np.array(topics, object), [one.num_rows for one in rows])
-            self._topics = each[at].tolist()
-
-    def keys(self, failed: dict[int, Exception]) -> KeyColumn:
-        """The keys; rows whose key cannot be read are noted."""
-        if not self._rows:
-            return KeyColumn.of([])
-        serde = self._key_serde
-        if self._topics is not None or not reads_alone(serde):
-            return KeyColumn.of(self._read(serde, _column(self._rows, "key", self._at).to_pylist(), failed))
-        chunks = [_dictionary(one.column("key")) for one in self._rows]
-        keys = pa.chunked_array(chunks).unify_dictionaries().chunks
-        codes: npt.NDArray[np.int32] = np.concatenate([one.indices.fill_null(NULL_KEY) for one in keys])[self._at]
-        data = keys[0].dictionary.to_pylist()
-        wrong: dict[int, Exception] = {}
-        objects = self._read_alone(serde, data, wrong)
-        for code, error in wrong.items():
-            failed.update(dict.fromkeys(np.flatnonzero(codes == code).tolist(), error))
-        # A key read as None (JSON's null) is a null key.
-        nulls = [code for code, key in enumerate(objects) if key is None]
-        if nulls:
-            codes = np.where(np.isin(codes, nulls), np.int32(NULL_KEY), codes)
-        return KeyColumn(codes, objects, data, serde)
-
-    def values(self, failed: dict[int, Exception], encoded: bool) -> Sequence[Any]:
-        """The values; rows whose value cannot be read are noted."""
-        if not self._rows:
-            return []
-        column = _column(self._rows, "value", self._at)
-        if self._source is None:
-            return [None if cell is None else load_value(cell) for cell in column.to_pylist()]
-        serde = self._source.value_serde
-        normal = normal_cells(serde, column) if encoded and self._topics is None else None
-        if normal is None:
-            return self._read(serde, column.to_pylist(), failed)
-        nulls: dict[int, None] = {}
-        others = np.flatnonzero(~normal)
-        for start in range(0, len(others), _PART):
-            rows = others[start : start + _PART]
-            wrong: dict[int, Exception] = {}
-            read = self._read_alone(serde, column.take(pa.array(rows)).to_pylist(), wrong)
-            nulls |= {row: None for row, value in zip(rows.tolist(), read, strict=True) if value is None}
-            for at, error in wrong.items():
-                failed.setdefault(int(rows[at]), error)
-        return EncodedValues(column, serde, self._topic, nulls, normal)
-
-    def _read_alone(self, serde: Serde, cells: list[bytes | None], failed: dict[int, Exception]) -> list[Any]:
-        """The objects of cells that need no headers."""
-        return _each(lambda: read_all(serde, self._topic, cells, None), serde.deserialize, self._topic, cells, failed)
-
-    def _read(self, serde: Serde, cells: list[bytes | None], failed: dict[int, Exception]) -> list[Any]:
-        if self._topics is None:
-            headers = self._headers
-
-            def read_together() -> list[Any]:
-                return read_all(serde, self._topic, cells, headers)
-
-            return _each(read_together, serde.deserialize, self._topic, cells, failed, headers)
-        objects: list[Any] = []
-        for row, (topic, cell) in enumerate(zip(self._topics, cells, strict=True)):
-            objects.append(
-                _one(serde.deserialize, topic, cell, () if self._headers is None else self._headers[row], row, failed)
-            )
-        return objects
-
-
-def _each(
-    together: Callable[[], list[Any]],
-    read: Callable[..., Any],
-    topic: str,
-    cells: Sequence[bytes | None],
-    failed: dict[int, Exception],
-    headers: Sequence[Headers] | None = None,
-) -> list[Any]:
-    """All cells read together; one by one if that fails, with the failures noted, and None in their place."""
-    try:
-        return together()
-    except Exception as error:
-        if not may_be_the_records_fault(error):
-            raise
-    return [
-        _one(read, topic, cell, () if headers is None else headers[row], row, failed) for row, cell in enumerate(cells)
-    ]
-
-
-def _one(
-    read: Callable[..., Any], topic: str, cell: bytes | None, headers: Headers, row: int, failed: dict[int, Exception]
-) -> Any:
-    try:
-        return read(topic, cell, headers)
-    except ValueNotPicklableError:
-        raise
-    except Exception as error:
-        failed.setdefault(row, error)
-        return None
-
-
 def _takes_encoded(node: Node) -> bool:
     """Whether a node can do without the objects of values."""
     return isinstance(node, SinkNode) or (isinstance(node, ProcessorNode) and node.spec.takes_encoded)
@@ -488,8 +373,11 @@ def _plain(column: pa.Array) -> pa.Array:
     return column.cast(pa.binary()) if pa.types.is_dictionary(column.type) else column
 
 
-def _dictionary(column: pa.Array) -> pa.DictionaryArray:
-    return column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+def _keys(rows: Sequence[pa.RecordBatch], at: Int64s) -> pa.DictionaryArray:
+    """The keys of all batches, in order."""
+    columns = [one.column("key") for one in rows]
+    chunks = [one if pa.types.is_dictionary(one.type) else one.dictionary_encode() for one in columns]
+    return pa.concat_arrays(pa.chunked_array(chunks).unify_dictionaries().chunks).take(pa.array(at))
 
 
 # --- The values of a columns entry.

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
-import numpy as np
-
-from streams.operators.columnar import ColumnarBatch, Int64s, OneByOne, of_group
+from streams.operators.columnar import ColumnarBatch, Int64s
 from streams.operators.process.user_stores import typed_store_of
 from streams.operators.processor import PunctuationType
 from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
@@ -22,12 +19,10 @@ from streams.runtime.node import (
     Punctuation,
     Punctuations,
     StreamTimePunctuations,
-    each_record,
-    may_be_the_records_fault,
+    process_group,
     records_in_order,
 )
 from streams.runtime.rows import RowBatch
-from streams.runtime.settings import ONE_BY_ONE
 from streams.runtime.step_context import StepContext
 from streams.runtime.task.input import StepRows
 from streams.runtime.task.sink import SinkRunner, sink_runner
@@ -93,8 +88,17 @@ class UnitRunner:
                 if self._inboxes[names[0]]:
                     sink.receive_batch(self._inboxes[names[0]].take())
             else:
-                self._process_group([self._nodes[name] for name in names], punctuations)
+                self._process_group(names, punctuations)
             self._run.lap(names[0])
+
+    def _process_group(self, names: Sequence[str], punctuations: StreamTimePunctuations | None) -> None:
+        runners: list[Any] = [self._nodes[name] for name in names]
+        process_group(
+            runners,
+            [self._inboxes[name] for name in names],
+            self._run,
+            None if punctuations is None else punctuations.of(names),
+        )
 
     def hand_on(self) -> None:
         """Moves what the nodes have forwarded to the inboxes of others."""
@@ -102,67 +106,12 @@ class UnitRunner:
             if isinstance(node, NodeRunner):
                 node.context.hand_on()
 
-    def _process_group(self, runners: Sequence[Any], punctuations: StreamTimePunctuations | None) -> None:
-        """Processes the batches of the nodes of a group, divided where calls are due."""
-        inboxes = [self._inboxes[runner.name] for runner in runners]
-        due = None if punctuations is None else punctuations.of([runner.name for runner in runners])
-        batches = [inbox.take() for inbox in inboxes]
-        for runner, batch in zip(runners, batches, strict=True):
-            runner.received += len(batch)
-            if self._run.followed is not None:
-                self._run.followed.receives_all(runner.name, batch)
-        batch = of_group(batches)
-        if due is not None:
-            for part in due.parts(batch):
-                self._process_part(runners, part)
-        elif len(batch):
-            self._process_part(
-                runners,
-                batch,
-                lambda: of_group([one.read() if one.read else old for one, old in zip(inboxes, batches, strict=True)]),
-            )
-        for runner in runners:
-            runner.context.hand_on()
-
-    def _process_part(
-        self, runners: Sequence[NodeRunner], batch: ColumnarBatch, read: Callable[[], ColumnarBatch] | None = None
-    ) -> None:
-        """Processes a batch; if that fails, halves of it, so that only the record at fault meets its policy.
-
-        Args:
-            runners: Those of the group.
-            batch: The records.
-            read: Decodes them again, because functions may have changed their values; None: they stay as they are.
-        """
-        try:
-            runners[0].process_batch(batch)
-        except Exception as error:
-            if not may_be_the_records_fault(error):
-                raise
-            if read is not None:
-                reason = str(error) if isinstance(error, OneByOne) else type(error).__name__
-                for number, runner in enumerate(runners):
-                    mine = len(batch) if batch.nodes is None else int((batch.nodes == number).sum())
-                    self._run.counters.add(f"{ONE_BY_ONE}{runner.name}:{reason}", mine)
-                batch = read()
-            if runners[0].takes_records:
-                for row, record in enumerate(each_record(batch, self._run)):
-                    runners[batch.node(row)].attempt(record)
-            elif len(batch) == 1:
-                runners[0].skip(batch)
-                runners[batch.node(0)].context.refuse(batch, 0, error)
-            else:
-                for rows in np.array_split(np.arange(len(batch)), 2):
-                    half = batch.take(rows)
-                    # Serdes write all keys of a column, also the one at fault.
-                    self._process_part(runners, replace(half, keys=half.keys.compact()))
-
     def _depth_first(self, names: Collection[str], punctuations: StreamTimePunctuations | None) -> None:
         """Passes each record through some nodes before the next one."""
         due = None if punctuations is None else punctuations.of(names)
         for name in names:
             if self._inboxes[name].has_fields:  # all results come at the end of the step
-                self._process_group([self._nodes[name]], None)
+                self._process_group([name], None)
         waiting = [name for name in names if self._inboxes[name]]
         batches: list[ColumnarBatch] = [self._inboxes[name].take() for name in waiting]
         receivers = [self._nodes[name].receive for name in waiting]

@@ -176,11 +176,13 @@ class OperatorSpec(NodeSpec):
     Attributes:
         supplier: Returns a new operator on each call.
         one_by_one: Whether the operator processes one record after the other.
+        several: Whether a record may have several results.
     """
 
     kind: NodeKind = field()
     supplier: Callable[[], AnyProcessor]
     one_by_one: bool = False
+    several: bool = False
 
     @property
     def single(self) -> str:
@@ -188,8 +190,7 @@ class OperatorSpec(NodeSpec):
 
     @property
     def one_result(self) -> bool:
-        """Unless it processes records one by one."""
-        return not self.one_by_one
+        return not (self.several or self.one_by_one)
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         return self.supplier()

@@ -172,6 +172,7 @@ class EnrichSpec(NodeSpec):
     """
 
     kind = NodeKind.KSTREAM_ENRICH
+    one_result = True
     client: UserClient
     rules: CallRules
     on_error: OnError
