@@ -101,25 +101,6 @@ def test_a_record_that_becomes_too_many_rows_meets_its_policy(monkeypatch):
         list(ReaderPipeline(sub, 1, SETTINGS).run(piece))
 
 
-def test_flat_maps_behind_each_other_and_apart_keep_depth_first_order():
-    """Each result of a record takes all its ways before the next one does, over three levels."""
-    builder = StreamsBuilder()
-    first = builder.stream("in").flat_map_values(lambda v: [f"{v}a", f"{v}b"])
-    second = first.flat_map_values(lambda v: [f"{v}1", f"{v}2"])
-    third = second.flat_map_values(lambda v: [f"{v}x", f"{v}y"])
-    for number, stream in enumerate((first, second, third)):
-        stream.map_values(lambda v: v).to("out", Produced(name=f"to-{number}"))
-    with TopologyTestDriver(builder.build()) as driver:
-        topic = driver.create_input_topic("in")
-        with driver.batch():
-            topic.pipe_key_value_list([("k", "r"), ("k", "s")], start_ms=5)
-        below = lambda v: [f"{v}x", f"{v}y", v] if len(v) == 3 else [*below(f"{v}1"), *below(f"{v}2"), v]  # noqa: E731
-        found = driver.create_output_topic("out").read_values_to_list()
-        assert sorted(found) == sorted(one for r in "rs" for v in "ab" for one in below(r + v))
-        assert [one for one in found if len(one) == 2] == ["ra", "rb", "sa", "sb"]
-        assert found.index("rb") > max(found.index(one) for one in ("ra", "ra1", "ra2", "ra1x", "ra2y"))
-
-
 def times_of(extractor, timestamps, partition_time=None):
     builder = StreamsBuilder()
     builder.stream("in", Consumed(timestamp_extractor=extractor)).group_by_key().count()
