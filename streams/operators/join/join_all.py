@@ -16,12 +16,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
 
-from streams.model.record import MAX_TIME, NO_TIME, Record
+from streams.model.record import MAX_TIME, NO_TIME
 from streams.operators.columnar import ColumnarBatch, Int64s
 from streams.operators.join.columns.pairs import (
     Bools,
@@ -30,7 +32,7 @@ from streams.operators.join.columns.pairs import (
     Partners,
     Reach,
     StoredStep,
-    check_lengths,
+    clamped,
     forward_in_one,
     store_keys,
 )
@@ -61,11 +63,11 @@ class StreamJoinAll(Operator):
     """
 
     def __init__(self, join: JoinAll, name: str, stores: Sequence[str], state_name: str) -> None:
-        self.join = join
+        self.join = replace(join, windows=clamped(join.windows))
         self.name = name
         self.stores = dict(zip(join.streams, stores, strict=True))
         self.state_name = state_name
-        self.difference_ms, self.grace_ms = join.windows.after_ms, join.windows.grace_ms
+        self.difference_ms, self.grace_ms = self.join.windows.after_ms, self.join.windows.grace_ms
 
     def init(self, ctx: OperatorContext) -> None:
         """Open the stores and the shared stream time."""
@@ -74,28 +76,28 @@ class StreamJoinAll(Operator):
         self._state = ctx.shared_state(self.state_name)
         self.time = SharedStreamTime(self._state, len(self.stores))
         self.is_strict = ctx.mode == "strict"
+        # Where nodes are not led, each one processes its own records.
+        self.lead([self])
 
     def lead(self, group: Sequence[StreamJoinAll]) -> None:
         # In the order of the join's streams, which is that of the stores.
-        streams = self.join.streams
-        self._sides = sorted(group, key=lambda one: streams.index(one.name))
+        streams, named = self.join.streams, {one.name: one for one in group}
+        self._sides = [named.get(name) or self._as(name) for name in streams]
         self._side_of = np.array([streams.index(one.name) for one in group])
+
+    def _as(self, name: str) -> StreamJoinAll:
+        """Another stream's side, with this side's context."""
+        other = copy(self)
+        other.name = name
+        return other
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         """Join, store, forward, for all streams."""
-        check_lengths(self.join.windows)
         _JoinAllStep(self._sides, JoinRecords.of(batch, self._side_of)).run()
 
-    def process(self, record: Record) -> None:
-        """Join with the records of the other streams, then store the record for them."""
-        time = self.time.observe(record.timestamp)
-        if record.key is None or record.value is None:
-            self.ctx.drop(record, "null_key" if record.key is None else "null_value")
-        elif self.is_strict and record.timestamp < self.oldest_open(time):
-            self.ctx.drop(record, "late")
-        else:
-            self._join(record, time)
-            self._keep(record)
+    def skip(self, batch: ColumnarBatch) -> None:
+        """Stream time passes."""
+        self.time.observe(int(batch.timestamps[0]))
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
         """Advance the stream time of all sides; no record waits."""
@@ -109,30 +111,6 @@ class StreamJoinAll(Operator):
         """Expire rows that no record can match any more."""
         store = self.stores[self.name]
         self.ctx.expire(store, self.time.now if self.is_strict else self._newest_in(store))
-
-    def _join(self, record: Record, time: int) -> None:
-        """Emit the combinations that the record completes."""
-        rows = self._rows(record, time)
-        for combination in combinations(rows, self.difference_ms, record.timestamp, record.timestamp):
-            values = dict(zip(self._opened, (value for _, value in combination), strict=True))
-            newest = max(timestamp for timestamp, _ in combination)
-            self.ctx.forward(Record(record.key, self.join.joiner(record.key, values), newest, record.headers))
-
-    def _rows(self, record: Record, time: int) -> list[list[Row]]:
-        """For each stream its rows in range of the record (for the record's own only itself); empty if a stream has none."""
-        rows = []
-        for name, store in self._opened.items():
-            if name == self.name:
-                rows.append([(record.timestamp, record.value)])
-                continue
-            oldest = (
-                self.oldest_open(time) if self.is_strict else self.oldest_visible(self._newest_in(self.stores[name]))
-            )
-            earliest = max(0, record.timestamp - self.difference_ms, oldest)
-            rows.append(list(store.fetch_range(record.key, earliest, record.timestamp + self.difference_ms)))
-            if not rows[-1]:
-                return [[]]
-        return rows
 
     def oldest_open(self, time: Times) -> Times:
         """In strict mode, the time of the oldest record that is open at a stream time."""
@@ -162,10 +140,6 @@ class StreamJoinAll(Operator):
         latest: int = self._state.get(self.stores[self.name], MAX_TIME)
         return latest
 
-    def _keep(self, record: Record) -> None:
-        self.kept(record.timestamp)
-        self.own_store.put(record.key, record.timestamp, record.value)
-
     def kept(self, timestamp: int) -> None:
         """Note the newest time in this stream's store, which compat mode uses."""
         self._state[self.stores[self.name]] = max(self.newest, timestamp)
@@ -188,10 +162,10 @@ def _time(row: Row) -> int:
     return row[0]
 
 
-# --- A join of several streams over the columns of a step: `StreamJoinAll` for all streams at once.
+# --- A step of all streams at once.
 #
 # Each record looks for partners in the store of the next stream, of the one after that, and so on; the records that have some
-# in every store are combined one after the other, as without columns.
+# in every store are combined one after the other.
 
 
 class _JoinAllStep(StoredStep):
@@ -208,7 +182,8 @@ class _JoinAllStep(StoredStep):
         time = np.maximum(np.maximum.accumulate(timestamps), self._first.time.now)
         if self._first.is_strict:
             is_open &= timestamps >= self._first.oldest_open(time)
-        super().__init__([one.own_store.codec for one in sides], records, time, is_open, is_open, keeps_values=False)
+        codecs = [one.own_store.codec for one in sides]
+        super().__init__(codecs, records, time, is_open, is_open, keeps_values=False, alone=len(records) == 1)
 
     def run(self) -> None:
         """Compute everything, then write, then forward."""
@@ -225,6 +200,8 @@ class _JoinAllStep(StoredStep):
         for dropped, reason in self.drops(~self.is_open, nodes):
             sides[nodes[dropped[0]]].ctx.drop_batch(self.batch.take(dropped), reason)
         forward_in_one([one.ctx for one in sides], results, nodes[rows])
+        for one in self.refused:
+            sides[nodes[one.at]].ctx.refuse(one.batch, one.row, one.error)
 
     def _latest(self) -> list[int]:
         return [one.latest for one in self._sides]
@@ -248,15 +225,18 @@ class _JoinAllStep(StoredStep):
             around = [[(time, self.batch.values[row])], *(column[row] for column in columns)]
             first = count - int(self.records.nodes[row])
             ordered = [around[(first + stream) % count] for stream in range(count)]
-            for combination in combinations(ordered, difference_ms, time, time):
-                rows.append(row)
-                values.append(joiner(key, dict(zip(names, (value for _, value in combination), strict=True))))
-                times.append(max(timestamp for timestamp, _ in combination))
+            try:
+                for combination in combinations(ordered, difference_ms, time, time):
+                    values.append(joiner(key, dict(zip(names, (value for _, value in combination), strict=True))))
+                    rows.append(row)
+                    times.append(max(timestamp for timestamp, _ in combination))
+            except Exception as error:
+                self.fail(error)
         at = np.array(rows, np.int64)
         return self.of_rows(at, values, np.array(times, np.int64)), at
 
     def _reach(self, asking: Bools, stores: Int64s) -> Reach:
-        """Where records look for partners: the times that `StreamJoinAll` scans for each of them."""
+        """Where records look for partners."""
         first = self._first
         if first.is_strict:
             oldest = first.oldest_open(self.time)

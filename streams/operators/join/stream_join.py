@@ -1,17 +1,15 @@
-"""Joins of streams: shared parameters, the outer join buffer, two streams, and a stream with itself."""
+"""Joins of streams: what their operators share."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeAlias
 
 from streams.model.expressions import JoinedFields
-from streams.model.record import LEFT, RIGHT, Headers, HeldRecord, Record
+from streams.model.record import LEFT, RIGHT
 from streams.model.windows import JoinWindows
-from streams.operators.stores.time_ordered_buffer import NEVER, DueRecord, TimeOrderedBuffer
+from streams.operators.stores.time_ordered_buffer import NEVER, TimeOrderedBuffer
 from streams.operators.table.value_getter import JoinKind
 from streams.serdes.base import Serde
 
@@ -95,6 +93,11 @@ class JoinSide:
     def other(self) -> int:
         return RIGHT if self.side == LEFT else LEFT
 
+    @property
+    def opposite(self) -> JoinSide:
+        """The other one of the two."""
+        return JoinSide(self.other, self.other_store, self.store, self.state_name)
+
 
 @dataclass(frozen=True, slots=True)
 class JoinAll:
@@ -139,120 +142,53 @@ class AsOf:
         return (("within_ms", self.within_ms), ("grace_ms", self.grace_ms), ("left", self.is_left_join))
 
 
-# --- The buffer of left or outer stream-join records without a partner; one class per mode.
+# --- The left or outer stream-join records without a partner: what the two modes know of them.
 #
-# `StrictOuterJoinBuffer`: a record waits until it ceases to be open, then gives its one result.
-# `CompatOuterJoinBuffer`: Kafka Streams' behaviour (KIP-633), including its flaws: records that arrive too late to wait give
-# their result at once and may still be joined later; a scan depends on a `min` that may skip rows, and on the wall clock.
-
-Emit = Callable[[int, Any, Any, int, Headers], None]
-"""`(side, key, value, timestamp, headers)`: forwards the result of a record without a partner."""
-
-Attempt = Callable[[Callable[[], None], "HeldRecord | None"], None]
+# Strict mode: a record waits until it ceases to be open, then gives its one result. Compat mode: Kafka Streams' behaviour
+# (KIP-633), including its flaws: records that arrive too late to wait give their result at once and may still be joined later; a
+# scan depends on a `min` that may skip rows, and on the wall clock.
 
 
-class OuterJoinBuffer(ABC):
+@dataclass(frozen=True, slots=True)
+class OuterJoinBuffer:
     """The records of both sides that have no partner yet.
 
-    Args:
-        rows: The waiting records.
+    Attributes:
+        rows: The waiting records, by the time at which they cease to be open.
         waits: Per side, how long its records wait after their own timestamps, ms.
-        emit: Forwards a result.
     """
 
-    def __init__(self, rows: TimeOrderedBuffer, waits: tuple[int, int], emit: Emit) -> None:
-        self.rows = rows
-        self.waits = waits
-        self._emit = emit
-
-    @property
-    @abstractmethod
-    def delays(self) -> tuple[int, int]:
-        """Per side, how much later than its timestamp the time of a record in the store is, ms."""
-
-    @abstractmethod
-    def expire(self, stream_time: int, side: int, record: Record) -> None:
-        """Emits the results of records that no longer wait, before the current record of `side` gives any result."""
-
-    @property
-    @abstractmethod
-    def oldest(self) -> int:
-        """A lower bound of the waiting records' timestamps, ms."""
-
-    @abstractmethod
-    def add(self, stream_time: int, side: int, record: Record) -> None:
-        """Adds a record without a partner."""
-
-    @abstractmethod
-    def joined(self, side: int, key: Any, timestamp: int) -> None:
-        """Removes the records of a side with this key and timestamp, which now have a partner."""
-
-
-class StrictOuterJoinBuffer(OuterJoinBuffer):
-    """Records by the time at which they cease to be open; those below stream time are due.
-
-    Args:
-        rows: The waiting records.
-        waits: Per side, how long its records wait after their own timestamps, ms.
-        emit: Forwards a result.
-        attempt: `OperatorContext.attempt`, so that a record whose joiner fails affects neither the others nor the record
-            that made it due.
-    """
-
-    def __init__(self, rows: TimeOrderedBuffer, waits: tuple[int, int], emit: Emit, attempt: Attempt) -> None:
-        super().__init__(rows, waits, emit)
-        self._attempt = attempt
+    rows: TimeOrderedBuffer
+    waits: tuple[int, int]
 
     @property
     def delays(self) -> tuple[int, int]:
+        """Per side, how much later than its timestamp the time of a record in the store is, ms."""
         return self.waits
 
-    def expire(self, stream_time: int, side: int, record: Record) -> None:
-        for due in self.rows.take(stream_time):
-            place = due.place
-            time = place.time - self.waits[place.side]
-            emit = partial(self._emit, place.side, due.key, due.value, time, due.headers)
-            self._attempt(emit, due.held(time))
-
     @property
     def oldest(self) -> int:
-        return self.rows.first_time - max(self.waits)
-
-    def add(self, stream_time: int, side: int, record: Record) -> None:
-        self.rows.add(record.timestamp + self.waits[side], side, record.key, record.value, record.headers)
-
-    def joined(self, side: int, key: Any, timestamp: int) -> None:
-        self.rows.remove_all(timestamp + self.waits[side], side, key)
+        """A lower bound of the waiting records' timestamps, ms."""
+        return self.rows.first_time - max(self.delays)
 
 
+@dataclass(frozen=True, slots=True)
 class CompatOuterJoinBuffer(OuterJoinBuffer):
     """The behaviour of Kafka Streams 4.3 (`KStreamKStreamJoin.emitNonJoinedOuterRecords`).
 
-    Args:
+    Attributes:
         rows: The waiting records, by their timestamps.
         waits: Per side, its `after` (for a right record `before`) plus grace; may be negative.
-        emit: Forwards a result.
         grace_ms: The grace included in `waits`.
         state: A dict that survives restarts.
         now_ms: The step's wall clock.
         interval_ms: The least wall-clock time between two scans.
     """
 
-    def __init__(
-        self,
-        rows: TimeOrderedBuffer,
-        waits: tuple[int, int],
-        emit: Emit,
-        grace_ms: int,
-        state: dict[str, Any],
-        now_ms: int,
-        interval_ms: int,
-    ) -> None:
-        super().__init__(rows, waits, emit)
-        self.grace_ms = grace_ms
-        self.interval_ms = interval_ms
-        self._state = state
-        self._now_ms = now_ms
+    grace_ms: int
+    state: dict[str, Any]
+    now_ms: int
+    interval_ms: int
 
     @property
     def delays(self) -> tuple[int, int]:
@@ -261,60 +197,21 @@ class CompatOuterJoinBuffer(OuterJoinBuffer):
     @property
     def may_scan(self) -> bool:
         """Whether the last scan is long enough ago."""
-        may_scan: bool = self._now_ms >= self._state.get("next_emit", 0)
+        may_scan: bool = self.now_ms >= self.state.get("next_emit", 0)
         return may_scan
 
     def scanned(self) -> None:
-        self._state["next_emit"] = self._now_ms + self.interval_ms
+        self.state["next_emit"] = self.now_ms + self.interval_ms
 
     @property
     def least(self) -> int:
         """The least time that decides about the next scan."""
-        least: int = self._state.get("min", NEVER)
+        least: int = self.state.get("min", NEVER)
         return least
 
     def note_least(self, least: int) -> None:
         if least != self.least:
-            self._state["min"] = least
-
-    def expire(self, stream_time: int, side: int, record: Record) -> None:
-        if record.timestamp != stream_time:
-            return
-        if _wrapped(self.least + self.waits[side]) >= stream_time or not self.may_scan:
-            return
-        self.scanned()
-        self._scan(stream_time, record.headers)
-
-    def _scan(self, stream_time: int, headers: Headers) -> None:
-        self._state["min"] = NEVER
-        met_open: set[int] = set()
-        due: list[DueRecord] = []
-        for one in self.rows.all():
-            place = one.place
-            self._state["min"] = place.time
-            if len(met_open) == 2:
-                break
-            if place.time + self.waits[place.side] >= stream_time:
-                met_open.add(place.side)
-                continue
-            due.append(one)
-        for one in due:
-            self.rows.remove(one.place)
-            self._emit(one.place.side, one.key, one.value, one.place.time, headers)
-
-    @property
-    def oldest(self) -> int:
-        return self.rows.first_time
-
-    def add(self, stream_time: int, side: int, record: Record) -> None:
-        if max(0, record.timestamp + self.waits[side] - self.grace_ms) < stream_time:
-            self._emit(side, record.key, record.value, record.timestamp, record.headers)
-            return
-        self._state["min"] = min(self.least, record.timestamp)
-        self.rows.add(record.timestamp, side, record.key, record.value, record.headers)
-
-    def joined(self, side: int, key: Any, timestamp: int) -> None:
-        self.rows.remove_all(timestamp, side, key)
+            self.state["min"] = least
 
 
 def waits_of(windows: JoinWindows, strict: bool) -> tuple[int, int]:
@@ -322,8 +219,3 @@ def waits_of(windows: JoinWindows, strict: bool) -> tuple[int, int]:
     ahead = {RIGHT: windows.before_ms, LEFT: windows.after_ms}
     waits = {side: (max(0, ms) if strict else ms) + windows.grace_ms for side, ms in ahead.items()}
     return waits[RIGHT], waits[LEFT]
-
-
-def _wrapped(number: int) -> int:
-    """The number wrapped to Java's 64 bits, on which the scan condition relies."""
-    return (number + 2**63) % 2**64 - 2**63

@@ -212,12 +212,6 @@ class TimeOrderedBuffer:
         for place in [place for place, _ in self.store.range(lower, upper) if place.key == key_bytes]:
             self.remove(place)
 
-    def all(self) -> Iterator[DueRecord]:
-        """All records, by time, side, key, arrival."""
-        for place, waiting in self.store.all():
-            key = self.key_serde.deserialize(self.name, place.key)
-            yield DueRecord(place, key, waiting.value, waiting.headers, waiting.data)
-
     def take(self, before: int) -> list[DueRecord]:
         """Removes and returns the records with a time below `before`, in order."""
         first = self.earliest

@@ -6,9 +6,10 @@ Read on: `kernels` finds the pairs, `waiting` has the records without a partner.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 
 from state.columns import BinaryColumn, one_column
 from state.sorting import is_identity
+from streams.errors import RecordError
 from streams.model.windows import JoinWindows
 from streams.operators.columnar import (
     NULL_KEY,
@@ -146,10 +148,19 @@ FARTHEST_MS = 2**60
 """Windows up to this length, about 36 million years, leave room for sums of 64 bits."""
 
 
-def check_lengths(windows: JoinWindows) -> None:
-    """Leave windows of any length to the one-by-one way."""
-    if max(abs(windows.before_ms), abs(windows.after_ms), windows.grace_ms) > FARTHEST_MS:
-        raise OneByOne("the windows are too long for sums of 64 bits")
+def clamped(windows: JoinWindows) -> JoinWindows:
+    """Windows of at most that length: longer ones are longer than any log."""
+    before, after = (max(-FARTHEST_MS, min(ms, FARTHEST_MS)) for ms in (windows.before_ms, windows.after_ms))
+    return JoinWindows(before, after, min(windows.grace_ms, FARTHEST_MS))
+
+
+class Refused(NamedTuple):
+    """A row of a batch for which the joiner has failed, and the record that has caused the call."""
+
+    batch: ColumnarBatch
+    row: int
+    at: int
+    error: Exception
 
 
 class StoredStep:
@@ -161,6 +172,7 @@ class StoredStep:
         is_open: Which records are processed.
         stored: Which records are stored.
         keeps_values: Whether the joiner is known to leave its arguments as they are.
+        alone: Whether there is only one record. It may fail, and it is written after its joiners were called.
     """
 
     def __init__(
@@ -171,11 +183,33 @@ class StoredStep:
         is_open: Bools,
         stored: Bools,
         keeps_values: bool,
+        alone: bool,
     ) -> None:
         self.codecs, self.records, self.time, self.is_open = codecs, records, time, is_open
         self.batch, self.timestamps = records.batch, records.batch.timestamps
-        self.stored, self._keeps_values = stored, keeps_values
+        self.stored, self._keeps_values, self.alone = stored, keeps_values, alone
+        self.refused: list[Refused] = []
         self.column = self._written(stored)
+
+    def fail(self, error: Exception) -> None:
+        """The record fails at one of its results. Those before stay, and the record is not stored.
+
+        Raises:
+            Exception: The error, if there are others: these may meet the record or not, so it has to be found first.
+        """
+        if not self.alone:
+            raise error
+        self.refused.append(Refused(self.batch, 0, 0, error))
+        self.stored = np.zeros_like(self.stored)
+
+    @contextmanager
+    def at_fault(self) -> Iterator[None]:
+        """A block that makes results of bytes. If a value has no fields, the joiner says at which result a record alone fails."""
+        try:
+            yield
+        except RecordError:
+            if not self.alone:
+                raise
 
     def cells_of(self, pairs: Pairs) -> tuple[BinaryColumn, Int64s]:
         """The bytes of the step's values and of those from the stores, and for each pair the place of the partner's."""
@@ -208,14 +242,17 @@ class StoredStep:
             places[rows] = sum(map(len, written)) + np.arange(len(rows))
             values = self.batch.values
             written.append(codec.values(values if len(rows) == len(chosen) else take_values(values, rows)))
-            if written[-1].null_count:
+            if written[-1].null_count and not self.alone:
                 raise OneByOne("a value that is written as null is not stored")
         cells = one_column(written)
         return cells if is_identity(places) else cells.take(pa.array(places, mask=places < 0))
 
     def check_unchanged(self, rows: Int64s) -> None:
-        """Leave joiners that change their arguments to the one-by-one way, where each result is written before the next joiner."""
+        """Leave joiners that change their arguments to steps of one record, which is written after its joiners were called."""
         if self._keeps_values:
+            return
+        if self.alone:
+            self.column = self._written(self.stored)
             return
         joined = np.zeros(len(self.records), np.bool_)
         joined[rows] = True
@@ -226,7 +263,9 @@ class StoredStep:
 
     def rows_of(self, chosen: Bools, node: int, keys: StoreKeys) -> tuple[pa.BinaryArray, Int64s, pa.BinaryArray]:
         """The rows to put into the store of a node for some records: keys, times, values."""
-        rows = np.flatnonzero(chosen)
+        rows = np.flatnonzero(chosen & self.stored)
+        if self.alone:
+            rows = rows[self.column.take(pa.array(rows)).is_valid().to_numpy(zero_copy_only=False)]
         values = self.column.take(pa.array(rows))
         key_cells = keys.cells.take(pa.array(keys.codes[rows]))
         self.codecs[node].check_all(key_cells, values)
@@ -289,6 +328,9 @@ class Pairs:
     times: Int64s
     stored: pa.BinaryArray
     places: Int64s
+
+    def first(self, count: int) -> Pairs:
+        return replace(self, rows=self.rows[:count], partners=self.partners[:count], times=self.times[:count])
 
 
 class Partners:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from streams.model.record import LEFT, MAX_TIME, NO_TIME, RIGHT, Headers, Record
+from streams.model.record import LEFT, MAX_TIME, NO_TIME, RIGHT, Record
 from streams.operators.columnar import (
     NULL_KEY,
     ColumnarBatch,
     EncodedValues,
     Int64s,
+    KeyColumn,
     null_values,
     take_values,
     value_column,
@@ -27,8 +29,9 @@ from streams.operators.join.columns.pairs import (
     Pairs,
     Partners,
     Reach,
+    Refused,
     StoredStep,
-    check_lengths,
+    clamped,
     forward_in_one,
     placed,
     store_keys,
@@ -39,7 +42,6 @@ from streams.operators.join.stream_join import (
     JoinSide,
     OuterJoinBuffer,
     StreamJoin,
-    StrictOuterJoinBuffer,
     waits_of,
 )
 from streams.operators.operator import Operator, OperatorContext
@@ -59,14 +61,16 @@ class StepResults:
     Attributes:
         batch: The results in order.
         places: int64[m], the record that each result comes from, times two, plus one if it is a result of this very record.
-        without_key: The records without a key that have given their result at once.
+        without_key: The records without a key that give their result at once.
         write: Writes what has changed of the waiting records.
+        refused: What has failed.
     """
 
     batch: ColumnarBatch
     places: Int64s
     without_key: Int64s
     write: Callable[[], None]
+    refused: Sequence[Refused]
 
 
 class PairStep(StoredStep):
@@ -78,6 +82,7 @@ class PairStep(StoredStep):
         time: int64[n], stream time at each record.
         is_open: Which records are processed.
         stored: Which records are stored.
+        alone: See `StoredStep`.
     """
 
     def __init__(
@@ -88,29 +93,40 @@ class PairStep(StoredStep):
         time: Int64s,
         is_open: Bools,
         stored: Bools,
+        alone: bool,
     ) -> None:
-        super().__init__(codecs, records, time, is_open, stored, join.keeps_values)
+        super().__init__(codecs, records, time, is_open, stored, join.keeps_values, alone)
         self.join = join
         self.is_left = records.nodes == LEFT
         self._objects = self._joined_objects()
 
     def results(self, pairs: Pairs, buffer: OuterJoinBuffer | None) -> StepResults:
         """The results of all pairs, and of records without a partner if there is a buffer for these."""
-        results = [(self._joined(pairs), 2 * pairs.rows + 1)]
+        values = (self._made(pairs) or self._called(pairs)) if len(pairs.rows) else ()
+        # The partner at which a joiner has failed has met the record, too.
+        met, pairs = pairs.first(len(values) + 1), pairs.first(len(values))
+        times = np.maximum(self.timestamps[pairs.rows], pairs.times)
+        results = [(self.of_rows(pairs.rows, values, times), 2 * pairs.rows + 1)]
         without_key = self.alone_without_key()
         if buffer is None:
             self.check_unchanged(pairs.rows)
-            return StepResults(*placed(results), without_key, lambda: None)
-        waiting = self._waiting(pairs, buffer)
+            return StepResults(*placed(results), without_key, lambda: None, self.refused)
+        waiting = self._waiting(met, buffer)
         due, at = waiting.results()
         at_once = np.sort(np.concatenate([without_key, waiting.at_once]))
-        results += [(due, 2 * at), (self._alone(at_once), 2 * at_once + 1)]
+        alone = self._alone(at_once)
+        results += [(due, 2 * at), (alone, 2 * at_once[: len(alone)] + 1)]
         self.check_unchanged(np.concatenate([pairs.rows, at_once]))
-        return StepResults(*placed(results), without_key, waiting.write)
+        return StepResults(*placed(results), without_key, waiting.write, [*waiting.refused, *self.refused])
 
     def may_be_alone(self, pairs: Pairs) -> tuple[Bools, Pairs]:
         """The open records that may be without a partner, and the pairs with the partners that may be waiting."""
         return self.is_open, pairs
+
+    @property
+    def triggers(self) -> Bools:
+        """Which records may start a scan in compat mode."""
+        return self.is_open
 
     def _joined_objects(self) -> JoinedObjects | None:
         """Makes results of the bytes of values; None where these do not say all of the values, or results have to be computed."""
@@ -121,33 +137,48 @@ class PairStep(StoredStep):
 
     def _waiting(self, pairs: Pairs, buffer: OuterJoinBuffer) -> WaitingStep:
         may_be_alone, met = self.may_be_alone(pairs)
-        step = JoinStep(self.join, self.codecs, self.records, self.time, may_be_alone, met, self.column, self._objects)
+        step = JoinStep(
+            self.join,
+            self.codecs,
+            self.records,
+            self.time,
+            may_be_alone,
+            self.triggers,
+            met,
+            self.column,
+            self._objects,
+            self.alone,
+        )
         return (
             CompatWaitingStep(step, buffer)
             if isinstance(buffer, CompatOuterJoinBuffer)
             else StrictWaitingStep(step, buffer)
         )
 
-    def _joined(self, pairs: Pairs) -> ColumnarBatch:
-        results = self._called(pairs) if self._objects is None else self._made(pairs, self._objects)
-        return self.of_rows(pairs.rows, results, np.maximum(self.timestamps[pairs.rows], pairs.times))
-
-    def _called(self, pairs: Pairs) -> list[Any]:
-        """The results that the joiner gives for objects."""
+    def _called(self, pairs: Pairs) -> Sequence[Any]:
+        """The results that the joiner gives for objects; those of the first pairs, if it fails."""
         joiner, keys, rows = self.join.joiner, self.batch.keys, pairs.rows
         values, objects, from_left = list(self.batch.values), keys.objects, self.is_left[rows]
         columns = (rows.tolist(), keys.codes[rows].tolist(), self.partners_of(pairs), from_left.tolist())
-        return [
-            joiner(objects[key], values[row], other) if is_left else joiner(objects[key], other, values[row])
-            for row, key, other, is_left in zip(*columns, strict=True)
-        ]
+        results: list[Any] = []
+        try:
+            for row, key, other, is_left in zip(*columns, strict=True):
+                value = values[row]
+                results.append(joiner(objects[key], value, other) if is_left else joiner(objects[key], other, value))
+        except Exception as error:
+            self.fail(error)
+        return results
 
-    def _made(self, pairs: Pairs, objects: JoinedObjects) -> EncodedValues:
-        """The results made of the bytes of values."""
+    def _made(self, pairs: Pairs) -> Sequence[Any]:
+        """The results made of the bytes of values; none where that is impossible."""
+        if self._objects is None:
+            return ()
         cells, partners = self.cells_of(pairs)
         is_left, certain = self.is_left[pairs.rows], np.arange(len(cells)) < len(self.records)
         left, right = np.where(is_left, pairs.rows, partners), np.where(is_left, partners, pairs.rows)
-        return objects.of_pairs(cells, left, right, certain)
+        with self.at_fault():
+            return self._objects.of_pairs(cells, left, right, certain)
+        return ()
 
     def partners_of(self, pairs: Pairs) -> list[Any]:
         """The partner's value of each pair."""
@@ -160,15 +191,28 @@ class PairStep(StoredStep):
 
     def _alone(self, rows: Int64s) -> ColumnarBatch:
         """The results of records that give theirs at once, without a partner."""
-        if self._objects is None:
-            sides, keys = self.records.nodes[rows].tolist(), self.batch.keys.take(rows)
-            columns = zip(sides, keys, values_at(self.batch.values, rows), strict=True)
-            results: Sequence[Any] = [self.join.joined(side, key, value, None) for side, key, value in columns]
-        else:
-            # Records without a key have no bytes in a store.
-            cells = value_column(take_values(self.batch.values, rows), JsonSerde(), "")
-            results = self._objects.of_one_side(cells, self.is_left[rows], certain=True)
+        results = (self._made_alone(rows) or self._called_alone(rows)) if len(rows) else ()
+        rows = rows[: len(results)]
         return self.of_rows(rows, results, self.timestamps[rows])
+
+    def _called_alone(self, rows: Int64s) -> Sequence[Any]:
+        sides, keys = self.records.nodes[rows].tolist(), self.batch.keys.take(rows)
+        results: list[Any] = []
+        try:
+            for side, key, value in zip(sides, keys, values_at(self.batch.values, rows), strict=True):
+                results.append(self.join.joined(side, key, value, None))
+        except Exception as error:
+            self.fail(error)
+        return results
+
+    def _made_alone(self, rows: Int64s) -> Sequence[Any]:
+        if self._objects is None:
+            return ()
+        # Records without a key have no bytes in a store.
+        cells = value_column(take_values(self.batch.values, rows), JsonSerde(), "")
+        with self.at_fault():
+            return self._objects.of_one_side(cells, self.is_left[rows], certain=True)
+        return ()
 
 
 # --- Two streams joined within a time window (Kafka Streams: `KStreamKStreamJoin`); one instance per side.
@@ -179,7 +223,7 @@ class PairStep(StoredStep):
 # arrives; a record of an outer side without a partner gives one result when it ceases to be open. Within grace, the result
 # therefore does not depend on the order of arrival. Compat mode: no record is late; a match is limited by the other store's
 # retention (before + after + grace) relative to that store's own newest record, and range queries are clamped at 0, as in
-# Kafka Streams; for compat mode's records without a partner see `outer_join_buffer`.
+# Kafka Streams; for records without a partner see `OuterJoinBuffer`.
 
 Times = TypeVar("Times", int, Int64s)
 
@@ -193,23 +237,24 @@ class StreamStreamJoin(Operator):
     """
 
     def __init__(self, join: StreamJoin, side: JoinSide, buffer: str | None = None) -> None:
-        self.join = join
+        self.join = replace(join, windows=clamped(join.windows))
         self.side = side
         self.buffer_name = buffer
         # From this side's point of view, a partner is in [t - back, t + ahead].
-        self.back_ms, self.ahead_ms = join.reach(side.side)
-        self.grace_ms = join.windows.grace_ms
-        self.retention_ms = join.windows.size_ms + join.windows.grace_ms
+        self.back_ms, self.ahead_ms = self.join.reach(side.side)
+        self.grace_ms = self.join.windows.grace_ms
+        self.retention_ms = self.join.windows.size_ms + self.grace_ms
 
     def init(self, ctx: OperatorContext) -> None:
         """Open the stores and the shared stream time."""
         super().init(ctx)
         self.store: TypedWindowStore = ctx.store(self.side.store)
-        self.other_store: TypedWindowStore = ctx.store(self.side.other_store)
         self.state = ctx.shared_state(self.side.state_name)
         self.time = SharedStreamTime(self.state, sides=2)
         self.is_strict = ctx.mode == "strict"
         self.buffer = self._open_buffer(ctx)
+        # Where nodes are not led, each one processes its own records, and forwards what these make due.
+        self.lead([self])
 
     def _open_buffer(self, ctx: OperatorContext) -> OuterJoinBuffer | None:
         if self.buffer_name is None:
@@ -217,37 +262,32 @@ class StreamStreamJoin(Operator):
         rows = TimeOrderedBuffer(ctx.store(self.buffer_name), self.join.key_serde, self.buffer_name, self.state)
         waits = waits_of(self.join.windows, self.is_strict)
         if self.is_strict:
-            return StrictOuterJoinBuffer(rows, waits, self._emit_alone, ctx.attempt)
-        interval_ms = ctx.emit_interval_ms
-        return CompatOuterJoinBuffer(rows, waits, self._emit_alone, self.grace_ms, self.state, ctx.now_ms, interval_ms)
+            return OuterJoinBuffer(rows, waits)
+        return CompatOuterJoinBuffer(rows, waits, self.grace_ms, self.state, ctx.now_ms, ctx.emit_interval_ms)
 
     def lead(self, group: Sequence[StreamStreamJoin]) -> None:
         # By side: RIGHT is 0, LEFT is 1.
-        self._sides = sorted(group, key=lambda one: one.side.side)
+        both = group if len(group) == 2 else [self, self._opposite()]
+        self._sides = sorted(both, key=lambda one: one.side.side)
         self._side_of = np.array([one.side.side for one in group])
+
+    def _opposite(self) -> StreamStreamJoin:
+        """The other side, with this side's context."""
+        other = copy(self)
+        other.side, other.back_ms, other.ahead_ms = self.side.opposite, self.ahead_ms, self.back_ms
+        other.store = self.ctx.store(other.side.store)
+        return other
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         """Join, store, forward, for both sides."""
-        check_lengths(self.join.windows)
         _JoinStep(self._sides, JoinRecords.of(batch, self._side_of)).run()
 
-    def process(self, record: Record) -> None:
-        """Join with the other side's records, then store the record for the other side."""
-        time = self.time.observe(record.timestamp)
-        if self.is_strict and self.buffer is not None:
-            self.buffer.expire(time, self.side.side, record)
-        if record.key is None or record.value is None:
-            self._without_key_or_value(record)
-            return
-        if self.is_strict and record.timestamp < self.oldest_open(time):
-            self.ctx.drop(record, "late")
-            return
-        if not self.is_strict and self.buffer is not None:
-            self.buffer.expire(time, self.side.side, record)
-        found = self._join(record, time)
-        if not found and self.buffer is not None and self.join.is_outer(self.side.side):
-            self.buffer.add(time, self.side.side, record)
-        self._keep(record)
+    def skip(self, batch: ColumnarBatch) -> None:
+        """Stream time passes: in strict mode, records cease to be open."""
+        if self.is_strict:
+            self._pass(batch, self._side_of)
+        else:
+            self.time.observe(int(batch.timestamps[0]))
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
         """Advance the stream time of both sides: emit the results of records that no longer wait."""
@@ -257,42 +297,18 @@ class StreamStreamJoin(Operator):
         time = self.time.advance(elapsed_ms, least)
         if self.buffer is None:
             return least
-        for side in (LEFT, RIGHT):
-            self.buffer.expire(time, side, Record(None, None, time))
+        self._pass(self.ctx.batch_of(Record(None, None, time)), np.array([LEFT, RIGHT]))
         return min(least, self.buffer.oldest)
+
+    def _pass(self, batch: ColumnarBatch, nodes: Int64s) -> None:
+        """What a time makes due, seen from these sides."""
+        times = batch.take(np.zeros(len(nodes), np.int64))
+        nothing = replace(times, keys=KeyColumn.of([None] * len(nodes)), values=[None] * len(nodes))
+        _JoinStep(self._sides, JoinRecords(nothing, nodes, np.zeros(len(nodes), np.bool_)), only_time=True).run()
 
     def flush(self) -> None:
         """Expire rows that no record can match any more."""
         self.ctx.expire(self.side.store, self.time.now if self.is_strict else self.newest_in(self.side.store))
-
-    def _join(self, record: Record, time: int) -> bool:
-        """Emit the pairs, oldest partner first, and return whether there were any."""
-        joined_at = None
-        side, buffer = self.side, self.buffer if self.join.is_outer(self.side.other) else None
-        for timestamp, other in self._partners(record, time):
-            if buffer is not None and timestamp != joined_at:
-                buffer.joined(side.other, record.key, timestamp)
-            joined_at = timestamp
-            joined = self.join.joined(side.side, record.key, record.value, other)
-            self.ctx.forward(Record(record.key, joined, max(timestamp, record.timestamp), record.headers))
-        return joined_at is not None
-
-    def _without_key_or_value(self, record: Record) -> None:
-        """On an outer side, a value without a key gives its result at once (KIP-962)."""
-        if record.value is not None and self.join.is_outer(self.side.side):
-            self._emit_alone(self.side.side, None, record.value, record.timestamp, record.headers)
-        else:
-            self.ctx.drop(record, "null_key" if record.key is None else "null_value")
-
-    def _emit_alone(self, side: int, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        self.ctx.forward(Record(key, self.join.joined(side, key, value, None), timestamp, headers))
-
-    def _partners(self, record: Record, time: int) -> Iterator[tuple[int, Any]]:
-        earliest, latest = record.timestamp - self.back_ms, record.timestamp + self.ahead_ms
-        if self.is_strict:
-            return self.other_store.fetch_range(record.key, max(0, earliest, self.oldest_partner(time)), latest)
-        oldest = self.oldest_visible(self.newest_in(self.side.other_store))
-        return self.other_store.fetch_range(record.key, max(0, earliest, oldest), max(0, latest))
 
     # The formulas of the module's docstring, for a time or an array of times.
 
@@ -307,10 +323,6 @@ class StreamStreamJoin(Operator):
     def oldest_visible(self, newest: Times) -> Times:
         """In compat mode, the time of the oldest visible row of the other store, whose newest row has this time."""
         return newest - self.retention_ms + 1
-
-    def _keep(self, record: Record) -> None:
-        self.kept(record.timestamp)
-        self.store.put(record.key, record.timestamp, record.value)
 
     def latest_in(self, store: str) -> int:
         """A time that no row in a store is newer than, so that later ones need not be looked for."""
@@ -327,11 +339,11 @@ class StreamStreamJoin(Operator):
         return newest
 
 
-# --- A stream-stream join over the columns of a step: `StreamStreamJoin` for both sides at once.
+# --- A step of both sides at once.
 #
 # Stream time at a record is a running maximum, so which records are open is known for all of them at once, and the pairs are found
 # by sorting (`partners`). Joiners are called once for each pair, in order. A partner is decoded for each pair from the bytes of its
-# store, also within the step, because that is what the one-by-one way gives to a joiner.
+# store, also within the step: so a joiner that changes its arguments changes no other pair.
 
 
 class _JoinStep(PairStep):
@@ -340,16 +352,22 @@ class _JoinStep(PairStep):
     Args:
         sides: The operators by side.
         records: The step's records; the index of their node is the side.
+        only_time: Whether the records have come before, or are none, and their time alone counts.
     """
 
-    def __init__(self, sides: Sequence[StreamStreamJoin], records: JoinRecords) -> None:
-        self._sides, self._is_strict = sides, sides[LEFT].is_strict
+    def __init__(self, sides: Sequence[StreamStreamJoin], records: JoinRecords, only_time: bool = False) -> None:
+        self._sides, self._is_strict, self._only_time = sides, sides[LEFT].is_strict, only_time
         timestamps = records.batch.timestamps
         time = np.maximum(np.maximum.accumulate(timestamps), sides[LEFT].time.now)
         is_open = records.complete
         if self._is_strict:
             is_open &= timestamps >= records.by_node([one.oldest_open(time) for one in sides])
-        super().__init__(sides[LEFT].join, [one.store.codec for one in sides], records, time, is_open, is_open)
+        codecs, alone = [one.store.codec for one in sides], only_time or len(records) == 1
+        super().__init__(sides[LEFT].join, codecs, records, time, is_open, is_open, alone)
+
+    @property
+    def triggers(self) -> Bools:
+        return self.is_open | self._only_time
 
     def run(self) -> None:
         """Compute everything, then write, then forward."""
@@ -361,11 +379,14 @@ class _JoinStep(PairStep):
         puts = [self.rows_of(self.is_open & (self.records.nodes == side), side, keys[side]) for side in (RIGHT, LEFT)]
         self._write(puts)
         results.write()
-        self._drop(results.without_key)
+        if not self._only_time:
+            self._drop(results.without_key)
         self._forward(results.batch, results.places)
+        for batch, row, at, error in results.refused:
+            self._sides[self.records.nodes[at]].ctx.refuse(batch, row, error)
 
     def _reach(self) -> Reach:
-        """Where open records look for partners: the times that `StreamStreamJoin` scans for each of them."""
+        """Where open records look for partners."""
         sides = self._sides
         lower = self.timestamps - self.records.by_node([one.back_ms for one in sides])
         upper = self.timestamps + self.records.by_node([one.ahead_ms for one in sides])
@@ -424,113 +445,50 @@ class StreamSelfJoin(Operator):
     """
 
     def __init__(self, join: StreamJoin, store: str, buffer: str | None = None) -> None:
-        self.join = join
+        self.join = replace(join, windows=clamped(join.windows))
         self.store_name = store
         self.buffer_name = buffer
-        self.retention_ms = join.windows.size_ms + join.windows.grace_ms
+        self.retention_ms = self.join.windows.size_ms + self.join.windows.grace_ms
 
     def init(self, ctx: OperatorContext) -> None:
         super().init(ctx)
         self.store: TypedWindowStore = ctx.store(self.store_name)
         self.time = StreamTime(ctx.state)
         self.waits = waits_of(self.join.windows, strict=True)
-        self.buffer: StrictOuterJoinBuffer | None = None
+        self.buffer: OuterJoinBuffer | None = None
         if self.buffer_name is not None and ctx.mode == "strict":
             rows = TimeOrderedBuffer(ctx.store(self.buffer_name), self.join.key_serde, self.buffer_name, ctx.state)
-            self.buffer = StrictOuterJoinBuffer(rows, self.waits, self._emit_alone, ctx.attempt)
+            self.buffer = OuterJoinBuffer(rows, self.waits)
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         """Join, store, forward."""
-        check_lengths(self.join.windows)
+        self._step(batch).run()
+
+    def _step(self, batch: ColumnarBatch, only_time: bool = False) -> _SelfJoinStep:
         twice = batch.take(np.repeat(np.arange(len(batch)), 2))
         nodes, has_value = np.tile((LEFT, RIGHT), len(batch)), ~null_values(twice.values)
-        _SelfJoinStep(self, JoinRecords(twice, nodes, has_value)).run()
+        return _SelfJoinStep(self, JoinRecords(twice, nodes, has_value), only_time)
 
-    def process(self, record: Record) -> None:
-        """Join the record with earlier ones and with itself, then store it."""
+    def skip(self, batch: ColumnarBatch) -> None:
+        """Stream time passes: in strict mode, records cease to be open."""
         if self.ctx.mode == "strict":
-            self._process_strict(record, self.time.observe(record.timestamp))
-        elif record.key is None or record.value is None:
-            self.ctx.drop(record, "null_key" if record.key is None else "null_value")
+            nothing = replace(batch, keys=KeyColumn.of([None] * len(batch)), values=[None] * len(batch))
+            self._step(nothing, only_time=True).run()
         else:
-            self._process_compat(record, self.time.observe(record.timestamp))
+            self.time.observe(int(batch.timestamps[0]))
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
         """Advance stream time: emit the results of records that no longer wait."""
         time = self.time.advance(elapsed_ms, limit)
         if self.buffer is None:
             return limit
-        self.buffer.expire(time, LEFT, Record(None, None, time))
+        if time != NO_TIME:
+            self._step(self.ctx.batch_of(Record(None, None, time)), only_time=True).run()
         return min(limit, self.buffer.oldest)
 
     def flush(self) -> None:
         """Expire rows that no record can match any more."""
         self.ctx.expire(self.store_name, self.time.now)
-
-    def _process_strict(self, record: Record, time: int) -> None:
-        if self.buffer is not None:
-            self.buffer.expire(time, LEFT, record)
-        is_open = {side: record.timestamp + self.waits[side] >= time for side in (LEFT, RIGHT)}
-        meets_itself = all(is_open.values()) and min(self.join.windows.before_ms, self.join.windows.after_ms) >= 0
-        for side in (LEFT, RIGHT):
-            if record.key is None or record.value is None:
-                self._without_key_or_value(side, record)
-            elif not is_open[side]:
-                self.ctx.drop(record, "late")
-            else:
-                found = self._join_strict(side, record, time, meets_itself)
-                if not found and self.buffer is not None and self.join.is_outer(side):
-                    self.buffer.add(time, side, record)
-        if record.key is not None and record.value is not None and any(is_open.values()):
-            self.store.put(record.key, record.timestamp, record.value)
-
-    def _join_strict(self, side: int, record: Record, time: int, meets_itself: bool) -> bool:
-        """Join with earlier records of the other side and, for the right side, with itself; whether there was a match."""
-        back_ms, ahead_ms = self.join.reach(side)
-        other_side = RIGHT if side == LEFT else LEFT
-        earliest = max(0, record.timestamp - back_ms, time - self.waits[other_side])
-        found = meets_itself
-        itself_due = meets_itself and side == RIGHT
-        for timestamp, other in self.store.fetch_range(record.key, earliest, record.timestamp + ahead_ms):
-            if itself_due and timestamp > record.timestamp:
-                self._emit(record, LEFT, record.value, record.timestamp)
-                itself_due = False
-            found = True
-            if self.buffer is not None and self.join.is_outer(other_side):
-                self.buffer.joined(other_side, record.key, timestamp)
-            self._emit(record, side, other, timestamp)
-        if itself_due:
-            self._emit(record, LEFT, record.value, record.timestamp)
-        return found
-
-    def _process_compat(self, record: Record, time: int) -> None:
-        oldest = self.newest - self.retention_ms
-        itself_due = record.timestamp > time - self.retention_ms + 1
-        for side in (LEFT, RIGHT):
-            back_ms, ahead_ms = self.join.reach(side)
-            earliest, latest = max(0, record.timestamp - back_ms), max(0, record.timestamp + ahead_ms)
-            for timestamp, other in self.store.fetch_range(record.key, max(earliest, oldest + 1), latest):
-                if side == RIGHT and itself_due and timestamp > record.timestamp:
-                    self._emit(record, LEFT, record.value, record.timestamp)
-                    itself_due = False
-                self._emit(record, side, other, timestamp)
-        if itself_due:
-            self._emit(record, LEFT, record.value, record.timestamp)
-        self.kept(record.timestamp)
-        self.store.put(record.key, record.timestamp, record.value)
-
-    def _emit(self, record: Record, side: int, other: Any, timestamp: int) -> None:
-        value = self.join.joined(side, record.key, record.value, other)
-        self.ctx.forward(Record(record.key, value, max(timestamp, record.timestamp), record.headers))
-
-    def _without_key_or_value(self, side: int, record: Record) -> None:
-        if record.value is not None and self.join.is_outer(side):
-            self._emit_alone(side, None, record.value, record.timestamp, record.headers)
-        else:
-            self.ctx.drop(record, "null_key" if record.key is None else "null_value")
-
-    def _emit_alone(self, side: int, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        self.ctx.forward(Record(key, self.join.joined(side, key, value, None), timestamp, headers))
 
     @property
     def newest(self) -> int:
@@ -544,7 +502,7 @@ class StreamSelfJoin(Operator):
             self.ctx.state[_NEWEST] = max(self.newest, timestamp)
 
 
-# --- A stream joined with itself over the columns of a step: `StreamSelfJoin` for all records at once.
+# --- A step of a stream joined with itself.
 #
 # Each record is taken twice, first as a left one, then as a right one, with one store for both, so that its partners are found as
 # those of two streams. That a record joins itself is added to the pairs.
@@ -555,17 +513,19 @@ class _SelfJoinStep(PairStep):
 
     Args:
         records: Each record of the step twice, as the left and as the right one.
+        only_time: See `_JoinStep`.
     """
 
-    def __init__(self, operator: StreamSelfJoin, records: JoinRecords) -> None:
-        self._operator, self._is_strict = operator, operator.ctx.mode == "strict"
+    def __init__(self, operator: StreamSelfJoin, records: JoinRecords, only_time: bool = False) -> None:
+        self._operator, self._is_strict, self._only_time = operator, operator.ctx.mode == "strict", only_time
         timestamps, is_open = records.batch.timestamps, records.complete
         observed = timestamps if self._is_strict else np.where(is_open, timestamps, operator.time.now)
         time = np.maximum(np.maximum.accumulate(observed), operator.time.now)
         if self._is_strict:
             is_open &= timestamps + records.by_node(operator.waits) >= time
         stored = np.repeat(is_open[0::2] | is_open[1::2], 2)
-        super().__init__(operator.join, [operator.store.codec] * 2, records, time, is_open, stored)
+        codecs, alone = [operator.store.codec] * 2, len(records) == 2
+        super().__init__(operator.join, codecs, records, time, is_open, stored, alone)
         both = is_open[0::2] & is_open[1::2]
         self._meets_itself = np.flatnonzero(both & self._in_its_own_reach()) * 2 + 1
 
@@ -584,8 +544,11 @@ class _SelfJoinStep(PairStep):
             operator.store.put_columns(cells, times, values)
             operator.kept(int(times.max()))
         results.write()
-        self._drop(results.without_key)
+        if not self._only_time:
+            self._drop(results.without_key)
         operator.ctx.forward_batch(results.batch)
+        for batch, row, _, error in results.refused:
+            operator.ctx.refuse(batch, row, error)
 
     def partners_of(self, pairs: Pairs) -> list[Any]:
         found = super().partners_of(pairs)
@@ -611,7 +574,7 @@ class _SelfJoinStep(PairStep):
         return in_reach
 
     def _reach(self) -> Reach:
-        """Where open records look for partners: the times that `StreamSelfJoin` scans for each of them."""
+        """Where open records look for partners."""
         back, ahead = zip(*(self.join.reach(side) for side in (RIGHT, LEFT)), strict=True)
         lower = self.timestamps - self.records.by_node(back)
         upper = self.timestamps + self.records.by_node(ahead)

@@ -14,11 +14,12 @@ import pyarrow.compute as pc
 from state.columns import BinaryColumn, decode_headers
 from state.numba_kernels import kernel
 from state.sorting import inverse, sorted_rows
+from streams.errors import RecordError
 from streams.model.record import LEFT, MAX_TIME, NO_TIME, HeldRecord, WaitingRecord
 from streams.operators.columnar import ColumnarBatch, HeldRows, Int64s, KeyColumn, values_at
 from streams.operators.join.columns.joined_objects import JoinedObjects
 from streams.operators.join.columns.kernels import Bools
-from streams.operators.join.columns.pairs import JoinRecords, Pairs
+from streams.operators.join.columns.pairs import JoinRecords, Pairs, Refused
 from streams.operators.join.stream_join import CompatOuterJoinBuffer, OuterJoinBuffer, StreamJoin
 from streams.operators.stores.codec import Codec
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
@@ -194,7 +195,7 @@ def scans(
     least: int,
     once: bool,
 ) -> tuple[Int64s, int, bool]:
-    """Plays the scans of a step, as `CompatOuterJoinBuffer.expire` makes them."""
+    """Plays the scans of a step."""
     times, sides, open_until, added_at, removed_at = rows
     due, alive = np.full(len(times), len(now), np.int64), added_at < 0
     row_of = np.full(len(now), -1, np.int64)
@@ -220,13 +221,13 @@ def scans(
     return due, least, scanned
 
 
-# --- The records without a partner of a left or outer join, for a whole step: `OuterJoinBuffer` over columns.
+# --- The records without a partner of a left or outer join, for a whole step.
 #
 # A record without a partner waits. Its partner may come, or it becomes due and gives its one result, or it keeps waiting. Which
 # records find a partner is known from the pairs of the step; a subclass for each mode knows when those without become due.
 #
-# Invariant: the changelog has the writes of the one-by-one way, in the order of each row's first write; a record that was added and
-# removed in the same step leaves a tombstone.
+# Invariant: the changelog has each row once, in the order of the rows' first writes; one that is added and removed in a step leaves
+# a tombstone.
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +239,10 @@ class JoinStep:
         records: The step's records; the index of their node is the side.
         time: int64[n], stream time at each record.
         may_be_alone: Which records wait if they are in no pair, and their side is outer.
+        triggers: Which records may start a scan in compat mode, if they are in order.
         cells: The bytes of the open records' values in their stores.
         objects: Makes results of the bytes of values; None if joiners are called.
+        alone: See `StoredStep`.
     """
 
     join: StreamJoin
@@ -247,9 +250,11 @@ class JoinStep:
     records: JoinRecords
     time: Int64s
     may_be_alone: Bools
+    triggers: Bools
     pairs: Pairs
     cells: BinaryColumn
     objects: JoinedObjects | None
+    alone: bool
 
 
 class WaitingStep(ABC):
@@ -264,6 +269,7 @@ class WaitingStep(ABC):
         self.rows = buffer.rows
         self.waits, self._delays = np.array(buffer.waits, np.int64), np.array(buffer.delays, np.int64)
         self._step, self._join = step, step.join
+        self.refused: list[Refused] = []
         self.outer = np.array([self._join.is_outer(side) for side in range(2)])
         # Then the bytes of values are known already.
         self._alike = step.codecs[0].writes_as(step.codecs[1])
@@ -299,19 +305,34 @@ class WaitingStep(ABC):
         rows, at = rows.take(order), at[order]
         timestamps = rows.times - self._delays[rows.sides]
         due = WaitingRecords.of(rows, timestamps, self.rows, self._step.codecs[0] if self._alike else None)
-        batch, values = self.records.batch, self._joined(rows.sides, due)
+        batch = self.records.batch
         headers, held = self._named(due, at)
-        return ColumnarBatch(due.keys, values, timestamps, batch.order[at], headers, batch.place, held or {}), at
+        results = ColumnarBatch(due.keys, (), timestamps, batch.order[at], headers, batch.place, held or {})
+        if self._step.objects is not None:
+            try:
+                return results.with_values(
+                    self._step.objects.of_one_side(due.cells, rows.sides == LEFT, certain=False)
+                ), at
+            except RecordError:
+                if not self._step.alone:
+                    raise
+        return self._called(results.with_values(due.values), rows.sides, at)
 
-    def _joined(self, sides: Int64s, due: WaitingRecords) -> Sequence[Any]:
-        """The results of records of these sides without a partner."""
-        if self._step.objects is None:
-            joined = self._join.joined
-            return [
-                joined(side, key, value, None)
-                for side, key, value in zip(sides.tolist(), due.keys, due.values, strict=True)
-            ]
-        return self._step.objects.of_one_side(due.cells, sides == LEFT, certain=False)
+    def _called(self, waited: ColumnarBatch, sides: Int64s, at: Int64s) -> tuple[ColumnarBatch, Int64s]:
+        """The results of records of these sides without a partner. One that fails meets its own policy."""
+        joined, values, kept = self._join.joined, list[Any](), list[int]()
+        for row, (side, key, value) in enumerate(zip(sides.tolist(), waited.keys, waited.values, strict=True)):
+            try:
+                values.append(joined(side, key, value, None))
+                kept.append(row)
+            except Exception as error:
+                if not self._step.alone:
+                    raise
+                self.refused.append(Refused(waited, row, int(at[row]), error))
+        if len(kept) == len(waited):
+            return waited.with_values(values), at
+        rows = np.array(kept, np.int64)
+        return waited.take(rows).with_values(values), at[rows]
 
     def write(self) -> None:
         writes = WaitingWrites()
@@ -381,7 +402,7 @@ def _first_of_each(partners: Int64s, rows: Int64s, count: int) -> Int64s:
     return first
 
 
-# --- The waiting records of a step in strict mode: `StrictOuterJoinBuffer` over columns.
+# --- The waiting records of a step in strict mode.
 #
 # Only open records have partners, and a record is due when it ceases to be open, so a partner always comes before that, and stream
 # time alone decides when a record without one is due.
@@ -411,7 +432,7 @@ class StrictWaitingStep(WaitingStep):
         return int(self.time[-1])
 
 
-# --- The waiting records of a step in compat mode: `CompatOuterJoinBuffer` over columns.
+# --- The waiting records of a step in compat mode.
 #
 # A record in order may trigger a scan, which makes all rows due whose windows have passed; what a scan leaves behind decides about
 # the next one. A compiled loop over the records plays the scans (`scans`), on the rows that any of them may see: the ones that may
@@ -445,7 +466,7 @@ class CompatWaitingStep(WaitingStep):
         nothing = WaitingRows.of(pa.array([], pa.binary()), pa.array([], pa.binary()))
         none = np.empty(0, np.int64)
         new_due = np.full(len(self.new), self.count, np.int64)
-        triggers = self._step.may_be_alone & (self.records.batch.timestamps == self.time)
+        triggers = self._step.triggers & (self.records.batch.timestamps == self.time)
         if not self._buffer.may_scan or not self._would_scan(triggers):
             self._least = min(self._least, int(self.new.times.min(initial=self._least)))
             return nothing, none, new_due
