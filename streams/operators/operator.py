@@ -72,6 +72,9 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
     def attempt_each(self, batch: ColumnarBatch, process: Callable[[Record], None]) -> None:
         """Run a function for each record of a batch, as if the records came one by one; the results are forwarded together."""
 
+    def copy_of(self, value: Any) -> Any:
+        """A value that later changes to the given one do not reach; itself if it cannot change."""
+
     def refuse(self, batch: ColumnarBatch, row: int, error: Exception) -> None:
         """Apply the processing policy to a record for which the operator has failed, as if `process` had raised the error."""
 

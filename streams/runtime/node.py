@@ -630,6 +630,9 @@ class NodeContext:
             self._run.followed.fails(self.node, error, record)
         self.guard(error)
 
+    def copy_of(self, value: Any) -> Any:
+        return snapshot(value)
+
     def refuse(self, batch: ColumnarBatch, row: int, error: Exception) -> None:
         with at_record(batch, row, self._run):
             self.fails(batch.record(row), error)

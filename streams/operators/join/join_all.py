@@ -183,7 +183,9 @@ class _JoinAllStep(StoredStep):
         if self._first.is_strict:
             is_open &= timestamps >= self._first.oldest_open(time)
         codecs = [one.own_store.codec for one in sides]
-        super().__init__(codecs, records, time, is_open, is_open, keeps_values=False, alone=len(records) == 1)
+        super().__init__(
+            sides[0].ctx, codecs, records, time, is_open, is_open, keeps_values=False, alone=len(records) == 1
+        )
 
     def run(self) -> None:
         """Compute everything, then write, then forward."""
@@ -228,6 +230,8 @@ class _JoinAllStep(StoredStep):
             try:
                 for combination in combinations(ordered, difference_ms, time, time):
                     values.append(joiner(key, dict(zip(names, (value for _, value in combination), strict=True))))
+                    if self.copy_of is not None:
+                        values[-1] = self.copy_of(values[-1])
                     rows.append(row)
                     times.append(max(timestamp for timestamp, _ in combination))
             except Exception as error:

@@ -167,6 +167,7 @@ class StoredStep:
     """One step.
 
     Args:
+        ctx: The context of one of the nodes.
         codecs: The codecs of the stores by node.
         time: int64[n], stream time at each record.
         is_open: Which records are processed.
@@ -177,6 +178,7 @@ class StoredStep:
 
     def __init__(
         self,
+        ctx: OperatorContext,
         codecs: Sequence[Codec],
         records: JoinRecords,
         time: Int64s,
@@ -189,6 +191,8 @@ class StoredStep:
         self.batch, self.timestamps = records.batch, records.batch.timestamps
         self.stored, self._keeps_values, self.alone = stored, keeps_values, alone
         self.refused: list[Refused] = []
+        self.copy_of = ctx.copy_of if alone and not keeps_values else None
+        """Copies a result, which the next call of the joiner may change."""
         self.column = self._written(stored)
 
     def fail(self, error: Exception) -> None:

@@ -77,6 +77,7 @@ class PairStep(StoredStep):
     """One step.
 
     Args:
+        ctx: The context of one of the sides.
         codecs: The codecs of the stores by side.
         records: The records; the index of their node is the side.
         time: int64[n], stream time at each record.
@@ -87,6 +88,7 @@ class PairStep(StoredStep):
 
     def __init__(
         self,
+        ctx: OperatorContext,
         join: StreamJoin,
         codecs: Sequence[Codec],
         records: JoinRecords,
@@ -95,7 +97,7 @@ class PairStep(StoredStep):
         stored: Bools,
         alone: bool,
     ) -> None:
-        super().__init__(codecs, records, time, is_open, stored, join.keeps_values, alone)
+        super().__init__(ctx, codecs, records, time, is_open, stored, join.keeps_values, alone)
         self.join = join
         self.is_left = records.nodes == LEFT
         self._objects = self._joined_objects()
@@ -165,6 +167,8 @@ class PairStep(StoredStep):
             for row, key, other, is_left in zip(*columns, strict=True):
                 value = values[row]
                 results.append(joiner(objects[key], value, other) if is_left else joiner(objects[key], other, value))
+                if self.copy_of is not None:
+                    results[-1] = self.copy_of(results[-1])
         except Exception as error:
             self.fail(error)
         return results
@@ -201,6 +205,8 @@ class PairStep(StoredStep):
         try:
             for side, key, value in zip(sides, keys, values_at(self.batch.values, rows), strict=True):
                 results.append(self.join.joined(side, key, value, None))
+                if self.copy_of is not None:
+                    results[-1] = self.copy_of(results[-1])
         except Exception as error:
             self.fail(error)
         return results
@@ -363,7 +369,7 @@ class _JoinStep(PairStep):
         if self._is_strict:
             is_open &= timestamps >= records.by_node([one.oldest_open(time) for one in sides])
         codecs, alone = [one.store.codec for one in sides], only_time or len(records) == 1
-        super().__init__(sides[LEFT].join, codecs, records, time, is_open, is_open, alone)
+        super().__init__(sides[LEFT].ctx, sides[LEFT].join, codecs, records, time, is_open, is_open, alone)
 
     @property
     def triggers(self) -> Bools:
@@ -525,7 +531,7 @@ class _SelfJoinStep(PairStep):
             is_open &= timestamps + records.by_node(operator.waits) >= time
         stored = np.repeat(is_open[0::2] | is_open[1::2], 2)
         codecs, alone = [operator.store.codec] * 2, len(records) == 2
-        super().__init__(operator.join, codecs, records, time, is_open, stored, alone)
+        super().__init__(operator.ctx, operator.join, codecs, records, time, is_open, stored, alone)
         both = is_open[0::2] & is_open[1::2]
         self._meets_itself = np.flatnonzero(both & self._in_its_own_reach()) * 2 + 1
 
