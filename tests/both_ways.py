@@ -46,6 +46,10 @@ class Seen:
     failed: str | None
     fallbacks: dict[str, int]
 
+    def values(self, topic: str) -> list[bytes | None]:
+        """The values in all partitions of the topics whose names end so."""
+        return [row[1] for (name, _), rows in self.topics.items() if name.endswith(topic) for row in rows]
+
 
 @contextmanager
 def one_by_one() -> Iterator[None]:

@@ -82,11 +82,28 @@ def snapshot(value: Any) -> Any:
 
     A value without a copy (an open file, a generator) stays itself.
     """
+    try:
+        return _copied(value)
+    except RecursionError:
+        # It may hold itself.
+        return _copied_object(value)
+
+
+def _copied(value: Any) -> Any:
     kind = type(value)
     if kind in _UNCHANGING:
         return value
+    if kind is dict:
+        return {key: one if type(one) in _UNCHANGING else _copied(one) for key, one in value.items()}
+    if kind is list or kind is tuple:
+        return kind([one if type(one) in _UNCHANGING else _copied(one) for one in value])
     if kind is Change:
-        return Change(snapshot(value.new), snapshot(value.old), value.is_latest)
+        return Change(_copied(value.new), _copied(value.old), value.is_latest)
+    return _copied_object(value)
+
+
+def _copied_object(value: Any) -> Any:
+    kind = type(value)
     if kind not in _need_ids:
         try:
             return pickle.loads(pickle.dumps(value, _PROTOCOL))

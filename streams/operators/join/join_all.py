@@ -192,7 +192,6 @@ class _JoinAllStep(StoredStep):
         sides, nodes = self._sides, self.records.nodes
         keys = store_keys(self.batch.keys, self.codecs)
         results, rows = self._results(Partners([one.own_store for one in sides], keys, self.timestamps, self._latest()))
-        self.check_unchanged(rows)
         puts = [self.rows_of(self.is_open & (nodes == node), node, keys[node]) for node in range(len(sides))]
         self._first.time.observe(int(self.time[-1]))
         for side, (cells, times, values) in zip(sides, puts, strict=True):
@@ -211,7 +210,7 @@ class _JoinAllStep(StoredStep):
     def _results(self, partners: Partners) -> tuple[ColumnarBatch, Int64s]:
         """The results, and the record that each comes from."""
         count, joiner = len(self._sides), self._first.join.joiner
-        names, difference_ms = self._first.join.streams, self._first.difference_ms
+        names, difference_ms, copy_of = self._first.join.streams, self._first.difference_ms, self._first.ctx.copy_of
         asking, found = self.is_open, list[tuple[Int64s, Pairs]]()
         for step in range(1, count):
             stores = (self.records.nodes + step) % count
@@ -229,9 +228,8 @@ class _JoinAllStep(StoredStep):
             ordered = [around[(first + stream) % count] for stream in range(count)]
             try:
                 for combination in combinations(ordered, difference_ms, time, time):
-                    values.append(joiner(key, dict(zip(names, (value for _, value in combination), strict=True))))
-                    if self.copy_of is not None:
-                        values[-1] = self.copy_of(values[-1])
+                    arguments = (copy_of(value) for _, value in combination)
+                    values.append(joiner(key, dict(zip(names, arguments, strict=True))))
                     rows.append(row)
                     times.append(max(timestamp for timestamp, _ in combination))
             except Exception as error:

@@ -23,12 +23,14 @@ from streams.model.windows import JoinWindows
 from streams.operators.columnar import (
     NULL_KEY,
     ColumnarBatch,
+    EncodedValues,
     Int64s,
     KeyColumn,
     OneByOne,
     concatenated,
     null_values,
     take_values,
+    values_at,
 )
 from streams.operators.join.columns.kernels import grouped, pairs, ranges
 from streams.operators.operator import OperatorContext
@@ -173,7 +175,7 @@ class StoredStep:
         is_open: Which records are processed.
         stored: Which records are stored.
         keeps_values: Whether the joiner is known to leave its arguments as they are.
-        alone: Whether there is only one record. It may fail, and it is written after its joiners were called.
+        alone: Whether there is only one record, which may fail.
     """
 
     def __init__(
@@ -191,8 +193,7 @@ class StoredStep:
         self.batch, self.timestamps = records.batch, records.batch.timestamps
         self.stored, self._keeps_values, self.alone = stored, keeps_values, alone
         self.refused: list[Refused] = []
-        self.copy_of = ctx.copy_of if alone and not keeps_values else None
-        """Copies a result, which the next call of the joiner may change."""
+        self._copy_of = ctx.copy_of
         self.column = self._written(stored)
 
     def fail(self, error: Exception) -> None:
@@ -214,6 +215,15 @@ class StoredStep:
         except RecordError:
             if not self.alone:
                 raise
+
+    def arguments(self, rows: Int64s) -> Iterator[Any]:
+        """The values of records for calls of the joiner, each its own object: a joiner that changes it changes nothing else."""
+        values = self.batch.values
+        if self._keeps_values:
+            return iter(values_at(values, rows))
+        if isinstance(values, EncodedValues) and values.is_untouched:
+            return values.take(rows).each()
+        return map(self._copy_of, values_at(values, rows))
 
     def cells_of(self, pairs: Pairs) -> tuple[BinaryColumn, Int64s]:
         """The bytes of the step's values and of those from the stores, and for each pair the place of the partner's."""
@@ -250,20 +260,6 @@ class StoredStep:
                 raise OneByOne("a value that is written as null is not stored")
         cells = one_column(written)
         return cells if is_identity(places) else cells.take(pa.array(places, mask=places < 0))
-
-    def check_unchanged(self, rows: Int64s) -> None:
-        """Leave joiners that change their arguments to steps of one record, which is written after its joiners were called."""
-        if self._keeps_values:
-            return
-        if self.alone:
-            self.column = self._written(self.stored)
-            return
-        joined = np.zeros(len(self.records), np.bool_)
-        joined[rows] = True
-        joined &= self.stored
-        at = pa.array(np.flatnonzero(joined))
-        if not self._written(joined).take(at).equals(self.column.take(at)):
-            raise OneByOne("the joiner changes its arguments")
 
     def rows_of(self, chosen: Bools, node: int, keys: StoreKeys) -> tuple[pa.BinaryArray, Int64s, pa.BinaryArray]:
         """The rows to put into the store of a node for some records: keys, times, values."""

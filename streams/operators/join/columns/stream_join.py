@@ -20,7 +20,6 @@ from streams.operators.columnar import (
     null_values,
     take_values,
     value_column,
-    values_at,
 )
 from streams.operators.join.columns.joined_objects import JoinedObjects
 from streams.operators.join.columns.pairs import (
@@ -111,14 +110,12 @@ class PairStep(StoredStep):
         results = [(self.of_rows(pairs.rows, values, times), 2 * pairs.rows + 1)]
         without_key = self.alone_without_key()
         if buffer is None:
-            self.check_unchanged(pairs.rows)
             return StepResults(*placed(results), without_key, lambda: None, self.refused)
         waiting = self._waiting(met, buffer)
         due, at = waiting.results()
         at_once = np.sort(np.concatenate([without_key, waiting.at_once]))
         alone = self._alone(at_once)
         results += [(due, 2 * at), (alone, 2 * at_once[: len(alone)] + 1)]
-        self.check_unchanged(np.concatenate([pairs.rows, at_once]))
         return StepResults(*placed(results), without_key, waiting.write, [*waiting.refused, *self.refused])
 
     def may_be_alone(self, pairs: Pairs) -> tuple[Bools, Pairs]:
@@ -160,15 +157,12 @@ class PairStep(StoredStep):
     def _called(self, pairs: Pairs) -> Sequence[Any]:
         """The results that the joiner gives for objects; those of the first pairs, if it fails."""
         joiner, keys, rows = self.join.joiner, self.batch.keys, pairs.rows
-        values, objects, from_left = list(self.batch.values), keys.objects, self.is_left[rows]
-        columns = (rows.tolist(), keys.codes[rows].tolist(), self.partners_of(pairs), from_left.tolist())
+        objects, from_left = keys.objects, self.is_left[rows].tolist()
+        columns = (keys.codes[rows].tolist(), self.arguments(rows), self.partners_of(pairs), from_left)
         results: list[Any] = []
         try:
-            for row, key, other, is_left in zip(*columns, strict=True):
-                value = values[row]
+            for key, value, other, is_left in zip(*columns, strict=True):
                 results.append(joiner(objects[key], value, other) if is_left else joiner(objects[key], other, value))
-                if self.copy_of is not None:
-                    results[-1] = self.copy_of(results[-1])
         except Exception as error:
             self.fail(error)
         return results
@@ -203,10 +197,8 @@ class PairStep(StoredStep):
         sides, keys = self.records.nodes[rows].tolist(), self.batch.keys.take(rows)
         results: list[Any] = []
         try:
-            for side, key, value in zip(sides, keys, values_at(self.batch.values, rows), strict=True):
+            for side, key, value in zip(sides, keys, self.arguments(rows), strict=True):
                 results.append(self.join.joined(side, key, value, None))
-                if self.copy_of is not None:
-                    results[-1] = self.copy_of(results[-1])
         except Exception as error:
             self.fail(error)
         return results
@@ -558,8 +550,9 @@ class _SelfJoinStep(PairStep):
 
     def partners_of(self, pairs: Pairs) -> list[Any]:
         found = super().partners_of(pairs)
-        for at in np.flatnonzero(pairs.partners == pairs.rows).tolist():
-            found[at] = self.batch.values[int(pairs.rows[at])]
+        themselves = np.flatnonzero(pairs.partners == pairs.rows)
+        for at, value in zip(themselves.tolist(), self.arguments(pairs.rows[themselves]), strict=True):
+            found[at] = value
         return found
 
     def alone_without_key(self) -> Int64s:
