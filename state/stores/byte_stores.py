@@ -380,6 +380,8 @@ class WindowBytesStore:
 
         Requests sorted by key and `from_ms` are the fastest.
         """
+        if not len(keys):
+            return WindowRows(np.empty(0, np.int32), np.empty(0, np.int64), pa.array([], pa.binary()))
         from_ms = np.maximum(from_ms, 0)
         lows = suffixes((from_ms, ">i8"), (0, ">i4"))
         highs = suffixes((to_ms, ">i8"), (MAX_SEQUENCE, ">i4"))

@@ -15,6 +15,7 @@ from streams import JoinWindows, StreamsBuilder
 from streams.operators.join.as_of import AsOfJoin
 from streams.operators.join.columns.stream_join import StreamSelfJoin
 from streams.operators.join.join_all import StreamJoinAll
+from streams.testing import TopologyTestDriver
 from tests.both_ways import check_both_ways, counted
 from tests.operators.join_inputs import KINDS, PARTITIONS, both, feed, in_another_form, refuses, windows
 
@@ -40,6 +41,27 @@ def test_joins_of_a_stream_with_itself_over_one_store(kind, windows, seed, resta
     with counted(StreamSelfJoin) as answers:
         check_both_ways(builder.build(), steps, tuple(restarts), partitions=PARTITIONS, mode=mode)
     assert set(answers) == {"together"}
+
+
+@pytest.mark.parametrize("key", ["a", None])
+def test_a_record_of_a_self_join_that_fails_gives_nothing_else(key: str | None) -> None:
+    """On neither side: it does not wait for a partner, and is not counted as dropped."""
+
+    def refuses_text(left: Any, right: Any) -> Any:
+        if left == "text":
+            raise ValueError("this pair is refused")
+        return [left, right]
+
+    builder = StreamsBuilder(optimize=True)
+    stream = builder.stream("left")
+    stream.outer_join(stream, refuses_text, JoinWindows.of_time_difference_with_no_grace(5)).to("out")
+    with TopologyTestDriver(builder.build(), processing="skip") as driver:
+        left = driver.create_input_topic("left")
+        left.pipe_input(key, "text", 0)
+        left.pipe_input("b", "later", 100)
+        assert driver.create_output_topic("out").read_values_to_list() == [["later", "later"]]
+        assert driver.counters["skipped:processing"] == 1
+        assert [name for name in driver.counters if name.startswith("dropped:") and "processing" not in name] == []
 
 
 def merge_of_all(values: Any) -> Any:

@@ -6,7 +6,10 @@ import pickle
 import subprocess
 import sys
 import threading
+from collections import defaultdict
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -15,7 +18,8 @@ import cloudpickle
 import pytest
 
 from streams import Materialized, RecordError, StreamsBuilder, TopologyError, ValueNotPicklableError
-from streams.runtime.values import dump_job, dump_value, load_job, load_value
+from streams.model.record import Change
+from streams.runtime.values import dump_job, dump_value, load_job, load_value, snapshot
 from streams.testing import TopologyTestDriver
 
 SCRIPT = Path(__file__).with_name("own_classes.py")
@@ -52,6 +56,69 @@ def test_plain_values_are_pickled_as_ever() -> None:
     for value in (None, 5, {"a": [1.5, "x"]}, (b"y", True)):
         assert load_value(dump_value(value)) == value
     assert dump_value({"a": 1}) == pickle.dumps({"a": 1}, protocol=5)
+
+
+@dataclass
+class Order:
+    lines: list[Any]
+
+
+class Lines(list[Any]):
+    """A list of a program's own."""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": [1, {"b": (2, [3])}], 4: None},
+        [[[]], ({},)],
+        Order([1, [2]]),
+        {"orders": [Order([{}])]},
+        Lines([[1]]),
+        defaultdict(list, {"a": [1]}),
+        Change({"a": [1]}, [2], True),
+    ],
+)
+def test_a_snapshot_is_equal_and_shares_nothing_that_can_change(value: Any) -> None:
+    copied = snapshot(value)
+    assert copied == value
+    assert type(copied) is type(value)
+    assert _changing(value).isdisjoint(_changing(copied))
+
+
+def _changing(value: Any) -> set[int]:
+    """The identities of the objects within a value that can change."""
+    if isinstance(value, dict):
+        return {id(value)}.union(*map(_changing, value.values()))
+    if isinstance(value, list):
+        return {id(value)}.union(*map(_changing, value))
+    if isinstance(value, tuple):
+        return set[int]().union(*map(_changing, value))
+    if isinstance(value, Order):
+        return {id(value)} | _changing(value.lines)
+    return set()
+
+
+def test_a_snapshot_of_what_holds_itself() -> None:
+    value: dict[str, Any] = {"list": [1]}
+    value["self"] = value
+    copied = snapshot(value)
+    assert copied["self"] is copied
+    assert copied["list"] == [1]
+    assert copied["list"] is not value["list"]
+
+
+def test_a_snapshot_shares_only_what_has_no_copy() -> None:
+    lock, lines = threading.Lock(), [1]
+    copied = snapshot({"lock": lock, "lines": lines})
+    assert copied["lock"] is lock
+    assert copied["lines"] == [1]
+    assert copied["lines"] is not lines
+
+
+def test_a_snapshot_of_what_cannot_change_is_itself() -> None:
+    for value in ("a", 1.5, None, b"x", date(2026, 1, 1), Decimal(1)):
+        assert snapshot(value) is value
 
 
 def test_what_is_nested_too_deeply_is_the_records_fault() -> None:

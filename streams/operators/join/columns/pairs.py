@@ -144,7 +144,7 @@ def runs(*columns: npt.NDArray[Any]) -> list[tuple[int, int]]:
     return list(pairwise(bounds))
 
 
-# --- A step's records as a join stores them: their bytes, the results and drops of some of them, and whether joiners change them.
+# --- A step's records as a join stores them: their bytes, the arguments of joiners, and the results and drops of some of them.
 
 FARTHEST_MS = 2**60
 """Windows up to this length, about 36 million years, leave room for sums of 64 bits."""
@@ -197,7 +197,7 @@ class StoredStep:
         self.column = self._written(stored)
 
     def fail(self, error: Exception) -> None:
-        """The record fails at one of its results. Those before stay, and the record is not stored.
+        """The record fails at one of its results. Those before stay; the record is not stored, does not wait and is not dropped.
 
         Raises:
             Exception: The error, if there are others: these may meet the record or not, so it has to be found first.
@@ -273,8 +273,10 @@ class StoredStep:
 
     def drops(self, dropped: Bools, sides: Int64s) -> Iterator[tuple[Int64s, str]]:
         """Records that are dropped, in order, in runs of one side and reason."""
+        if self.refused:
+            # In a self-join, only one of the record's two sides may have failed.
+            return
         rows = np.flatnonzero(dropped)
-        # As in `StreamStreamJoin`: a record without a key is one without a value only if it has a key.
         reasons = np.where(self.records.complete[rows], 0, np.where(self.batch.keys.codes[rows] == NULL_KEY, 1, 2))
         for start, end in runs(reasons, sides[rows]):
             yield rows[start:end], ("late", "null_key", "null_value")[reasons[start]]

@@ -141,7 +141,7 @@ class PairStep(StoredStep):
             self.codecs,
             self.records,
             self.time,
-            may_be_alone,
+            may_be_alone & self.stored,
             self.triggers,
             met,
             self.column,

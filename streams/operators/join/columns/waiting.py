@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -278,7 +278,8 @@ class WaitingStep(ABC):
         alone[step.pairs.rows] = False
         waits = self._wait()
         self.at_once = np.flatnonzero(alone & ~waits)
-        self.added = np.flatnonzero(alone & waits)
+        # A value that is written as null neither waits nor is stored.
+        self.added = np.flatnonzero(alone & waits & step.cells.is_valid().to_numpy(zero_copy_only=False))
         self.new = self._new_rows()
         self.new_met = _first_of_each(step.pairs.partners, step.pairs.rows, self.count)[self.added]
         self.met, self.met_at = self._met_rows()
@@ -316,23 +317,26 @@ class WaitingStep(ABC):
             except RecordError:
                 if not self._step.alone:
                     raise
-        return self._called(results.with_values(due.values), rows.sides, at)
+        return self._called(results, due, rows.sides, at)
 
-    def _called(self, waited: ColumnarBatch, sides: Int64s, at: Int64s) -> tuple[ColumnarBatch, Int64s]:
-        """The results of records of these sides without a partner. One that fails meets its own policy."""
-        joined, values, kept = self._join.joined, list[Any](), list[int]()
-        for row, (side, key, value) in enumerate(zip(sides.tolist(), waited.keys, waited.values, strict=True)):
+    def _called(
+        self, results: ColumnarBatch, due: WaitingRecords, sides: Int64s, at: Int64s
+    ) -> tuple[ColumnarBatch, Int64s]:
+        """The results with the joiner's values. A record that fails meets its own policy."""
+        joined, values, kept, waited = self._join.joined, list[Any](), list[int](), due.values
+        for row, (side, key, value) in enumerate(zip(sides.tolist(), due.keys, waited, strict=True)):
             try:
                 values.append(joined(side, key, value, None))
                 kept.append(row)
             except Exception as error:
                 if not self._step.alone:
                     raise
-                self.refused.append(Refused(waited, row, int(at[row]), error))
+                own = replace(results, values=waited, headers=due.headers, held=due.held)
+                self.refused.append(Refused(own, row, int(at[row]), error))
         if len(kept) == len(waited):
-            return waited.with_values(values), at
+            return results.with_values(values), at
         rows = np.array(kept, np.int64)
-        return waited.take(rows).with_values(values), at[rows]
+        return results.with_values(waited).take(rows).with_values(values), at[rows]
 
     def write(self) -> None:
         writes = WaitingWrites()
