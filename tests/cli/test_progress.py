@@ -72,8 +72,8 @@ def test_records_per_second_are_those_of_the_last_seconds() -> None:
 
 
 def test_a_node_that_falls_back_to_one_by_one_is_named_once_with_the_reason() -> None:
-    fallback = report({"one_by_one:pairs:the joiner changes its arguments": 3})
-    line = "app/sub: 'pairs' processes records one by one, which takes longer: the joiner changes its arguments\n"
+    fallback = report({"one_by_one:pairs:a value that is written as null is not stored": 3})
+    line = "app/sub: 'pairs' processes records one by one, which takes longer: a value that is written as null is not stored\n"
     assert shown(fallback, fallback).count(line) == 1
 
 

@@ -238,7 +238,9 @@ class _AsOfStep:
         return np.flatnonzero(null_key & self._records.has_value & (self._records.nodes == LEFT))
 
     def _alone(self, rows: Int64s) -> tuple[ColumnarBatch, Int64s]:
-        joined, places = self._called(self._batch.take(rows), rows, repeat(None))
+        batch = self._batch.take(rows)
+        batch = batch.with_values(list(map(self._left.ctx.copy_of, batch.values)))
+        joined, places = self._called(batch, rows, repeat(None))
         return joined, 2 * places + 1
 
     def _drop(self, without_key: Int64s) -> None:
