@@ -133,7 +133,7 @@ def program(kind: str, windows: JoinWindows, selected: Any, *, itself: bool = Fa
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.sampled_from(KINDS),
     windows(),

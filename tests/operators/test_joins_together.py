@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from state.restore import task_stores
 from streams import Consumed, JoinWindows, JsonSerde, Produced, StreamJoined, StreamsBuilder, StringSerde
 from streams.operators.join.columns.stream_join import StreamStreamJoin
+from streams.operators.join.stream_join import only_reads
 from tests.both_ways import Fed, check_both_ways, counted
 from tests.operators.join_inputs import KINDS, PARTITIONS, VALUES, both, feed, refuses, windows
 
@@ -62,7 +63,7 @@ def test_strict_joins(kind, windows, seed, tasks, restarts, far) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(KINDS),
     windows(),
@@ -140,6 +141,53 @@ def test_partners_are_what_the_store_would_have(kind: str) -> None:
     """A tuple comes back as a list, as it does from the store."""
     kinds = lambda left, right: [type(left).__name__, left, type(right).__name__, right]  # noqa: E731
     check(program(kind, JoinWindows(9, 9, 5), kinds, mapped=lambda value: (value, [])), feed(7))
+
+
+CHANGED: list[Any] = []
+
+
+def changes(left: Any, right: Any) -> Any:
+    CHANGED.append(left)
+    left += right
+    return left
+
+
+def calls_another(left: Any, right: Any) -> Any:
+    return changes(left, right)
+
+
+def calls_a_value(left: Any, right: Any) -> Any:
+    return left["function"](right)
+
+
+def sets_a_field(left: Any, right: Any) -> Any:
+    left["right"] = right
+    return left
+
+
+def test_a_joiner_that_only_reads_its_arguments_is_known_by_its_instructions() -> None:
+    """So they need not be copied. What is not certain is copied."""
+    nothing = changes
+    for joiner in (
+        lambda left, right: {**left, **right},
+        lambda left, right: [left, right],
+        lambda left, right: {"total": left["a"] + right.get("b", 0) if right else None},
+        lambda left, right: f"{left['a']} {right!s} {left['b'] <= 1}",
+        both,
+    ):
+        assert only_reads(joiner)
+    for joiner in (
+        changes,
+        calls_another,
+        calls_a_value,
+        sets_a_field,
+        lambda left, right: left.update(right) or left,
+        lambda left, right: nothing(left, right),
+        lambda left, right: [one.pop() for one in left],
+        lambda left, right: max(left, key=CHANGED.append),
+        dict.update,
+    ):
+        assert not only_reads(joiner)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -36,7 +36,7 @@ from streams.operators.join.columns.pairs import (
     forward_in_one,
     store_keys,
 )
-from streams.operators.join.stream_join import JoinAll
+from streams.operators.join.stream_join import JoinAll, only_reads
 from streams.operators.operator import Operator, OperatorContext
 from streams.operators.stores.window import TypedWindowStore
 from streams.operators.stream_time import SharedStreamTime
@@ -182,10 +182,8 @@ class _JoinAllStep(StoredStep):
         time = np.maximum(np.maximum.accumulate(timestamps), self._first.time.now)
         if self._first.is_strict:
             is_open &= timestamps >= self._first.oldest_open(time)
-        codecs = [one.own_store.codec for one in sides]
-        super().__init__(
-            sides[0].ctx, codecs, records, time, is_open, is_open, keeps_values=False, alone=len(records) == 1
-        )
+        codecs, keeps_values = [one.own_store.codec for one in sides], only_reads(self._first.join.joiner)
+        super().__init__(sides[0].ctx, codecs, records, time, is_open, is_open, keeps_values, alone=len(records) == 1)
 
     def run(self) -> None:
         """Compute everything, then write, then forward."""
@@ -210,7 +208,7 @@ class _JoinAllStep(StoredStep):
     def _results(self, partners: Partners) -> tuple[ColumnarBatch, Int64s]:
         """The results, and the record that each comes from."""
         count, joiner = len(self._sides), self._first.join.joiner
-        names, difference_ms, copy_of = self._first.join.streams, self._first.difference_ms, self._first.ctx.copy_of
+        names, difference_ms = self._first.join.streams, self._first.difference_ms
         asking, found = self.is_open, list[tuple[Int64s, Pairs]]()
         for step in range(1, count):
             stores = (self.records.nodes + step) % count
@@ -228,7 +226,7 @@ class _JoinAllStep(StoredStep):
             ordered = [around[(first + stream) % count] for stream in range(count)]
             try:
                 for combination in combinations(ordered, difference_ms, time, time):
-                    arguments = (copy_of(value) for _, value in combination)
+                    arguments = (self.own(value) for _, value in combination)
                     values.append(joiner(key, dict(zip(names, arguments, strict=True))))
                     rows.append(row)
                     times.append(max(timestamp for timestamp, _ in combination))

@@ -5,7 +5,7 @@ Read on: `kernels` finds the pairs, `waiting` has the records without a partner.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -193,7 +193,7 @@ class StoredStep:
         self.batch, self.timestamps = records.batch, records.batch.timestamps
         self.stored, self._keeps_values, self.alone = stored, keeps_values, alone
         self.refused: list[Refused] = []
-        self._copy_of = ctx.copy_of
+        self.own: Callable[[Any], Any] = (lambda value: value) if keeps_values else ctx.copy_of
         self.column = self._written(stored)
 
     def fail(self, error: Exception) -> None:
@@ -223,7 +223,7 @@ class StoredStep:
             return iter(values_at(values, rows))
         if isinstance(values, EncodedValues) and values.is_untouched:
             return values.take(rows).each()
-        return map(self._copy_of, values_at(values, rows))
+        return map(self.own, values_at(values, rows))
 
     def cells_of(self, pairs: Pairs) -> tuple[BinaryColumn, Int64s]:
         """The bytes of the step's values and of those from the stores, and for each pair the place of the partner's."""
