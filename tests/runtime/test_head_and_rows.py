@@ -15,7 +15,7 @@ from streams import (
     WallclockTimestampExtractor,
     agg,
 )
-from streams.errors import RecordFailedError
+from streams.errors import RecordFailedError, TopologyError
 from streams.runtime.reader import pipeline, task_inputs
 from streams.runtime.reader.pipeline import ReaderPipeline
 from streams.runtime.rows import NOW, RowBatch, decode, encode
@@ -99,6 +99,26 @@ def test_a_record_that_becomes_too_many_rows_meets_its_policy(monkeypatch):
     assert head.counters["skipped:processing"] == 1
     with pytest.raises(RecordFailedError, match=r"offset 101.*flat_map less at a time"):
         list(ReaderPipeline(sub, 1, SETTINGS).run(piece))
+
+
+def test_ways_that_part_often() -> None:
+    """Positions have room for fewer records then; in the end the program is refused."""
+
+    def program(levels):
+        builder = StreamsBuilder()
+        stream = builder.stream("in").map_values(lambda v: v)
+        for _ in range(levels):
+            stream.filter(lambda v: v < 0).to("out")
+            stream = stream.map_values(lambda v: v)
+        stream.group_by_key().count()
+        return plan_of(builder)
+
+    ((_, batch),) = ReaderPipeline(program(20), 1, SETTINGS).run(columns([b"a"] * 3, [b"1"] * 3))
+    assert batch.rows["offset"].to_pylist() == [100, 101, 102]
+    parts = [batch for _, batch in ReaderPipeline(program(52), 1, SETTINGS).run(columns([b"a"] * 3000, [b"1"] * 3000))]
+    assert len(parts) == 3
+    with pytest.raises(TopologyError, match="part at"):
+        ReaderPipeline(program(60), 1, SETTINGS)
 
 
 def times_of(extractor, timestamps, partition_time=None):

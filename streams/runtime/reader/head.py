@@ -15,16 +15,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from streams.errors import RecordFailedError
+from streams.errors import RecordFailedError, TopologyError
 from streams.operators.columnar import ColumnarBatch, Int64s
 from streams.runtime.node import Edge, Inbox, NodeContext, NodeRunner, Punctuations, process_group
 from streams.runtime.step_context import StepContext
-from streams.topology.graph import ProcessorNode, SourceNode
+from streams.topology.graph import ProcessorNode
 from streams.topology.plan import SubTopology
 
+_POSITION_BITS: Final = 62
 _WAY_BITS: Final = 40
-"""Most bits of a position for the way, so that 23 are left for the record's number."""
-_RESULT_BITS: Final = 20
+"""Bits of a position for the way, if that is enough: 22 are left for the record's number, so pieces may be large."""
+_RESULT_BITS: Final = 4, 20
+"""Least and most bits for the number of a result."""
+_LEAST_RECORD_BITS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,10 @@ class Ways:
         inside: The operators that do not work on columns, in run order.
         bits: How many bits the way has.
         branch_shift: Where the number of the source's child begins.
+        most_records: The most records of a piece.
+
+    Raises:
+        TopologyError: The ways part too often.
     """
 
     def __init__(self, sub: SubTopology) -> None:
@@ -66,14 +73,26 @@ class Ways:
         levels = range(1 + max(self._depths.values()))
         at = {level: [name for name, depth in self._depths.items() if depth == level] for level in levels}
         children = [max((len(sub.children(name)) - 1).bit_length() for name in at[level]) for level in levels]
+        self._ends: dict[str, int] = {}
+        """How many ways lead out of the head from each operator."""
+        for name in reversed(self.inside):
+            self._ends[name] = sum(self._ends.get(child, 1) for child in sub.children(name))
         several = [any(map(self._has_several, at[level])) for level in levels]
-        each = min(_RESULT_BITS, (_WAY_BITS - sum(children)) // max(1, sum(several)))
+        least, most = _RESULT_BITS
+        each = max(least, min(most, (_WAY_BITS - sum(children)) // max(1, sum(several))))
         shift, self._levels = 0, dict[int, _Level]()
         for level in reversed(levels):
             results = each * several[level]
             self._levels[level] = _Level(results, shift + children[level], shift)
             shift += children[level] + results
+        if shift > _POSITION_BITS - _LEAST_RECORD_BITS:
+            raise TopologyError(
+                f"The operators in front of the stateful ones of sub-topology {sub.name!r} part at {len(levels)} levels, too "
+                f"often to keep the order of their results. Write some of the results to a topic with repartition(), and "
+                f"continue behind it."
+            )
         self.bits = shift
+        self.most_records = 1 << (_POSITION_BITS - shift)
         self.branch_shift = self._levels[0].child_shift
 
     def through(self, name: str, child: str) -> int:
@@ -87,15 +106,8 @@ class Ways:
 
     def _has_several(self, name: str) -> bool:
         """Whether a record may have several results that part behind the operator."""
-        node = self._sub.nodes[name]
-        one = isinstance(node, SourceNode) or (
-            isinstance(node, ProcessorNode) and node.wrapper is None and node.spec.one_result
-        )
-        return not one and self._ends(name) > 1
-
-    def _ends(self, name: str) -> int:
-        """How many ways lead out of the head from a node."""
-        return sum(self._ends(child) if child in self.inside else 1 for child in self._sub.children(name))
+        node = self.inside.get(name)
+        return node is not None and self._ends[name] > 1 and not (node.wrapper is None and node.spec.one_result)
 
 
 def _numbered(order: Int64s, level: _Level) -> Int64s:
@@ -152,7 +164,7 @@ class Head:
         outside: Mapping[tuple[str, str], Callable[[ColumnarBatch], None]],
         place: Callable[[int], Any],
     ) -> None:
-        self._run, self._sub, self._ways = run, sub, ways
+        self._run, self._ways = run, ways
         self._place: Callable[[int], Any] = lambda position: place(position >> ways.bits)
         self._inboxes = {name: Inbox() for name in ways.inside}
         punctuations = Punctuations({}, run.now_ms)
@@ -170,15 +182,20 @@ class Head:
             }
             runner.context.connect({}, edges, on_drop=sub.takers_of_dropped(name))
             runner.processor.init(runner.context)
+        self.sources = {
+            source.name: [
+                self._edge(source.name, child, self._inboxes[child].add)
+                for child in sub.children(source.name)
+                if child in ways.inside
+            ]
+            for source in sub.sources
+        }
+        """The edges to the operators that take the records of a source."""
 
     def _edge(self, name: str, child: str, receive: Callable[[ColumnarBatch], None]) -> _HeadEdge:
         node = self._ways.inside.get(name)
         holds = node is not None and not node.spec.repeatable
         return _HeadEdge(self._ways.through(name, child), self._place, receive, holds)
-
-    def operators_of(self, source: str) -> list[str]:
-        """The operators that take the records of a source."""
-        return [name for name in self._sub.children(source) if name in self.nodes]
 
     def process(self, source: str, batch: ColumnarBatch) -> None:
         """Passes the records of a piece through all operators behind a source. Their positions are their numbers in it.
@@ -200,8 +217,8 @@ class Head:
 
     def _process(self, source: str, batch: ColumnarBatch) -> None:
         batch = replace(batch, order=batch.order << self._ways.bits)
-        for name in self.operators_of(source):
-            self._edge(source, name, self._inboxes[name].add).add(batch)
+        for edge in self.sources[source]:
+            edge.add(batch)
         for name, runner in self.nodes.items():
             process_group([runner], [self._inboxes[name]], self._run)
             runner.context.attempt(runner.processor.flush)

@@ -193,7 +193,7 @@ class ReaderPipeline:
             if not _node(sub, name).spec.repeatable
         }
         self._sources = [
-            SourceReader(sub, source, bool(self._head.operators_of(source.name)), self._run, self.partition_times)
+            SourceReader(sub, source, bool(self._head.sources[source.name]), self._run, self.partition_times)
             for source in sub.sources
         ]
 
@@ -249,7 +249,7 @@ class ReaderPipeline:
         """The piece, divided so that the objects of operators fit into memory."""
         objects = any(columns.topic in source.topics and source.has_operators for source in self._sources)
         count = max(1, -(-columns.values.nbytes // _OBJECT_BYTES)) if objects else 1
-        size = -(-len(columns) // count)
+        size = min(-(-len(columns) // count), self._ways.most_records if objects else len(columns))
         return (columns.part(first, first + size) for first in range(0, len(columns), size))
 
     def _process(self, columns: RecordColumns) -> Iterator[tuple[int, RowBatch]]:
