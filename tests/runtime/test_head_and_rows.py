@@ -101,6 +101,26 @@ def test_a_record_that_becomes_too_many_rows_meets_its_policy(monkeypatch):
         list(ReaderPipeline(sub, 1, SETTINGS).run(piece))
 
 
+@pytest.mark.parametrize("in_task", [False, True])
+def test_of_a_record_for_which_a_flat_map_fails_nothing_is_forwarded(in_task):
+    def several(value):
+        yield value
+        if value == 2:
+            raise ValueError("refused")
+        yield -value
+
+    builder = StreamsBuilder()
+    stream = builder.stream("in")
+    if in_task:
+        stream = stream.group_by_key().reduce(lambda old, new: new).to_stream()
+    stream.flat_map_values(several).to("out")
+    with TopologyTestDriver(builder.build(), processing="skip") as driver:
+        topic = driver.create_input_topic("in")
+        with driver.batch():
+            topic.pipe_key_value_list([("a", 1), ("b", 2), ("c", 3)])
+        assert driver.create_output_topic("out").read_values_to_list() == [1, -1, 3, -3]
+
+
 def test_ways_that_part_often() -> None:
     """Positions have room for fewer records then; in the end the program is refused."""
 
