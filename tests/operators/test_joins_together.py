@@ -63,7 +63,7 @@ def test_strict_joins(kind, windows, seed, tasks, restarts, far) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.sampled_from(KINDS),
     windows(),
