@@ -297,13 +297,18 @@ def topology_hash(nodes: dict[str, Node], stores: dict[str, StoreNode]) -> str:
 
 def nearest_lasting(nodes: dict[str, Node], node: Node) -> list[str]:
     """The nearest sources and stateful operators above a node."""
-    found: set[str] = set()
-    for parent in node.parents:
-        above = nodes[parent]
+    # Each node once: the number of ways doubles where a stream is divided and merged.
+    found, seen, waiting = set[str](), set[str](), list(node.parents)
+    while waiting:
+        name = waiting.pop()
+        above = nodes[name]
+        if name in seen:
+            continue
+        seen.add(name)
         if isinstance(above, ProcessorNode) and above.stateless:
-            found.update(nearest_lasting(nodes, above))
+            waiting += above.parents
         elif not (isinstance(above, SourceNode) and above.retries):
-            found.add(parent)
+            found.add(name)
     return sorted(found)
 
 

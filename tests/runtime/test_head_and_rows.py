@@ -141,6 +141,17 @@ def test_ways_that_part_often() -> None:
         ReaderPipeline(program(60), 1, SETTINGS)
 
 
+def test_ways_that_part_and_meet_again_forty_times():
+    """There are a million million of them, and each node is planned once."""
+    builder = StreamsBuilder()
+    stream = builder.stream("in").map_values(lambda v: v)
+    for _ in range(40):
+        stream = stream.filter(lambda v: v > 0).merge(stream.filter(lambda v: v < 0))
+    stream.group_by_key().count()
+    ((_, batch),) = ReaderPipeline(plan_of(builder), 1, SETTINGS).run(columns([b"a"] * 3, [b"1", b"0", b"-1"]))
+    assert batch.rows["offset"].to_pylist() == [100, 102]
+
+
 def times_of(extractor, timestamps, partition_time=None):
     builder = StreamsBuilder()
     builder.stream("in", Consumed(timestamp_extractor=extractor)).group_by_key().count()

@@ -335,4 +335,8 @@ def _node(sub: SubTopology, name: str) -> ProcessorNode:
 
 def _at_or_below(sub: SubTopology, name: str) -> set[str]:
     """A node of the head and all nodes below it there."""
-    return {name}.union(*(_at_or_below(sub, child) for child in sub.children(name) if child in sub.head))
+    found = {name}
+    for node in sub.nodes.values():
+        if node.name in sub.head and not found.isdisjoint(node.parents):
+            found.add(node.name)
+    return found

@@ -88,11 +88,12 @@ def _from_head(index: int, nodes: dict[str, Node], node: Node, parent: str, key_
 
 
 def _way(nodes: dict[str, Node], name: str) -> list[ProcessorNode]:
-    """The operators from the sources down to a node of the head."""
-    node = nodes[name]
-    if not isinstance(node, ProcessorNode):
-        return []
-    return [*(one for parent in node.parents for one in _way(nodes, parent)), node]
+    """The operators from the sources down to a node of the head, in run order."""
+    way = {name}
+    for node in reversed(nodes.values()):
+        if node.name in way:
+            way.update(node.parents)
+    return [node for node in nodes.values() if node.name in way and isinstance(node, ProcessorNode)]
 
 
 def _of_columns(
