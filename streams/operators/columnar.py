@@ -304,6 +304,10 @@ class KeyColumn:
         codes, objects, data = [], list[Any](), list[bytes]()
         # A column without keys has no serde, and nothing to say.
         columns = [column for column in columns if len(column)] or columns[:1]
+        first = columns[0]
+        if all(column.objects is first.objects for column in columns):
+            # They are parts of one column, as of a stream that was divided.
+            return cls(np.concatenate([one.codes for one in columns]), first.objects, first._data, first._serde)
         for column in columns:
             codes.append(np.where(column.codes == NULL_KEY, np.int32(NULL_KEY), column.codes + np.int32(len(objects))))
             objects += column.objects
