@@ -285,9 +285,7 @@ class StepRows:
         if not mine:
             return EMPTY
         rows = [self._batches[index].rows for index in mine]
-        positions = self._positions(mine)
-        at = np.argsort(positions, kind="stable")
-        order = positions[at]
+        order, at = self._positions(mine)
         timestamps = np.concatenate([one.column("timestamp").to_numpy() for one in rows])[at]
         cells = _column(rows, "headers", at).to_pylist() if any("headers" in one.schema.names for one in rows) else None
         failed: dict[int, Exception] = {}
@@ -324,12 +322,17 @@ class StepRows:
         assert isinstance(source, SourceNode), "see TaskInput"
         return reader.values(source.value_serde, cells, failed, _takes_encoded(self._sub.nodes[entry.node]))
 
-    def _positions(self, indices: Sequence[int]) -> Int64s:
-        """The position in the step of each row of some batches."""
+    def _positions(self, indices: Sequence[int]) -> tuple[Int64s, Int64s]:
+        """The positions in the step of the rows of some batches, rising, and which row is at each."""
+        step = np.arange(len(self._order)) << self._shift
+        if len(indices) == len(self._batches):
+            return step, self._order
         position = np.empty(len(self._order), np.int64)
-        position[self._order] = np.arange(len(self._order)) << self._shift
+        position[self._order] = step
         starts = self._ends - [batch.rows.num_rows for batch in self._batches]
-        return np.concatenate([position[int(starts[one]) : int(self._ends[one])] for one in indices])
+        found = np.concatenate([position[int(starts[one]) : int(self._ends[one])] for one in indices])
+        at = np.argsort(found, kind="stable")
+        return found[at], at
 
     def _readable(self, batch: ColumnarBatch, entry: TaskInput, failed: dict[int, Exception]) -> ColumnarBatch:
         for row, error in failed.items():
