@@ -133,7 +133,7 @@ def program(kind: str, windows: JoinWindows, selected: Any, *, itself: bool = Fa
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     st.sampled_from(KINDS),
     windows(),
@@ -152,7 +152,7 @@ def test_joins_by_bytes_equal_joins_by_objects(kind, windows, seed, selected, mo
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.sampled_from(KINDS),
     windows(),

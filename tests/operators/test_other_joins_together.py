@@ -20,7 +20,7 @@ from tests.both_ways import check_both_ways, counted
 from tests.operators.join_inputs import KINDS, PARTITIONS, both, feed, in_another_form, refuses, windows
 
 
-@settings(max_examples=45, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.sampled_from(KINDS),
     windows(),
@@ -73,7 +73,7 @@ def merge_of_all(values: Any) -> Any:
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     st.integers(0, 20),
     st.sampled_from((0, 3, 60)),
@@ -119,7 +119,7 @@ def test_a_joiner_of_all_that_changes_its_arguments() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     st.booleans(),
     st.integers(0, 60),
