@@ -331,7 +331,7 @@ class Edge(Protocol):
 
 
 class InboxEdge(NamedTuple):
-    """How they come to an inbox of a task."""
+    """How the results of a node of a task come to an inbox."""
 
     inbox: Inbox
     rank: int

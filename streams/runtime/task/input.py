@@ -236,6 +236,16 @@ class StepRows:
         end = min(self._unreadable)
         return [batch.take(np.flatnonzero(batch.order < end)) for batch in batches]
 
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @property
+    def latest(self) -> int:
+        """The largest timestamp; there are rows."""
+        return max(
+            int(batch.rows.column("timestamp").to_numpy().max()) for batch in self._batches if batch.rows.num_rows
+        )
+
     def times(self, start: int) -> Int64s:
         """Stream time at each row, in order, where `start` is that before the step."""
         timestamps = [batch.rows.column("timestamp").to_numpy() for batch in self._batches]

@@ -196,18 +196,20 @@ class TaskGraph:
     def process(self, batches: Sequence[RowBatch]) -> None:
         """Process all rows."""
         run, rows = self._run, StepRows(batches, self._sub, self._run)
-        times = rows.times(run.stream_time)
-        if not len(times):
+        if not len(rows):
             return
+        # Nobody else asks for the time at each row.
+        asked = self._sees_stream_time or self._punctuations.of_stream_time
+        times = rows.times(run.stream_time) if asked else None
         entered = list(dict.fromkeys(entry.node for entry in self._sub.entries))
         for name, batch in zip(entered, rows.of_nodes(entered), strict=True):
             self._inboxes[name].add(batch, lambda name=name: rows.of_nodes([name])[0])  # type: ignore[misc]
-        run.times = times.tolist() if self._sees_stream_time else None
+        run.times = None if times is None or not self._sees_stream_time else times.tolist()
         run.begin_laps()
         with run.dead_letters_in_order():
-            self._drain(self._due(rows, times))
+            self._drain(None if times is None else self._due(rows, times))
             rows.refuse_unreadable()
-        run.times, run.stream_time = None, int(times[-1])
+        run.times, run.stream_time = None, max(run.stream_time, rows.latest)
 
     @property
     def _sees_stream_time(self) -> bool:
