@@ -5,7 +5,7 @@ Read on: `kernels` finds the pairs, `waiting` has the records without a partner.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -206,6 +206,16 @@ class StoredStep:
             raise error
         self.refused.append(Refused(self.batch, 0, 0, error))
         self.stored = np.zeros_like(self.stored)
+
+    def until_failure(self, calls: Iterable[Any]) -> list[Any]:
+        """The results of calls of the joiner, which are made one after the other; those before a call that fails."""
+        results: list[Any] = []
+        try:
+            for result in calls:
+                results.append(result)
+        except Exception as error:
+            self.fail(error)
+        return results
 
     @contextmanager
     def at_fault(self) -> Iterator[None]:

@@ -159,13 +159,10 @@ class PairStep(StoredStep):
         joiner, keys, rows = self.join.joiner, self.batch.keys, pairs.rows
         objects, from_left = keys.objects, self.is_left[rows].tolist()
         columns = (keys.codes[rows].tolist(), self.arguments(rows), self.partners_of(pairs), from_left)
-        results: list[Any] = []
-        try:
-            for key, value, other, is_left in zip(*columns, strict=True):
-                results.append(joiner(objects[key], value, other) if is_left else joiner(objects[key], other, value))
-        except Exception as error:
-            self.fail(error)
-        return results
+        return self.until_failure(
+            joiner(objects[key], value, other) if is_left else joiner(objects[key], other, value)
+            for key, value, other, is_left in zip(*columns, strict=True)
+        )
 
     def _made(self, pairs: Pairs) -> Sequence[Any]:
         """The results made of the bytes of values; none where that is impossible."""
@@ -195,13 +192,8 @@ class PairStep(StoredStep):
 
     def _called_alone(self, rows: Int64s) -> Sequence[Any]:
         sides, keys = self.records.nodes[rows].tolist(), self.batch.keys.take(rows)
-        results: list[Any] = []
-        try:
-            for side, key, value in zip(sides, keys, self.arguments(rows), strict=True):
-                results.append(self.join.joined(side, key, value, None))
-        except Exception as error:
-            self.fail(error)
-        return results
+        calls = zip(sides, keys, self.arguments(rows), strict=True)
+        return self.until_failure(self.join.joined(side, key, value, None) for side, key, value in calls)
 
     def _made_alone(self, rows: Int64s) -> Sequence[Any]:
         if self._objects is None:
