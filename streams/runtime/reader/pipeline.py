@@ -153,6 +153,27 @@ _OBJECT_BYTES = 8 << 20
 """About how many bytes of values are objects at a time; these take several times as much."""
 
 
+class _Piece:
+    """The piece that is processed, None between two: rows must not wait for the collector because they are in a circle."""
+
+    def __init__(self) -> None:
+        self.read: tuple[RecordColumns, SourceRows] | None = None
+
+    @property
+    def columns(self) -> RecordColumns:
+        assert self.read is not None, "see ReaderPipeline.run"
+        return self.read[0]
+
+    @property
+    def rows(self) -> SourceRows:
+        assert self.read is not None, "see ReaderPipeline.run"
+        return self.read[1]
+
+    def place(self, number: int) -> tuple[SourceRows, int]:
+        """The source record with a number in the piece."""
+        return self.rows, number
+
+
 class ReaderPipeline:
     """The head of one sub-topology in one reader, for one piece of records after the other.
 
@@ -176,9 +197,9 @@ class ReaderPipeline:
         self._tasks = tasks
         self._run = ReaderContext(settings, f"{sub.index}_reader", now_ms=UNKNOWN_NOW)
         self._ways = Ways(sub)
-        self._piece: tuple[RecordColumns, SourceRows] | None = None
+        piece = self._piece = _Piece()
         self._entries = {
-            (entry.from_node, entry.node): TaskInputRunner(entry, self._run, self._ways, lambda: self._read[0])
+            (entry.from_node, entry.node): TaskInputRunner(entry, self._run, self._ways, lambda: piece.columns)
             for entry in sub.entries
             if entry.transport == "object"
         }
@@ -186,7 +207,7 @@ class ReaderPipeline:
         self._routings = RoutingDigests()
         self._run.letters_by_partition = all(entry.entry.by_partition for entry in self._entries.values())
         outside = {edge: entry.receive for edge, entry in self._entries.items()}
-        self._head = Head(sub, self._run, self._ways, outside, lambda number: (self._read[1], number))
+        self._head = Head(sub, self._run, self._ways, outside, piece.place)
         self._run.behind = {
             name: [entry for edge, entry in self._entries.items() if edge[0] in _at_or_below(sub, name)]
             for name in self._head.nodes
@@ -202,12 +223,6 @@ class ReaderPipeline:
         for node in self._head.nodes.values():
             node.count()
         return self._run.counters
-
-    @property
-    def _read(self) -> tuple[RecordColumns, SourceRows]:
-        """The piece that is processed."""
-        assert self._piece is not None, "see run"
-        return self._piece
 
     def event_time(self, topic: str, partition: int) -> int | None:
         """The largest event time of the topic-partition's records so far, ms; None: none."""
@@ -253,19 +268,26 @@ class ReaderPipeline:
         return (columns.part(first, first + size) for first in range(0, len(columns), size))
 
     def _process(self, columns: RecordColumns) -> Iterator[tuple[int, RowBatch]]:
-        self._piece = columns, source_rows(columns)
-        for source in self._sources:
-            if columns.topic in source.topics:
-                read = source.read(*self._read, self._tasks)
-                for entry, rows, routes in read.rows:
-                    for task, part in split_by_task(rows, routes):
-                        if entry in self._keyed:
-                            self._routings.add(task, entry, part)
-                        yield task, RowBatch(columns.topic, columns.partition, entry, compact_keys(part))
-                if read.records is not None:
-                    self._head.process(source.name, read.records)
-                read.refuse_unreadable()
-        yield from self._gathered(columns.topic, columns.partition)
+        self._piece.read = columns, source_rows(columns)
+        try:
+            for source in self._sources:
+                if columns.topic in source.topics:
+                    yield from self._of_source(source, columns)
+            yield from self._gathered(columns.topic, columns.partition)
+        finally:
+            self._piece.read = None
+
+    def _of_source(self, source: SourceReader, columns: RecordColumns) -> Iterator[tuple[int, RowBatch]]:
+        """The rows of records on which no operator has worked; the head gets the others."""
+        read = source.read(columns, self._piece.rows, self._tasks)
+        for entry, rows, routes in read.rows:
+            for task, part in split_by_task(rows, routes):
+                if entry in self._keyed:
+                    self._routings.add(task, entry, part)
+                yield task, RowBatch(columns.topic, columns.partition, entry, compact_keys(part))
+        if read.records is not None:
+            self._head.process(source.name, read.records)
+        read.refuse_unreadable()
 
     def close(self) -> None:
         """Close the operators, and discard the rows of a failed run."""
@@ -301,7 +323,7 @@ class ReaderPipeline:
             rows = out.rows.add_column(1, "seq", pa.array(seqs))
             if len(over := np.flatnonzero(seqs < 0)):
                 for number in np.unique(out.positions[over] >> self._ways.bits).tolist():
-                    self._run.handlers.handle("processing", entry.node, self._read[1].origin(number), too_many())
+                    self._run.handlers.handle("processing", entry.node, self._piece.rows.origin(number), too_many())
                 rows = rows.filter(pa.array(seqs >= 0))
             yield entry, rows
 

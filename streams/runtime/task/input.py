@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pyarrow as pa
 from state.columns import BinaryColumn
 from state.numba_kernels import kernel
 from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, FieldValues
-from streams.operators.columnar import ColumnarBatch, Int64s, concatenated
+from streams.operators.columnar import ColumnarBatch, Int64s, in_step_order
 from streams.runtime.cells import CellReader
 from streams.runtime.event_time import latest, too_far
 from streams.runtime.node import EMPTY, at_record
@@ -222,11 +223,7 @@ class StepRows:
     def of_node(self, node: str) -> ColumnarBatch:
         """The records that enter at a node, decoded again, without the unreadable ones (`refuse_unreadable`)."""
         parts = [self._of(entry) for entry in self._sub.entries if entry.node == node]
-        parts = [part for part in parts if len(part)] or parts[:1]
-        if len(parts) == 1:
-            return parts[0]
-        whole = concatenated(parts)
-        return whole.take(np.argsort(whole.order, kind="stable"))
+        return self._placed(in_step_order([part for part in parts if len(part)] or parts[:1]))
 
     def of_nodes(self, nodes: Iterable[str]) -> list[ColumnarBatch]:
         """`of_node` for several nodes, up to the first record of any node so far that stops the task because it cannot be read."""
@@ -267,7 +264,7 @@ class StepRows:
         """Apply the deserialisation policy to the records that could not be read, in the order of the step."""
         for position in sorted(self._unreadable):
             entry, batch, row, error = self._unreadable[position]
-            with at_record(batch, row, self._run):
+            with at_record(self._placed(batch), row, self._run):
                 self._run.handlers.handle("deserialization", entry.source or entry.node, self._run.origin(), error)
 
     def place(self, position: int) -> SourcePlace:
@@ -282,6 +279,10 @@ class StepRows:
         if found is None:
             found = self._task_rows[index] = source_rows(self._batches[index], self._sub)
         return found, row - int(self._ends[index] - self._batches[index].rows.num_rows)
+
+    def _placed(self, batch: ColumnarBatch) -> ColumnarBatch:
+        """A batch that knows its source records. Those kept here do not: in a circle, rows would wait for the collector."""
+        return replace(batch, place=self.place)
 
     def _of(self, entry: TaskInput) -> ColumnarBatch:
         if entry.transport != "columns":
@@ -302,7 +303,7 @@ class StepRows:
         reader = CellReader(self._topics(entry, mine, at), cells)
         keys = reader.keys(entry.key_serde, _keys(rows, at), failed)
         values = self._values(entry, reader, rows, at, failed)
-        batch = ColumnarBatch(keys, values, timestamps, order, cells, self.place)
+        batch = ColumnarBatch(keys, values, timestamps, order, cells)
         return self._readable(batch, entry, failed) if failed else batch
 
     def _topics(self, entry: TaskInput, mine: Sequence[int], at: Int64s) -> str | list[str]:

@@ -209,6 +209,8 @@ class TaskGraph:
         with run.dead_letters_in_order():
             self._drain(None if times is None else self._due(rows, times))
             rows.refuse_unreadable()
+        for inbox in self._inboxes.values():
+            inbox.read = None  # it holds all rows of the step
         run.times, run.stream_time = None, max(run.stream_time, rows.latest)
 
     @property
