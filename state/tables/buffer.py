@@ -288,6 +288,8 @@ Entry = tuple["bytes | None", int]
 _ENTRY_OVERHEAD = 250
 # Up to here searching every block costs less than merging them.
 _FEW_BLOCKS = 4
+# Up to here the rows of a column cost less as single reads and writes.
+_FEW_ROWS = 8
 # Bounds of a part of a step that has spilled.
 _PART_ROWS = 100_000
 _PART_BYTES = 16 * 1024 * 1024
@@ -334,7 +336,9 @@ class WriteBuffer:
 
     def put_columns(self, keys: pa.BinaryArray, values: pa.BinaryArray, timestamps: npt.NDArray[np.int64]) -> None:
         """Writes a column of rows, as `put` row by row would."""
-        if not len(keys):
+        if len(keys) <= _FEW_ROWS:
+            for row in zip(keys.to_pylist(), values.to_pylist(), timestamps.tolist(), strict=True):
+                self.put(*row)
             return
         self._pack()
         block = Block.of_writes(EntryColumns(keys, values, timestamps))
@@ -378,6 +382,8 @@ class WriteBuffer:
 
     def get_columns(self, keys: pa.BinaryArray) -> pa.BinaryArray:
         """The values of a column of keys as this step sees them; see `OrderedTable.get_columns`."""
+        if len(keys) <= _FEW_ROWS:
+            return pa.array(self.multi_get(keys.to_pylist()), pa.binary())
         self._pack()
         return get_in_order(self._get_sorted, keys) if self.dirty else self._table.get_columns(keys)
 
@@ -437,10 +443,22 @@ class WriteBuffer:
 
     def scan_ranges(self, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> RangeRows:
         """Rows of several ranges as this step sees them; see `OrderedTable.scan_ranges`."""
+        if len(lowers) <= _FEW_ROWS:
+            return self._scan_few(lowers, uppers)
         self._pack()
         return (
             scan_in_order(self._scan_sorted, lowers, uppers) if self.dirty else self._table.scan_ranges(lowers, uppers)
         )
+
+    def _scan_few(self, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> RangeRows:
+        bounds = enumerate(zip(lowers.to_pylist(), uppers.to_pylist(), strict=True))
+        written = [(number, *row) for number, one in bounds for row in self.changes(*one) or ()] if self.dirty else []
+        rows = self._table.scan_ranges(lowers, uppers)
+        if not written:
+            return rows
+        ranges, keys, values = zip(*written, strict=True)
+        newer = RangeRows(np.array(ranges, np.int32), pa.array(keys, pa.binary()), pa.array(values, pa.binary()))
+        return without_deleted(overlay_columns(newer, rows))
 
     def _scan_sorted(self, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> RangeRows:
         layers = [block.changes_in(lowers, uppers) for block in reversed(self._blocks)]

@@ -2,6 +2,7 @@
 
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -135,17 +136,22 @@ def same_steps(table, memory, other, operations):
     memory.clear()
 
 
-@settings(max_examples=100, deadline=None)
-@given(OPERATIONS)
-def test_a_step_of_columns_is_the_step_of_its_rows(operations):
-    same_steps(MemoryTable(), BufferMemory(), MemoryTable(), operations)
+FEW_ROWS = st.sampled_from([0, 2, 8])
+"""Up to how many rows columns are read and written row by row."""
+
+
+@settings(max_examples=150, deadline=None)
+@given(OPERATIONS, FEW_ROWS)
+def test_a_step_of_columns_is_the_step_of_its_rows(operations, few):
+    with mock.patch("state.tables.buffer._FEW_ROWS", few):
+        same_steps(MemoryTable(), BufferMemory(), MemoryTable(), operations)
 
 
 @settings(max_examples=40, deadline=None)
-@given(OPERATIONS, st.sampled_from([None, 0, 600, 3000]))
+@given(OPERATIONS, FEW_ROWS, st.sampled_from([None, 0, 600, 3000]))
 @pytest.mark.parametrize("kind", [kind for kind in TABLES if kind != "memory"])
-def test_the_same_on_disk_with_spills(kind, operations, limit):
-    with tempfile.TemporaryDirectory() as folder:
+def test_the_same_on_disk_with_spills(kind, operations, few, limit):
+    with mock.patch("state.tables.buffer._FEW_ROWS", few), tempfile.TemporaryDirectory() as folder:
         table = TABLES[kind](Path(folder) / "db")
         try:
             same_steps(table, BufferMemory(limit, Path(folder)), MemoryTable(), operations)
@@ -223,10 +229,15 @@ def changelog_of(task):
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(ROWS, st.sampled_from(["columns", "rows", "apply", "expire"])), max_size=6), ROWS)
+@given(st.lists(st.tuples(ROWS, st.sampled_from(["columns", "rows", "apply", "expire"])), max_size=6), ROWS, FEW_ROWS)
 @pytest.mark.parametrize("name", SPECS)
-def test_a_store_of_columns_is_the_store_of_its_rows(name, steps, asked):
-    spec = SPECS[name]
+def test_a_store_of_columns_is_the_store_of_its_rows(name, steps, asked, few):
+    with mock.patch("state.tables.buffer._FEW_ROWS", few):
+        same_stores(SPECS[name], steps, asked)
+
+
+def same_stores(spec, steps, asked):
+    """Runs the steps on a store by columns, and on one row by row; both must give the same."""
     by_columns, by_rows = (TaskStore(MemoryTable(), [spec]) for _ in range(2))
     for version, (rows, what) in enumerate(steps, 1):
         put_rows(spec, by_rows.store("s"), rows)
