@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streams.model.record import Change, Headers, HeldRecord, Record
-from streams.operators.columnar import NULL_KEY, ColumnarBatch
+from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s
 from streams.operators.processor import BaseProcessor, ProcessorContext
 
 if TYPE_CHECKING:
@@ -68,6 +68,9 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
 
     def batch_of(self, record: Record) -> ColumnarBatch:
         """The current record as a batch."""
+
+    def alone(self, record: Record) -> AbstractContextManager[ColumnarBatch]:
+        """The same; within the context, `refuse` raises the record's error."""
 
     def attempt_each(self, batch: ColumnarBatch, process: Callable[[Record], None]) -> None:
         """Run a function for each record of a batch, as if the records came one by one; the results are forwarded together."""
@@ -130,12 +133,12 @@ class Operator(BaseProcessor[Any, Any, OperatorContext]):
 
     def process(self, record: Record) -> None:
         """The same for one record."""
-        batch = self.ctx.batch_of(record)
-        try:
-            self.process_batch(batch)
-        except Exception:
-            self.skip(batch)
-            raise
+        with self.ctx.alone(record) as batch:
+            try:
+                self.process_batch(batch)
+            except Exception:
+                self.skip(batch)
+                raise
 
     def skip(self, batch: ColumnarBatch) -> None:
         """Called for a record with which `process_batch` has failed: it moves stream time all the same."""
@@ -162,6 +165,17 @@ class RecordOperator(Operator):
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         self.ctx.attempt_each(batch, self.process)
+
+
+def forward_in_one(ctxs: Sequence[OperatorContext], results: ColumnarBatch, nodes: Int64s) -> None:
+    """Forward the results of the nodes of a group in one order, as the last node's; each node counts its own."""
+    if not len(results):
+        return
+    counts = np.bincount(nodes, minlength=len(ctxs)).tolist()
+    for ctx, count in zip(ctxs[:-1], counts[:-1], strict=True):
+        ctx.count_forwarded(count)
+    ctxs[-1].count_forwarded(counts[-1] - len(results))
+    ctxs[-1].forward_batch(results)
 
 
 # --- Calls of users' functions for the records of a batch.

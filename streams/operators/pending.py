@@ -60,10 +60,15 @@ class WrittenRows(NamedTuple):
 
     def put(self, store: RowStore) -> None:
         """Writes the rows in their order."""
-        if isinstance(store, TypedTimestampedWindowStore):
-            store.put_columns(self.keys, self.starts, self.values, self.timestamps)
-        else:
-            store.put_column(self.keys, self.values, self.timestamps)
+        put_rows(store, self.keys, self.starts, self.values, self.timestamps)
+
+
+def put_rows(store: RowStore, keys: BinaryColumn, starts: Int64s, values: BinaryColumn, timestamps: Int64s) -> None:
+    """Writes local values in their order; null deletes."""
+    if isinstance(store, TypedTimestampedWindowStore):
+        store.put_columns(keys, starts, values, timestamps)
+    else:
+        store.put_column(keys, values, timestamps)
 
 
 def write_together(store: RowStore, rows: Sequence[CachedRow]) -> bool:

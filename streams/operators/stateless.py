@@ -52,9 +52,6 @@ def items(fn: Callable[..., Any], operator: str, wanted: str, gave: Iterable[Any
 class PassThrough(Operator):
     """Forwards every record of every parent unchanged."""
 
-    def process(self, record: Record) -> None:
-        self.ctx.forward(record)
-
     def process_batch(self, batch: ColumnarBatch) -> None:
         self.ctx.forward_batch(batch)
 
@@ -71,10 +68,6 @@ class Peek(Operator):
 
     def __init__(self, fn: Callable[[Any, Any], object]) -> None:
         self.fn = fn
-
-    def process(self, record: Record) -> None:
-        self.fn(record.key, record.value)
-        self.ctx.forward(record)
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         """Call for all records, then forward them."""
@@ -97,10 +90,6 @@ class Filter(Operator):
         self.predicate = predicate
         self.negate = negate
 
-    def process(self, record: Record) -> None:
-        if self._passes(record.key, record.value):
-            self.ctx.forward(record)
-
     def process_batch(self, batch: ColumnarBatch) -> None:
         records, passes = call_each(self.ctx, batch, self._passes)
         self.ctx.forward_batch(records if all(passes) else records.take(np.flatnonzero(passes)))
@@ -122,12 +111,8 @@ class Map(Operator):
     def __init__(self, fn: Callable[[Any, Any], tuple[Any, Any]]) -> None:
         self.fn = fn
 
-    def process(self, record: Record) -> None:
-        """Forward the result, with the record's timestamp and headers."""
-        key, value = self._mapped(record.key, record.value)
-        self.ctx.forward(Record(key, value, record.timestamp, record.headers))
-
     def process_batch(self, batch: ColumnarBatch) -> None:
+        """Forward the results, with the timestamps and headers of the records."""
         records, pairs = call_each(self.ctx, batch, self._mapped)
         keys = KeyColumn.of([key for key, _ in pairs])
         self.ctx.forward_batch(replace(records, keys=keys, values=[value for _, value in pairs]))
@@ -147,10 +132,6 @@ class SelectKey(Operator):
     def __init__(self, fn: Callable[[Any, Any], Any]) -> None:
         self.fn = fn
 
-    def process(self, record: Record) -> None:
-        """Forward the result, with the record's value, timestamp and headers."""
-        self.ctx.forward(record.with_key(self.fn(record.key, record.value)))
-
     def process_batch(self, batch: ColumnarBatch) -> None:
         records, keys = call_each(self.ctx, batch, self.fn)
         self.ctx.forward_batch(replace(records, keys=KeyColumn.of(keys)))
@@ -169,10 +150,6 @@ class MapValues(Operator):
     def __init__(self, fn: Callable[[Any, Any], Any]) -> None:
         self.fn = fn
 
-    def process(self, record: Record) -> None:
-        """Forward the result, with the record's key, timestamp and headers."""
-        self.ctx.forward(record.with_value(self.fn(record.key, record.value)))
-
     def process_batch(self, batch: ColumnarBatch) -> None:
         records, values = call_each(self.ctx, batch, self.fn)
         self.ctx.forward_batch(records.with_values(values))
@@ -190,11 +167,6 @@ class FlatMap(Operator):
 
     def __init__(self, fn: Callable[[Any, Any], Iterable[tuple[Any, Any]]]) -> None:
         self.fn = fn
-
-    def process(self, record: Record) -> None:
-        """Forward the results, with the record's timestamp and headers."""
-        for key, value in self._pairs(record.key, record.value):
-            self.ctx.forward(Record(key, value, record.timestamp, record.headers))
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         records, pairs = _call_for_several(self.ctx, batch, self._pairs)
@@ -218,11 +190,6 @@ class FlatMapValues(Operator):
 
     def __init__(self, fn: Callable[[Any, Any], Iterable[Any]]) -> None:
         self.fn = fn
-
-    def process(self, record: Record) -> None:
-        """Forward the results, with the record's key, timestamp and headers."""
-        for value in self._values(record.key, record.value):
-            self.ctx.forward(record.with_value(value))
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         records, values = _call_for_several(self.ctx, batch, self._values)
@@ -255,11 +222,6 @@ class Branch(Operator):
     def __init__(self, predicates: Sequence[Callable[[Any, Any], bool] | None], children: Sequence[str]) -> None:
         self.branches = tuple(zip(predicates, children, strict=True))
 
-    def process(self, record: Record) -> None:
-        child = self._first_match(record.key, record.value)
-        if child is not None:
-            self.ctx.forward(record, child)
-
     def process_batch(self, batch: ColumnarBatch) -> None:
         records, chosen = call_each(self.ctx, batch, self._first_match)
         for _, child in self.branches:
@@ -288,11 +250,6 @@ class ToRows(Operator):
 
     def __init__(self, layout: RowLayout) -> None:
         self._rows = RowMaker(layout)
-
-    def process(self, record: Record) -> None:
-        """Forward the row, with the record's timestamp; a table has no headers."""
-        key, row = self._rows.row(record)
-        self.ctx.forward(Record(key, row, record.timestamp))
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         times = iter(batch.timestamps.tolist())

@@ -436,6 +436,8 @@ class NodeContext:
         self._results: tuple[Callable[[Record], None], ...] = ()
         self._waiting: tuple[Edge, ...] = ()
         self._collected = Forwarded(run)
+        self._alone: ColumnarBatch | None = None
+        """The record that is processed by itself, whose error a wrapper sees."""
         self.numbering: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]] | None = None
         """In a head, adds the number of each result of a record to its position."""
 
@@ -617,6 +619,14 @@ class NodeContext:
             {} if run.held is None else {0: run.held},
         )
 
+    @contextmanager
+    def alone(self, record: Record) -> Iterator[ColumnarBatch]:
+        self._alone = self.batch_of(record)
+        try:
+            yield self._alone
+        finally:
+            self._alone = None
+
     def attempt_each(self, batch: ColumnarBatch, process: Callable[[Record], None]) -> None:
         for record in each_record(batch, self._run):
             try:
@@ -634,6 +644,8 @@ class NodeContext:
         return snapshot(value)
 
     def refuse(self, batch: ColumnarBatch, row: int, error: Exception) -> None:
+        if batch is self._alone:
+            raise error
         with at_record(batch, row, self._run):
             self.fails(batch.record(row), error)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from streams import (
     StringSerde,
     TimeWindows,
     Topology,
+    agg,
 )
 from streams.dsl.grouped import KGroupedStream
 from streams.errors import SerdeError
@@ -27,7 +29,7 @@ from streams.model.windows import Windows
 from streams.operators.aggregate.aggregates import WindowAggregate
 from streams.topology.plan import plan_alone
 from streams.topology.ways import Way, ways
-from tests.both_ways import Fed, check_both_ways, counted
+from tests.both_ways import Fed, check_both_ways, counted, played
 from tests.operators.both_ways import examples
 from tests.operators.test_tables_together import feed
 
@@ -77,6 +79,7 @@ TUMBLING = TimeWindows.of_size_and_grace(5, 4)
 HOPPING = TimeWindows.of_size_and_grace(9, 3).advance_by(4)
 CLOSE = EmitStrategy.on_window_close()
 COLLECT = (list, collected)
+EVERY = Materialized(caching=False)
 
 PROGRAMS: dict[str, Program] = {
     "an aggregation": lambda group: group.aggregate(*COLLECT).to_stream().to("out"),
@@ -114,6 +117,29 @@ PROGRAMS: dict[str, Program] = {
     ],
     "built-in aggregates on close": lambda group: (
         group.windowed_by(TUMBLING).emit_strategy(CLOSE).count().to_stream().to("out")
+    ),
+    "every update, and old values below": lambda group: [
+        (table := group.aggregate(*COLLECT, EVERY)).to_stream().to("out"),
+        table.group_by(lambda key, value: (str(len(value)), key)).count(EVERY).to_stream().to("counts"),
+        table.filter(lambda key, value: len(value) > 2).to_stream().to("long"),
+    ],
+    "every update of a reduction": lambda group: group.reduce(merged, EVERY).to_stream().to("out"),
+    "every update of hopping windows": lambda group: [
+        (table := group.windowed_by(HOPPING).aggregate(*COLLECT, EVERY)).to_stream().to("out"),
+        table.filter(lambda key, value: len(value) > 1).to_stream().to("long"),
+        table.dropped().to("dropped"),
+    ],
+    "every update of windows of a class of one's own": lambda group: (
+        group.windowed_by(Uneven()).aggregate(*COLLECT, EVERY).to_stream().to("out")
+    ),
+    "every update of built-in aggregates": lambda group: (
+        group.windowed_by(HOPPING).aggregate(n=agg.count(), s=agg.sum("n"), materialized=EVERY).to_stream().to("out")
+    ),
+    "every update that cannot be written": lambda group: (
+        group.windowed_by(HOPPING).aggregate(lambda: 0, unwritable, EVERY).to_stream().to("out")
+    ),
+    "windows on close without a cache": lambda group: (
+        group.windowed_by(HOPPING).emit_strategy(CLOSE).aggregate(*COLLECT, EVERY).to_stream().to("out")
     ),
     "two aggregations": lambda group: [
         group.windowed_by(TUMBLING).aggregate(*COLLECT).to_stream().to("out"),
@@ -161,12 +187,13 @@ def test_records_at_fault(shape: str, policy: str) -> None:
 
 def test_the_streams_of_a_cogroup_in_turns() -> None:
     """They share aggregates, so their records are aggregated in the order of the step."""
-    for windows in (None, HOPPING):
+    for windows, caching in product((None, HOPPING), (True, False)):
         builder = StreamsBuilder()
         consumed = Consumed(StringSerde(), JsonSerde())
         groups = [builder.stream(topic, consumed).group_by_key() for topic in ("in", "other")]
         group = groups[0].cogroup(collected).cogroup(groups[1], lambda key, value, all: [*all, key])
-        (group if windows is None else group.windowed_by(windows)).aggregate(list).to_stream().to("out")
+        windowed = group if windows is None else group.windowed_by(windows)
+        windowed.aggregate(list, Materialized(caching=caching)).to_stream().to("out")
         topology = builder.build()
         for seed in range(2):
             partitions = {"in": 2, "other": 2}
@@ -195,7 +222,7 @@ def test_a_key_that_cannot_be_written() -> None:
 
 def test_no_step_goes_one_by_one_because_a_function_fails() -> None:
     with counted(WindowAggregate) as answers:
-        check_both_ways(program(PROGRAMS["hopping windows"]), feed(1, ["in"]), partitions={"in": 2}, processing="skip")
+        played(program(PROGRAMS["hopping windows"]), feed(1, ["in"]), partitions={"in": 2}, processing="skip")
     assert set(answers) == {"together", "ChangedInPlace"}  # the step at fault runs again, together as well
 
 
@@ -220,7 +247,7 @@ def test_any_records_in_any_steps(shape: str, steps: list[list[Fed]], restarts: 
 
 
 def test_who_is_told_which_way() -> None:
-    """Aggregations with functions go together, unless they emit every update."""
+    """Aggregations with functions go together, also if they emit every update."""
 
     def way(**how: Any) -> Way:
         builder = StreamsBuilder()
@@ -231,4 +258,4 @@ def test_who_is_told_which_way() -> None:
         return next(one.way for one in ways(sub) if "AGGREGATE" in one.node)
 
     assert way() is Way.TOGETHER
-    assert way(caching=False) is Way.ONE_BY_ONE
+    assert way(caching=False) is Way.TOGETHER

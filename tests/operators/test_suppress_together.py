@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from streams import (
     Consumed,
-    EmitStrategy,
     JsonSerde,
     Materialized,
     StreamsBuilder,
@@ -22,7 +21,7 @@ from streams import (
 from streams.dsl.suppressed import BufferConfig
 from streams.operators.table.suppress import Suppress
 from streams.topology.plan import plan_alone
-from streams.topology.ways import explained, ways
+from streams.topology.ways import ways
 from tests.both_ways import Fed, check_both_ways, counted
 from tests.operators.both_ways import examples
 from tests.operators.test_tables_together import feed
@@ -101,10 +100,6 @@ def test_explain_says_when_records_go_one_by_one_after_all() -> None:
         (remark,) = {one.remark for one in ways(sub) if "SUPPRESS" in one.node}
         assert remark.startswith(told)
         assert bool(remark) == bool(told)
-    builder = StreamsBuilder()
-    windowed = builder.stream("in", CONSUMED).group_by_key().windowed_by(TimeWindows.of_size_and_grace(5, 4))
-    windowed.emit_strategy(EmitStrategy.on_window_close()).aggregate(list, collected).to_stream().to("out")
-    assert "one by one in compat mode" in explained(builder.build())
 
 
 @pytest.mark.parametrize("shape", ["a time limit", "closed windows", "old values below"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 from state.columns import RecordColumns
 from streams import Produced, Record, StreamsBuilder
+from streams.operators.columnar import ColumnarBatch, KeyColumn
 from streams.runtime.reader.pipeline import ReaderPipeline
 from streams.runtime.settings import TaskSettings
 from streams.runtime.values import load_value
@@ -79,6 +82,16 @@ class _Context:
 
     def forward(self, record: Record, child: str | None = None) -> None:
         self._model.send(self._name, record, child)
+
+    def forward_batch(self, batch: ColumnarBatch, child: str | None = None) -> None:
+        for record in batch.records():
+            self.forward(record, child)
+
+    @contextmanager
+    def alone(self, record: Record) -> Iterator[ColumnarBatch]:
+        yield ColumnarBatch(
+            KeyColumn.of([record.key]), [record.value], np.array([record.timestamp]), np.zeros(1, np.int64)
+        )
 
 
 @settings(max_examples=60, deadline=None)

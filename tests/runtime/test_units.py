@@ -269,8 +269,7 @@ def single(shape: str) -> dict[tuple[str, ...], str]:
 
 
 def test_a_processor_does_not_slow_down_what_is_beside_it() -> None:
-    found = single("beside_a_processor")
-    assert [[name.split("-")[1] for name in nodes] for nodes in found] == [["PROCESSOR", "SINK"]]
+    assert single("beside_a_processor") == {}
 
 
 def test_joins_of_tables_in_a_row_take_batches() -> None:

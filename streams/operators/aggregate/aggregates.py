@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from state.columns import binary_column
 from streams.model.aggregates import Aggregate, results
 from streams.model.record import NO_TIME, Change, Headers, Record, Window, Windowed
 from streams.model.windows import GroupingWindows, TimeWindows, Windows
@@ -26,10 +27,11 @@ from streams.operators.columnar import (
     WindowedKeys,
     each_value,
     null_values,
+    of_group,
 )
-from streams.operators.operator import Operator, OperatorContext, drop_each
-from streams.operators.pending import emit_pending, emit_together, write_together
-from streams.operators.stores.codec import Codec
+from streams.operators.operator import Operator, OperatorContext, drop_each, forward_in_one
+from streams.operators.pending import RowStore, emit_pending, emit_together, put_rows, write_together
+from streams.operators.stores.codec import Codec, timestamp_of
 from streams.operators.stores.key_value import CachedRow, TypedTimestampedKeyValueStore
 from streams.operators.stores.window import TypedTimestampedWindowStore
 from streams.operators.stream_time import StreamTime
@@ -214,17 +216,21 @@ def _per_row(rows: Int64s, count: int) -> Int64s:
     return counts
 
 
+def _open_starts(timestamp: int, windows: Windows, close_time: int) -> tuple[list[int], int]:
+    """The starts of the windows of a time that are still open, and the number of the others."""
+    starts = list(windows.starts(timestamp))
+    found = [start for start in starts if windows.end_of(start) > close_time]
+    return found, len(starts) - len(found)
+
+
 def _assign_each(timestamps: Sequence[int], windows: Windows, stream_time: int) -> tuple[Assigned, Int64s]:
     """`assign` for windows of any class, and the rows of the late pairs."""
     pairs, late = list[tuple[int, int]](), list[int]()
     for row, timestamp in enumerate(timestamps):
         stream_time = max(stream_time, timestamp)
-        close_time = stream_time - windows.grace_ms
-        for start in windows.starts(timestamp):
-            if windows.end_of(start) > close_time:
-                pairs.append((row, start))
-            else:
-                late.append(row)
+        open_starts, closed = _open_starts(timestamp, windows, stream_time - windows.grace_ms)
+        pairs += zip(repeat(row), open_starts, strict=False)
+        late += [row] * closed
     rows, starts = np.array(pairs, np.int64).reshape(-1, 2).T
     return Assigned(rows, starts, len(late), stream_time), np.array(late, np.int64)
 
@@ -233,7 +239,7 @@ def _assign_each(timestamps: Sequence[int], windows: Windows, stream_time: int) 
 
 
 class FoldedAggregate(Operator):
-    """An aggregation that calls its functions for a whole batch (`_Fold`); without a cache one record after the other.
+    """An aggregation that calls its functions for a whole batch (`_Fold`).
 
     A subclass sets `store_name`, `functions`, `caching` and `send_old`.
     """
@@ -261,15 +267,24 @@ class FoldedAggregate(Operator):
         self._group = group
 
     def process_batch(self, batch: ColumnarBatch) -> None:
-        """Aggregate records; without a cache one after the other, because each update is forwarded."""
-        if self.caching:
-            _aggregate(self._group, batch)
-        else:
-            self.ctx.attempt_each(batch, self.process)
+        """Aggregate the records of the group."""
+        nodes = range(len(self._group))
+        batches = [batch] if batch.nodes is None else [batch.take(np.flatnonzero(batch.nodes == one)) for one in nodes]
+        _Fold([_Records(one, mine, one.pairs(mine)) for one, mine in zip(self._group, batches, strict=True)]).run()
+
+    def process(self, record: Record) -> None:
+        """The same for a single record, which costs a tenth of a batch of one: others that use the store see each update."""
+        # Of a record that fails in one window, no window keeps anything.
+        for row, updated in [(row, self.functions.updated(row, record)) for row in self.rows(record)]:
+            self._set(row, *updated, record)
+
+    @abstractmethod
+    def rows(self, record: Record) -> list[CachedRow]:
+        """The rows of the store to which a record is added, in their order; drops it for windows that are closed."""
 
     @abstractmethod
     def pairs(self, batch: ColumnarBatch) -> WindowPairs:
-        """The records of a batch that are aggregated, each with its windows; changes nothing."""
+        """`rows` for all records of a batch, each with its windows; changes nothing."""
 
     def begin(self, batch: ColumnarBatch, pairs: WindowPairs) -> None:
         """Drop the other records."""
@@ -292,6 +307,17 @@ class FoldedAggregate(Operator):
             self.keep(record.key, record.headers, row)
         else:
             self._emit(record.key, record.headers, row)
+
+    def results(self, batch: ColumnarBatch, rows: Int64s, starts: Int64s, updates: Sequence[Update]) -> ColumnarBatch:
+        """Updates as results of the records in these rows."""
+        records, codec, viewed = batch.take(rows), self.store.codec, self.functions.viewed_column
+        olds = viewed([codec.old_value(one.before) for one in updates]) if self.send_old else None
+        return replace(
+            records,
+            keys=self._keys(records.keys, starts),
+            values=Changes(viewed([one.value for one in updates]), olds),
+            timestamps=np.array([one.timestamp for one in updates], np.int64),
+        )
 
     def _emit_updates(self) -> None:
         """Emit each pending row's last value, in order of time."""
@@ -329,25 +355,17 @@ class WindowAggregate(FoldedAggregate, WindowedAggregation[Windows]):
 
     store: TypedTimestampedWindowStore
 
-    def process(self, record: Record) -> None:
-        """Add one record to each of its open windows."""
+    def rows(self, record: Record) -> list[CachedRow]:
         if record.key is None:
             self.ctx.drop(record, "null_key")
-            return
-        close_time = self._time.observe(record.timestamp) - self.windows.grace_ms
-        key = self.store.codec.key(record.key)
-        rows = []
-        for start in self.windows.starts(record.timestamp):
-            if self.windows.end_of(start) <= close_time:
-                self.ctx.drop(record, "late")
-            else:
-                rows.append(self.store.entry(key, start))
-        # Of a record that fails in one window, no window keeps anything.
-        for row, updated in [(row, self.functions.updated(row, record)) for row in rows]:
-            self._set(row, *updated, record)
+            return []
+        close_time, key = self._time.observe(record.timestamp) - self.windows.grace_ms, self.store.codec.key(record.key)
+        starts, late = _open_starts(record.timestamp, self.windows, close_time)
+        for _ in range(late):
+            self.ctx.drop(record, "late")
+        return [self.store.entry(key, start) for start in starts]
 
     def pairs(self, batch: ColumnarBatch) -> WindowPairs:
-        """The records of a batch with each of their open windows."""
         return window_pairs(batch, self.windows, self._time.now)
 
     def begin(self, batch: ColumnarBatch, pairs: WindowPairs) -> None:
@@ -380,8 +398,19 @@ class WindowAggregateOnClose(WindowAggregate):
     Kafka Streams loses results when time jumps, because its store expires a window before the window is emitted; here a
     window stays until it was emitted.
 
-    With caching, a window is written to the store once, at the end of the step; results are the same.
+    A window is written to the store once, at the end of the step, with and without caching.
     """
+
+    def __init__(
+        self,
+        store: str,
+        windows: Windows,
+        functions: AggregationFunctions,
+        open_store: str | None,
+        caching: bool = True,
+        send_old: bool = False,
+    ) -> None:
+        super().__init__(store, windows, functions, open_store, caching=True)
 
     def init(self, ctx: OperatorContext) -> None:
         """Open the stores and restore stream time."""
@@ -389,28 +418,16 @@ class WindowAggregateOnClose(WindowAggregate):
         self._unwritten: dict[tuple[bytes, int], CachedRow] = {}
 
     def process(self, record: Record) -> None:
-        """Add one record to each of its open windows, then emit the windows that the record closes."""
+        """Then emits the windows that the record closes."""
         super().process(record)
         if record.key is not None:
             self._emit_closed(record.timestamp, record.headers)
 
     def _set(self, row: CachedRow, value: Any, timestamp: int, record: Record) -> None:
         assert self._open is not None, "results come on close"
-        is_new = row.value is None
-        row.value, row.timestamp = value, timestamp
-        if is_new:
+        if row.value is None:
             self._open.add(row.key, row.start, self.windows.end_of(row.start), record.timestamp)
-        if self.caching:
-            self._unwritten[(row.key, row.start)] = row
-        else:
-            self.store.write(row)
-
-    def process_batch(self, batch: ColumnarBatch) -> None:
-        """The same; in compat mode one after the other, because the wall clock closes windows, too."""
-        if self.ctx.mode == "compat":
-            self.ctx.attempt_each(batch, self.process)
-        else:
-            super().process_batch(batch)
+        super()._set(row, value, timestamp, record)
 
     def begin(self, batch: ColumnarBatch, pairs: WindowPairs) -> None:
         """Drop late records and those without a key, and move stream time."""
@@ -427,7 +444,7 @@ class WindowAggregateOnClose(WindowAggregate):
         rows = np.flatnonzero(batch.keys.codes != NULL_KEY)
         ends = np.maximum.accumulate(np.maximum(batch.timestamps[rows], self._before)) - self._close_delay_ms
         done = ~np.isin(rows, list(failed))
-        closing = Closing(rows[done], ends[done])
+        closing = self._open.due(Closing(rows[done], ends[done]))
         closed = self._open.close_in_turn(opened, self.windows.end_of, batch, closing)
         found = zip(closed, self.store.entries([(one.key, one.start) for one in closed]), strict=True)
         results = [(one, row) for one, row in found if row.value is not None]
@@ -451,7 +468,7 @@ class WindowAggregateOnClose(WindowAggregate):
         )
 
     def _flush_pending(self) -> None:
-        if self.caching and write_together(self.store, list(self._unwritten.values())):
+        if write_together(self.store, list(self._unwritten.values())):
             self._unwritten.clear()
         for row in self._unwritten.values():
             self.store.write(row)
@@ -588,16 +605,13 @@ class StreamAggregate(FoldedAggregate):
         self.caching = caching
         self.send_old = send_old
 
-    def process(self, record: Record) -> None:
-        """Add one record to the aggregate of its key."""
+    def rows(self, record: Record) -> list[CachedRow]:
         if record.key is None or record.value is None:
             self.ctx.drop(record, "null_key" if record.key is None else "null_value")
-            return
-        row = self.store.entry(record.key)
-        self._set(row, *self.functions.updated(row, record), record)
+            return []
+        return [self.store.entry(record.key)]
 
     def pairs(self, batch: ColumnarBatch) -> WindowPairs:
-        """The records of a batch that are aggregated."""
         return pairs_without_windows(batch)
 
     def keep(self, key: Any, headers: Headers, row: CachedRow) -> None:
@@ -626,17 +640,6 @@ class _Records(NamedTuple):
         return self.operator.calls(self.batch, self.pairs)
 
 
-def _aggregate(operators: Sequence[FoldedAggregate], batch: ColumnarBatch) -> None:
-    """Aggregates the records of a group of operators."""
-    batches = (
-        [batch]
-        if batch.nodes is None
-        else [batch.take(np.flatnonzero(batch.nodes == at)) for at in range(len(operators))]
-    )
-    parts = [_Records(operator, mine, operator.pairs(mine)) for operator, mine in zip(operators, batches, strict=True)]
-    _Fold(parts).run()
-
-
 class _Fold:
     """The calls of the functions for a batch, one for each pair of a record and a window.
 
@@ -659,37 +662,48 @@ class _Fold:
         self._groups, self._entries = self._look_up()
 
     def run(self) -> None:
-        """Calls the functions, and leaves the results pending."""
+        """Calls the functions, and leaves the results pending; without a cache, writes and forwards every update."""
         for operator, batch, pairs in self._parts:
             operator.begin(batch, pairs)
-        codec, private = self._store.codec, self._parts[0].operator.ctx.private_rows
-        stored: Iterator[Any] = (one.value for one in self._entries)
-        values: Any = list(stored) if self._parts[0].operator.changes_in_place else NewValues(stored)
-        if private:
-            values = PrivateValues(self._entries, codec)
+        groups = self._groups.of_rows.tolist()
+        values = self._values(groups)
+        # With a cache, the results of a group are one.
+        places = range(len(groups)) if isinstance(values, EveryUpdate) else groups
         done, end_of_failed = np.ones(len(self._rows), np.bool_), -1
         begun: list[int] = []
-        groups = self._groups.of_rows
-        for at, (functions, key, value, number) in enumerate(self._calls()):
+        for at, (functions, key, value, place) in enumerate(self._calls(places)):
             if at < end_of_failed:
                 continue
             try:
-                before = values[number]
+                before = values[place]
                 if before is None:
                     begun.append(at)
-                    values[number] = functions.added(key, value, functions.initial())
+                    values[place] = functions.added(key, value, functions.initial())
                 else:
-                    values[number] = functions.aggregator(key, value, before)
+                    values[place] = functions.aggregator(key, value, before)
             except Exception as error:
                 self._refuse(at, error)  # raises for a list
                 first, end_of_failed = self._calls_of_record(at)
-                values.restore(groups[first:at].tolist())
+                values.restore(places[first:at])
                 done[first:end_of_failed] = False
-        self._keep(np.flatnonzero(done), values, self._times(done, np.array(begun, np.int64)))
+        if isinstance(values, EveryUpdate):
+            self._emit_every(values)
+        else:
+            self._keep(np.flatnonzero(done), values, self._times(done, np.array(begun, np.int64)))
         failed = {self._rows[at] for at in np.flatnonzero(~done).tolist()}
         opened = [(self._rows[at], self._entries[groups[at]]) for at in begun if done[at]]
         for operator, batch, _ in self._parts:
             operator.end(batch, opened, failed)
+
+    def _values(self, groups: Sequence[int]) -> Any:
+        """The aggregate before and after each call, by its number."""
+        operator, codec = self._parts[0].operator, self._store.codec
+        if not operator.caching:
+            return EveryUpdate(self._entries, codec, groups, self._timestamps.tolist())
+        if operator.ctx.private_rows:
+            return PrivateValues(self._entries, codec)
+        stored = (one.value for one in self._entries)
+        return list(stored) if operator.changes_in_place else NewValues(stored)
 
     def _look_up(self) -> tuple[Groups, list[CachedRow]]:
         """The groups of the calls, and the row of each in the store."""
@@ -705,13 +719,12 @@ class _Fold:
         places = zip((data[code] for code in groups.codes.tolist()), groups.starts.tolist(), strict=True)
         return groups, self._store.entries(list(places))
 
-    def _calls(self) -> Iterator[tuple[Any, ...]]:
-        """What each call is made of: functions, key, value, and the number of its group."""
-        groups = self._groups.of_rows.tolist()
+    def _calls(self, places: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+        """What each call is made of: functions, key, value, and the place of its aggregate."""
         if len(self._parts) == 1:
-            return zip(*self._parts[0].calls, groups, strict=False)
+            return zip(*self._parts[0].calls, places, strict=False)
         calls = [zip(*one.calls, strict=False) for one in self._parts]
-        return ((*next(calls[which]), number) for which, number in zip(self._which, groups, strict=True))
+        return ((*next(calls[which]), place) for which, place in zip(self._which, places, strict=True))
 
     def _refuse(self, at: int, error: Exception) -> None:
         """Applies the processing policy to the record of a call."""
@@ -750,6 +763,20 @@ class _Fold:
             operator, batch, _ = self._parts[self._which[at]]
             row = self._rows[at]
             operator.keep(batch.keys[row], batch.headers_of(row), entry)
+
+    def _emit_every(self, values: EveryUpdate) -> None:
+        """Writes the groups, and forwards every update in the order of the calls."""
+        values.write(self._store)
+        at = np.array(list(values.updates), np.int64)
+        which, rows = (np.array(column, np.int64)[at] for column in (self._which, self._rows))
+        starts, updates = self._groups.starts[self._groups.of_rows[at]], list(values.updates.values())
+        results = []
+        for number, (operator, batch, _) in enumerate(self._parts):
+            mine = np.flatnonzero(which == number)
+            results.append(operator.results(batch, rows[mine], starts[mine], [updates[one] for one in mine.tolist()]))
+        whole = of_group(results)
+        nodes = np.zeros(len(whole), np.int64) if whole.nodes is None else whole.nodes
+        forward_in_one([one.operator.ctx for one in self._parts], whole, nodes)
 
 
 class NewValues(list[Any]):
@@ -795,3 +822,60 @@ class PrivateValues:
         """Takes the last assignment to each of these aggregates back."""
         for number in numbers:
             self._cells[number] = self._before[number]
+
+
+class Update(NamedTuple):
+    """An update that is forwarded at once.
+
+    Attributes:
+        value: The aggregate after a call; None deletes.
+        before: The local value before it.
+        timestamp: Of the aggregate, ms.
+    """
+
+    value: Any
+    before: bytes | None
+    timestamp: int
+
+
+class EveryUpdate:
+    """The aggregates of a fold without a cache, by call: each call gets an object of its own, and has an update.
+
+    Args:
+        rows: The row of each group in the store.
+        codec: That of the store.
+        groups: The group of each call.
+        timestamps: The time of each call's record, ms.
+    """
+
+    def __init__(
+        self, rows: Sequence[CachedRow], codec: Codec, groups: Sequence[int], timestamps: Sequence[int]
+    ) -> None:
+        self._rows, self._codec, self._groups, self._timestamps = rows, codec, groups, timestamps
+        self._cells = [row.stored for row in rows]
+        self.updates: dict[int, Update] = {}
+        """By call, in their order."""
+
+    def __getitem__(self, call: int) -> Any:
+        return self._codec.old_value(self._cells[self._groups[call]])
+
+    def __setitem__(self, call: int, value: Any) -> None:
+        number, time = self._groups[call], self._timestamps[call]
+        before = self._cells[number]
+        if before is not None:
+            time = max(time, timestamp_of(before))
+        self._cells[number] = self._codec.fitting(self._rows[number].key, self._codec.timestamped(value, time))
+        self.updates[call] = Update(value, before, time)
+
+    def restore(self, calls: Iterable[int]) -> None:
+        """See `PrivateValues.restore`."""
+        for call in calls:
+            self._cells[self._groups[call]] = self.updates.pop(call).before
+
+    def write(self, store: RowStore) -> None:
+        """Writes each group that has an update."""
+        last = {self._groups[call]: update for call, update in self.updates.items()}
+        rows = [self._rows[number] for number in last]
+        keys, starts = binary_column([row.key for row in rows]), np.array([row.start for row in rows], np.int64)
+        times = np.array([update.timestamp for update in last.values()], np.int64)
+        put_rows(store, keys, starts, binary_column([self._cells[number] for number in last]), times)

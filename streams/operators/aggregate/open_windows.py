@@ -93,7 +93,7 @@ class OpenWindows:
         batch: ColumnarBatch,
         closing: Closing,
     ) -> list[ClosedWindow]:
-        """Adds windows and closes others, as `add` and `close` would record by record; not in compat mode."""
+        """Adds windows and closes others, as `add` and `close` would record by record."""
         closed: list[ClosedWindow] = []
 
         def close(before: int) -> None:
@@ -115,12 +115,26 @@ class OpenWindows:
         """Releases the store at the end of the step."""
         self._rows.close()
 
+    def due(self, closing: Closing) -> Closing:
+        """The records that look for closed windows: in compat mode, only the first one after the emit interval."""
+        if len(closing.rows) and not self._looks():
+            return Closing(closing.rows[:0], closing.ends[:0])
+        if self._ctx.mode == "compat" and self._ctx.emit_interval_ms:
+            return Closing(closing.rows[:1], closing.ends[:1])
+        return closing
+
     def _may_close(self, last_end: int) -> bool:
-        """Whether any window may be closed and, in compat mode, the emit interval has passed."""
+        """Whether any window may be closed."""
+        if not self._looks():
+            return False
+        first_end = self.first_end
+        return first_end is not None and first_end <= last_end
+
+    def _looks(self) -> bool:
+        """Whether closed windows are looked for: in compat mode, if the emit interval has passed."""
         if self._ctx.mode == "compat":
             now, state = self._ctx.now_ms, self._ctx.state
             if now < state.get(NEXT_EMIT, now):
                 return False
             state[NEXT_EMIT] = now + self._ctx.emit_interval_ms
-        first_end = self.first_end
-        return first_end is not None and first_end <= last_end
+        return True

@@ -24,14 +24,13 @@ from streams.operators.join.columns.pairs import (
     FARTHEST_MS,
     JoinRecords,
     StoreKeys,
-    forward_in_one,
     placed,
     runs,
     store_keys,
 )
 from streams.operators.join.columns.waiting import ADD, EXPIRE, WaitingRecords, WaitingRows, WaitingWrites
 from streams.operators.join.stream_join import AsOf
-from streams.operators.operator import Operator, OperatorContext
+from streams.operators.operator import Operator, OperatorContext, forward_in_one
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stores.window import TypedTimestampedWindowStore
 from streams.operators.stream_time import SharedStreamTime

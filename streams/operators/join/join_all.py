@@ -33,11 +33,10 @@ from streams.operators.join.columns.pairs import (
     Reach,
     StoredStep,
     clamped,
-    forward_in_one,
     store_keys,
 )
 from streams.operators.join.stream_join import JoinAll, only_reads
-from streams.operators.operator import Operator, OperatorContext
+from streams.operators.operator import Operator, OperatorContext, forward_in_one
 from streams.operators.stores.window import TypedWindowStore
 from streams.operators.stream_time import SharedStreamTime
 

@@ -283,7 +283,12 @@ class Codec:
         """Value and timestamp in a local value."""
         if data is None:
             return None
-        return ValueAndTimestamp(self.read_value(data[8:]), int.from_bytes(data[:8], "big"))
+        return ValueAndTimestamp(self.read_value(data[_TIMESTAMP:]), timestamp_of(data))
+
+
+def timestamp_of(stored: bytes) -> int:
+    """The timestamp in a local value, ms."""
+    return int.from_bytes(stored[:_TIMESTAMP], "big")
 
 
 def timestamps_of(stored: BinaryColumn) -> npt.NDArray[np.int64]:

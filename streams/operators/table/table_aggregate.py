@@ -106,22 +106,12 @@ class TableAggregate(TableOperator):
         assert self.store_name is not None, "what is aggregated is kept"
         self._store: TypedTimestampedKeyValueStore = ctx.store(self.store_name)
 
-    def process(self, record: Record) -> None:
-        if record.key is None:
-            self.ctx.drop(record, "null_key")
-            return
-        value, time = self._changed(record.key, record.value, record.timestamp, self._store.get(record.key))
-        self._table.update(Record(record.key, None, time, record.headers), value)
-
     def process_batch(self, batch: ColumnarBatch) -> None:
-        """Subtract and add in the order of the records, with one read of all groups; the table has a cache.
+        """Subtract and add in the order of the records, with one read of all groups.
 
         Raises:
             Exception: A function of the user has failed; there has been no effect.
         """
-        if not self.caching:
-            self.ctx.attempt_each(batch, self.process)
-            return
         null_key = batch.keys.codes == NULL_KEY
         records = batch.take(np.flatnonzero(~null_key)) if null_key.any() else batch
         number_of, numbers = numbered(self._store.codec.keys(records.keys), records.keys)
@@ -130,13 +120,20 @@ class TableAggregate(TableOperator):
         rows = zip(numbers.tolist(), records.keys, records.values, records.timestamps.tolist(), strict=True)
         for number, key, change, timestamp in rows:
             value, time = self._changed(key, change, timestamp, groups[number])
-            groups[number] = None if value is None else ValueAndTimestamp(value, time)
+            groups[number] = self._group(value, time)
             values.append(value)
             times.append(time)
         results = replace(records, values=values, timestamps=np.array(times, np.int64))
         update = self._table.update_together(results, self._table.updates(results))
         drop_rows(self.ctx, batch, {"null_key": null_key})
         update()
+
+    def _group(self, value: Any, time: int) -> ValueAndTimestamp | None:
+        """A group for the next update, which must not change what was forwarded without a cache."""
+        if value is None or self.caching:
+            return None if value is None else ValueAndTimestamp(value, time)
+        codec = self._store.codec
+        return codec.read_timestamped(codec.timestamped(value, time))
 
     def _groups(self, keys: list[bytes]) -> list[ValueAndTimestamp | None]:
         """The groups with these keys as they are now."""

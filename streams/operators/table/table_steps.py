@@ -273,9 +273,6 @@ class _SilentContext(UserContext):
 class TableToStream(Operator):
     """`KTable.to_stream`: each update's new value as a record; a deletion is a null value."""
 
-    def process(self, record: Record) -> None:
-        self.ctx.forward(record.with_value(record.value.new))
-
     def process_batch(self, batch: ColumnarBatch) -> None:
         changes = batch.values
         new = changes.new if isinstance(changes, Changes) else [change.new for change in changes]

@@ -119,8 +119,7 @@ class Unit:
 def units(nodes: Mapping[str, Node], head: Collection[str], entries: Sequence[TaskInput]) -> tuple[Unit, ...]:
     """The units of a task, in the order in which they run."""
     inside = {name: node for name, node in nodes.items() if name not in head and not isinstance(node, SourceNode)}
-    columns = {entry.node for entry in entries if entry.transport == "columns"}
-    return _Search(inside, {entry.node for entry in entries}, columns).found()
+    return _Search(inside, {entry.node for entry in entries}).found()
 
 
 def why_single(node: Node) -> str | None:
@@ -226,9 +225,8 @@ class _Arrivals:
 
 
 class _Search:
-    def __init__(self, inside: Mapping[str, Node], entered: Collection[str], columns: Collection[str]) -> None:
+    def __init__(self, inside: Mapping[str, Node], entered: Collection[str]) -> None:
         self._inside = inside
-        self._columns = columns
         self._passes = Passes.of(inside, entered)
         self._parents = {
             name: [parent for parent in node.parents if isinstance(inside.get(parent), ProcessorNode)]
@@ -254,7 +252,6 @@ class _Search:
         for group in self._groups.sets().values():
             self._order(group)
         self._share_topics()
-        self._pass_on_at_once()
         while True:
             order, circle = _in_order(self._units, self._parents)
             if not circle:
@@ -355,23 +352,6 @@ class _Search:
                 self._reasons[one.name] = f"'{dynamic}' chooses the topic of each record" if dynamic else topic
                 self._units.join((one.name, other.name))
                 self._meet((one.name, other.name))
-
-    def _pass_on_at_once(self) -> None:
-        """Lets what processes single records pass each result through the stateless nodes below it at once.
-
-        These gain little from batches, and what is written at once need not be copied before it may change.
-        """
-        for name, node in self._inside.items():
-            stateless = node.stateless if isinstance(node, ProcessorNode) else True
-            above = self._parents[name]
-            if stateless and len(above) == len(node.parents) == 1 and (reason := self._single(above[0])) is not None:
-                self._reasons.setdefault(name, reason)
-                self._units.join((above[0], name))
-
-    def _single(self, name: str) -> str | None:
-        """Why a node passes single records on."""
-        why = None if name in self._columns else why_single(self._inside[name])
-        return self._reason(self._units.sets()[self._units.of(name)]) or why
 
     def _reason(self, nodes: Iterable[str]) -> str | None:
         return next((self._reasons[name] for name in nodes if name in self._reasons), None)

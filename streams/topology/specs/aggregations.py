@@ -54,11 +54,9 @@ class AggregationSpec(CachingTableSpec):
 
     @property
     def single(self) -> str:
-        """In sliding windows, in sessions of a cogroup, and without a cache."""
+        """In sliding windows, in sessions of a cogroup, and where a cogroup emits on close."""
         cogroup = self.kind is NodeKind.COGROUPKSTREAM_AGGREGATE
-        if isinstance(self.windows, SessionWindows):
-            return self.whole_records if cogroup else ""
-        if not self.caching or isinstance(self.windows, SlidingWindows):
+        if isinstance(self.windows, SlidingWindows) or (isinstance(self.windows, SessionWindows) and cogroup):
             return self.whole_records
         return (
             "the streams of a cogroup close windows, each by its own stream time" if cogroup and self._on_close else ""
@@ -75,11 +73,6 @@ class AggregationSpec(CachingTableSpec):
     def forwards_at_end(self, stores: tuple[str, ...]) -> bool:
         """With a cache. An aggregation in windows may have results when they close."""
         return self.caching and self.windows is None
-
-    @property
-    def remark(self) -> str:
-        """In compat mode the wall clock closes windows, too."""
-        return "one by one in compat mode" if self._on_close and not self.single else ""
 
     @property
     def takes_encoded(self) -> bool:

@@ -183,10 +183,6 @@ class TableAggregateSpec(CachingTableSpec):
     adder: Callable[[Any, Any, Any], Any]
     subtractor: Callable[[Any, Any, Any], Any]
 
-    @property
-    def single(self) -> str:
-        return "" if self.caching else "without a cache each aggregate is written, and read for the next update"
-
     def forwards_at_end(self, stores: tuple[str, ...]) -> bool:
         return self.caching
 

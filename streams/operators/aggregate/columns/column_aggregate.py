@@ -52,6 +52,7 @@ from streams.operators.columnar import (
 )
 from streams.operators.expressions.evaluate import Bools, Frame, computed
 from streams.operators.operator import Operator, OperatorContext, compute_all
+from streams.operators.pending import put_rows
 from streams.operators.stores.codec import Codec, timestamps_of
 from streams.operators.stores.key_value import CachedRow
 from streams.operators.stores.window import TypedTimestampedWindowStore
@@ -444,7 +445,7 @@ class ColumnAggregate(FieldsOperator, FoldedAggregate):
     def _emit_updates(self) -> None:
         folded, self._folded = self._folded, None
         if folded is not None:
-            self._put(folded)
+            put_rows(self.store, folded.keys, folded.starts, folded.values, folded.timestamps)
             self.ctx.forward_batch(folded.results)
         super()._emit_updates()
 
@@ -465,13 +466,6 @@ class ColumnAggregate(FieldsOperator, FoldedAggregate):
         if isinstance(self.store, TypedTimestampedWindowStore):
             return self.store.fetch_columns(keys, starts)
         return self.store.stored_column(keys.to_pylist())
-
-    def _put(self, folded: FoldedGroups) -> None:
-        """Write the groups, in the order of their updates."""
-        if isinstance(self.store, TypedTimestampedWindowStore):
-            self.store.put_columns(folded.keys, folded.starts, folded.values, folded.timestamps)
-        else:
-            self.store.put_column(folded.keys, folded.values, folded.timestamps)
 
     def _fold_what_can_be(
         self, rows: FieldRows, columns: list[FieldColumn | None], at: Any, groups: Groups, failed: dict[int, Exception]
@@ -553,10 +547,10 @@ class WindowColumnAggregate(ColumnAggregate, WindowAggregate):
         self._picked: dict[int, list[Any]] = {}
         self._wrong: dict[int, Exception] = {}
 
-    def process(self, record: Record) -> None:
+    def rows(self, record: Record) -> list[CachedRow]:
         if record.key is not None:
             self.fields.picked(record.value)
-        super().process(record)
+        return super().rows(record)
 
     def pairs(self, batch: ColumnarBatch) -> WindowPairs:
         self._picked, self._wrong = {}, {}

@@ -292,17 +292,6 @@ class StoredStep:
             yield rows[start:end], ("late", "null_key", "null_value")[reasons[start]]
 
 
-def forward_in_one(ctxs: Sequence[OperatorContext], results: ColumnarBatch, nodes: Int64s) -> None:
-    """Forward the results of all nodes of a join in one order, as the last node's; each node counts its own."""
-    if not len(results):
-        return
-    counts = np.bincount(nodes, minlength=len(ctxs)).tolist()
-    for ctx, count in zip(ctxs[:-1], counts[:-1], strict=True):
-        ctx.count_forwarded(count)
-    ctxs[-1].count_forwarded(counts[-1] - len(results))
-    ctxs[-1].forward_batch(results)
-
-
 # --- The pairs of a step: each record with the earlier records of other nodes in its reach, of this step and from the stores.
 
 

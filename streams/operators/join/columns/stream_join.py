@@ -31,7 +31,6 @@ from streams.operators.join.columns.pairs import (
     Refused,
     StoredStep,
     clamped,
-    forward_in_one,
     placed,
     store_keys,
 )
@@ -43,7 +42,7 @@ from streams.operators.join.stream_join import (
     StreamJoin,
     waits_of,
 )
-from streams.operators.operator import Operator, OperatorContext
+from streams.operators.operator import Operator, OperatorContext, forward_in_one
 from streams.operators.stores.codec import Codec
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stores.window import TypedWindowStore
