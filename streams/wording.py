@@ -1,7 +1,9 @@
-"""Words for values in messages: what somebody gave, in a few words and never with all that is in it."""
+"""Words for messages: what somebody gave, in a few words and never with all that is in it, and suggestions for misspelt names."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from types import BuiltinFunctionType, FunctionType, MethodType
 
 _SHOWN = 60
@@ -39,3 +41,12 @@ def described(value: object) -> str:
         text = repr(value)
         return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
     return a_kind_of(value)
+
+
+# --- Suggestions for misspelt names: `did you mean 'tasks'?`.
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A question that names the closest of the known names; empty where none is close."""
+    found = get_close_matches(name, list(known), n=3, cutoff=0.6)
+    return f" Did you mean {' or '.join(map(repr, found))}?" if found else ""

@@ -20,8 +20,7 @@ from state.changelog import commits_topic
 from state.columns import BinaryColumn
 from state.commit import guards
 from state.commit.decide import TaskIdentity
-from state.commit.last_marker import read_last_marker
-from state.commit.marker import MARKER_KEY, CommitMarker
+from state.commit.marker import MARKER_KEY, CommitMarker, read_last_marker
 from state.commit.protocols import KafkaAccess, Send
 from state.errors import CheckpointMismatchError
 from state.kafka.partitioner import choose_partitions

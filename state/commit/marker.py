@@ -7,12 +7,16 @@ over it, because a zombie attempt may overwrite Spark's state file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 import orjson
+import pyarrow as pa
 
+from state.columns import RecordColumns, cell_bounds, cell_sizes
 from state.errors import MarkerFormatError
 from state.kafka.topics import TopicPartition
 
@@ -156,3 +160,128 @@ class MarkerCopy:
     @property
     def marker(self) -> CommitMarker:
         return CommitMarker.from_bytes(self.data)
+
+
+# --- Finds the last commit marker of a task, the only authority on what the task has done.
+
+
+class MarkerLog(Protocol):
+    """The part of `state.commit.live.LiveKafka` that this module needs."""
+
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]: ...
+    def begin_offset(self, partition: TopicPartition) -> int: ...
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]: ...
+
+
+def end_behind(offset: int) -> int:
+    """Where the commits partition ends behind a committed marker: only the control record of its transaction is between."""
+    return offset + 2
+
+
+def read_last_marker(
+    log: MarkerLog, commits: TopicPartition, known: int | None = None, end: int | None = None
+) -> MarkerCopy | None:
+    """The newest marker up to the last stable offset; None on an empty partition."""
+    if end is None:
+        end = log.end_offsets([commits])[commits]
+    start = log.begin_offset(commits) if known is None or known >= end else known
+    last: MarkerCopy | None = None
+    for columns in log.read(*commits, min(start, end), end):
+        if len(columns.offsets):
+            last = MarkerCopy(columns.values[len(columns.values) - 1].as_py(), int(columns.offsets[-1]))
+    return last
+
+
+# --- A digest of a step's changelog records, stored in the marker. A restore proves with the digest that it saw every record.
+#
+# The digest depends only on the order of the records, not on how they are split into parts when they are sent or read.
+
+
+_BLOCK_ROWS = 65_536
+"""Columns are digested in blocks of this many rows. The size is part of the digest's definition."""
+
+
+class ChangelogColumns(Protocol):
+    """Changelog records of one store as columns."""
+
+    @property
+    def keys(self) -> pa.Array: ...
+    @property
+    def values(self) -> pa.Array: ...
+    @property
+    def timestamps(self) -> np.ndarray: ...
+
+
+class StepDigest:
+    """The digest under construction. The records of each store are added in order, in parts of any size; stores in any order."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self._stores: dict[str, _StoreDigest] = {}
+
+    def add(self, store: str, columns: ChangelogColumns) -> None:
+        """Adds the next records of a store."""
+        count = len(columns.timestamps)
+        if count:
+            self.records += count
+            self._stores.setdefault(store, _StoreDigest()).add(columns.keys, columns.values, columns.timestamps)
+
+    def hexdigest(self) -> str:
+        """16 hex digits over store names, keys, values (a tombstone differs from an empty value) and timestamps."""
+        digest = hashlib.blake2b(digest_size=8)
+        for name in sorted(self._stores):
+            digest.update(name.encode() + b"\0" + self._stores[name].digest())
+        return digest.hexdigest()
+
+
+class _StoreDigest:
+    """The digest of one store: block after block of rows."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._parts: list[tuple[pa.Array, pa.Array, np.ndarray]] = []
+        self._rows = 0
+
+    def add(self, keys: pa.Array, values: pa.Array, timestamps: np.ndarray) -> None:
+        start, count = 0, len(timestamps)
+        while self._rows + count - start >= _BLOCK_ROWS:
+            end = start + _BLOCK_ROWS - self._rows
+            self._parts.append((keys[start:end], values[start:end], timestamps[start:end]))
+            self._flush(self._hash)
+            start = end
+        if start < count:
+            self._parts.append((keys[start:], values[start:], timestamps[start:]))
+            self._rows += count - start
+
+    def digest(self) -> bytes:
+        whole = self._hash.copy()
+        if self._parts:
+            _update(whole, self._parts)
+        return whole.digest()
+
+    def _flush(self, into: Any) -> None:
+        _update(into, self._parts)
+        self._parts, self._rows = [], 0
+
+
+def _update(digest: Any, parts: list[tuple[pa.Array, pa.Array, np.ndarray]]) -> None:
+    """Adds one block of rows to the digest."""
+    keys, values, timestamps = ([part[i] for part in parts] for i in range(3))
+    for columns in (keys, values):
+        for column in columns:
+            digest.update(cell_sizes(column, null=-1))
+        for column in columns:
+            for value_buffer in _value_bytes(column):
+                digest.update(value_buffer)
+    for stamps in timestamps:
+        # A client that cannot write time 0 writes 1 (`state.kafka.transport`).
+        digest.update(np.maximum(stamps, 1).astype(np.int64, copy=False).tobytes())
+
+
+def _value_bytes(column: pa.Array) -> list[memoryview]:
+    """The bytes of all values in a row, without a copy."""
+    if not len(column):
+        return []
+    offsets = cell_bounds(column)
+    data = column.buffers()[2]
+    return [memoryview(data)[int(offsets[0]) : int(offsets[-1])]] if data is not None else []

@@ -20,8 +20,7 @@ from types import TracebackType
 
 from state.commit import guards
 from state.commit.decide import TaskIdentity, check_lineage, mismatch
-from state.commit.last_marker import read_last_marker
-from state.commit.marker import CommitMarker, MarkerCopy
+from state.commit.marker import CommitMarker, MarkerCopy, read_last_marker
 from state.commit.protocols import Effects, Producer, TopicPartition
 from state.commit.step import CommitStep, PreparedStep, StepResult, StopWatch
 from state.commit.transaction import StepInput, StepPoints

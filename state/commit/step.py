@@ -27,8 +27,7 @@ from state.changelog import changelog_topic, commits_topic
 from state.commit import guards
 from state.commit.crash_points import Faults
 from state.commit.decide import Decision, TaskIdentity, decide, expected_version
-from state.commit.last_marker import end_behind, read_last_marker
-from state.commit.marker import CommitMarker, MarkerCopy
+from state.commit.marker import CommitMarker, MarkerCopy, end_behind, read_last_marker
 from state.commit.protocols import Effects, KafkaAccess, Producer, StoreAccess, TopicPartition
 from state.commit.transaction import StepInput, StepPoints, StepTransaction
 from state.errors import KafkaClientError, RestoreError, StateError

@@ -13,8 +13,7 @@ from state.changelog import check_end
 from state.commit import guards
 from state.commit.crash_points import Faults
 from state.commit.decide import TaskIdentity
-from state.commit.digest import StepDigest
-from state.commit.marker import FORMAT, LIVE_FORMAT, MARKER_KEY, CommitMarker, MarkerCopy, Ranges, Routing
+from state.commit.marker import FORMAT, LIVE_FORMAT, MARKER_KEY, CommitMarker, MarkerCopy, Ranges, Routing, StepDigest
 from state.commit.protocols import Effects, KafkaAccess, Producer, Send, TopicPartition
 from state.stores.task_store import StorePosition, TaskStore
 

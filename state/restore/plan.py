@@ -14,7 +14,7 @@ from enum import Enum
 
 from state.changelog import DAY_MS, DELETE_RETENTION_MS, NO_CHANGELOG, check_end, cleanup_policy
 from state.columns import RecordColumns
-from state.commit.digest import StepDigest
+from state.commit.marker import StepDigest
 from state.errors import RestoreError
 from state.stores.changelog_records import ChangelogBatch
 from state.stores.position import StoreOrigin
@@ -44,7 +44,7 @@ class RestoreTarget:
         written_ms: Batch time of the step.
         expired_before: Segmented store -> time below which its rows never matter again, ms.
         changelog_records: How many changelog records the step wrote, None = unknown.
-        changelog_hash: `state.commit.digest` of them, None = unknown.
+        changelog_hash: `state.commit.marker` of them, None = unknown.
         changelog_begins: Store -> where its changelog ended before the step.
         changelog_ids: Store -> Kafka's id of its changelog topic, where known.
     """

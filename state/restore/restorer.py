@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from state.changelog import changelog_topic
 from state.columns import RecordColumns
-from state.commit.last_marker import MarkerLog
+from state.commit.marker import MarkerLog
 from state.errors import RestoreError
 from state.restore.copies import Copies
 from state.restore.plan import (

@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 
 from state.changelog import changelog_topic, commits_topic, rescale_topic
 from state.commit.decide import TaskIdentity
-from state.commit.last_marker import read_last_marker
-from state.commit.marker import CommitMarker
+from state.commit.marker import CommitMarker, read_last_marker
 from state.errors import RestoreError
 from state.restore.copies import DATABASE
 from state.restore.directory import StateDirectory

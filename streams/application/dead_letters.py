@@ -20,7 +20,7 @@ from state.kafka.topics import TopicInfo, TopicPartition
 from streams.errors import ConfigError
 from streams.model.record import CUT, ERROR_HEADERS, ORIGIN, Headers, plain_headers
 from streams.model.timestamps import RETRIED_TIME
-from streams.operators.retry.retry import ATTEMPT, TOPIC
+from streams.operators.retry import ATTEMPT, TOPIC
 from streams.runtime.handlers import OUTSIDE
 from streams.topology.graph import Failed
 from streams.topology.plan import Plan

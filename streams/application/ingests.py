@@ -9,13 +9,12 @@ import orjson
 
 from state.changelog import commits_topic, ensure_commits, ensure_repartition
 from state.commit.ingest import OFFSETS, IngestBatch, digest_of
-from state.commit.last_marker import MarkerLog, read_last_marker
-from state.commit.marker import CommitMarker
+from state.commit.marker import CommitMarker, MarkerLog, read_last_marker
 from state.kafka.admin import KafkaAdmin
 from streams.checkpoint.files import CheckpointFiles, query_id_of, write_query_id
 from streams.serdes.base import serde_identity
 from streams.topology.graph import Graph, InternalTopic
-from streams.topology.ingest import Ingest
+from streams.topology.graph.nodes import Ingest
 
 
 def ingest_topic(ingest: Ingest, application_id: str) -> str:

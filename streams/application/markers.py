@@ -9,8 +9,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from state.changelog import commits_topic
-from state.commit.last_marker import MarkerLog, read_last_marker
-from state.commit.marker import MARKER_KEY, CommitMarker
+from state.commit.marker import MARKER_KEY, CommitMarker, MarkerLog, read_last_marker
 from state.commit.protocols import KafkaAccess, Producer
 from state.errors import CheckpointMismatchError
 from state.kafka.topics import TopicPartition

@@ -26,8 +26,7 @@ from state.changelog import (
     rescale_topic,
     staging_topic,
 )
-from state.commit.last_marker import MarkerLog
-from state.commit.marker import CommitMarker
+from state.commit.marker import CommitMarker, MarkerLog
 from state.errors import CheckpointMismatchError, MarkerFormatError
 from state.kafka.admin import KafkaAdmin
 from state.tables.files import make_private, write_private

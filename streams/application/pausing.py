@@ -13,9 +13,9 @@ from streams.config import Execution
 from streams.errors import ConfigError
 from streams.source.log import LiveLog
 from streams.source.pauses import WHOLE, Pauses, execution_record, pause_record, read_pauses
-from streams.suggest import did_you_mean
 from streams.topology.graph import InternalTopic
-from streams.topology.ingest import INGEST
+from streams.topology.graph.nodes import INGEST
+from streams.wording import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from typing import Any
 import orjson
 
 from state.changelog import commits_topic, pauses_topic
-from state.commit.last_marker import MarkerLog
+from state.commit.marker import MarkerLog
 from state.errors import KafkaClientError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicPartition, partitions_of

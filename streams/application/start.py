@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from state.changelog import commits_topic
-from state.commit.last_marker import MarkerLog
 from state.commit.live import LiveKafka
+from state.commit.marker import MarkerLog
 from state.commit.protocols import KafkaAccess
 from state.errors import ChangelogMismatchError, CheckpointMismatchError
 from state.kafka.admin import KafkaAdmin, wait_until_decided

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import orjson
 
 from state.changelog import commits_topic
-from state.commit.last_marker import MarkerLog
-from state.commit.marker import CommitMarker
+from state.commit.marker import CommitMarker, MarkerLog
 from state.kafka.admin import KafkaAdmin, TopicPartition
 from state.kafka.topics import partitions_of
 from streams.application.markers import newest_markers

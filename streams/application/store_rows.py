@@ -13,7 +13,7 @@ from state.changelog import changelog_topic
 from state.stores.dump import DumpRow, dump
 from state.stores.task_store import TaskStore
 from streams.errors import ConfigError, SerdeError
-from streams.model.plain import plain
+from streams.model.record import plain
 from streams.model.windows import TimeWindows
 from streams.operators.aggregate.aggregates import StreamAggregate, WindowedAggregation
 from streams.serdes.base import Serde

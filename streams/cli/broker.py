@@ -111,7 +111,7 @@ def _record_classes() -> None:
     from streams.broker.node import class_archive
 
     if not is_whole(class_archive()):
-        from streams.broker.record_classes import record_classes
+        from streams.broker.embedded import record_classes
 
         with Console().status("Recording the broker's classes, so that it starts with less CPU (once) ..."):
             record_classes()

@@ -39,8 +39,7 @@ from streams.cluster.java_admin import JavaAdmin
 from streams.config import StreamsConfig
 from streams.config.settings import age_in_words
 from streams.errors import BrokerError, ConfigError
-from streams.suggest import did_you_mean
-from streams.wording import counted
+from streams.wording import counted, did_you_mean
 
 _PAUSE_S = 2.0
 _COLOURS = {Severity.OK: "green", Severity.NOTE: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "red"}

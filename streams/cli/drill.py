@@ -26,7 +26,7 @@ from streams.drills.runner import DrillResult, Outcome, page, run_drill
 from streams.drills.subject import Subject
 from streams.drills.users_program import UsersProgram
 from streams.errors import ConfigError
-from streams.suggest import did_you_mean
+from streams.wording import did_you_mean
 
 _COLOURS = {"passed": "green", "failed": "red", "skipped": "yellow", "spoiled": "yellow"}
 

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from streams.cli.command import PlainCommand, PlainGroup, option
-from streams.suggest import did_you_mean
+from streams.wording import did_you_mean
 
 if TYPE_CHECKING:
     # Typer's own copy of click; its classes are only needed as types here.

@@ -28,7 +28,7 @@ from streams.cli.target import TopologyTarget
 from streams.config import Layer, StreamsConfig, config_layers, config_of
 from streams.config.settings import to_milliseconds
 from streams.errors import ConfigError
-from streams.suggest import did_you_mean
+from streams.wording import did_you_mean
 
 if TYPE_CHECKING:
     from state.commit.live import LiveKafka

@@ -33,7 +33,7 @@ from streams.config.settings import Address
 from streams.errors import ConfigError
 from streams.logs.output import set_up_command
 from streams.spark.stopping import stopped_by_signals
-from streams.suggest import did_you_mean
+from streams.wording import did_you_mean
 
 if TYPE_CHECKING:
     from streams.config import StreamsConfig
@@ -222,7 +222,7 @@ def page_of_stores(
     from streams.serve.routing import Router
     from streams.serve.security import Guard, Security
     from streams.ui.running import page_address, page_from_kafka
-    from streams.ui.stores import StoreNode
+    from streams.ui.server import StoreNode
 
     assert config.ui_address is not None, "the option --ui is the setting ui"
     # The page's thread has connections of its own.

@@ -149,7 +149,7 @@ def check_addresses(config: StreamsConfig) -> None:
 
         check_page(config)
     if config.serve_address is not None:
-        from streams.serve.embedded import check_serve
+        from streams.serve.server import check_serve
 
         check_serve(config)
 
@@ -170,7 +170,7 @@ def run_topology(
     with ExitStack() as served:
         on_running: Callable[[], object] = bool
         if config.serve_address is not None:
-            from streams.serve.embedded import EmbeddedServer
+            from streams.serve.server import EmbeddedServer
 
             on_running = served.enter_context(closing(EmbeddedServer(topology, config, say))).serve
         application = StreamsApplication(topology, config, until_ms=until_ms, target=target, on_running=on_running)

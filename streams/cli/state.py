@@ -32,10 +32,10 @@ from streams.cli.target import TopologyTarget
 from streams.config import StreamsConfig
 from streams.config.settings import age_in_words
 from streams.errors import ConfigError
-from streams.model.plain import plain
-from streams.suggest import did_you_mean
+from streams.model.record import plain
 from streams.topology.plan import SubTopology
 from streams.topology.topology import Topology
+from streams.wording import did_you_mean
 
 _SHOWN_ROWS = 50
 

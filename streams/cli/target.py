@@ -17,8 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from streams.errors import StreamsError, TopologyError
-from streams.suggest import did_you_mean
-from streams.wording import a_kind_of
+from streams.wording import a_kind_of, did_you_mean
 
 if TYPE_CHECKING:
     # Commands name their options quickly, and Java starts before the program is imported.

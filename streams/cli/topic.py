@@ -32,7 +32,7 @@ from streams.cluster.admin import list_topics as topics_of
 from streams.cluster.admin import sizes_on_disk
 from streams.cluster.records import Begin, Incoming, Outgoing, read_records, write_records
 from streams.errors import ConfigError, SerdeError
-from streams.model.plain import plain
+from streams.model.record import plain
 from streams.serdes import (
     BooleanSerde,
     BytesSerde,
@@ -46,8 +46,7 @@ from streams.serdes import (
     StringSerde,
     UuidSerde,
 )
-from streams.suggest import did_you_mean
-from streams.wording import counted
+from streams.wording import counted, did_you_mean
 
 if TYPE_CHECKING:
     # Most calls need no topology, and its classes would double the time that a command takes to start.

@@ -20,7 +20,7 @@ from pydantic_settings import EnvSettingsSource, SettingsError
 from streams.config.settings import StreamsConfig, in_words, to_milliseconds
 from streams.errors import ConfigError
 from streams.migration_hints import OF_THE_APPLICATION
-from streams.suggest import did_you_mean
+from streams.wording import did_you_mean
 
 # --- The sources of settings: defaults, a TOML file, the environment (`STREAMS_...`) and options; later ones take precedence.
 

@@ -34,7 +34,7 @@ from streams.serdes.base import Serde
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import StringSerde
 from streams.topology.graph import GlobalTable, Graph, InternalTopic, SourceNode, StoreNode
-from streams.topology.ingest import Ingest
+from streams.topology.graph.nodes import Ingest
 from streams.topology.naming import check_name, check_topic, numbered, pattern_name
 from streams.topology.node_kind import NodeKind
 from streams.topology.plan import check_explicit_names, check_sources

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import select
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,12 +21,78 @@ from typing import Any, Final
 import orjson
 
 from streams.live.task import LiveTask, Tally
-from streams.live.watch import Watch
+from streams.logs.events import SLOW_STEP
 from streams.logs.json_lines import set_context
 from streams.metrics.memory import about_this_process
 from streams.microbatch.job import QueryJob
-from streams.microbatch.step import about_stores, log_failed_attempt, step_events, task_step
+from streams.microbatch.step import about_stores, event_of, log_failed_attempt, step_events, task_step
 from streams.source.offsets import SourceOffsets
+from streams.users_code import calling_line
+
+# --- Tells where a slot is in the user's program while one step takes long: a function that hangs holds up all tasks of its slot.
+
+
+SLOW_AFTER_S = 10.0
+"""How long a step may take before it is reported, s; then again each time it has taken twice as long."""
+_LOOK_EVERY_S = 1.0
+
+
+class Watch:
+    """Looks at the thread that has made it from another one, within a `with` block.
+
+    Args:
+        tell: Called with the sub-topology, the task and the event.
+        clock: A monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self, tell: Callable[[str, int, Mapping[str, Any]], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._tell = tell
+        self._clock = clock
+        self._watched = threading.get_ident()
+        self._step: tuple[str, int, float] | None = None
+        self._told_s = 0.0
+        self._closed = threading.Event()
+
+    def __enter__(self) -> Watch:
+        threading.Thread(target=self._run, name="live-watch", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closed.set()
+
+    @contextmanager
+    def step(self, sub: str, task: int) -> Iterator[None]:
+        """Watches what is done in the block."""
+        self._step = sub, task, self._clock()
+        try:
+            yield
+        finally:
+            self._step = None
+
+    def look(self) -> None:
+        """Reports the step if it takes long."""
+        step = self._step
+        if step is None:
+            self._told_s = 0.0
+            return
+        sub, task, began = step
+        seconds = self._clock() - began
+        if seconds < max(SLOW_AFTER_S, 2 * self._told_s):
+            return
+        self._told_s = seconds
+        frame = sys._current_frames().get(self._watched)
+        line = calling_line(frame) or "the engine"
+        message = f"task {task} has worked on one step for {seconds:.0f} s and is in {line}; the other tasks of its process wait"
+        self._tell(sub, task, event_of(SLOW_STEP, message, seconds=round(seconds, 1), line=line))
+
+    def _run(self) -> None:
+        while not self._closed.wait(_LOOK_EVERY_S):
+            self.look()
+
 
 REPORT_EVERY_S = 1.0
 FIRST_WORD_S = 30.0

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, cast
 
 from streams.operators.process.user_processor import UserProcessor
 from streams.operators.processor import AnyProcessor, BaseProcessor, OuterProcessor, Processor, ProcessorContext
-from streams.operators.retry.retry import Retrying
+from streams.operators.retry import Retrying
 
 ProcessorWrapper: TypeAlias = Callable[[str, Processor], Processor]
 """`(name of the node, its processor) -> the processor to run`; usually a `WrappedProcessor`, or the original."""

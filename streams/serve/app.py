@@ -40,6 +40,7 @@ from streams.serve.feed.merged import Merged
 from streams.serve.key_reads import KeyProtocol, KeyReads
 from streams.serve.nodes import Node
 from streams.serve.openapi import openapi
+from streams.serve.position import Kept, Step, common_versions, newest, parse, step_text, to_json
 from streams.serve.reading import Answer, Point, ReadStore
 from streams.serve.requests import (
     COMMIT,
@@ -60,7 +61,6 @@ from streams.serve.routing import PART, PassedOnError, Router, parse_part, passe
 from streams.serve.scans import Asked, Order, Scan, order_text, parse_order
 from streams.serve.security import CALLER, Caller, Guard, RefusedError, Scope, address_of, note
 from streams.serve.served import Bound, Consistency, Served, Wanting
-from streams.serve.steps import Kept, Step, common_versions, newest, parse, step_text, to_json
 from streams.serve.topics import Topics, Write
 
 if TYPE_CHECKING:

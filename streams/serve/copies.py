@@ -1,4 +1,4 @@
-"""`TaskCopy`: a copy of one task's stores that is brought forward commit by commit while it is being read.
+"""`TaskCopy`: a copy of one task's stores that is brought forward commit by commit while it is being read. And `GlobalCopy`.
 
 A copy is an ordinary local state in a folder of its own, which a restore brings to the last commit marker of its task; the
 running application is never touched. Readers never see a restore: each commit is published as a `View`, the stores through a
@@ -14,22 +14,24 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from math import ceil
+from typing import Protocol
 
 from state.changelog import changelog_topic
-from state.commit.last_marker import end_behind
-from state.commit.marker import CommitMarker
+from state.columns import RecordColumns
+from state.commit.marker import CommitMarker, end_behind
 from state.commit.session import FLUSH_EVERY_S
 from state.errors import StateCorruptedError
+from state.kafka.topics import TopicInfo, TopicPartition, partitions_of
 from state.restore.task_stores import StoreSource, TaskStateManager
 from state.restore.verify import check_marker, check_not_rescaled
 from state.stores.task_store import TaskStore
 from streams.application.restore import ReplicaTask
 from streams.errors import CursorExpiredError, StoreNotReadyError
-from streams.serve.position import Position
-from streams.serve.steps import Kept, Step
+from streams.runtime.global_tables import GlobalTables
+from streams.serve.position import Kept, Position, Step
 
 MakeStores = Callable[[ReplicaTask], TaskStateManager]
 """Makes what opens the stores of a task."""
@@ -482,3 +484,76 @@ _LIVE = Step("live")
 
 def _step_of(marker: CommitMarker) -> Step | None:
     return None if marker.live else Step(marker.query_id, marker.batch_id, marker.now_ms)
+
+
+# --- `GlobalCopy`: the global tables of an application, read from their topics by this process.
+
+
+class TopicSource(Protocol):
+    """Kafka, for reading whole topics."""
+
+    def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]: ...
+    def begin_offset(self, partition: TopicPartition) -> int: ...
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]: ...
+
+
+class GlobalCopy(Copy):
+    """The global tables of an application.
+
+    Args:
+        source: Kafka; used by one thread at a time.
+        tables: The tables, over a store that is empty.
+        store: The store, which is closed with the copy.
+        now_ms: The wall clock, for timestamp extractors.
+        clock_s: Measures ages.
+        on_close: Called when the copy is closed.
+    """
+
+    def __init__(
+        self,
+        source: TopicSource,
+        tables: GlobalTables,
+        store: TaskStore,
+        now_ms: Callable[[], int],
+        clock_s: Clock = time.monotonic,
+        on_close: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__("the copy of the global tables", clock_s)
+        self._source = source
+        self._tables = tables
+        self._store = store
+        self._now_ms = now_ms
+        self._on_close = on_close
+        self._following = threading.Lock()
+        self._version = 0
+        self._ends: Mapping[TopicPartition, int] = {}
+
+    def bring_forward(self) -> bool:
+        """Reads what the topics have got since the last call, and says whether that was anything.
+
+        Raises:
+            RecordFailedError: A record cannot be read, and the policy is `fail`.
+            KafkaClientError: Reading failed; another call continues.
+        """
+        with self._following:
+            asked_s = self.clock_s()
+            ends = self._source.end_offsets(partitions_of(self._source.describe_topics(self._tables.topics)))
+            changed = not self.ready or ends != self._ends
+            if changed:
+                for place, end in ends.items():
+                    start = max(self._tables.position(*place), self._source.begin_offset(place))
+                    for columns in self._source.read(*place, min(start, end), end):
+                        self._tables.update(columns, self._now_ms())
+                self._ends = ends
+                self._version += 1
+                self._show(View(self._version, Position(ends), self._store.snapshot()))
+            self.known_until(asked_s)
+        return changed
+
+    def close(self) -> None:
+        """Closes the copy."""
+        with self._following:
+            self._end_reading()
+            self._store.close()
+            self._on_close()

@@ -22,8 +22,7 @@ from state.kafka.reader import ReaderPool
 from state.kafka.topics import TopicPartition
 from streams.application.restore import SERVED_AT_A_TIME
 from streams.errors import ConfigError
-from streams.serve.copies import Copy, TaskCopy
-from streams.serve.global_copy import GlobalCopy
+from streams.serve.copies import Copy, GlobalCopy, TaskCopy
 
 _LOOK_S = 0.2
 """How often the ends of the commits topics are asked for: so old are answers of an idle application."""

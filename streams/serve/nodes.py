@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import orjson
 
 from state.errors import StreamsError
-from streams.serve.steps import Step, newest, parse_step
+from streams.serve.position import Step, newest, parse_step
 
 log = logging.getLogger(__name__)
 

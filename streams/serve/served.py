@@ -14,15 +14,13 @@ from streams.application.restore import ReplicaTask
 from streams.application.store_rows import StoreReader, view_of, window_size_ms
 from streams.errors import NotUpToBoundError, QueryError
 from streams.serdes.base import serde_identity
-from streams.serve.copies import Copy, TaskCopy, View
+from streams.serve.copies import Copy, GlobalCopy, TaskCopy, View
 from streams.serve.following import Ends
-from streams.serve.global_copy import GlobalCopy
-from streams.serve.position import Commits, Position, commits_text, common
+from streams.serve.position import Commits, Kept, Position, Step, commits_text, common, newest, step_text
 from streams.serve.reading import ReadStore
-from streams.serve.steps import Kept, Step, newest, step_text
-from streams.suggest import did_you_mean
 from streams.topology.plan import SubTopology
 from streams.topology.topology import Topology
+from streams.wording import did_you_mean
 
 
 class Consistency(str, Enum):

@@ -1,7 +1,8 @@
-"""`StoreServer`: follows an application's commits in the background."""
+"""`StoreServer`: follows an application's commits in the background; `EmbeddedServer` does in the process of an application."""
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import shutil
@@ -9,14 +10,14 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from state.changelog import endpoints_topic, ensure_endpoints
 from state.commit.live import LiveKafka
-from state.errors import KafkaClientError
+from state.errors import KafkaClientError, StreamsError
 from state.kafka.consumers import GroupMember
 from state.kafka.topics import TopicPartition
 from state.restore.task_stores import TaskStateManager, WorkerMemory
@@ -28,13 +29,14 @@ from streams.application.restore import SERVED_AT_A_TIME, ReplicaTask, stateful_
 from streams.cluster.records import Outgoing, RecordWriter
 from streams.config import StreamsConfig
 from streams.config.settings import Address
-from streams.errors import ConfigError
+from streams.errors import ConfigError, StoreNotReadyError
 from streams.runtime.global_tables import GlobalTables, global_store_specs
-from streams.serve.copies import TaskCopy
+from streams.serve.copies import GlobalCopy, TaskCopy
 from streams.serve.following import CopyKafka, Follower
-from streams.serve.global_copy import GlobalCopy
+from streams.serve.http import HttpThread, check_installed, listening
+from streams.serve.local import LocalStore
 from streams.serve.nodes import BEAT_S, Node, Nodes
-from streams.serve.security import Security
+from streams.serve.security import Guard, Security, check_protected
 from streams.serve.served import Served, replica_task
 from streams.source.log import now_ms
 from streams.topology.topology import Topology
@@ -284,3 +286,91 @@ def own_url(address: Address, tls: bool) -> str:
     everywhere = address.host in ("0.0.0.0", "::")
     shown = Address(socket.gethostname(), address.port) if everywhere else address
     return f"{'https' if tls else 'http'}://{shown}"
+
+
+# --- `EmbeddedServer`: the stores of an application that this process runs, to be read here, and over HTTP if the settings say so.
+#
+# The copies are made when they are first needed. The application does not depend on them: what fails here is logged.
+
+
+log = logging.getLogger(__name__)
+
+
+def check_serve(config: StreamsConfig) -> None:
+    """Checks early, before anything else is started, whether the stores can be served.
+
+    Raises:
+        ConfigError: The address is taken, the tokens cannot be read, or the HTTP stack is not installed.
+    """
+    if config.serve_address is not None:
+        check_installed("serving stores (--serve)")
+        security = Security(config.serve_callers)
+        check_protected(config.serve_address.host, security)
+        Guard(security)
+        listening(config.serve_address, "stores", "--serve").close()
+
+
+class EmbeddedServer:
+    """See the module.
+
+    Args:
+        topology: The application.
+        config: Its settings.
+        say: Tells people where the stores are.
+    """
+
+    def __init__(self, topology: Topology, config: StreamsConfig, say: Callable[[str], object]) -> None:
+        self._topology, self._config, self._say = topology, config, say
+        self._lock = threading.Lock()
+        self._open = ExitStack()
+        self._server: StoreServer | None = None
+        self._serving = self._closed = False
+
+    def serve(self) -> None:
+        """Begins to serve if the settings say so; does not wait. The application has to run: it makes the topics."""
+        address = self._config.serve_address
+        if address is not None and not self._serving:
+            self._serving = True
+            threading.Thread(target=self._serve, args=(address,), name="serve", daemon=True).start()
+
+    def store(self, name: str, wait_s: float) -> LocalStore[Any, Any]:
+        """A store.
+
+        Raises:
+            QueryError: There is none, or it has no changelog.
+        """
+        with self._lock:
+            return LocalStore(self._started(None).served, name, wait_s)
+
+    def close(self) -> None:
+        """Ends what was begun; the copies stay on disk."""
+        with self._lock:
+            self._closed = True
+            with suppress(StreamsError):
+                self._open.close()
+
+    def _serve(self, address: Address) -> None:
+        from streams.serve.app import Api
+        from streams.serve.routing import Router
+
+        try:
+            with self._lock:
+                listener = self._open.enter_context(listening(address, "stores", "--serve"))
+                url = own_url(Address(address.host, listener.getsockname()[1]), tls=False)
+                server = self._started(url)
+                guard, router = Guard(Security(self._config.serve_callers)), Router(server.nodes)
+                trouble, reader, write = (lambda: server.trouble), server.reader, server.write
+                api = Api(server.served, guard, alive=trouble, source=reader, write=write, router=router)
+                self._open.enter_context(HttpThread(api.application(), listener, api.options))
+            self._say(f"stores: {url}/v1/metadata")
+        except StreamsError as error:
+            log.error("the stores are not served: %s", error)
+
+    def _started(self, url: str | None) -> StoreServer:
+        """The copies. Called with the lock."""
+        if self._closed:
+            raise StoreNotReadyError("the application has ended, and with it the copies of its stores")
+        if self._server is None:
+            folder = self._config.base_dir / "embedded"
+            self._server = self._open.enter_context(StoreServer(self._topology, self._config, folder, url, alone=True))
+        return self._server

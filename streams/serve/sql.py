@@ -21,7 +21,7 @@ from state.stores.codec import MAX_TIME
 from state.stores.spec import StoreKind
 from streams.application.store_rows import StoreRow
 from streams.errors import QueryError, SerdeError
-from streams.model.plain import plain
+from streams.model.record import plain
 from streams.serdes.base import Serde
 from streams.serdes.primitives import (
     BooleanSerde,

@@ -12,8 +12,8 @@ from streams.serve.position import Position
 from streams.serve.reading import ReadStore
 from streams.serve.requests import key_bytes
 from streams.serve.served import Served
-from streams.suggest import did_you_mean
 from streams.topology.graph import SourceNode
+from streams.wording import did_you_mean
 
 Write = Callable[[str, Outgoing], tuple[int, int]]
 """Writes a record to a topic, and gives its partition and offset."""

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
     from streams.application.pausing import Pausing
-    from streams.serve.embedded import EmbeddedServer
     from streams.serve.local import LocalStore
+    from streams.serve.server import EmbeddedServer
     from streams.spark.runner import StreamsApplication
 
 log = logging.getLogger(__name__)
@@ -307,7 +307,7 @@ class KafkaStreams:
         return embedded.store(name, wait_s)
 
     def _made_embedded(self) -> EmbeddedServer:
-        from streams.serve.embedded import EmbeddedServer
+        from streams.serve.server import EmbeddedServer
 
         say = log.info if self._application is None else self._application.progress.say
         return EmbeddedServer(self.topology, self.config, say)

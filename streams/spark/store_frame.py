@@ -26,10 +26,10 @@ from streams.application.restore import StoredTask, stored_tasks
 from streams.application.store_rows import StoreReader, StoreRow, view_of, window_size_ms
 from streams.config import StreamsConfig
 from streams.errors import ConfigError
-from streams.model.plain import plain
-from streams.suggest import did_you_mean
+from streams.model.record import plain
 from streams.topology.plan import build_plan
 from streams.topology.topology import Topology
+from streams.wording import did_you_mean
 
 _TIME = pa.timestamp("us", "UTC")
 _ARROW = pa.schema(

@@ -42,6 +42,7 @@ from streams.microbatch.read import (
     StepRows,
     TaskRow,
     call_every_task,
+    range_records,
     read_range,
 )
 from streams.microbatch.step import (
@@ -56,7 +57,6 @@ from streams.microbatch.step import (
 from streams.model.table_columns import RowLayout
 from streams.runtime import values
 from streams.source.offsets import topics_from_json
-from streams.source.range_records import range_records
 from streams.spark.shuffle import COLUMNS, shuffle_keys
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ and `crash_at()` ends a task's process at a given point of a commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from datetime import timedelta
@@ -15,10 +15,16 @@ from enum import Enum
 from functools import partial
 from typing import Any, get_args
 
+from state.changelog import commits_topic
 from state.columns import encode_headers
 from state.errors import CheckpointMismatchError
 from state.kafka.partitioner import partition_for_key
+from state.kafka.topics import TopicPartition
+from state.restore.task_stores import TaskStateManager
+from state.stores.task_store import TaskStore
+from state.tables.table import MemoryTable
 from streams.application.rescale.plan import Handling, UsersChoices
+from streams.application.restore import ReplicaTask
 from streams.config import StreamsConfig
 from streams.errors import ConfigError
 from streams.metrics.application import NodeMetrics, node_metrics
@@ -27,19 +33,58 @@ from streams.model.record import TimestampLike, to_timestamp_ms
 from streams.model.typing import K, V
 from streams.model.windows import Duration, to_ms
 from streams.operators.operator import Mode
+from streams.runtime.global_tables import GlobalTables, global_store_specs
 from streams.runtime.settings import Counters, Policy, TaskSettings
 from streams.serdes.base import Serde
-from streams.serve.served import Served
-from streams.suggest import did_you_mean
+from streams.serve.copies import GlobalCopy, TaskCopy
+from streams.serve.served import Served, replica_task
 from streams.testing.memory import FolderDisks, MemoryDisks, MemoryGlobalTables, MemoryTopics
 from streams.testing.query import DriverQuery, Faults, rescale
-from streams.testing.served import served_by_driver
 from streams.testing.simulation import SimulatedKafka
 from streams.testing.stores import StoreAccess, TaskStores
 from streams.testing.topics import KnownTopics, PipedRecord, TestInputTopic, TestOutputTopic
 from streams.topology.plan import Plan, SubTopology, build_plan
 from streams.topology.rewrite import has_patterns, with_matching_topics
 from streams.topology.topology import Topology, check_topology
+from streams.wording import did_you_mean
+
+# --- The stores of a test driver as they are served: over copies of their own, which follow the driver's commits before each look.
+
+
+def served_by_driver(
+    topology: Topology, settings: TaskSettings, kafka: SimulatedKafka, queries: Sequence[DriverQuery]
+) -> Served:
+    """Serves the stores of a driver's queries, with as many tasks as they have now."""
+    app = settings.application_id
+    stateful = [query for query in queries if query.sub.stores]
+    tasks = {query.sub.name: query.tasks for query in stateful}
+    disks = MemoryDisks()
+
+    def make(task: ReplicaTask) -> TaskStateManager:
+        return disks.stores(kafka, task.place.identity(), list(task.specs), 0)
+
+    copies: dict[TopicPartition, TaskCopy] = {}
+    for query in stateful:
+        for number in range(query.tasks):
+            task = replica_task(app, query.sub, number, query.tasks)
+            copies[commits_topic(app, query.sub.name), number] = TaskCopy(kafka, task, make)
+
+    def forward() -> Mapping[TopicPartition, TaskCopy]:
+        for copy in copies.values():
+            copy.bring_forward()
+        return copies
+
+    tables = list(topology.global_tables.values())
+    store = TaskStore(MemoryTable(), global_store_specs(tables), MemoryTable())
+    global_copy = GlobalCopy(kafka, GlobalTables(tables, store, settings), store, lambda: 0)
+
+    def global_forward() -> GlobalCopy:
+        global_copy.bring_forward()
+        return global_copy
+
+    subs = [query.sub for query in stateful]
+    return Served(topology, app, subs, tasks, forward, kafka, global_forward)
+
 
 _RUNTIME = {field.name: str(field.type) for field in fields(TaskSettings)}
 _OF_A_START = frozenset(StreamsConfig.model_fields)

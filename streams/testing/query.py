@@ -15,8 +15,7 @@ from typing import Any
 from state.changelog import changelog_topic, commits_topic
 from state.commit.crash_points import POINTS, CrashPoints
 from state.commit.decide import TaskIdentity
-from state.commit.last_marker import read_last_marker
-from state.commit.marker import CommitMarker, MarkerCopy
+from state.commit.marker import CommitMarker, MarkerCopy, read_last_marker
 from state.commit.protocols import Send
 from state.commit.step import CommitStep, StepInput
 from state.restore.task_stores import TaskStateManager

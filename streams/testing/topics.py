@@ -13,11 +13,11 @@ from streams.model.typing import K, V
 from streams.model.windows import Duration, to_ms
 from streams.serdes.base import Serde
 from streams.serdes.primitives import BytesSerde
-from streams.suggest import did_you_mean
 from streams.testing.simulation import Entry, SimulatedKafka
 from streams.topology.graph import InternalTopic, SinkNode, SourceNode
 from streams.topology.plan import Plan
 from streams.topology.rewrite import matches
+from streams.wording import did_you_mean
 
 
 class NotGiven:

@@ -13,8 +13,7 @@ from streams.serve.http import check_installed, listening
 from streams.topology.topology import Topology
 from streams.ui.history import History
 from streams.ui.kafka import KafkaLook
-from streams.ui.server import Pages, PageServer
-from streams.ui.stores import StoreNode
+from streams.ui.server import Pages, PageServer, StoreNode
 from streams.ui.watch import KafkaWatch
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from state.changelog import pauses_topic
-from state.commit.last_marker import read_last_marker
+from state.commit.marker import read_last_marker
 from state.errors import CheckpointMismatchError, KafkaClientError
 from state.kafka.topics import TopicSpec
 from state.restore.directory import StateDirectory

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from streams.broker import BrokerStartError, DataFolderError, EmbeddedBroker, fetch_jars, node, record_classes
+from streams.broker import BrokerStartError, DataFolderError, EmbeddedBroker, embedded, fetch_jars, node
 from streams.broker.class_archive import size_note
 from streams.broker.processes import started_at
 
@@ -99,9 +99,9 @@ def test_another_process_finds_and_stops_it_and_removes_its_data_only(
 ) -> None:
     # The machine's own archive may be that of an older Java, which a newer one ignores.
     archive = tmp_path / "archive" / "classes.jsa"
-    for module in (node, record_classes):
+    for module in (node, embedded):
         monkeypatch.setattr(module, "class_archive", lambda: archive)
-    record_classes.record_classes()
+    embedded.record_classes()
     assert sorted(path.name for path in archive.parent.iterdir()) == ["classes.jsa", "classes.size"]
     own_broker.start()
     own_broker.start()  # a second start finds it running and leaves it alone

@@ -9,9 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from state.changelog import commits_topic, ensure_commits
-from state.commit.last_marker import read_last_marker
 from state.commit.live import LiveKafka
-from state.commit.marker import MARKER_KEY
+from state.commit.marker import MARKER_KEY, read_last_marker
 from state.kafka.admin import KafkaAdmin, wait_until_decided
 from state.kafka.producer import TransactionalProducer
 from state.kafka.topics import TopicSpec

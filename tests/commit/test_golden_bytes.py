@@ -10,8 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from state.commit.digest import StepDigest
-from state.commit.marker import CommitMarker
+from state.commit.marker import CommitMarker, StepDigest
 from state.errors import MarkerFormatError
 from state.stores.codec import timestamped
 from state.stores.spec import StoreKind, StoreSpec

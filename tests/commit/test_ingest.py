@@ -23,7 +23,7 @@ from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import StringSerde
 from streams.spark.ingest.writer import RowRecords
 from streams.testing.simulation.kafka import SimulatedKafka
-from streams.topology.ingest import Ingest
+from streams.topology.graph.nodes import Ingest
 
 TOPIC = "app-rows-repartition"
 INGEST = Ingest("rows", 2, lambda spark: None, ("k",), StringSerde(), JsonSerde())

@@ -23,7 +23,7 @@ from streams.checkpoint.files import LocalFiles, query_id_of, write_query_id
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import StringSerde
 from streams.testing.simulation.kafka import SimulatedKafka
-from streams.topology.ingest import Ingest
+from streams.topology.graph.nodes import Ingest
 
 TASKS, TOPIC, FOLDER = 3, "app-rows-repartition", "rows-ingest"
 INGEST = Ingest("rows", TASKS, lambda spark: None, ("k",), StringSerde(), JsonSerde())

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from state.columns import RecordColumns
-from state.commit.last_marker import read_last_marker
+from state.commit.marker import read_last_marker
 from state.kafka.topics import TopicPartition
 
 COMMITS = ("app-in-commits", 0)

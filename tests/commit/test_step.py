@@ -23,7 +23,7 @@ from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import TaskStore
 from state.tables.table import MemoryTable
 from streams.testing.simulation import Event, SimulatedKafka, SimulatedStores, SimulatedTable
-from streams.testing.simulation.events import NothingHappens
+from streams.testing.simulation.kafka import NothingHappens
 
 IDENTITY = TaskIdentity("app", "in", 0, 1, "query", "hash")
 SPECS = [StoreSpec("a", StoreKind.KEY_VALUE), StoreSpec("b", StoreKind.KEY_VALUE)]

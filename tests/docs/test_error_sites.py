@@ -43,7 +43,7 @@ RAISED_IN = {
         "streams/broker/node",
         "streams/broker/secure",
     ),
-    "CallFailedError": ("streams/operators/enrich/enrich",),
+    "CallFailedError": ("streams/operators/enrich",),
     "ChangelogMismatchError": (
         "state/changelog",
         "streams/application/start",
@@ -67,7 +67,7 @@ RAISED_IN = {
         "streams/broker/secure",
     ),
     "DeltaMissingError": ("streams/spark/delta",),
-    "EnrichError": ("streams/operators/enrich/enrich",),
+    "EnrichError": ("streams/operators/enrich",),
     "FencedError": ("state/kafka/error_mapping",),
     "ForbiddenTopicError": ("streams/runtime/outputs",),
     "ForeignFolderError": ("state/tables/files",),
@@ -88,7 +88,7 @@ RAISED_IN = {
     "NoFieldsError": (
         "streams/model/expressions",
         "streams/model/record",
-        "streams/operators/expressions/evaluate",
+        "streams/operators/expressions",
     ),
     "NotUpToBoundError": ("streams/serve/app", "streams/serve/served"),
     "OffsetsLostError": (
@@ -107,7 +107,7 @@ RAISED_IN = {
         "state/kafka/transport",
     ),
     "ProducerStateError": ("state/kafka/producer",),
-    "RangeTooLargeError": ("streams/source/range_records",),
+    "RangeTooLargeError": ("streams/microbatch/read",),
     "ReadTimeoutError": (
         "state/kafka/consumers",
         "state/kafka/range_reader",

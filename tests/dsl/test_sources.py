@@ -35,7 +35,7 @@ from streams.runtime.outputs import Outputs, UnlimitedTopics
 from streams.runtime.settings import TaskSettings
 from streams.spark.ingest.writer import RowRecords
 from streams.testing import TopologyTestDriver
-from streams.topology.ingest import Ingest
+from streams.topology.graph.nodes import Ingest
 from streams.topology.plan import build_plan
 
 

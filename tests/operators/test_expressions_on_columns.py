@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from streams.errors import StreamsError
 from streams.model.expressions import Expression, col, lit
 from streams.operators.aggregate.columns.column_rows import cell
-from streams.operators.expressions.evaluate import Frame, computed, true_rows
+from streams.operators.expressions import Frame, computed, true_rows
 from streams.runtime.reader.json_fields import read_fields
 
 EDGES = [0, 1, -1, 2, 3, 7, 2**53, 2**53 + 1, -(2**53) - 1, 2**62, 2**63 - 1, -(2**63), 2**63, 2**64 - 1]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from state.commit.last_marker import read_last_marker
+from state.commit.marker import read_last_marker
 from state.errors import CheckpointMismatchError
 from streams import Processor, Retry, StreamsBuilder, StringSerde
 from streams.application.rescale.plan import UsersChoices, check_no_rescale
@@ -21,7 +21,7 @@ from streams.errors import RescaleError, RescaleUnfinishedError
 from streams.testing import TopologyTestDriver
 from streams.testing.query import rescaler_of
 from streams.testing.simulation import Crash, Event, Fate, SimulatedKafka
-from streams.testing.simulation.events import NothingHappens
+from streams.testing.simulation.kafka import NothingHappens
 from tests.properties.model import Entry
 from tests.properties.runs import FAR, Feed, bag, examples, feeds, place, sequences
 from tests.rescale import programs

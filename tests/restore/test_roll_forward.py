@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from state.changelog import DELETE_RETENTION_MS, changelog_topic
-from state.commit.digest import StepDigest
+from state.commit.marker import StepDigest
 from state.errors import KafkaClientError, RestoreError
 from state.restore import restorer as loading
 from state.restore.plan import Action
@@ -315,9 +315,9 @@ def test_a_store_without_changelog_of_another_query_is_emptied():
 
 
 def test_the_digest_goes_by_order_not_by_parts(monkeypatch):
-    from state.commit import digest
+    from state.commit import marker
 
-    monkeypatch.setattr(digest, "_BLOCK_ROWS", 4)
+    monkeypatch.setattr(marker, "_BLOCK_ROWS", 4)
     live = TaskStore(MemoryTable(), [A])
     for number in range(11):
         live.store("a").put(b"%d" % number, None if number % 3 else b"v" * number, number)

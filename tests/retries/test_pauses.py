@@ -27,7 +27,7 @@ from streams.spark.ingest import query as query_module
 from streams.spark.ingest.query import IngestRun, PauseHold
 from streams.spark.stopping import BatchInterruptedError
 from streams.testing.simulation import SimulatedKafka
-from streams.topology.ingest import Ingest
+from streams.topology.graph.nodes import Ingest
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from streams.serve.nodes import BEAT_S, Node, Nodes
 from streams.serve.routing import NODE, Router
 from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
-from streams.ui.stores import StoreNode
+from streams.ui.server import StoreNode
 from tests.serve.test_changes import parsed
 from tests.serve.test_reading import NAMES, build, click
 

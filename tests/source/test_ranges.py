@@ -20,16 +20,15 @@ from state.kafka.producer import TransactionalProducer
 from state.kafka.reader import close_shared_readers
 from streams.broker import EmbeddedBroker
 from streams.errors import RangeTooLargeError
+from streams.microbatch import read
 from streams.microbatch.job import DEFAULT_MEMORY
-from streams.microbatch.read import PlannedRange
+from streams.microbatch.read import PlannedRange, bounded
 from streams.model.record import NO_TIME
 from streams.model.table_columns import Origin, RowLayout, ScalarType, TableColumn
-from streams.source import range_records
 from streams.source.log import LiveLog
 from streams.source.offsets import OffsetRange
 from streams.source.partition_times import PartitionTimes, with_partition_times
 from streams.source.planner import SourceSpec
-from streams.source.range_records import bounded
 from streams.spark import worker
 from tests.conftest import TopicFactory
 
@@ -47,7 +46,7 @@ def pieces(count: int, records: int, size: int) -> Iterator[RecordColumns]:
 
 
 def test_a_range_that_is_far_too_large_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(range_records, "NEVER_TOO_LARGE", 0)
+    monkeypatch.setattr(read, "NEVER_TOO_LARGE", 0)
     taken = []
     with pytest.raises(RangeTooLargeError) as caught:
         taken.extend(bounded(pieces(100, 10, 1_000), OffsetRange("t", 3, 0, 1_000), 20_000))
@@ -64,7 +63,7 @@ def test_a_range_that_is_far_too_large_is_named(monkeypatch: pytest.MonkeyPatch)
 
 def test_what_is_not_far_above_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(list(bounded(pieces(10, 10, 1_000), OffsetRange("t", 3, 0, 100), 1))) == 10
-    monkeypatch.setattr(range_records, "NEVER_TOO_LARGE", 0)
+    monkeypatch.setattr(read, "NEVER_TOO_LARGE", 0)
     assert len(list(bounded(pieces(10, 10, 1_000), OffsetRange("t", 3, 0, 100), 30_000))) == 10
     # A record that is too large by itself cannot be planned any smaller.
     assert len(list(bounded(pieces(1, 1, 1_000), OffsetRange("t", 3, 0, 1), 1))) == 1
@@ -82,9 +81,9 @@ def test_the_reader_of_a_task_counts(monkeypatch: pytest.MonkeyPatch) -> None:
         taken.extend(of)
         yield from ()
 
-    monkeypatch.setattr(range_records, "NEVER_TOO_LARGE", 0)
+    monkeypatch.setattr(read, "NEVER_TOO_LARGE", 0)
     monkeypatch.setattr(worker, "job_of_worker", lambda payload: job)
-    monkeypatch.setattr(range_records, "shared_reader", lambda *_, **__: reader)
+    monkeypatch.setattr(read, "shared_reader", lambda *_, **__: reader)
     monkeypatch.setattr(worker, "read_range", read_range)
     with pytest.raises(RangeTooLargeError, match="max_bytes_per_trigger = 20,000"):
         list(worker.read_partition(b"", PlannedRange("batch", "id", OffsetRange("t", 3, 0, 1_000))))
@@ -95,10 +94,8 @@ def test_rows_of_a_lake_sink_may_be_as_large_as_they_are(monkeypatch: pytest.Mon
     layout = RowLayout((TableColumn("note", ScalarType("STRING"), Origin.FIELD),))
     row = orjson.dumps({"note": "x" * 1_000})
     large = [RecordColumns("t", 3, np.arange(10), np.arange(10), pa.nulls(10, pa.binary()), pa.array([row] * 10))] * 20
-    monkeypatch.setattr(range_records, "NEVER_TOO_LARGE", 0)
-    monkeypatch.setattr(
-        range_records, "shared_reader", lambda *_, **__: SimpleNamespace(read=lambda end, most: iter(large))
-    )
+    monkeypatch.setattr(read, "NEVER_TOO_LARGE", 0)
+    monkeypatch.setattr(read, "shared_reader", lambda *_, **__: SimpleNamespace(read=lambda end, most: iter(large)))
     job = SimpleNamespace(layout=layout, client={}, bulk_io=False, prefetch_bytes=1, max_bytes=20_000)
     monkeypatch.setattr(worker, "rows_job", lambda payload: job)
     planned = PlannedRange("batch", "id", OffsetRange("t", 3, 0, 200))

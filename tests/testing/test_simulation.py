@@ -15,7 +15,7 @@ from state.errors import (
     TopicNotFoundError,
 )
 from streams.testing.simulation import Crash, Event, Fate, SimulatedKafka, SimulatedTable
-from streams.testing.simulation.events import NothingHappens
+from streams.testing.simulation.kafka import NothingHappens
 
 OUT = ("out", 0)
 

@@ -22,8 +22,7 @@ from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
 from streams.ui.history import History
 from streams.ui.kafka import KafkaLook
-from streams.ui.server import Pages, PageServer
-from streams.ui.stores import StoreNode
+from streams.ui.server import Pages, PageServer, StoreNode
 from tests.serve.test_reading import NAMES, build, click
 
 

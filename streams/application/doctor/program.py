@@ -30,7 +30,6 @@ from streams.config.settings import age_in_words
 from streams.errors import RescaleUnfinishedError, ResetUnfinishedError, TopologyMismatchError
 from streams.serdes.json import JsonSerde
 from streams.source.pauses import NOTHING, WHOLE, Pauses, pauses_in
-from streams.suggest import did_you_mean
 from streams.topology.graph import ProcessorNode, SourceNode
 from streams.topology.plan import SubTopology
 from streams.topology.specs.aggregations import AggregationSpec
@@ -38,7 +37,7 @@ from streams.topology.specs.base import Keeps, Keys, NodeSpec
 from streams.topology.specs.joins import StreamJoinSpec, StreamTableJoinSpec
 from streams.topology.specs.streams import FilterSpec, MapValuesSpec, SelectKeySpec
 from streams.topology.specs.tables import TableSourceSpec
-from streams.wording import counted
+from streams.wording import counted, did_you_mean
 
 
 def plan(inspection: Inspection) -> Iterator[Finding]:

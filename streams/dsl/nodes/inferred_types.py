@@ -30,7 +30,7 @@ from streams.serdes.base import Serde, type_name
 from streams.serdes.by_type import UNIONS, DefaultKeySerde, DerivedSerde, plain_type, serde_for
 from streams.serdes.json import JsonSerde, is_plain_json
 from streams.serdes.primitives import BooleanSerde, BytesSerde, Float64Serde, Int64Serde, StringSerde
-from streams.suggest import did_you_mean
+from streams.wording import did_you_mean
 
 Type: typing.TypeAlias = Any
 """A type as annotations have it; None: unknown."""

@@ -19,11 +19,12 @@ import pyarrow.compute as pc
 
 from streams.model.record import LEFT, NO_TIME, RIGHT, Record, WaitingRecord
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, OneByOne, values_at
-from streams.operators.join.columns.kernels import grouped, newest_at
 from streams.operators.join.columns.pairs import (
     FARTHEST_MS,
     JoinRecords,
     StoreKeys,
+    grouped,
+    newest_at,
     placed,
     runs,
     store_keys,

@@ -17,7 +17,7 @@ from streams.errors import RecordError, ValueNotPicklableError
 from streams.model.record import Headers, Record
 from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell
 from streams.operators.columnar import ColumnarBatch, Int64s
-from streams.operators.expressions.evaluate import Bools
+from streams.operators.expressions import Bools
 from streams.runtime.handlers import DeadLetter, Origin
 from streams.runtime.node import at_record, may_be_the_records_fault
 from streams.runtime.reader.head import Ways, number_in_runs

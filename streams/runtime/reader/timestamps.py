@@ -21,7 +21,7 @@ from streams.model.timestamps import (
     WallclockTimestampExtractor,
 )
 from streams.operators.aggregate.columns.column_rows import INT, FieldColumn
-from streams.operators.expressions.evaluate import Frame, computed
+from streams.operators.expressions import Frame, computed
 from streams.runtime.event_time import checked, latest, too_far
 from streams.runtime.rows import NOW
 from streams.runtime.step_context import SourceRows, StepContext

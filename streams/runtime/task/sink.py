@@ -12,7 +12,7 @@ from streams.errors import OversizedRecordError
 from streams.model.record import Headers, Record, RecordContext, Windowed
 from streams.model.timestamps import RETRIED_TIME
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, WindowedKeys, value_column
-from streams.operators.retry.retry import RETRY, TOPIC
+from streams.operators.retry import RETRY, TOPIC
 from streams.runtime.handlers import MESSAGE, STACK, DeadLetter, Origin, error_headers, fitted
 from streams.runtime.node import each_record, may_be_the_records_fault
 from streams.runtime.outputs import DEFAULT_PARTITION, SendBatch, Target
@@ -192,7 +192,7 @@ class FailedSink(SinkRunner):
         try:
             target.check(key, value, now_ms, waiting)
         except OversizedRecordError as error:
-            # What cannot wait has no further attempts; the records after it continue without it (`streams.operators.retry.retry`).
+            # What cannot wait has no further attempts; the records after it continue without it (`streams.operators.retry`).
             assert node.failed.dead_letters is not None, "sinks of retry topics have one"
             known, why = dict(headers), error_headers("production", self._run.origin()[:3], record.timestamp, error)
             headers = (*headers, *(one for one in why if one[0] not in known), (TOPIC, target.topic.encode()))

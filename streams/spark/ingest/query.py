@@ -38,7 +38,7 @@ from streams.spark.queries import readable
 from streams.spark.reports import batch_report
 from streams.spark.session import settings_meanwhile
 from streams.spark.stopping import StopGate, gated
-from streams.topology.ingest import Ingest
+from streams.topology.graph.nodes import Ingest
 
 STATIC = "static"
 """The query id in the markers of a static DataFrame, which no query reads."""

@@ -24,7 +24,7 @@ from streams.runtime.outputs import Outputs, SendBatch, Target
 from streams.runtime.settings import Counters, TaskSettings
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import StringSerde
-from streams.topology.ingest import Ingest
+from streams.topology.graph.nodes import Ingest
 
 log = logging.getLogger(__name__)
 

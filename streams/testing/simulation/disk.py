@@ -18,7 +18,7 @@ from state.tables.buffer import DEFAULT_SPILL_BYTES, BufferMemory
 from state.tables.open_tables import DiskTable
 from state.tables.rocks_common import RocksSettings
 from state.tables.table import KeyRange, MemoryTable, RowChange
-from streams.testing.simulation.events import Event, Hook, NothingHappens
+from streams.testing.simulation.kafka import Event, Hook, NothingHappens
 
 _PARTS = ("0", "1")
 _LENGTHS = struct.Struct(">II")

@@ -1,11 +1,12 @@
 """The graph that the DSL builds and the planner cuts: frozen nodes, in the order in which they were added."""
 
 from streams.topology.graph.graph import Graph
-from streams.topology.graph.lake import DeltaTable, LakeSink
 from streams.topology.graph.nodes import (
+    DeltaTable,
     Failed,
     GlobalTable,
     InternalTopic,
+    LakeSink,
     Node,
     ProcessorNode,
     SinkNode,

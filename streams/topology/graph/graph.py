@@ -11,9 +11,17 @@ from dataclasses import dataclass, field
 
 from streams.errors import TopologyError
 from streams.serdes.base import Serde
-from streams.topology.graph.lake import DeltaTable, LakeSink
-from streams.topology.graph.nodes import GlobalTable, InternalTopic, Node, SinkNode, SourceNode, StoreNode
-from streams.topology.ingest import Ingest
+from streams.topology.graph.nodes import (
+    DeltaTable,
+    GlobalTable,
+    Ingest,
+    InternalTopic,
+    LakeSink,
+    Node,
+    SinkNode,
+    SourceNode,
+    StoreNode,
+)
 from streams.users_code import calling_line
 
 

@@ -1,4 +1,4 @@
-"""Nodes, stores and global tables of a graph, as frozen values.
+"""Nodes, stores and global tables of a graph, and its sinks and sources outside Kafka, as frozen values.
 
 Nothing runs here: each node has a spec, picklable by cloudpickle, from which the task makes its operator.
 """
@@ -13,10 +13,12 @@ from typing import Any, TypeAlias
 
 from state.stores.spec import StoreSpec
 from streams.migration_hints import AnswersUnknownNames
+from streams.model.table_columns import RowLayout
 from streams.model.timestamps import FAIL_ON_INVALID_TIMESTAMP, TimestampExtractor
 from streams.operators.processor import AnyProcessor
 from streams.operators.wrapped import ProcessorWrapper, wrapped
 from streams.serdes.base import Serde
+from streams.serdes.primitives import StringSerde
 from streams.topology.naming import pattern_name, pattern_text
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import NodeSpec, Parameters
@@ -205,3 +207,96 @@ class GlobalTable:
 
 
 Node: TypeAlias = SourceNode | ProcessorNode | SinkNode
+
+
+# --- Sinks outside Kafka, which queries of their own write.
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaTable:
+    """The Delta table that a lake sink writes.
+
+    Attributes:
+        name: A path or URI, or a name in Spark's catalog.
+        is_path: Whether the name is a path or URI.
+        partition_by: The columns that the table is partitioned by.
+        add_columns: Whether columns that an existing table lacks are added.
+        records_per_file: How many records of one commit share a file, about.
+        optimize_every: After how many commits small files are compacted; None: never.
+        properties: Properties of a table that the sink creates.
+    """
+
+    name: str
+    is_path: bool
+    partition_by: tuple[str, ...] = ()
+    add_columns: bool = False
+    records_per_file: int = 1_000_000
+    optimize_every: int | None = None
+    properties: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LakeSink:
+    """A sink outside Kafka: an internal topic, and what a query of its own does with the rows in it.
+
+    Attributes:
+        name: The sink's name.
+        layout: The columns.
+        target: The table, or the function that gets each batch as a DataFrame with the batch's number.
+    """
+
+    name: str
+    topic: InternalTopic
+    layout: RowLayout
+    target: DeltaTable | Callable[[Any, int], object]
+
+    @property
+    def target_text(self) -> str:
+        """What the sink writes to, for descriptions."""
+        if isinstance(self.target, DeltaTable):
+            return f"delta table {self.target.name}"
+        return f"function {getattr(self.target, '__qualname__', type(self.target).__qualname__)}"
+
+
+# --- A source outside Kafka, as a topology declares it.
+
+
+INGEST = "-ingest"
+"""What the name of a source ends in where the name of a sub-topology would be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ingest:
+    """A source outside Kafka: rows of a DataFrame, which a query of its own writes to an internal topic.
+
+    Attributes:
+        name: The source's name, which its internal topic, its commits and its checkpoint are called after.
+        partitions: The number of partitions of the internal topic, and of the tasks that write it.
+        frame: `frame(spark)` makes the DataFrame, streaming or static.
+        key: The columns of the key; empty: records without a key.
+        key_serde: How keys are written.
+        value_serde: How values are written.
+        timestamp: The column of the timestamp; None: the time of the change, or of the batch.
+        change_feed: Whether rows are changes, as Delta's change data feed names them.
+        delta: Whether a Delta table is read.
+    """
+
+    name: str
+    partitions: int
+    frame: Callable[[Any], Any]
+    key: tuple[str, ...]
+    key_serde: Serde
+    value_serde: Serde
+    timestamp: str | None = None
+    change_feed: bool = False
+    delta: bool = False
+
+    @property
+    def lasting_name(self) -> str:
+        """The name of its commits topic (`<app>-<this>-commits`), transactional ids and checkpoint folder."""
+        return self.name + INGEST
+
+    @property
+    def plain_key(self) -> bool:
+        """Whether the key is the text of one column."""
+        return len(self.key) == 1 and isinstance(self.key_serde, StringSerde)

@@ -12,10 +12,10 @@ from typing import Any
 from streams.model.expressions import Expression, ValueFields
 from streams.model.table_columns import RowLayout
 from streams.operators.aggregate.deduplicate import Deduplicate
-from streams.operators.enrich.enrich import CallRules, Enrich, OnError, UserClient
+from streams.operators.enrich import CallRules, Enrich, OnError, UserClient
 from streams.operators.process.user_processor import UserProcessor
 from streams.operators.processor import AnyProcessor
-from streams.operators.retry.retry import Attempts, Retrying
+from streams.operators.retry import Attempts, Retrying
 from streams.operators.stateless import Filter, MapValues, PassThrough, SelectKey, ToRows
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import ONE_BY_ONE, ColumnFunction, Keeps, Keys, NodeSpec, Parameters

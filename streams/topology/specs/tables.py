@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streams.operators.processor import AnyProcessor
-from streams.operators.table.expiring_table import ExpiringTable
 from streams.operators.table.suppress import Suppress, SuppressRules
 from streams.operators.table.table_aggregate import TableAggregate, TableTop
 from streams.operators.table.table_steps import (
+    ExpiringTable,
     TableFilter,
     TableMapValues,
     TableSource,

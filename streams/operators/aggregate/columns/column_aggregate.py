@@ -50,7 +50,7 @@ from streams.operators.columnar import (
     WindowedKeys,
     each_value,
 )
-from streams.operators.expressions.evaluate import Bools, Frame, computed
+from streams.operators.expressions import Bools, Frame, computed
 from streams.operators.operator import Operator, OperatorContext, compute_all
 from streams.operators.pending import put_rows
 from streams.operators.stores.codec import Codec, timestamps_of

@@ -18,8 +18,7 @@ from streams.errors import RecordError
 from streams.model.record import LEFT, MAX_TIME, NO_TIME, HeldRecord, WaitingRecord
 from streams.operators.columnar import ColumnarBatch, HeldRows, Int64s, KeyColumn, values_at
 from streams.operators.join.columns.joined_objects import JoinedObjects
-from streams.operators.join.columns.kernels import Bools
-from streams.operators.join.columns.pairs import JoinRecords, Pairs, Refused
+from streams.operators.join.columns.pairs import Bools, JoinRecords, Pairs, Refused
 from streams.operators.join.stream_join import CompatOuterJoinBuffer, OuterJoinBuffer, StreamJoin
 from streams.operators.stores.codec import Codec
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer

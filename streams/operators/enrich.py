@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 from streams.errors import CallFailedError, EnrichError, RecordError, StreamsError
 from streams.model.record import Record, RecordMetadata
 from streams.operators.operator import OperatorContext, RecordOperator
-from streams.operators.retry.retry import DEAD, Attempts, level_of, plain
+from streams.operators.retry import DEAD, Attempts, level_of, plain
 from streams.wording import a_kind_of
 
 NOT_CALLED: Final = object()

@@ -1,1 +1,0 @@
-"""Calls of outside services from a stream, which preserve the order of each key."""
