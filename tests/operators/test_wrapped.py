@@ -98,3 +98,44 @@ def test_the_structure_is_the_same_and_a_bad_wrapper_is_refused():
     assert built(Watched).describe() == built().describe()
     with pytest.raises(TypeError, match="gave 5 for the node"):
         TopologyTestDriver(built(lambda node, processor: 5))
+
+
+def test_a_wrapper_sees_the_errors_of_what_it_wraps():
+    """They meet the policy of the node only if the wrapper lets them pass."""
+    seen = []
+
+    class Caught(WrappedProcessor):
+        def process(self, record):
+            try:
+                super().process(record)
+            except ValueError as error:
+                seen.append((self.node, str(error), record.key))
+                if record.key != "forgiven":
+                    raise
+
+    def failing(value):
+        if value["v"] == 2:
+            raise ValueError("two")
+        return value
+
+    def added(key, value, total):
+        if value["v"] == 3:
+            raise ValueError("three")
+        return total + value["v"]
+
+    builder = StreamsBuilder(processor_wrapper=Caught)
+    checked = builder.stream("in").map_values(failing, named="checked")
+    checked.group_by_key().aggregate(
+        lambda: 0, added, named="sums", materialized=Materialized("sum-store")
+    ).to_stream().to("out")
+    with TopologyTestDriver(builder.build(), processing="skip") as driver:
+        topic = driver.create_input_topic("in")
+        for key, value in [("a", 1), ("a", 2), ("a", 3), ("forgiven", 2), ("a", 4)]:
+            topic.pipe_input(key, {"v": value}, value)
+        assert driver.create_output_topic("out").read_key_values_to_list() == [("a", 1), ("a", 5)]
+        assert driver.counts()["skipped:processing"] == 2
+    assert seen == [
+        ("checked", "two", "a"),
+        ("sums", "three", "a"),
+        ("checked", "two", "forgiven"),
+    ]
