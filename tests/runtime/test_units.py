@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -254,9 +255,10 @@ def program(shape: str) -> Any:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_unit_by_unit(shape: str, seed: int) -> None:
     steps = feed(seed, topics=("left", "right"))
-    seen = check_both_ways(
-        program(shape), steps, partitions={"left": 2, "right": 2}, apart_ms=10, restarts=[1], processing="skip"
-    )
+    with mock.patch("streams.runtime.task.task_graph._PART_RECORDS", 3 if seed % 2 else 10_000):
+        seen = check_both_ways(
+            program(shape), steps, partitions={"left": 2, "right": 2}, apart_ms=10, restarts=[1], processing="skip"
+        )
     assert any(records for (topic, _), records in seen.topics.items() if topic == "out")
 
 
@@ -270,6 +272,12 @@ def single(shape: str) -> dict[tuple[str, ...], str]:
 
 def test_a_processor_does_not_slow_down_what_is_beside_it() -> None:
     assert single("beside_a_processor") == {}
+
+
+def test_results_of_each_record_pass_the_stateless_nodes_below_part_by_part() -> None:
+    (sub,) = build_plan(program("beside_a_processor"), "test").sub_topologies
+    parts = [unit.nodes for unit in sub.units if unit.in_parts]
+    assert [[name.split("-")[1] for name in nodes] for nodes in parts] == [["PROCESSOR", "SINK"]]
 
 
 def test_joins_of_tables_in_a_row_take_batches() -> None:

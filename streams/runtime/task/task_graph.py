@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
+
+import numpy as np
 
 from streams.operators.columnar import ColumnarBatch, Int64s
 from streams.operators.process.user_stores import typed_store_of
@@ -32,27 +34,33 @@ from streams.topology.planning.units import Unit
 
 Runner: TypeAlias = NodeRunner | SinkRunner
 
+_PART_RECORDS: Final = 10_000
+"""Records that pass a unit at a time, if it has results for each of them, as objects."""
+
 
 class UnitRunner:
     """The nodes of a unit in one step.
 
     Args:
+        unit: The unit.
         nodes: The nodes in run order.
         children: The children of each node, in their order, and the receivers of dropped records among them.
         inboxes: Those of all nodes of the task.
+        ranks: `Unit.ranks` of all units.
     """
 
     def __init__(
         self,
+        unit: Unit,
         nodes: Mapping[str, Runner],
         children: Mapping[str, tuple[Sequence[str], Collection[str]]],
-        groups: Sequence[Sequence[str]],
         inboxes: Mapping[str, Inbox],
         ranks: Mapping[tuple[str, str], int],
         run: StepContext,
     ) -> None:
         self._nodes = nodes
-        self._groups = groups
+        self._groups = groups = unit.groups
+        self._in_parts = unit.in_parts
         self._inboxes = inboxes
         self._run = run
         self._tables: Sequence[TypedTimestampedKeyValueStore] = ()
@@ -83,13 +91,27 @@ class UnitRunner:
         if self._nodes and not self._groups:
             self._depth_first(self._nodes, punctuations)
             self._run.lap(next(iter(self._nodes)))
-        for names in self._groups:
-            if isinstance(sink := self._nodes[names[0]], SinkRunner):
-                if self._inboxes[names[0]]:
-                    sink.receive_batch(self._inboxes[names[0]].take())
-            else:
-                self._process_group(names, punctuations)
-            self._run.lap(names[0])
+        for _ in self._parts(punctuations):
+            for names in self._groups:
+                if isinstance(sink := self._nodes[names[0]], SinkRunner):
+                    if self._inboxes[names[0]]:
+                        sink.receive_batch(self._inboxes[names[0]].take())
+                else:
+                    self._process_group(names, punctuations)
+                self._run.lap(names[0])
+
+    def _parts(self, punctuations: StreamTimePunctuations | None) -> Iterator[None]:
+        """Leaves a part of the records in the inboxes each time, all at once unless the unit can take parts."""
+        if self._in_parts and punctuations is None:
+            inbox = self._inboxes[self._groups[0][0]]
+            read, batch = inbox.read, inbox.take()
+            for first in range(0, len(batch), _PART_RECORDS):
+                rows = np.arange(first, min(first + _PART_RECORDS, len(batch)))
+                inbox.add(batch.take(rows), None if read is None else partial(_part, read, rows))
+                yield
+            if len(batch):
+                return
+        yield
 
     def _process_group(self, names: Sequence[str], punctuations: StreamTimePunctuations | None) -> None:
         runners: list[Any] = [self._nodes[name] for name in names]
@@ -125,6 +147,10 @@ class UnitRunner:
         for name in names:
             if isinstance(node := self._nodes[name], NodeRunner):
                 node.context.hand_on()
+
+
+def _part(read: Callable[[], ColumnarBatch], rows: Int64s) -> ColumnarBatch:
+    return read().take(rows)
 
 
 # --- The nodes that run in a task: created, connected, called in topological order.
@@ -171,7 +197,7 @@ class TaskGraph:
                 for name in unit.nodes
                 if name in self._nodes
             }
-            made = UnitRunner(nodes, children, unit.groups, self._inboxes, ranks, self._run)
+            made = UnitRunner(unit, nodes, children, self._inboxes, ranks, self._run)
             self._units.append(made)
             self._unit_of |= dict.fromkeys(unit.nodes, made)
             for names in unit.timed:

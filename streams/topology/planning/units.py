@@ -13,6 +13,9 @@ its stores, if these cases are kept apart:
   records go depth first from there to the node where they meet.
 * Sinks of one topic, which meet in the topic.
 
+What has results record by record makes objects of all of them: it and the stateless nodes below it are one unit, whose records
+pass these nodes part by part.
+
 A unit includes all nodes on the paths between its nodes, so units have an order.
 """
 
@@ -26,6 +29,7 @@ from typing import TypeAlias
 
 from streams.topology.graph import Node, ProcessorNode, SinkNode, SourceNode
 from streams.topology.planning.task_input import TaskInput
+from streams.topology.specs.base import CachingTableSpec
 
 # --- `Passes`: in which passes of a step each node gets records.
 #
@@ -102,12 +106,15 @@ class Unit:
         groups: The same nodes in the order in which they process batches, in groups that do so jointly; most units are one group of
             one node. Empty: each record passes all nodes, depth first, before the next one.
         reason: Why there are no groups.
+        in_parts: Whether all groups but the first one only pass on what it gives them, so that a part of the records can pass all
+            groups before the next part does.
         ranks: Parent and node -> the place of what comes from the parent among all results of one record; 0 for most.
     """
 
     nodes: tuple[str, ...]
     groups: tuple[tuple[str, ...], ...] = ()
     reason: str = ""
+    in_parts: bool = False
     ranks: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     @property
@@ -244,6 +251,8 @@ class _Search:
         self._groups = _Sets(inside)
         self._followers: dict[str, set[str]] = {name: set() for name in inside}
         """Node -> the tables whose rows it looks up as of each record."""
+        self._passing: set[str] = set()
+        """Stateless nodes that pass results on part by part."""
         self._reasons: dict[str, str] = {}
         """Node of a unit -> why the records of the unit go depth first."""
 
@@ -252,6 +261,7 @@ class _Search:
         for group in self._groups.sets().values():
             self._order(group)
         self._share_topics()
+        self._pass_on()
         while True:
             order, circle = _in_order(self._units, self._parents)
             if not circle:
@@ -353,6 +363,27 @@ class _Search:
                 self._units.join((one.name, other.name))
                 self._meet((one.name, other.name))
 
+    def _pass_on(self) -> None:
+        """Joins nodes that have results record by record with the stateless ones that pass these on."""
+        for name, node in self._inside.items():
+            stateless = node.stateless if isinstance(node, ProcessorNode) else True
+            above = self._parents[name]
+            if (
+                stateless
+                and len(above) == len(node.parents) == 1
+                and (above[0] in self._passing or self._each(above[0]))
+            ):
+                self._passing.add(name)
+                self._units.join((above[0], name))
+
+    def _each(self, name: str) -> bool:
+        """Whether a node has results record by record, in a unit that takes batches."""
+        node = self._inside[name]
+        spec = node.spec if isinstance(node, ProcessorNode) else None
+        uncached = isinstance(spec, CachingTableSpec) and not spec.caching
+        reason = self._reason(self._units.sets()[self._units.of(name)])
+        return (uncached or why_single(node) is not None) and reason is None
+
     def _reason(self, nodes: Iterable[str]) -> str | None:
         return next((self._reasons[name] for name in nodes if name in self._reasons), None)
 
@@ -367,7 +398,8 @@ class _Search:
         if circle:
             return Unit(nodes, (), f"{' and '.join(map(repr, sorted(circle)))} depend on each other's results")
         groups = tuple(tuple(self._groups.sets()[one]) for one in order)
-        return Unit(nodes, groups, ranks={edge: rank for edge, rank in self._ranks.items() if edge[1] in names})
+        in_parts = len(groups) > 1 and self._passing.issuperset(name for (name, *_) in groups[1:])
+        return Unit(nodes, groups, "", in_parts, {edge: rank for edge, rank in self._ranks.items() if edge[1] in names})
 
 
 def _in_order(sets: _Sets, before: Edges) -> tuple[list[str], set[str]]:
