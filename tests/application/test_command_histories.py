@@ -182,6 +182,7 @@ def _check(steps: list[tuple[Any, ...]]) -> None:
         seen.update(history.done)
 
 
+@pytest.mark.slow
 def test_results_are_those_of_the_model_whatever_was_done_between_two_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
     _check()

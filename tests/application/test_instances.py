@@ -43,6 +43,7 @@ def config_of(folder: Path, **settings: Any) -> StreamsConfig:
     return StreamsConfig(**{"application_id": "app", "bootstrap_servers": "nowhere:1", "base_dir": folder, **settings})
 
 
+@pytest.mark.slow
 def test_a_second_instance_in_one_folder_is_told_at_once_and_a_killed_one_is_in_nobodys_way(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLDS, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
@@ -56,6 +57,7 @@ def test_a_second_instance_in_one_folder_is_told_at_once_and_a_killed_one_is_in_
         assert Instance.of((Path(config_of(tmp_path).checkpoint_dir) / LOCK).read_text()) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("looks", [1, 5])
 def test_an_instance_that_was_killed_is_waited_for(tmp_path: Path, looks: int) -> None:
     seen: list[Instance | None] = [Instance("h", 7, "2026-01-01T00:00:00Z")] * looks + [None]

@@ -104,6 +104,7 @@ def pipe(driver: TopologyTestDriver, batches: Iterable[Batch]) -> None:
                     topic.pipe_bytes(key, batch.values[row].as_py(), int(batch.timestamps[row]), partition=partition)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in WORKLOADS if name not in (*ON_SPARK, *LONG_ON_SPARK)])
 def test_a_program_computes_what_the_verifier_expects(name: str) -> None:
     # The driver takes single records, so there are fewer than in a smoke run.
@@ -366,6 +367,7 @@ def test_keys_of_windows_are_read_as_texts_and_as_kafka_streams_bytes() -> None:
 # The benchmark `reads` reads what it asks for in every way.
 
 
+@pytest.mark.slow
 def test_reads_find_their_rows() -> None:
     found = {one.way: one.rows for one in reads(3_000, 2_000)}
     assert {way: rows for way, rows in found.items() if way != "a range of 1000 rows"} == {

@@ -62,6 +62,7 @@ def test_every_command_and_option_has_help(streams, command: tuple[str, ...]) ->
     assert [row for row in rows if not re.search(r"\s{2}\S.*[.\])]\s*$", row)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [(), *EVERY])
 def test_help_has_neither_braces_nor_types_of_flags(streams, command: tuple[str, ...]) -> None:
     text = streams(*command, "--help").output
@@ -274,6 +275,7 @@ def test_the_image_and_the_compose_file_of_a_new_project_fit_its_program(streams
     assert [name for line in copied for name in line.split() if not (project / name).exists()] == ["wheels"]
 
 
+@pytest.mark.slow
 def test_a_new_project_can_be_installed(streams) -> None:
     streams("init", "_shop", "--template", "lake")
     build = ["pip", "wheel", "./_shop", "--no-deps", "--no-build-isolation", "--no-index", "--quiet"]
@@ -293,6 +295,7 @@ def test_a_new_project_has_nothing_to_complain_of(streams, monkeypatch: pytest.M
     assert 'application_id = "shop"  # shop/streams.toml' in explained
 
 
+@pytest.mark.slow
 def test_the_program_of_a_new_project_is_a_command_of_its_own(streams, tmp_path: Path) -> None:
     streams("init", "shop")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -321,6 +324,7 @@ def test_a_project_that_cannot_be_created_is_refused_with_the_reason(
 # Ways to start the command, and what it says to somebody who has no broker yet.
 
 
+@pytest.mark.slow
 def test_a_command_for_topics_does_not_wait_for_the_operators() -> None:
     """They would double the time that it takes to start."""
     code = "import sys, streams.cli.topic; print({'streams.api', 'streams.operators'} & set(sys.modules))"

@@ -26,6 +26,7 @@ def completed(line: str) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "offered"),
     [

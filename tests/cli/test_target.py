@@ -102,6 +102,7 @@ def test_a_file_and_its_module_have_one_application_id(streams, write: Write, ta
     assert f'application_id = "{name}"' in streams("config", target, "--explain").output
 
 
+@pytest.mark.slow
 def test_workers_find_the_module_of_a_file(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A class of the program must be importable where its values are read."""
     write("sub/target_workers.py", "class Order: ...\n")

@@ -47,6 +47,7 @@ def test_one_case_of_each_family_passes_live(broker, spark, tmp_path_factory, mo
     assert not problems, "\n\n".join(f"{name}\n{found}" for name, found in problems.items())
 
 
+@pytest.mark.slow
 def test_few_cases_cannot_run_live() -> None:
     """A new key before a stateful operator, a clock that the test sets, bytes that count topics' names, input among results."""
     reasons: Counter[str] = Counter()

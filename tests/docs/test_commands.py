@@ -49,6 +49,7 @@ def problem(line: str) -> str | None:
     return f"no option {wrong}" if wrong else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PAGES, ids=[path.relative_to(ROOT).as_posix() for path in PAGES])
 def test_every_command_and_option_exists(path: Path) -> None:
     wrong = {line: found for line in commands(path.read_text(encoding="utf-8")) if (found := problem(line))}

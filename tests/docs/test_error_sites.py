@@ -216,6 +216,7 @@ def test_every_error_is_listed() -> None:
     assert set(RAISED_IN) | GENERAL | BASES == ENTRIES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", RAISED_IN)
 def test_an_error_is_raised_where_its_cause_was_compared(error: str, found: dict[str, set[str]]) -> None:
     assert found[error] == set(RAISED_IN[error]), f"read the cause of {error} in docs/errors.md, then change this list"

@@ -4,6 +4,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 import streams
 from tests.conformance.case import read_cases
 
@@ -21,6 +23,7 @@ def functions(file: Path) -> set[str]:
     return {node.name for node in ast.parse(file.read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef)}
 
 
+@pytest.mark.slow
 def test_every_test_exists():
     named = re.findall(r"`([a-z_/]+\.py)::(test_\w+)`", TEXT)
     assert len(named) > 80

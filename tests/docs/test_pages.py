@@ -54,6 +54,7 @@ def headings(text: str, marks: str = "#+") -> list[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "example"), EXAMPLES, ids=[f"{name}-{n}-{one.heading}" for n, (name, one) in enumerate(EXAMPLES)]
 )
@@ -135,6 +136,7 @@ def test_headings_have_anchors_of_their_own(name):
     assert len(anchors) == len(set(anchors))
 
 
+@pytest.mark.slow
 def test_the_cases_that_the_page_names_show_a_difference():
     named = set(re.findall(r"`((?:generated/)?[a-z_]+/[a-z_0-9]+)`", TEXTS["modes"].split("## Strict and compat")[1]))
     cases = {case.name: case for case in read_cases([CASES]) if case.name in named}

@@ -618,6 +618,7 @@ def test_all_is_the_public_names():
     assert set(streams.__all__) <= set(dir(streams))  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_importing_the_package_imports_nothing_large_before_a_name_is_used():
     program = (
         "import sys, streams, streams.source.offsets\n"

@@ -434,6 +434,7 @@ JOINS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("joiner", [paired, lambda left, right: Pair(number(left), right=number(right))])
 @pytest.mark.parametrize("kind", JOINS)
 def test_results_of_joiners_have_their_type(kind, joiner):

@@ -277,6 +277,7 @@ def literals(file: Path) -> Iterator[ast.Constant]:
     return (node for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.Constant))
 
 
+@pytest.mark.slow
 def test_the_texts_of_kinds_stand_in_the_enum_alone():
     found = [
         f"{file.relative_to(STREAMS)}:{literal.lineno} {literal.value}"

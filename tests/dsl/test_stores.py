@@ -145,6 +145,7 @@ def test_all_stores_that_say_nothing_follow_the_topology(persistent):
     assert topology.global_tables["names"].store.spec.persistent is persistent
 
 
+@pytest.mark.slow
 def test_results_and_restores_are_the_same():
     found = []
     for persistent in (True, False):

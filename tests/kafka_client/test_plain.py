@@ -118,6 +118,7 @@ def test_bulk_is_available_with_the_installed_wheel_and_can_be_switched_off() ->
     assert told.stdout == "False\n"
 
 
+@pytest.mark.slow
 def test_warm_up_compiles_all_and_starts_no_client() -> None:
     code = (
         "import threading; from streams.spark.warm_up import warm_up; warm_up(); warm_up();"

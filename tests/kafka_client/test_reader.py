@@ -201,6 +201,7 @@ def test_unknown_topic_and_partition(client: ClientConfig, topic: TopicFactory, 
         read_rows(client, name, 0, 1, bulk, partition=7)
 
 
+@pytest.mark.slow
 def test_no_broker(bulk: bool) -> None:
     reader = open_range_reader({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}, "t", 0, 3, bulk, timeout_s=3)
     with pytest.raises(ReadTimeoutError, match=r"t-0: nothing came for 3 s at offset 3 .*_TRANSPORT|_ALL_BROKERS"):

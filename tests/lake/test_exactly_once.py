@@ -337,6 +337,7 @@ def program(mode: str) -> Topology:
     return builder.build()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["skip", "dlq", "fail"])
 @pytest.mark.parametrize("mode", ["append", "upsert"])
 @examples

@@ -73,6 +73,7 @@ def compare(topology: Topology, seed: int) -> dict[str, Rows]:
     return wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 240, 60))
 def test_random_programs(first: int) -> None:
     played_live = 0
@@ -122,6 +123,7 @@ def closed() -> Topology:
     return builder.build()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(15))
 @pytest.mark.parametrize("topology", [punctuated, closed])
 def test_calls_and_windows_that_stream_time_makes_due(topology: Callable[[], Topology], seed: int) -> None:

@@ -132,6 +132,7 @@ def copy(*topics: str) -> Topology:
 times = st.lists(st.integers(0, 9), min_size=1, max_size=8)
 
 
+@pytest.mark.slow
 @given(times, times, st.lists(st.tuples(st.sampled_from(["left", "right"]), st.integers(1, 4)), max_size=20))
 def test_the_order_does_not_depend_on_what_arrives_first(
     left: list[int], right: list[int], arrivals: list[tuple[str, int]]

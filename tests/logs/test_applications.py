@@ -65,6 +65,7 @@ KafkaStreams(builder.build(), settings, application_id="app").run()
 """
 
 
+@pytest.mark.slow
 def test_a_program_with_json_logs_ends_with_a_line_of_json_too() -> None:
     done = process("-c", PROGRAM)
     lines = [orjson.loads(text) for text in done.stderr.splitlines()]

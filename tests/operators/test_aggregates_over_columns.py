@@ -69,6 +69,7 @@ def counted(windows):
     return build
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", WINDOWS)
 @examples
 @given(st.data())
@@ -78,6 +79,7 @@ def test_built_in_aggregates(kind, data):
     check(many(windows, retention), data.draw(steps()), mode=data.draw(modes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", WINDOWS)
 @examples
 @given(st.data())
@@ -85,6 +87,7 @@ def test_numbers_that_arrays_cannot_add(kind, data):
     check(many(data.draw(WINDOWS[kind])), data.draw(steps(numbers=HUGE)), at_once=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", WINDOWS)
 @examples
 @given(st.data())

@@ -154,6 +154,7 @@ def program(shape: Program, serde: JsonSerde | None = None) -> Topology:
     return builder.build()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("shape", PROGRAMS)
 def test_functions_called_for_a_step_at_once(shape: str, seed: int) -> None:
@@ -169,6 +170,7 @@ def test_functions_called_for_a_step_at_once(shape: str, seed: int) -> None:
     assert any(topic.endswith("-changelog") for topic, _ in found.topics)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["skip", "dlq", "fail"])
 @pytest.mark.parametrize("shape", ["an aggregation", "hopping windows", "records that are dropped"])
 def test_records_at_fault(shape: str, policy: str) -> None:
@@ -185,6 +187,7 @@ def test_records_at_fault(shape: str, policy: str) -> None:
         assert (found.failed is not None) == (policy == "fail")
 
 
+@pytest.mark.slow
 def test_the_streams_of_a_cogroup_in_turns() -> None:
     """They share aggregates, so their records are aggregated in the order of the step."""
     for windows, caching in product((None, HOPPING), (True, False)):
@@ -240,6 +243,7 @@ records = st.lists(
 )
 
 
+@pytest.mark.slow
 @examples
 @given(st.sampled_from(sorted(PROGRAMS)), st.lists(records, min_size=1, max_size=4), st.sets(st.integers(0, 2)))
 def test_any_records_in_any_steps(shape: str, steps: list[list[Fed]], restarts: set[int]) -> None:

@@ -111,6 +111,7 @@ def last_rows(rows):
     return {key: row for key, row in last.items() if row[0] != "None"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", UPDATES)
 def test_updates(name):
     """The last ones with a cache; without one, each."""
@@ -121,6 +122,7 @@ def test_updates(name):
     assert run(UPDATES[name], 1, caching=False, batches=True) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FINALS)
 def test_final_results(name):
     expected = one_by_one(FINALS[name], 1)

@@ -35,6 +35,7 @@ def program(by_id: bool, grace: int, within: int = 6) -> Topology:
     return builder.build()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["skip", "dlq", "fail"])
 @pytest.mark.parametrize("by_id", [True, False])
 def test_records_of_several_steps(by_id: bool, policy: str) -> None:
@@ -74,6 +75,7 @@ records = st.lists(
 )
 
 
+@pytest.mark.slow
 @examples
 @given(
     st.booleans(),

@@ -123,6 +123,7 @@ def test_compat_looks_for_closed_windows_by_the_wall_clock():
         assert [record.key.window.start for record in out.read_records_to_list()] == [0, 10, 20]
 
 
+@pytest.mark.slow
 def test_a_record_that_closes_nothing_reads_no_index(monkeypatch):
     """20,000 open windows: what a record costs must not depend on them."""
     builder = StreamsBuilder()

@@ -112,6 +112,7 @@ def head_rows(topology, values, sizes):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: f"{way.way}-{way.size}")
 def test_rows_are_those_of_map_values(way):
     rng = random.Random(way.size)
@@ -163,6 +164,7 @@ def late_counts(call):
     return build
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", [joined, late_counts])
 @pytest.mark.parametrize("way", [Ways("batch", 3), Ways("async", 4)], ids=["batch", "async"])
 @pytest.mark.parametrize("batches", [False, True])

@@ -154,6 +154,7 @@ def test_everything_that_time_drives_goes_on(mode, name):
         assert rows(driver) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_with_stores_on_disk_that_are_restored(name):
     build, key, value, time, after = KINDS[name]
@@ -354,6 +355,7 @@ HOLDERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [20, 70, 130])
 @pytest.mark.parametrize("name", HOLDERS)
 def test_nothing_overtakes_what_an_operator_above_holds_back(name, step):

@@ -169,6 +169,7 @@ def test_a_rekeyed_input_behind_state_crosses_a_repartition_topic():
         assert run.pipe(*records) == [("n2", [2, "p", "s"], 3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rocksdb", [False, True])
 def test_stores_keep_what_can_matter_and_no_more(rocksdb):
     hour = 3_600_000
@@ -182,6 +183,7 @@ def test_stores_keep_what_can_matter_and_no_more(rocksdb):
             assert len([*store.fetch_range("a", 0, 99 * hour), *store.fetch_range("b", 0, 99 * hour)]) <= most
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("difference", "grace"), [(0, 0), (0, 5), (3, 0), (8, 0), (8, 5)])
 def test_compat_mode_over_an_order(difference, grace):
     """It knows no late record, but forgets by each store's own time, as Kafka Streams' join of two does."""

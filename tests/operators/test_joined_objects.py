@@ -93,6 +93,7 @@ def selections(draw: Any) -> JoinedFields:
     return joined(fields(left=left or ["n"], right=right or ["nn"], **computed))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(selections(), OBJECTS | VALUES, OBJECTS | VALUES, st.booleans())
 def test_objects_equal_those_of_the_definition(selected: JoinedFields, left: Any, right: Any, certain: bool) -> None:
@@ -167,6 +168,7 @@ def test_self_joins_by_bytes(kind, windows, seed, selected, mode) -> None:
     assert set(answers) == {"together"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("mode", ["strict", "compat"])
 def test_operators_behind_a_join_by_bytes_read_its_results(mode: str, seed: int) -> None:
@@ -204,6 +206,7 @@ def for_tables(seed: int, values: Sequence[bytes | None] = FORMS) -> list[list[F
 TABLES = {"in": 2, "table": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["plain", "updates below", "filtered"])
 @pytest.mark.parametrize("caching", [True, False])
 @pytest.mark.parametrize("kind", ["inner", "left"])
@@ -231,6 +234,7 @@ def test_no_object_is_made_for_a_table(kind: str, caching: bool, monkeypatch: py
     assert any(topic == "out" for topic, _ in seen.topics)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["skip", "fail"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_value_without_fields_meets_the_policy(kind: str, policy: str) -> None:

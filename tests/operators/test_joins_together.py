@@ -80,6 +80,7 @@ def test_joins_in_compat_mode(kind, windows, seed, restarts, far, interval) -> N
     check(program(kind, windows), steps, tuple(restarts), mode="compat", emit_interval_ms=interval, apart_ms=600)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_stores_on_disk_that_spill(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     small = partial(task_stores.open_task_store, spill_bytes=3000)
@@ -89,6 +90,7 @@ def test_stores_on_disk_that_spill(kind: str, monkeypatch: pytest.MonkeyPatch) -
     check(program(kind, JoinWindows(9, 9, 5)), feed(2), (1,), rocksdb=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["skip", "dlq", "fail"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_records_that_cannot_be_read(kind: str, policy: str) -> None:
@@ -99,6 +101,7 @@ def test_records_that_cannot_be_read(kind: str, policy: str) -> None:
     assert (seen.failed is not None) == (policy == "fail")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["skip", "dlq", "fail"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_joiner_that_raises(kind: str, policy: str) -> None:
@@ -115,6 +118,7 @@ def test_a_joiner_that_raises(kind: str, policy: str) -> None:
     assert (seen.failed is not None) == (policy == "fail")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["skip", "fail"])
 def test_results_that_cannot_be_written(policy: str) -> None:
     topology = program("left", JoinWindows(9, 9, 5), lambda left, right: {1, 2} if right == 3.0 else [left, right])
@@ -136,6 +140,7 @@ def test_results_that_a_topic_refuses_name_the_waiting_record() -> None:
     assert any(topic == "dead" for topic, _ in seen.topics)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_partners_are_what_the_store_would_have(kind: str) -> None:
     """A tuple comes back as a list, as it does from the store."""
@@ -190,6 +195,7 @@ def test_a_joiner_that_only_reads_its_arguments_is_known_by_its_instructions() -
         assert not only_reads(joiner)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_joiner_that_changes_its_arguments(kind: str) -> None:
     """Each call has its own values, so that the next one, the stores and other nodes have what came in."""
@@ -210,6 +216,7 @@ def test_a_joiner_that_changes_its_arguments(kind: str) -> None:
         assert not any(b"calls" in value for value in stored if value is not None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_keys_whose_bytes_have_several_forms(kind: str) -> None:
     builder = StreamsBuilder()

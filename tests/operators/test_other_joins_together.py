@@ -20,6 +20,7 @@ from tests.both_ways import check_both_ways, counted
 from tests.operators.join_inputs import KINDS, PARTITIONS, both, feed, in_another_form, refuses, windows
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(
     st.sampled_from(KINDS),

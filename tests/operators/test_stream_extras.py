@@ -49,6 +49,7 @@ def test_deduplicate(rows, grace, by_value):
     assert piped(builder.build(), rows) == (passed, {"late": late, "duplicate": duplicates})
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(
@@ -84,6 +85,7 @@ def test_as_of_join(rows, grace, left_join):
     assert (sorted(found, key=repr), dropped["late"]) == (sorted(expected, key=repr), late)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(

@@ -52,6 +52,7 @@ def collected(key: Any, value: Any, aggregate: list[Any]) -> list[Any] | None:
     return None if value == "text" else aggregate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["strict", "compat"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_updates_of_several_steps(shape: str, mode: str) -> None:
@@ -88,6 +89,7 @@ records = st.lists(
 )
 
 
+@pytest.mark.slow
 @examples
 @given(st.sampled_from(SHAPES), st.lists(records, min_size=1, max_size=5), st.sets(st.integers(0, 3)))
 def test_any_updates_in_any_steps(shape: str, steps: list[list[Fed]], restarts: set[int]) -> None:

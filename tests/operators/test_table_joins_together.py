@@ -126,6 +126,7 @@ def test_both_tables_change(shape: str, caches: tuple[bool, bool], seed: int) ->
     assert any(topic == "test-lefts-changelog" for topic, _ in found.topics)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["skip", "dlq", "fail"])
 @pytest.mark.parametrize("caching", [True, False])
 def test_records_at_fault(caching: bool, policy: str) -> None:

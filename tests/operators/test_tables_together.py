@@ -189,6 +189,7 @@ def test_updates_and_look_ups_in_turns(shape: str, caching: bool, seed: int) -> 
     assert any(topic == "test-rows-changelog" for topic, _ in found.topics)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["skip", "dlq", "fail"])
 @pytest.mark.parametrize("caching", [True, False])
 def test_records_at_fault(caching: bool, policy: str) -> None:

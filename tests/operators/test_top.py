@@ -16,6 +16,7 @@ def test_scores_sort_as_bytes(one, two):
     assert (one < two) == (ordered(one, False) < ordered(two, False)) == (ordered(one, True) > ordered(two, True))
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(
     st.lists(

@@ -76,6 +76,7 @@ def program(shape: Program) -> Topology:
     return builder.build()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("shape", PROGRAMS)
 def test_windows_of_a_step(shape: str, seed: int) -> None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ from tests.properties.runs import FAR, bag, examples, feeds, last, run
 DISORDER = 10
 
 
+@pytest.mark.slow
 @examples
 @given(
     size=st.integers(1, 40),
@@ -41,6 +43,7 @@ def test_final_results_counted_anew(size, on_close, feed, tasks):
     assert found == wanted
 
 
+@pytest.mark.slow
 @examples
 @given(
     kind=st.sampled_from(("plain", "time", "sliding", "session")),
@@ -82,6 +85,7 @@ def test_cogrouped_streams(kind, size, caching, feed, tasks):
     assert last(rows) == wanted
 
 
+@pytest.mark.slow
 @examples
 @given(feed=feeds(("left", "right"), disorder=DISORDER), tasks=st.integers(1, 3))
 def test_what_is_merged_and_split_is_all_there(feed, tasks):

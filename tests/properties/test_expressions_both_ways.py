@@ -128,6 +128,7 @@ def program(head: Callable[[KStream], KStream], tail: Callable[[KGroupedStream],
     return builder.build()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tail", [both, sessions, sliding])
 @pytest.mark.parametrize("head", HEADS)
 @given(given_steps=steps)
@@ -151,6 +152,7 @@ def test_both_ways_fail_at_the_same_record(head: Callable[[KStream], KStream], g
     check_both_ways(program(head, plain), fed(given_steps))
 
 
+@pytest.mark.slow
 @given(given_steps=steps)
 @settings(max_examples=30)
 def test_branches_of_columns_share_what_is_above_them(given_steps: Any) -> None:

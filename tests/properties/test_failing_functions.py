@@ -8,6 +8,7 @@ from contextlib import suppress
 from copy import deepcopy
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -115,6 +116,7 @@ def expected(kind: str, failing: Failing, feed: Feed) -> dict[Any, Any]:
     return model.held
 
 
+@pytest.mark.slow
 @examples
 @given(
     kind=st.sampled_from([kind for kind in KINDS if kind not in ("sliding", "sessions", "on close")]),
@@ -131,6 +133,7 @@ def test_the_state_is_that_of_the_model(kind, failing, feed, policy, mode):
     assert {place: value for place, (value, _) in last(rows).items()} == expected(kind, failing, feed)
 
 
+@pytest.mark.slow
 @examples
 @given(
     kind=st.sampled_from(sorted(WINDOWS)),

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,6 +66,7 @@ def feeds(draw: Any, topics: tuple[str, ...], partitions: int, disorder: int, ti
     return Feed(log, cuts)
 
 
+@pytest.mark.slow
 @examples
 @given(data=st.data(), shape=shapes(st.integers(DISORDER, 30)), tasks=st.integers(1, 3))
 def test_within_grace_only_the_records_count(data, shape, tasks):
@@ -75,6 +77,7 @@ def test_within_grace_only_the_records_count(data, shape, tasks):
     assert bag(rows) == bag(join_all_model.in_time(model.by_time(feed.log), shape.streams, shape.difference))
 
 
+@pytest.mark.slow
 @examples
 @given(data=st.data(), shape=shapes(st.integers(0, 15)))
 def test_the_order_alone_decides_results_and_lateness(data, shape):
@@ -85,6 +88,7 @@ def test_the_order_alone_decides_results_and_lateness(data, shape):
     assert (rows, late) == join_all_model.with_late(order, shape.streams, shape.difference, shape.grace)
 
 
+@pytest.mark.slow
 @examples
 @given(data=st.data(), shape=shapes(st.integers(DISORDER, 30), most=3, times=10_000))
 def test_expired_rows_are_never_needed_again(data, shape):

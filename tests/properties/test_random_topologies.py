@@ -197,6 +197,7 @@ STEPS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60))
 def test_unit_by_unit(seed: int) -> None:
     program = Program(seed)

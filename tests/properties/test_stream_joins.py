@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,6 +71,7 @@ def test_within_grace_only_the_records_count(shape, feed, tasks):
     assert bag(rows) == bag(rows_of(model.join_in_time(model.by_time(feed.log), shape.before, shape.after, shape.kind)))
 
 
+@pytest.mark.slow
 @examples
 @given(shape=shapes(st.integers(0, 15)), feed=feeds(SIDES, partitions=2, disorder=None))
 def test_the_order_alone_decides_which_records_are_late(shape, feed):
@@ -82,6 +84,7 @@ def test_the_order_alone_decides_which_records_are_late(shape, feed):
     assert late == late_in_model
 
 
+@pytest.mark.slow
 @examples
 @given(
     shape=shapes(st.integers(DISORDER, 30)),
@@ -96,6 +99,7 @@ def test_a_stream_joined_with_itself(shape, feed, tasks, optimize):
     assert bag(rows) == bag(rows_of(wanted))
 
 
+@pytest.mark.slow
 @examples
 @given(shape=shapes(st.integers(0, 15)), feed=feeds(partitions=2, disorder=None))
 def test_a_self_join_over_one_store_gives_what_one_over_two_gives(shape, feed):
@@ -104,6 +108,7 @@ def test_a_self_join_over_one_store_gives_what_one_over_two_gives(shape, feed):
     assert (bag(one[0]), one[1]) == (bag(two[0]), two[1])
 
 
+@pytest.mark.slow
 @examples
 @given(
     kind=st.sampled_from(("inner", "left")),
@@ -123,6 +128,7 @@ def test_as_of_join(kind, within, feed, tasks):
     assert bag(rows) == bag(rows_of(model.as_of(feed.log, within, kind)))
 
 
+@pytest.mark.slow
 @examples
 @given(within=st.integers(1, 40), grace=st.integers(0, 40), feed=feeds(disorder=None, partitions=2))
 def test_deduplicate(within, grace, feed):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -55,6 +56,7 @@ POLICIES = st.sampled_from(("skip", "dlq", "fail"))
 MODES = st.sampled_from(("strict", "compat"))
 
 
+@pytest.mark.slow
 @twice_as_many
 @given(
     kind=st.sampled_from(("join", "left_join", "outer_join")),

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,6 +54,7 @@ def number_key(value: Any) -> str | None:
     return f"k{value % 4}" if value % 5 else None
 
 
+@pytest.mark.slow
 @examples
 @given(
     kind=st.sampled_from(("inner", "left")),
@@ -73,6 +75,7 @@ def test_tables_joined_by_a_foreign_key(kind, caching, feed, tasks):
     assert values(rows) == model.joined_by_foreign_key(feed.log, kind, number_key)
 
 
+@pytest.mark.slow
 @examples
 @given(caching=CACHING, feed=feeds(("left",), disorder=None, keys=("a", "b", "c", "d")), tasks=st.integers(1, 3))
 def test_a_table_grouped_anew(caching, feed, tasks):
@@ -128,6 +131,7 @@ def test_a_stream_looks_a_versioned_table_up(kind, feed, tasks):
     assert bag(rows) == bag([(key, [left, right], time) for key, left, right, time in wanted])
 
 
+@pytest.mark.slow
 @examples
 @given(limit=st.integers(0, 60), feed=feeds(("in",), partitions=1, disorder=None, keys=("a", "b", "c")))
 def test_updates_held_back_for_a_time(limit, feed):

@@ -113,6 +113,7 @@ def check(shape: Shape, rows: list[Any], wanted: dict[Any, Any]) -> None:
         assert bag(rows) == bag([(window, value, time) for window, (value, time) in wanted.items()])
 
 
+@pytest.mark.slow
 @examples
 @given(
     shape=shapes(st.integers(DISORDER, 30)),
@@ -127,6 +128,7 @@ def test_within_grace_only_the_records_count(shape, feed, partitions, tasks):
     check(shape, rows, shape.rows(model.by_time(feed.log))[0])
 
 
+@pytest.mark.slow
 @examples
 @given(
     shape=shapes(st.integers(0, 15)).filter(lambda shape: shape.kind != "sliding"),
@@ -140,6 +142,7 @@ def test_the_order_alone_decides_which_records_are_late(shape, feed):
     assert late == late_in_model
 
 
+@pytest.mark.slow
 @examples
 @given(shape=shapes(st.integers(0, 15)), feed=feeds(disorder=None, partitions=1))
 def test_steps_and_restarts_change_nothing(shape, feed):

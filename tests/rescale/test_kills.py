@@ -218,6 +218,7 @@ def shipped(keep_order: bool, rescales: dict[int, int]) -> dict[str, list[str]]:
         return results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rescales", [{2: 3}, {1: 1, 4: 5}, {3: 4, 6: 2, 7: 3}, {2: 7, 8: 1}])
 def test_records_that_wait_come_back_in_the_order_of_their_keys(rescales: dict[int, int]) -> None:
     assert shipped(True, rescales) == {key: [f"{key}{number}" for number in range(6)] for key in KEYS}
@@ -286,6 +287,7 @@ def play(
 rescales_at = st.dictionaries(st.integers(0, 21), st.sampled_from((1, 2, 3, 4, 6, 7)), min_size=1, max_size=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BY_UPDATE)
 @few
 @given(feed=feeds(SIDES, disorder=DISORDER, keys=FEED_KEYS, nulls=False), tasks=st.integers(1, 4), rescales=rescales_at)

@@ -45,6 +45,7 @@ def alive(*kinds: type) -> int:
     return sum(isinstance(one, kinds) for one in gc.get_objects())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_no_rows_wait_for_the_collector(program: str) -> None:
     builder = StreamsBuilder()

@@ -7,6 +7,8 @@ import sys
 from dataclasses import fields
 from typing import Any
 
+import pytest
+
 from streams.microbatch.read import TaskRow
 from streams.source.partition_times import with_partition_times
 from streams.spark.shuffle import COLUMNS
@@ -52,6 +54,7 @@ print([name for name in sys.modules if name.startswith("streams.testing")])
 """
 
 
+@pytest.mark.slow
 def test_the_warm_up_runs_every_kernel_of_a_step_and_no_test_driver() -> None:
     done = subprocess.run([sys.executable, "-c", WARM_UP], capture_output=True, text=True, timeout=300, check=True)
     modules, testing = done.stdout.splitlines()

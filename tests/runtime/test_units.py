@@ -251,6 +251,7 @@ def program(shape: str) -> Any:
     return builder.build()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("shape", SHAPES)
 def test_unit_by_unit(shape: str, seed: int) -> None:

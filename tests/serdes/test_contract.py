@@ -160,6 +160,7 @@ def test_what_is_normal_is_what_orjson_writes(text: str) -> None:
     assert not is_normal(data) or written_anew(data) == data
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(OBJECTS)
 def test_written_values_are_left_as_they_are_or_uncertain(value: object) -> None:

@@ -1,5 +1,6 @@
 """Clients against a model, over histories of records, crashes, restarts and lagging copies: monotonic reads, own writes."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,6 +36,7 @@ class Server:
         self.store = self.served.store("counts")
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(STEPS)
 def test_clients_read_monotonically_and_see_their_own_writes(steps):

@@ -310,6 +310,7 @@ def test_with_it_all_is_well(guard):
     guard.story()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)
 def test_without_it_something_breaks(guard, monkeypatch):
     guard.off(monkeypatch)

@@ -143,6 +143,7 @@ def test_another_process_gets_a_database_at_the_end_of_its_use(path: Path) -> No
         owner.end()
 
 
+@pytest.mark.slow
 def test_a_database_is_passed_to_and_fro_without_ever_looking_damaged(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ def run(steps: list[FlightData], restart: bool = False) -> tuple[dict, dict]:
         return delays, hours
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["one step", "two steps", "two steps and a restart without state"])
 def test_equals_the_recomputation(how: str):
     data = load().first(6_000)
