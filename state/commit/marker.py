@@ -201,8 +201,8 @@ _BLOCK_ROWS = 65_536
 """Columns are digested in blocks of this many rows. The size is part of the digest's definition."""
 
 
-class ChangelogColumns(Protocol):
-    """Changelog records of one store as columns."""
+class KeyedColumns(Protocol):
+    """Keys, values and timestamps of records as columns."""
 
     @property
     def keys(self) -> pa.Array: ...
@@ -219,7 +219,7 @@ class StepDigest:
         self.records = 0
         self._stores: dict[str, _StoreDigest] = {}
 
-    def add(self, store: str, columns: ChangelogColumns) -> None:
+    def add(self, store: str, columns: KeyedColumns) -> None:
         """Adds the next records of a store."""
         count = len(columns.timestamps)
         if count:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from state.columns import RecordColumns
-from state.commit.marker import CommitMarker
+from state.commit.marker import CommitMarker, KeyedColumns
 from state.kafka.topics import TopicInfo, TopicPartition
 from state.stores.task_store import TaskStore
 
@@ -51,17 +51,11 @@ class KafkaAccess(Protocol):
     def partitions_for(self, send: Send, turn: int) -> Any: ...
 
 
-class Send(Protocol):
+class Send(KeyedColumns, Protocol):
     """Columns for one topic (`streams.runtime.outputs.SendBatch`)."""
 
     @property
     def topic(self) -> str: ...
-    @property
-    def keys(self) -> pa.Array: ...
-    @property
-    def values(self) -> pa.Array: ...
-    @property
-    def timestamps(self) -> np.ndarray: ...
     @property
     def headers(self) -> pa.Array | None: ...
     @property
