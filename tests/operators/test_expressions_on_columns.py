@@ -83,14 +83,14 @@ expressions = st.recursive(leaves, larger, max_leaves=5)
 
 @pytest.mark.slow
 @given(expressions, st.lists(values, min_size=0, max_size=12))
-@settings(max_examples=1500)
+@settings(max_examples=600)
 def test_columns_and_records_give_the_same(expression: Expression, given_values: list[Any]) -> None:
     assert on_columns(expression, given_values) == by_record(expression, given_values)
 
 
 @pytest.mark.slow
 @given(expressions, st.lists(values, min_size=0, max_size=12))
-@settings(max_examples=500)
+@settings(max_examples=200)
 def test_columns_and_records_pass_the_same_filter(expression: Expression, given_values: list[Any]) -> None:
     rows, frame = loaded(expression, given_values)
     failed: dict[int, Exception] = {}

@@ -45,7 +45,7 @@ def check(topology: Any, steps: list[list[Fed]], restarts: tuple[int, ...] = (),
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.sampled_from(KINDS),
     windows(),
@@ -63,7 +63,7 @@ def test_strict_joins(kind, windows, seed, tasks, restarts, far) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     st.sampled_from(KINDS),
     windows(),

@@ -20,6 +20,8 @@ FLUSH = tuple(f"~{number}" for number in range(12))
 # A wider search, and another one each time: STREAMS_PROPERTY_EXAMPLES=2000.
 _ASKED = os.environ.get("STREAMS_PROPERTY_EXAMPLES")
 examples = settings(max_examples=int(_ASKED) if _ASKED else 20, derandomize=_ASKED is None)
+some = settings(examples, max_examples=max(8, examples.max_examples // 2))
+"""For a law that holds for many kinds of programs: each kind is another test, and most of what they run is the same code."""
 
 
 class Feed(NamedTuple):

@@ -17,7 +17,7 @@ from streams import (
     TimeWindows,
 )
 from streams.testing import TopologyTestDriver
-from tests.properties.runs import Feed, bag, examples, feeds, place
+from tests.properties.runs import Feed, bag, feeds, place, some
 
 FILLER = "~"
 WINDOWS = {
@@ -95,7 +95,7 @@ def run(build: Any, feed: Feed, idle: list[int], by_records: bool) -> tuple[Any,
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_idle_time_is_like_a_record(name: str) -> None:
-    @examples
+    @some
     @given(
         feed=feeds(("in", "other"), disorder=15, keys=("a", "b"), nulls=False),
         idle=st.lists(st.sampled_from((0, 1, 7, 10, 30)), min_size=22, max_size=22),

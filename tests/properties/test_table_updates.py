@@ -7,7 +7,7 @@ its rows at the end do not depend on caches, steps and restarts, given the order
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams import (
@@ -19,10 +19,8 @@ from streams import (
     TimeWindows,
 )
 from streams.testing import TopologyTestDriver
-from tests.properties.runs import Feed, examples, feeds, last, place
+from tests.properties.runs import Feed, feeds, last, place, some
 from tests.properties.test_stream_joins import SIDES
-
-some = settings(examples, max_examples=max(8, examples.max_examples // 2))
 
 WINDOWS = {
     "tumbling": TimeWindows.of_size_and_grace(10, 5),

@@ -37,7 +37,7 @@ class Server:
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(STEPS)
 def test_clients_read_monotonically_and_see_their_own_writes(steps):
     with TopologyTestDriver(build(), partitions={"clicks": 2, "prices": 1}) as driver:

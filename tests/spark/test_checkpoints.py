@@ -397,8 +397,9 @@ def test_a_half_committed_micro_batch(stages: TwoStages, monkeypatch: pytest.Mon
     stages.step()
     stages.send()
     monkeypatch.setenv("STREAMS_FAULT", "marker_sent@1")
+    # The transaction that stays open is waited for, until the broker aborts it.
     with pytest.raises(ApplicationFailedError):
-        stages.harness.run(stages.topology)
+        stages.harness.run(stages.topology, transaction_timeout_ms=5_000)
     monkeypatch.delenv("STREAMS_FAULT")
     assert stages.last_batches() == {0: 1, 1: 0}
     shutil.rmtree(stages.checkpoint)
