@@ -71,13 +71,13 @@ def steps(apart: int = 1, numbers: Sequence[Any] = NUMBERS) -> st.SearchStrategy
 def _without_fallback() -> Iterator[None]:
     """Within the context, a step that cannot be processed at once fails."""
     fallbacks = (
-        "column_aggregate.KeyedColumnAggregate._process_one_by_one",
-        "column_aggregate.ColumnAggregate._fold_what_can_be",
+        "keyed_windows.KeyedAggregation.call",
+        "columns.column_aggregate.ColumnAggregate._fold_what_can_be",
     )
     error = AssertionError("the step is not processed at once")
     with ExitStack() as patches:
         for name in fallbacks:
-            patches.enter_context(mock.patch(f"streams.operators.aggregate.columns.{name}", side_effect=error))
+            patches.enter_context(mock.patch(f"streams.operators.aggregate.{name}", side_effect=error))
         yield
 
 

@@ -36,8 +36,6 @@ from streams.operators.aggregate.aggregates import (
     WindowAggregateOnClose,
 )
 from streams.operators.aggregate.columns.column_aggregate import StreamColumnAggregate, WindowColumnAggregate
-from streams.operators.aggregate.columns.session_columns import SessionColumnAggregate
-from streams.operators.aggregate.columns.sliding_columns import SlidingColumnAggregate
 from streams.operators.aggregate.session_aggregate import SessionAggregate
 from streams.operators.aggregate.sliding_aggregate import SlidingAggregate
 from streams.operators.processor import AnyProcessor
@@ -364,7 +362,7 @@ class Sliding(WindowKind[SlidingWindows]):
         return own_class(fields)
 
     def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
-        return partial(SlidingColumnAggregate, store, self.windows, fields, caching=how.caching)
+        return partial(SlidingAggregate, store, self.windows, fields.functions, caching=how.caching, fields=fields)
 
 
 # --- Sessions (KIP-94).
@@ -405,11 +403,12 @@ class Session(WindowKind[SessionWindows]):
 
     def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
         return partial(
-            SessionColumnAggregate,
+            SessionAggregate,
             store,
             self.windows,
-            fields,
+            fields.functions,
             caching=how.caching,
+            fields=fields,
             asked_for_retention=how.retention is not None,
         )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -43,24 +42,6 @@ if TYPE_CHECKING:
 W = TypeVar("W", bound=GroupingWindows)
 
 
-class HeldUpdate(NamedTuple):
-    """An update of a window that waits for the end of the step.
-
-    Attributes:
-        key: Key and window.
-        old: The stored aggregate before the step; None: there was none.
-        new: The stored aggregate; None: the window is deleted.
-        timestamp: Of the result, ms.
-        headers: Of the result.
-    """
-
-    key: Windowed
-    old: Any
-    new: Any
-    timestamp: int
-    headers: Headers = ()
-
-
 class WindowedAggregation(Operator, Generic[W]):
     """Base of the aggregations per key and window.
 
@@ -96,28 +77,28 @@ class WindowedAggregation(Operator, Generic[W]):
         super().init(ctx)
         self.store: Any = ctx.store(self.store_name)
         self._time = StreamTime(ctx.state)
-        self._open = None if self.open_name is None else OpenWindows(ctx, self.open_name)
+        self.open_windows = None if self.open_name is None else OpenWindows(ctx, self.open_name)
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
         """Advance stream time, and emit the windows that it closes."""
         time = self._time.advance(elapsed_ms, limit)
-        if self._open is None:
+        if self.open_windows is None:
             return limit
         self._emit_closed(time, ())
-        return min(limit, self._oldest_open(self._open))
+        return min(limit, self._oldest_open(self.open_windows))
 
     def flush(self) -> None:
         """Emit pending updates, and let the store expire rows that can never be read again."""
         self._flush_pending()
         time = self._expiry_time()
-        if self._open is not None and self._open.first_end is not None:
+        if self.open_windows is not None and self.open_windows.first_end is not None:
             # In compat mode a closed window may not have been emitted yet.
-            time = min(time, self._open.first_end + self.windows.wait_ms)
+            time = min(time, self.open_windows.first_end + self.windows.wait_ms)
         self.ctx.expire(self.store_name, time)
 
     def close(self) -> None:
-        if self._open is not None:
-            self._open.release()
+        if self.open_windows is not None:
+            self.open_windows.release()
 
     def _flush_pending(self) -> None:
         """Emit, or write, the updates that wait for the end of the step."""
@@ -134,26 +115,29 @@ class WindowedAggregation(Operator, Generic[W]):
         """The least time of any later result, ms."""
         return open_windows.first_start
 
-    def _emit_pending(self, updates: Iterable[HeldUpdate]) -> None:
-        """Forward updates, each guarded separately, except those of windows created and deleted within the step."""
-        for update in updates:
-            if update.old is not None or update.new is not None:
-                self.ctx.attempt(partial(self._forward, update))
-
     def _emit_closed(self, timestamp: int, headers: Headers) -> None:
         """Emit the windows closed by stream time, if results come on close; `headers` are those of the closing record."""
-        if self._open is None:
-            return
-        for key, start, end in self._open.close(self._time.now - self._close_delay_ms, timestamp):
-            windowed = Windowed(self.store.codec.read_key(key), Window(start, end))
+        for data, window in self.closed(self._time.now, timestamp):
+            windowed = Windowed(self.store.codec.read_key(data), window)
             found = self.store.get(windowed)
             if found is not None:
-                self._forward(HeldUpdate(windowed, None, found.value, found.timestamp, headers))
+                value = Change(self.functions.viewed(found.value), None)
+                self.ctx.forward(Record(windowed, value, found.timestamp, headers))
 
-    def _forward(self, update: HeldUpdate) -> None:
-        viewed = self.functions.viewed
-        change = Change(viewed(update.new), viewed(update.old) if self.send_old else None)
-        self.ctx.forward(Record(update.key, change, update.timestamp, update.headers))
+    def closed(self, stream_time: int, timestamp: int) -> Iterator[tuple[bytes, Window]]:
+        """The keys' bytes and windows that are closed at a stream time, if results come on close; they are no longer open then."""
+        if self.open_windows is not None:
+            for data, start, end in self.open_windows.close(stream_time - self._close_delay_ms, timestamp):
+                yield data, Window(start, end)
+
+    @property
+    def stream_time(self) -> int:
+        """Stream time, ms; `NO_TIME` before the first record."""
+        return self._time.now
+
+    def observe(self, timestamp: int) -> None:
+        """Move stream time."""
+        self._time.observe(timestamp)
 
 
 # --- The windows of a batch's records, and the records that are dropped, for all records at once.
@@ -424,9 +408,9 @@ class WindowAggregateOnClose(WindowAggregate):
             self._emit_closed(record.timestamp, record.headers)
 
     def _set(self, row: CachedRow, value: Any, timestamp: int, record: Record) -> None:
-        assert self._open is not None, "results come on close"
+        assert self.open_windows is not None, "results come on close"
         if row.value is None:
-            self._open.add(row.key, row.start, self.windows.end_of(row.start), record.timestamp)
+            self.open_windows.add(row.key, row.start, self.windows.end_of(row.start), record.timestamp)
         super()._set(row, value, timestamp, record)
 
     def begin(self, batch: ColumnarBatch, pairs: WindowPairs) -> None:
@@ -440,12 +424,12 @@ class WindowAggregateOnClose(WindowAggregate):
 
     def end(self, batch: ColumnarBatch, opened: Sequence[tuple[int, CachedRow]], failed: Collection[int]) -> None:
         """Emit the windows that the records have closed. A window that is closed gets no more records, so this can be done last."""
-        assert self._open is not None, "results come on close"
+        assert self.open_windows is not None, "results come on close"
         rows = np.flatnonzero(batch.keys.codes != NULL_KEY)
         ends = np.maximum.accumulate(np.maximum(batch.timestamps[rows], self._before)) - self._close_delay_ms
         done = ~np.isin(rows, list(failed))
-        closing = self._open.due(Closing(rows[done], ends[done]))
-        closed = self._open.close_in_turn(opened, self.windows.end_of, batch, closing)
+        closing = self.open_windows.due(Closing(rows[done], ends[done]))
+        closed = self.open_windows.close_in_turn(opened, self.windows.end_of, batch, closing)
         found = zip(closed, self.store.entries([(one.key, one.start) for one in closed]), strict=True)
         results = [(one, row) for one, row in found if row.value is not None]
         if results:

@@ -11,18 +11,47 @@ grace, by the store's own clock, and so loses parts of sessions.)
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from streams.model.record import Record, Window, Windowed
+from state.columns import BinaryColumn
+from state.numba_kernels import kernel
+from streams.model.record import Record
 from streams.model.windows import SessionWindows
-from streams.operators.aggregate.aggregates import AggregationFunctions, HeldUpdate, WindowedAggregation
+from streams.operators.aggregate.aggregates import AggregationFunctions, FieldAggregates
+from streams.operators.aggregate.keyed_windows import (
+    ALIVE,
+    APART,
+    AT,
+    COUNT,
+    ENDS,
+    FORGOTTEN,
+    GONE,
+    KEY,
+    OPERATIONS,
+    STARTS,
+    TIMES,
+    TOUCHED,
+    Apply,
+    KeyedAggregation,
+    KeyedRows,
+    Operation,
+    PlacedRows,
+    StoredWindows,
+    Update,
+    Windows,
+    first_live_from,
+    new_window,
+    operate,
+    place,
+    take_key,
+    touch,
+)
 from streams.operators.aggregate.open_windows import OpenWindows
-from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s
-from streams.operators.operator import OperatorContext, RecordOperator
-from streams.operators.stores.codec import Codec
+from streams.operators.columnar import Int64s
+from streams.operators.operator import OperatorContext
 from streams.operators.stores.window import TypedSessionStore
 from streams.operators.stream_time import NO_LIMIT
 
@@ -45,18 +74,13 @@ class SessionRetention:
         self._nominal_ms = windows.wait_ms
         self._width = max(_LEAST_SEGMENT_MS, self._nominal_ms)
 
-    def add(self, start: int, end: int) -> None:
-        """Records that a session was written."""
-        segment = str(end // self._width)
-        if start < self._oldest.get(segment, start + 1):
-            self._oldest[segment] = start
-
-    def add_many(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> None:
+    def add(self, starts: Int64s, ends: Int64s) -> None:
+        """Notes that sessions were written."""
         segments, of_sessions = np.unique(ends // self._width, return_inverse=True)
         oldest = np.full(len(segments), np.iinfo(np.int64).max)
         np.minimum.at(oldest, of_sessions, starts)
-        for segment, start in zip(segments.tolist(), oldest.tolist(), strict=True):
-            self.add(start, segment * self._width)
+        for segment, start in zip(map(str, segments.tolist()), oldest.tolist(), strict=True):
+            self._oldest[segment] = min(start, self._oldest.get(segment, start))
 
     def needed_time(self, stream_time: int) -> int:
         """The time to pass to the session store, whose retention is gap + grace: stream time, minus the extra time needed."""
@@ -68,46 +92,121 @@ class SessionRetention:
         return needed + self._nominal_ms
 
 
-# --- What a batch may read is known ahead: the sessions around the times of a key's records.
+# --- Which sessions there are: the rule. `limits` are the time and close time of a row, the gap, and the least end that is stored.
+#
+# `live` has the key's sessions as of now, by end, then start.
 
 
-class _TimesOfKeys(NamedTuple):
-    """The times of a step's records by key.
+@kernel
+def _merge(
+    rows: Any,
+    bounds: Any,
+    stored_bounds: Any,
+    timestamps: Any,
+    close_times: Any,
+    failing: Any,
+    gap: int,
+    earliest: int,
+    windows: Any,
+    late: Any,
+    operations: Any,
+    live: Any,
+    state: Any,
+) -> bool:  # pragma: no cover - compiled
+    """Takes the rows key by key; returns whether the operations were full before the last one."""
+    while state[KEY] < len(bounds) - 1:
+        if take_key(bounds, stored_bounds, live, state):
+            state[APART] = _are_apart(gap, windows, live, state)
+        while state[AT] < bounds[state[KEY] + 1]:
+            if state[OPERATIONS] + state[ALIVE] + 1 > operations.shape[1]:
+                return True
+            row = rows[state[AT]]
+            limits = (timestamps[row], close_times[row], gap, earliest)
+            if not _take(row, limits, failing[row], windows, operations, live, state):
+                late[row] = 1
+            state[AT] += 1
+        state[KEY] += 1
+    return False
 
-    Attributes:
-        keys: The bytes of the keys, each once, in order.
-        first: int64[n], the least time of each key's records, ms.
-        last: int64[n], the largest one.
-    """
 
-    keys: list[bytes]
-    first: Int64s
-    last: Int64s
+@kernel
+def _are_apart(gap: int, windows: Any, live: Any, state: Any) -> bool:  # pragma: no cover - compiled
+    """Whether the stored sessions of a key are more than a gap apart, as all sessions are that these operators have written."""
+    apart = True
+    for index in range(1, state[ALIVE]):
+        apart = apart and windows[STARTS, live[index]] > windows[ENDS, live[index - 1]] + gap
+    return apart
 
-    @classmethod
-    def of(cls, codec: Codec, batch: ColumnarBatch) -> _TimesOfKeys:
-        """Those of the records with a key.
 
-        Raises:
-            Exception: A key cannot be written.
-        """
-        known = np.flatnonzero(batch.keys.codes != NULL_KEY)
-        data = codec.keys(batch.keys)
-        present = np.unique(batch.keys.codes[known]).tolist()
-        keys = sorted({data[code] for code in present})
-        place_of = {key: place for place, key in enumerate(keys)}
-        place = np.array([place_of.get(key, -1) for key in data] or [-1], np.int64)[batch.keys.codes[known]]
-        first = np.full(len(keys), np.iinfo(np.int64).max)
-        last = np.full(len(keys), np.iinfo(np.int64).min)
-        np.minimum.at(first, place, batch.timestamps[known])
-        np.maximum.at(last, place, batch.timestamps[known])
-        return cls(keys, first, last)
+@kernel
+def _take(
+    row: int, limits: Any, fails: bool, windows: Any, operations: Any, live: Any, state: Any
+) -> bool:  # pragma: no cover - compiled
+    """Merges the sessions that a row touches, and adds the row; returns False if it is late."""
+    time, close, gap, earliest = limits
+    starts, ends = windows[STARTS], windows[ENDS]
+    low = high = first_live_from(ends, live, state[ALIVE], time - gap)
+    start, end = time, time
+    while high < state[ALIVE] and (starts[live[high]] <= time + gap or not state[APART]):
+        if starts[live[high]] <= time + gap:
+            start, end = min(start, starts[live[high]]), max(end, ends[live[high]])
+        high += 1
+    if end < close or fails:
+        return bool(end >= close)
+    session = state[COUNT]
+    for index in range(low, high):
+        if starts[live[index]] == start and ends[live[index]] == end:
+            session = live[index]
+    if session == state[COUNT]:
+        new_window(start, end, end, windows, state)
+    state[ALIVE] = _take_in(low, high, session, row, time + gap, windows, operations, live, state)
+    operate(row, row, session, operations, state)
+    touch(session, row, windows, state)
+    if end >= earliest:
+        _insert(session, windows, live, state)
+    else:
+        state[FORGOTTEN] = 1
+    return True
+
+
+@kernel
+def _take_in(
+    low: int, high: int, session: int, row: int, latest: int, windows: Any, operations: Any, live: Any, state: Any
+) -> int:  # pragma: no cover - compiled
+    """Merges those of `live[low:high]` that start at `latest` or before into a session; returns how many sessions are left."""
+    left = low
+    state[TOUCHED] = 0
+    for index in range(low, state[ALIVE]):
+        found = live[index]
+        if index >= high or windows[STARTS, found] > latest:
+            live[left] = found
+            left += 1
+            continue
+        operate(row, ~found, session, operations, state)
+        if windows[STARTS, session] < windows[ENDS, session]:
+            touch(found, row, windows, state)
+        if found != session:
+            windows[TIMES, found] = GONE
+    return left
+
+
+@kernel
+def _insert(session: int, windows: Any, live: Any, state: Any) -> None:  # pragma: no cover - compiled
+    at, start, end = state[ALIVE], windows[STARTS, session], windows[ENDS, session]
+    while at > 0:
+        other = live[at - 1]
+        if windows[ENDS, other] < end or (windows[ENDS, other] == end and windows[STARTS, other] < start):
+            break
+        live[at] = other
+        at -= 1
+    live[at] = session
+    state[ALIVE] += 1
 
 
 # --- Aggregation in sessions (Kafka Streams: `KStreamSessionWindowAggregate`).
 
 
-class SessionAggregate(RecordOperator, WindowedAggregation[SessionWindows]):
+class SessionAggregate(KeyedAggregation[SessionWindows]):
     """Aggregates per key and session.
 
     A record at t merges the sessions of its key with end >= t - gap and start <= t + gap into one: the aggregates are merged in
@@ -117,18 +216,23 @@ class SessionAggregate(RecordOperator, WindowedAggregation[SessionWindows]):
     is exactly [t, t]. Results have no headers. Null keys are dropped and do not advance stream time; null values are aggregated
     like any value.
 
+    For example, with a gap of 5, records at 10, 14 and 12 give the sessions [10, 10]; then [10, 14], and the deletion of [10, 10]
+    before it; then [10, 14] again, deleted before it, too.
+
     Emit on close: a session's result is emitted once end + gap + grace < stream time, by end, start, bytes of the key.
 
     Args:
         store: Name of a session store.
-        windows: See `WindowedAggregation`, like the following.
+        windows: See `KeyedAggregation`, like the following.
         functions: Including a merger.
-        open_store: See `WindowedAggregation`.
-        caching: See `WindowedAggregation`.
-        send_old: See `WindowedAggregation`.
+        open_store: See `KeyedAggregation`, like the following.
         asked_for_retention: The user has set the store's retention; otherwise sessions stay as long as they can
             matter.
     """
+
+    made_by_row = 1
+    takes_null_values = True
+    keeps_headers = False
 
     def __init__(
         self,
@@ -138,9 +242,10 @@ class SessionAggregate(RecordOperator, WindowedAggregation[SessionWindows]):
         open_store: str | None = None,
         caching: bool = True,
         send_old: bool = False,
+        fields: FieldAggregates | None = None,
         asked_for_retention: bool = False,
     ) -> None:
-        super().__init__(store, windows, functions, open_store, caching, send_old)
+        super().__init__(store, windows, functions, open_store, caching, send_old, fields)
         self.asked_for_retention = asked_for_retention
 
     def init(self, ctx: OperatorContext) -> None:
@@ -149,48 +254,50 @@ class SessionAggregate(RecordOperator, WindowedAggregation[SessionWindows]):
         self.store: TypedSessionStore
         self.retention = SessionRetention(ctx.state, self.windows)
 
-    def process_batch(self, batch: ColumnarBatch) -> None:
-        """Process one record after the other, with one pass over the store.
+    def stored(self, keyed: KeyedRows) -> StoredWindows:
+        gap, (earliest, latest) = self.windows.gap_ms, keyed.span
+        found = self.store.find_columns(keyed.keys, earliest - gap, latest + gap)
+        bounds = np.searchsorted(found.requests, np.arange(len(keyed.keys) + 1))
+        return StoredWindows(found.starts, found.ends, found.ends, bounds, found.values.to_pylist())
 
-        Raises:
-            Exception: A key cannot be written; there has been no effect.
-        """
-        times, gap = _TimesOfKeys.of(self.store.codec, batch), self.windows.gap_ms
-        if times.keys:
-            self.store.read_ahead(times.keys, times.first - gap, times.last + gap)
-        try:
-            super().process_batch(batch)
-        finally:
-            self.store.forget()
+    def placed(self, keyed: KeyedRows, stored: StoredWindows, apply: Apply) -> PlacedRows:
+        return place(_merge, keyed, stored, (self.windows.gap_ms, self.store.earliest_end), self.made_by_row, apply)
 
-    def process(self, record: Record) -> None:
-        """Merge the sessions that the record touches, add the record, then emit the sessions that it closes."""
-        if record.key is None:
-            self.ctx.drop(record, "null_key")
-            return
-        at, gap = record.timestamp, self.windows.gap_ms
-        close_time = self._time.observe(at) - self.windows.wait_ms
-        found = list(self.store.find_sessions(record.key, at - gap, at + gap))
-        merged, aggregate = Window(at, at), self.functions.initial()
-        for session, value in found:
-            aggregate = self.functions.merged(record.key, aggregate, value)
-            merged = Window(min(merged.start, session.start), max(merged.end, session.end))
-        if merged.end < close_time:
-            self.ctx.drop(record, "late")
-        else:
-            added = self.functions.added(record.key, record.value, aggregate)
-            # Written before the replaced sessions are deleted: a record that fails must not lose the others.
-            self.store.put(record.key, merged.start, merged.end, added)
-            if merged != (at, at):
-                for session, value in found:
-                    self._delete(record.key, session, value, stays=session == merged)
-            self._added(record.key, merged, added, self._forwarded_value(merged, found))
-        self._emit_closed(at, record.headers)
+    def updates(
+        self,
+        functions: AggregationFunctions,
+        record: Record,
+        operations: Sequence[Operation],
+        windows: Windows,
+    ) -> list[Update]:
+        """The sessions that are merged, then the one that they become."""
+        *merged, (_, session) = operations
+        start, end = windows.bounds[session]
+        aggregate, updates = functions.initial(), list[Update]()
+        for source, _ in merged:
+            cell = windows.cells[~source]
+            aggregate = functions.merged(record.key, aggregate, self.read(cell))
+            if start < end:
+                updates.append(Update(~source, None, None, cell, windows.bounds[~source].end))
+        added = functions.added(record.key, record.value, aggregate)
+        cell = self.store.codec.fitting(windows.keys[session], self.store.codec.value(added))
+        # Without a cache, Kafka Streams does not forward the old value of a session whose bounds stay the same.
+        known = start == end and (self.caching or self.ctx.mode == "strict")
+        updates.append(Update(session, added, cell, windows.cells[session] if known else None, end))
+        return updates
 
-    def _flush_pending(self) -> None:
-        """Emit each session's last value, in order of time."""
-        updates = self.store.take_updates()
-        self._emit_pending(HeldUpdate(key, old, new, key.window.end) for key, old, new in updates)
+    def read(self, cell: bytes | None) -> Any:
+        return self.store.codec.read_value(cell)
+
+    def local(self, keys: BinaryColumn, values: BinaryColumn, times: Int64s) -> BinaryColumn:
+        self.store.codec.check_all(keys, values)
+        return values
+
+    def put(self, keys: BinaryColumn, starts: Int64s, ends: Int64s, cells: BinaryColumn, times: Int64s) -> None:
+        self.store.put_columns(keys, starts, ends, cells)
+        for operator in self._group:
+            assert isinstance(operator, SessionAggregate), "a group has operators of one class"
+            operator.retention.add(starts, ends)
 
     def _expiry_time(self) -> int:
         """Stream time, minus the extra time for which sessions are needed."""
@@ -201,32 +308,3 @@ class SessionAggregate(RecordOperator, WindowedAggregation[SessionWindows]):
         """The time of a session's result is its end."""
         first_end = open_windows.first_end
         return NO_LIMIT if first_end is None else first_end
-
-    def _forwarded_value(self, merged: Window, found: list[tuple[Window, Any]]) -> Any:
-        """The value of the session before this update, unless it was just deleted downstream."""
-        # Without a cache, Kafka Streams does not forward the old value of a session whose bounds stay the same.
-        if merged.start != merged.end or not found or (self.ctx.mode == "compat" and not self.caching):
-            return None
-        return found[0][1]
-
-    def _delete(self, key: Any, session: Window, value: Any, stays: bool) -> None:
-        if not stays:
-            self.store.put(key, session.start, session.end, None)
-        if self._open is not None:
-            self._open.remove(self.store.codec.key(key), session.start, session.end, session.end)
-        else:
-            self._changed(Windowed(key, session), None, value)
-
-    def _added(self, key: Any, session: Window, value: Any, before: Any) -> None:
-        self.retention.add(session.start, session.end)
-        if self._open is not None:
-            self._open.add(self.store.codec.key(key), session.start, session.end, session.end)
-        else:
-            self._changed(Windowed(key, session), value, before)
-
-    def _changed(self, key: Windowed, new: Any, old: Any) -> None:
-        """Forward an update, or buffer it until the end of the step."""
-        if self.caching:
-            self.store.hold_update(key, new, old)
-        else:
-            self._forward(HeldUpdate(key, old, new, key.window.end))

@@ -7,188 +7,345 @@ largest of its records, shows where the record before t is, so the records thems
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final
 
-from streams.model.record import Headers, Record, ValueAndTimestamp, Window, Windowed
+import numpy as np
+
+from state.columns import BinaryColumn
+from state.numba_kernels import kernel
+from streams.model.record import Record
 from streams.model.windows import SlidingWindows
-from streams.operators.aggregate.aggregates import HeldUpdate, WindowedAggregation
-from streams.operators.operator import OperatorContext, RecordOperator
+from streams.operators.aggregate.aggregates import AggregationFunctions
+from streams.operators.aggregate.keyed_windows import (
+    ALIVE,
+    AT,
+    FORGOTTEN,
+    KEY,
+    OPERATIONS,
+    STARTS,
+    TIMES,
+    TOUCHED,
+    Apply,
+    KeyedAggregation,
+    KeyedRows,
+    Operation,
+    PlacedRows,
+    StoredWindows,
+    Update,
+    Windows,
+    drop_of_group,
+    first_live_from,
+    new_window,
+    operate,
+    place,
+    take_key,
+    touch,
+)
+from streams.operators.columnar import ColumnarBatch, Int64s, OneByOne
+from streams.operators.operator import OperatorContext
+from streams.operators.stores.codec import timestamp_of, timestamps_of
 from streams.operators.stores.window import TypedTimestampedWindowStore
 
+# --- Which windows there are: the rule. `limits` are the row's time and close time, the difference, and the least start of a window
+# that the store takes.
 
-class _NewContent(NamedTuple):
-    """A window that a record changes. All functions are called before the first one is written: a record may fail in one of them.
-
-    Attributes:
-        start: Its start, ms.
-        old: Its content before, as forwarded.
-        is_new: It did not exist.
-    """
-
-    start: int
-    new: ValueAndTimestamp
-    old: Any
-    is_new: bool
+_NONE: Final = -1
+_OTHERS: Final = 8
+"""Operations of a row besides adding it to the windows that are there."""
 
 
-class SlidingAggregate(RecordOperator, WindowedAggregation[SlidingWindows]):
+@kernel
+def _slide(
+    rows: Any,
+    bounds: Any,
+    stored_bounds: Any,
+    timestamps: Any,
+    close_times: Any,
+    failing: Any,
+    difference: int,
+    earliest: int,
+    windows: Any,
+    late: Any,
+    operations: Any,
+    live: Any,
+    state: Any,
+) -> bool:  # pragma: no cover - compiled
+    """Takes the rows key by key; returns whether the operations were full before the last one."""
+    while state[KEY] < len(bounds) - 1:
+        take_key(bounds, stored_bounds, live, state)
+        while state[AT] < bounds[state[KEY] + 1]:
+            if state[OPERATIONS] + state[ALIVE] + _OTHERS > operations.shape[1]:
+                return True
+            row = rows[state[AT]]
+            limits = (timestamps[row], close_times[row], difference, earliest)
+            state[TOUCHED] = 0
+            if timestamps[row] + difference < close_times[row]:
+                late[row] = 1
+            elif failing[row]:
+                pass
+            elif timestamps[row] < difference:
+                _take_early(row, limits, windows, late, operations, live, state)
+            else:
+                _take(row, limits, windows, late, operations, live, state)
+            state[AT] += 1
+        state[KEY] += 1
+    return False
+
+
+@kernel
+def _take(
+    row: int, limits: Any, windows: Any, late: Any, operations: Any, live: Any, state: Any
+) -> None:  # pragma: no cover - compiled
+    starts, times = windows[STARTS], windows[TIMES]
+    time, _, difference, _ = limits
+    low = first_live_from(starts, live, state[ALIVE], time - difference)
+    high = first_live_from(starts, live, state[ALIVE], time + 1)
+    has_left = low < high and starts[live[low]] == time - difference
+    is_complete = has_left and times[live[low]] >= time
+    previous, before, around, right = _NONE, _NONE, _NONE, _NONE
+    if has_left:
+        previous = times[live[low]]
+    if low > 0 and starts[live[low - 1]] >= time - 2 * difference:
+        before = live[low - 1]
+        previous = times[before]
+    if high > low and starts[live[high - 1]] > time - difference:
+        around = live[high - 1]
+    if not is_complete:
+        right = _make_right(around, row, limits, windows, late, operations, live, state)
+    for index in range(high - 1, low - 1, -1):
+        _add(live[index], row, limits, windows, late, operations, state)
+    if is_complete:
+        return
+    of_previous = _NONE
+    if previous != _NONE and previous + 1 + difference >= time and not _has(previous + 1, starts, live, state):
+        of_previous = _make(previous + 1, _NONE, row, limits, windows, late, operations, live, state)
+    if not has_left and not _has(time - difference, starts, live, state):
+        base = before if before != _NONE and times[before] >= time - difference else _NONE
+        _make(time - difference, base, row, limits, windows, late, operations, live, state)
+    elif of_previous != _NONE and starts[of_previous] == time - difference:
+        # The right window of the previous record is the left one of this record, too: as in Kafka Streams, it is emitted again.
+        _show(of_previous, row, windows, operations, state)
+    if right != _NONE:
+        _show(right, row, windows, operations, state)
+
+
+@kernel
+def _take_early(
+    row: int, limits: Any, windows: Any, late: Any, operations: Any, live: Any, state: Any
+) -> None:  # pragma: no cover - compiled
+    """Takes a row at t < d, whose left window is [0, d], as it is for all such rows."""
+    starts, times = windows[STARTS], windows[TIMES]
+    time = limits[0]
+    low = first_live_from(starts, live, state[ALIVE], 1)
+    high = first_live_from(starts, live, state[ALIVE], time + 1)
+    first = live[0] if low > 0 else _NONE
+    first_time = times[first] if low > 0 else _NONE
+    around = _NONE
+    if high > low:
+        around = live[high - 1]
+    elif first_time > time:
+        around = first
+    right = _make_right(around, row, limits, windows, late, operations, live, state)
+    for index in range(low, high):
+        _add(live[index], row, limits, windows, late, operations, state)
+    if right != _NONE:
+        _show(right, row, windows, operations, state)
+    if first != _NONE and first_time < time and not _has(first_time + 1, starts, live, state):
+        _make(first_time + 1, _NONE, row, limits, windows, late, operations, live, state)
+    if first != _NONE:
+        _add(first, row, limits, windows, late, operations, state)
+    else:
+        _make(0, _NONE, row, limits, windows, late, operations, live, state)
+
+
+@kernel
+def _make_right(
+    around: int, row: int, limits: Any, windows: Any, late: Any, operations: Any, live: Any, state: Any
+) -> int:  # pragma: no cover - compiled
+    """Makes the right window of a row with what the newest window around the row holds before it, if that is later."""
+    time, close, difference, earliest = limits
+    if around == _NONE or windows[TIMES, around] <= time or _has(time + 1, windows[STARTS], live, state):
+        return _NONE
+    if time + 1 + difference < close:
+        late[row] += 1
+        return _NONE
+    right = _insert(time + 1, difference, windows[TIMES, around], earliest, windows, live, state)
+    operate(row, ~around, right, operations, state)
+    return right
+
+
+@kernel
+def _make(
+    start: int, base: int, row: int, limits: Any, windows: Any, late: Any, operations: Any, live: Any, state: Any
+) -> int:  # pragma: no cover - compiled
+    """Makes a window of the row and what another window holds, if any."""
+    time, close, difference, earliest = limits
+    if start + difference < close:
+        late[row] += 1
+        return _NONE
+    window = _insert(start, difference, time, earliest, windows, live, state)
+    if base != _NONE:
+        operate(row, ~base, window, operations, state)
+    operate(row, row, window, operations, state)
+    touch(window, row, windows, state)
+    return window
+
+
+@kernel
+def _add(
+    window: int, row: int, limits: Any, windows: Any, late: Any, operations: Any, state: Any
+) -> None:  # pragma: no cover - compiled
+    """Adds the row to a window that is there."""
+    time, close, difference, _ = limits
+    if windows[STARTS, window] + difference < close:
+        late[row] += 1
+        return
+    windows[TIMES, window] = max(windows[TIMES, window], time)
+    operate(row, row, window, operations, state)
+    touch(window, row, windows, state)
+
+
+@kernel
+def _show(window: int, row: int, windows: Any, operations: Any, state: Any) -> None:  # pragma: no cover - compiled
+    """Emits what a window holds."""
+    operate(row, ~window, window, operations, state)
+    touch(window, row, windows, state)
+
+
+@kernel
+def _has(start: int, starts: Any, live: Any, state: Any) -> bool:  # pragma: no cover - compiled
+    """Whether the key has a window that begins at `start`."""
+    index = first_live_from(starts, live, state[ALIVE], start)
+    return bool(index < state[ALIVE] and starts[live[index]] == start)
+
+
+@kernel
+def _insert(
+    start: int, difference: int, time: int, earliest: int, windows: Any, live: Any, state: Any
+) -> int:  # pragma: no cover - compiled
+    """A new window of the key; the next rows find it, if the store takes it. `live` is sorted by start."""
+    window: int = new_window(start, start + difference, time, windows, state)
+    if start < earliest:
+        state[FORGOTTEN] = 1
+        return window
+    index = first_live_from(windows[STARTS], live, state[ALIVE], start)
+    for later in range(state[ALIVE], index, -1):
+        live[later] = live[later - 1]
+    live[index] = window
+    state[ALIVE] += 1
+    return window
+
+
+# --- The operator.
+
+
+class SlidingAggregate(KeyedAggregation[SlidingWindows]):
     """Aggregates per key and sliding window.
 
     A window accepts records while its end >= stream time - grace; a record at t is late for all windows if
     t + d < stream time - grace. Null keys and null values are dropped. Results have the largest timestamp of the window's
     records. Order of updates: the windows that contain the record, newest first, then the right window of the previous record,
-    the record's own left window, its own right window. Below d, where all left windows are the same, [0, d]: `_process_early`.
+    the record's own left window, its own right window. Below d, where all left windows are the same, [0, d]: `_take_early`.
 
     Emit on close: a window's result is emitted once end + grace < stream time, by start, then bytes of the key.
 
     Args:
         store: Name of a timestamped window store.
-        windows: See `WindowedAggregation`, as the others.
+        windows: See `KeyedAggregation`, as for the others.
     """
+
+    made_by_row = 3
+    takes_null_values = False
+    keeps_headers = True
 
     def init(self, ctx: OperatorContext) -> None:
         """Open the stores and restore stream time."""
         super().init(ctx)
         self.store: TypedTimestampedWindowStore
-        self._planned: list[_NewContent] = []
-        # Window -> its key, its value before the step, the new one with its time, headers; shared by all streams of a cogroup.
-        self._updates: dict[tuple[bytes, int], tuple[Windowed, Any, ValueAndTimestamp, Headers]] = self.store.updates
 
-    def process(self, record: Record) -> None:
-        """Update all windows that the record belongs to, then emit the windows that it closes."""
-        if record.key is None or record.value is None:
-            self.ctx.drop(record, "null_key" if record.key is None else "null_value")
+    def call(self, batch: ColumnarBatch, functions: Sequence[AggregationFunctions]) -> None:
+        """Refuses all records where Kafka Streams does."""
+        if not self._is_impossible:
+            super().call(batch, functions)
             return
-        difference = self.windows.difference_ms
-        if difference == 0 and self.ctx.mode == "compat":
-            raise ValueError("Kafka Streams cannot make sliding windows with a time difference of 0; strict mode can")
-        close_time = self._time.observe(record.timestamp) - self.windows.grace_ms
-        if record.timestamp + difference < close_time:
-            self.ctx.drop(record, "late")
-            self._emit_closed(record.timestamp, record.headers)
-            return
-        self._planned.clear()
-        process = self._process_early if record.timestamp < difference else self._process
-        process(record, close_time)
-        for window in self._planned:
-            self._put(record, window, close_time)
-        if record.timestamp >= difference:
-            self._emit_closed(record.timestamp, record.headers)
+        taken, dropped = self.taken(batch)
+        drop_of_group(self._group, batch, dropped)
+        error = ValueError("Kafka Streams cannot make sliding windows with a time difference of 0; strict mode can")
+        for row in np.flatnonzero(taken).tolist():
+            self._group[batch.node(row)].ctx.refuse(batch, row, error)
 
-    def _flush_pending(self) -> None:
-        """Emit each window's last value, in order of time."""
-        updates = sorted(self._updates.values(), key=lambda update: update[2].timestamp)
-        self._updates.clear()
-        self._emit_pending(
-            HeldUpdate(key, old, new.value, new.timestamp, headers) for key, old, new, headers in updates
+    @property
+    def _is_impossible(self) -> bool:
+        return self.windows.difference_ms == 0 and self.ctx.mode == "compat"
+
+    def stored(self, keyed: KeyedRows) -> StoredWindows:
+        difference, (earliest, latest) = self.windows.difference_ms, keyed.span
+        found = self.store.fetch_ranges(keyed.keys, np.maximum(earliest - 2 * difference, 0), latest + 1)
+        bounds = np.searchsorted(found.requests, np.arange(len(keyed.keys) + 1))
+        return StoredWindows(
+            found.starts, found.starts + difference, timestamps_of(found.values), bounds, found.values.to_pylist()
         )
 
-    def _process(self, record: Record, close_time: int) -> None:
-        """Plan what changes for a record at t >= d."""
-        at, difference = record.timestamp, self.windows.difference_ms
-        previous: int | None = None
-        before: ValueAndTimestamp | None = None
-        around: tuple[int, int] | None = None
-        starts: set[int] = set()
-        found = list(self.store.fetch_range(record.key, at - 2 * difference, at + 1, reverse=True))
-        for start, held in found:
-            starts.add(start)
-            if start + difference < at:
-                before, previous = held, held.timestamp
-                break
-            if start == at + 1:
-                continue
-            if start + difference == at:
-                if held.timestamp >= at:
-                    self._add(record, start, held)
-                    return
-                previous = held.timestamp
-            elif around is None:
-                around = start, held.timestamp
-            self._add(record, start, held)
-        self._add_right_of_previous(record, previous, starts)
-        if at - difference not in starts:
-            holds_previous = before is not None and before.timestamp >= at - difference
-            base = before.value if before is not None and holds_previous else self.functions.initial()
-            # The window may be the right window of the previous record, just created with the same content; it is emitted again,
-            # as in Kafka Streams.
-            taken = at >= close_time and at - difference >= self.store.earliest_start
-            made = [one for one in self._planned if taken and one.start == at - difference]
-            emitted = made[-1].new.value if made else None
-            self._add(record, at - difference, ValueAndTimestamp(base, at), is_new=True, emitted=emitted)
-        self._add_right(record, around, starts)
+    def placed(self, keyed: KeyedRows, stored: StoredWindows, apply: Apply) -> PlacedRows:
+        if self._is_impossible:
+            raise OneByOne
+        settings = self.windows.difference_ms, self.store.earliest_start
+        return place(_slide, keyed, stored, settings, self.made_by_row, apply)
 
-    def _process_early(self, record: Record, close_time: int) -> None:
-        """Plan what changes for a record at t < d, whose left window is [0, d], shared by all such records."""
-        at = record.timestamp
-        first: ValueAndTimestamp | None = None
-        around: tuple[int, int] | None = None
-        starts: set[int] = set()
-        for start, held in list(self.store.fetch_range(record.key, 0, at + 1)):
-            starts.add(start)
-            if start == 0:
-                first = held
-            elif start <= at:
-                around = start, held.timestamp
-                self._add(record, start, held)
-        if around is None and first is not None and first.timestamp > at:
-            around = 0, first.timestamp
-        self._add_right(record, around, starts)
-        if first is not None and first.timestamp < at:
-            self._add_right_of_previous(record, first.timestamp, starts)
-        self._add(record, 0, first or ValueAndTimestamp(self.functions.initial(), at), is_new=first is None)
-
-    def _add_right_of_previous(self, record: Record, previous: int | None, starts: set[int]) -> None:
-        """Create the right window of the previous record, with this record only."""
-        if previous is None or previous + 1 in starts or previous + 1 + self.windows.difference_ms < record.timestamp:
-            return
-        empty = ValueAndTimestamp(self.functions.initial(), record.timestamp)
-        self._add(record, previous + 1, empty, is_new=True)
-
-    def _add_right(self, record: Record, around: tuple[int, int] | None, starts: set[int]) -> None:
-        """Create the record's right window: the content of the newest window around the record (start, time), if it is later."""
-        start = record.timestamp + 1
-        if start not in starts and around is not None and around[1] > record.timestamp:
-            # Read again: a function may have added the record to the object that was read before.
-            content = self.store.fetch(record.key, around[0])
-            assert content is not None, "it was found"
-            self._planned.append(_NewContent(start, content, None, True))
-
-    def _add(
+    def updates(
         self,
+        functions: AggregationFunctions,
         record: Record,
-        start: int,
-        held: ValueAndTimestamp,
-        *,
-        is_new: bool = False,
-        emitted: Any = None,
-    ) -> None:
-        """Add the record to a window with this content, or to a new window that starts with this content.
+        operations: Sequence[Operation],
+        windows: Windows,
+    ) -> list[Update]:
+        """The windows that the record changes, each with the largest timestamp of its records."""
+        begun: dict[int, bytes | None] = {}  # what new windows hold of others
+        last: dict[int, Update] = {}
+        updates: list[Update] = []
+        for source, window in operations:
+            if source >= 0:
+                last[window] = self._added(functions, record, window, begun.get(window), windows)
+            elif source != ~window:
+                begun[window] = windows.cells[~source]
+                continue
+            elif window in last:
+                last[window] = last[window] if self._shows_origin else last[window]._replace(old=last[window].cell)
+            else:
+                cell = begun[window]
+                assert cell is not None, "it is what another window holds"
+                last[window] = Update(window, self.read(cell), cell, None, timestamp_of(cell))
+            updates.append(last[window])
+        return updates
 
-        `emitted` is the value that was emitted for a new window before, if any.
-        """
-        value = self.functions.added(record.key, record.value, held.value)
-        new = ValueAndTimestamp(value, max(held.timestamp, record.timestamp))
-        # Kafka Streams reports the content from which a new window was created as its old value, although it was never emitted.
-        was_forwarded = not is_new or (self.ctx.mode == "compat" and not self.caching)
-        self._planned.append(_NewContent(start, new, held.value if was_forwarded else emitted, is_new))
+    def _added(
+        self, functions: AggregationFunctions, record: Record, window: int, begun: bytes | None, windows: Windows
+    ) -> Update:
+        """Adds the record to a window, or to a new one that begins with what another window holds."""
+        codec, old = self.store.codec, windows.cells[window]
+        before = begun if old is None else old
+        aggregate = functions.initial() if before is None else self.read(before)
+        if old is None and self._shows_origin:
+            old = codec.timestamped(aggregate, record.timestamp) if before is None else before
+        time = record.timestamp if before is None else max(record.timestamp, timestamp_of(before))
+        value = functions.added(record.key, record.value, aggregate)
+        return Update(window, value, codec.fitting(windows.keys[window], codec.timestamped(value, time)), old, time)
 
-    def _put(self, record: Record, window: _NewContent, close_time: int) -> None:
-        start, new, old, is_new = window
-        end = start + self.windows.difference_ms
-        if end < close_time:
-            self.ctx.drop(record, "late")
-            return
-        key = self.store.codec.key(record.key)
-        self.store.put(record.key, start, new.value, new.timestamp)
-        if self._open is not None:
-            if is_new:
-                self._open.add(key, start, end, record.timestamp)
-            return
-        windowed = Windowed(record.key, Window(start, end))
-        if not self.caching:
-            self._forward(HeldUpdate(windowed, old, new.value, new.timestamp, record.headers))
-            return
-        place = (key, start)
-        first = self._updates[place][1] if place in self._updates else old
-        self._updates[place] = (windowed, first, new, record.headers)
+    @property
+    def _shows_origin(self) -> bool:
+        """Whether a new window's old value is what it was made of, although it was never emitted: as in Kafka Streams."""
+        return self.ctx.mode == "compat" and not self.caching
+
+    def closes_windows(self, timestamp: int, in_time: bool) -> bool:
+        """In time, only if its left window has the full length."""
+        return self.open_windows is not None and (not in_time or timestamp >= self.windows.difference_ms)
+
+    def read(self, cell: bytes | None) -> Any:
+        return self.store.codec.old_value(cell)
+
+    def local(self, keys: BinaryColumn, values: BinaryColumn, times: Int64s) -> BinaryColumn:
+        return self.store.codec.timestamped_column(keys, values, times)
+
+    def put(self, keys: BinaryColumn, starts: Int64s, ends: Int64s, cells: BinaryColumn, times: Int64s) -> None:
+        self.store.put_columns(keys, starts, cells, times)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from state.stores.byte_stores import SessionRows, WindowRows
-from streams.model.record import MAX_TIME, Headers, ValueAndTimestamp, Window, Windowed
+from streams.model.record import Headers, ValueAndTimestamp, Window, Windowed
 from streams.operators.columnar import Int64s
 from streams.operators.stores.codec import Codec, SessionBytes, WindowBytes
-from streams.operators.stores.found_rows import ReadAhead
 from streams.operators.stores.key_value import CachedRow, PrivateRow
 
 
@@ -55,6 +54,30 @@ class TypedWindowStore:
             yield self.codec.read_key(key), start, self.codec.read_value(value)
 
 
+class HeldUpdate(NamedTuple):
+    """An update of a window that waits for the end of the step.
+
+    Attributes:
+        key: The key of its last record.
+        window: The window.
+        old: The local value before the step, None for none.
+        new: The aggregate; None: the window is deleted.
+        time: Of the result, ms.
+        headers: The encoded headers of the result.
+    """
+
+    key: Any
+    window: Window
+    old: bytes | None
+    new: Any
+    time: int
+    headers: bytes | None
+
+
+HeldUpdates: TypeAlias = dict[tuple[bytes, Window], HeldUpdate]
+"""By the key's bytes and the window. They are held by the store, because the streams of a cogroup share it."""
+
+
 class TypedTimestampedWindowStore:
     """A windowed table: key and window start -> value and timestamp."""
 
@@ -65,8 +88,8 @@ class TypedTimestampedWindowStore:
         self._row: type[CachedRow] = CachedRow
         self.pending: dict[tuple[bytes, int], tuple[Any, Headers, CachedRow]] = {}
         """As in `TimestampedKeyValueStore`."""
-        self.updates: dict[tuple[bytes, int], Any] = {}
-        """The pending updates of operators of sliding windows."""
+        self.updates: HeldUpdates = {}
+        """The pending updates of sliding windows."""
 
     def use_cache(self, private: bool) -> None:
         """Share rows within the step from now on, and also their decoded values unless rows are private."""
@@ -130,11 +153,11 @@ class TypedTimestampedWindowStore:
         return self.fetch(key.key, key.window.start)
 
     def forwarded(self, key: Windowed) -> ValueAndTimestamp | None:
-        place = (self.codec.key(key.key), key.window.start)
-        if place in self.updates:
-            value = self.updates[place][1]
+        data = self.codec.key(key.key)
+        if (data, key.window) in self.updates:
+            value = self.codec.old_value(self.updates[data, key.window].old)
             return None if value is None else ValueAndTimestamp(value, -1)
-        entry = self._cache.get(place) if self._cache else None
+        entry = self._cache.get((data, key.window.start)) if self._cache else None
         return self.codec.read_timestamped(entry.stored) if entry is not None and entry.dirty else self.get(key)
 
     def put(self, key: Any, start: int, value: Any, timestamp: int) -> None:
@@ -190,27 +213,13 @@ class TypedSessionStore:
     def __init__(self, rows: SessionBytes, codec: Codec) -> None:
         self._rows = rows
         self.codec = codec
-        self._updates: dict[tuple[bytes, Window], tuple[Windowed, Any, Any]] = {}
-        self._read = ReadAhead()
+        self.updates: HeldUpdates = {}
+        """The pending updates."""
 
     def put(self, key: Any, start: int, end: int, value: Any) -> None:
         """Write a session's value; None deletes it."""
         data = self.codec.key(key)
-        cell = self.codec.fitting(data, self.codec.value(value))
-        self._rows.put(data, start, end, cell, end)
-        if end >= self.earliest_end:
-            self._read.put(data, (end, start), cell)
-
-    def read_ahead(self, keys: Sequence[bytes], earliest_ends: Int64s, latest_starts: Int64s) -> None:
-        """Reads sessions of many keys at once, for `find_sessions` within these bounds, until `forget`."""
-        found = self._rows.find_columns(pa.array(keys, pa.binary()), earliest_ends, latest_starts)
-        self._read = ReadAhead(keys)
-        places = zip(found.ends.tolist(), found.starts.tolist(), strict=True)
-        for request, place, cell in zip(found.requests.tolist(), places, found.values.to_pylist(), strict=True):
-            self._read.append(keys[request], place, cell)
-
-    def forget(self) -> None:
-        self._read = ReadAhead()
+        self._rows.put(data, start, end, self.codec.fitting(data, self.codec.value(value)), end)
 
     @property
     def earliest_end(self) -> int:
@@ -236,9 +245,9 @@ class TypedSessionStore:
 
     def forwarded(self, key: Windowed) -> ValueAndTimestamp | None:
         place = (self.codec.key(key.key), key.window)
-        if place not in self._updates:
+        if place not in self.updates:
             return self.get(key)
-        value = self._updates[place][1]
+        value = self.codec.read_value(self.updates[place].old)
         return None if value is None else ValueAndTimestamp(value, key.window.end)
 
     def find_sessions(
@@ -246,32 +255,10 @@ class TypedSessionStore:
     ) -> Iterator[tuple[Window, Any]]:
         """Sessions of a key with end >= earliest_end and start <= latest_start, by end, then start."""
         data = self.codec.key(key)
-        for start, end, value in self._found(data, earliest_end, latest_start, reverse):
+        for start, end, value in self._rows.find_sessions(data, earliest_end, latest_start, reverse):
             yield Window(start, end), self.codec.read_value(value)
-
-    def _found(
-        self, key: bytes, earliest_end: int, latest_start: int, reverse: bool
-    ) -> Iterable[tuple[int, int, bytes]]:
-        if key not in self._read:
-            return self._rows.find_sessions(key, earliest_end, latest_start, reverse)
-        known = self._read.between(key, (earliest_end,), (MAX_TIME,), reverse)
-        return [(start, end, value) for (end, start), value in known if start <= latest_start]
 
     def fetch_all(self, from_end: int, to_end: int, reverse: bool = False) -> Iterator[tuple[Windowed, Any]]:
         """Sessions of all keys with from_end <= end <= to_end, by end, then start, then key bytes."""
         for key, start, end, value in self._rows.fetch_all(from_end, to_end, reverse):
             yield Windowed(self.codec.read_key(key), Window(start, end)), self.codec.read_value(value)
-
-    def hold_update(self, key: Windowed, new: Any, old: Any) -> None:
-        """Buffers an update until the end of the step; of several, the first old value and the last new one count.
-
-        The buffer is here and not in an operator, because the streams of a cogroup share the store.
-        """
-        place = (self.codec.key(key.key), key.window)
-        first = self._updates[place][1] if place in self._updates else old
-        self._updates[place] = (key, first, new)
-
-    def take_updates(self) -> list[tuple[Windowed, Any, Any]]:
-        """Removes and returns all pending updates (session, old value, new value), in order of time, then by arrival."""
-        updates, self._updates = self._updates, {}
-        return sorted(updates.values(), key=lambda update: update[0].window.end)

@@ -54,13 +54,11 @@ class AggregationSpec(CachingTableSpec):
 
     @property
     def single(self) -> str:
-        """In sliding windows, in sessions of a cogroup, and where a cogroup emits on close."""
-        cogroup = self.kind is NodeKind.COGROUPKSTREAM_AGGREGATE
-        if isinstance(self.windows, SlidingWindows) or (isinstance(self.windows, SessionWindows) and cogroup):
-            return self.whole_records
-        return (
-            "the streams of a cogroup close windows, each by its own stream time" if cogroup and self._on_close else ""
-        )
+        """Where a cogroup emits on close, in windows that are identified by their start."""
+        keyed = isinstance(self.windows, SlidingWindows | SessionWindows)
+        if self.kind is not NodeKind.COGROUPKSTREAM_AGGREGATE or keyed or not self._on_close:
+            return ""
+        return "the streams of a cogroup close windows, each by its own stream time"
 
     @property
     def joint(self) -> bool:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import repeat
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +23,7 @@ from streams.operators.aggregate.aggregates import (
     FieldAggregates,
     FoldedAggregate,
     StreamAggregate,
-    W,
     WindowAggregate,
-    WindowedAggregation,
     WindowPairs,
 )
 from streams.operators.aggregate.columns.accumulators import FieldAccumulators, accumulate
@@ -35,9 +32,7 @@ from streams.operators.aggregate.columns.column_rows import (
     FieldColumn,
     FieldValues,
     Groups,
-    KeyOrder,
     assign,
-    by_key,
     cell,
     group,
 )
@@ -51,7 +46,7 @@ from streams.operators.columnar import (
     each_value,
 )
 from streams.operators.expressions import Bools, Frame, computed
-from streams.operators.operator import Operator, OperatorContext, compute_all
+from streams.operators.operator import OperatorContext, compute_all
 from streams.operators.pending import put_rows
 from streams.operators.stores.codec import Codec, timestamps_of
 from streams.operators.stores.key_value import CachedRow
@@ -190,6 +185,19 @@ def concerns_records(error: Exception) -> bool:
     return not isinstance(error, MemoryError) and not is_of_state(error)
 
 
+def coded_keys(codec: Codec, keys: KeyColumn) -> tuple[npt.NDArray[np.int32], list[bytes]]:
+    """The keys' bytes, each once, and the code of each row's key.
+
+    Raises:
+        Exception: A key cannot be written.
+    """
+    data = codec.keys(keys)
+    if len(set(data)) == len(data):
+        return keys.codes, data
+    numbers, of_rows = numbered(data, keys)
+    return np.where(keys.codes == NULL_KEY, NULL_KEY, of_rows).astype(np.int32), list(numbers)
+
+
 class FieldRows(NamedTuple):
     """The rows of a step.
 
@@ -210,13 +218,11 @@ class FieldRows(NamedTuple):
         Raises:
             Exception: A key cannot be written.
         """
-        keys, values, data = batch.keys, batch.values, codec.keys(batch.keys)
+        keys, values = batch.keys, batch.values
         assert isinstance(values, FieldValues), "others have no columns"
-        if len(set(data)) < len(data):
-            numbers, of_rows = numbered(data, keys)
-            objects = dict(zip(reversed(data), reversed(keys.objects), strict=True))
-            codes = np.where(keys.codes == NULL_KEY, NULL_KEY, of_rows).astype(np.int32)
-            data = list(numbers)
+        codes, data = coded_keys(codec, keys)
+        if codes is not keys.codes:
+            objects = dict(zip(reversed(codec.keys(keys)), reversed(keys.objects), strict=True))
             batch = replace(batch, keys=KeyColumn(codes, [objects[key] for key in data]))
         return cls(batch, values, data)
 
@@ -245,10 +251,12 @@ class PickedFields:
         failing[list(self.errors)] = True
         return failing
 
-    def record(self, row: int) -> Record:
-        """One row as a record. Its value is its error, if it has one."""
-        value = self.errors.get(row) or [None if column is None else cell(column, row) for column in self.columns]
-        return self._batch.record(row).with_value(value)
+    def records(self) -> ColumnarBatch:
+        """The rows to aggregate. The value of one with an error is the error."""
+        rows, columns = np.flatnonzero(self.taken), self.columns
+        read = ([None if column is None else cell(column, row) for column in columns] for row in rows.tolist())
+        values = [self.errors.get(row) or value for row, value in zip(rows.tolist(), read, strict=True)]
+        return self._batch.take(rows).with_values(values)
 
 
 def _add(fields: FieldAggregates, key: Any, picked: Any, accumulator: Any) -> Any:
@@ -257,147 +265,16 @@ def _add(fields: FieldAggregates, key: Any, picked: Any, accumulator: Any) -> An
     return fields.add_picked(key, picked, accumulator)
 
 
-class FieldsOperator(Operator):
-    """An operator that takes columns of fields; values as objects go the way of its other base class.
-
-    Only an operator with caching gets fields. It gets those of a step at once, and forwards at the end of the step.
-    """
-
-    fields: FieldAggregates
-    store: Any
-    takes_null_values: ClassVar[bool] = True
-
-    @abstractmethod
-    def process_fields(self, rows: FieldRows, taken: Bools) -> None:
-        """Process the rows `taken`, which have keys, in their order."""
-
-    def process_batch(self, batch: ColumnarBatch) -> None:
-        if not isinstance(batch.values, FieldValues):
-            super().process_batch(batch)  # type: ignore[safe-super]
-            return
-        _, rows = compute_all(self.ctx, batch, partial(FieldRows.of, self.store.codec))
-        keyed = rows.batch.keys.codes != NULL_KEY
-        self.ctx.drop_many(int((~keyed).sum()), "null_key")
-        dropped = keyed & rows.values.nulls & (not self.takes_null_values)
-        self.ctx.drop_many(int(dropped.sum()), "null_value")
-        self.process_fields(rows, keyed & ~dropped)
-
-
-# --- What aggregates in sessions and in sliding windows have in common.
-#
-# Once stream time at each row is known, the keys of a step are independent of each other: their rows are taken key by key.
-# There are two ways to the same results, writes and counts: `process` handles a single record, and `process_fields` all records of
-# a step at once: one scan of the store for each key, one pass over the rows, one for each aggregate. Whatever cannot be done at
-# once (a value in the store that cannot be read, a sum that JSON cannot hold) makes the whole step go record by record, so that
-# errors concern the same records as ever.
-
-
-class KeyedRows(NamedTuple):
-    """The rows of a step by key.
-
-    Attributes:
-        order: The order of the rows.
-        keys: The bytes of the keys that have rows.
-        objects: These keys.
-        earliest: int64[K], the least timestamp of each key's rows, ms.
-        latest: int64[K], the largest one.
-    """
-
-    order: KeyOrder
-    keys: list[bytes]
-    objects: list[Any]
-    earliest: Int64s
-    latest: Int64s
-
-    @classmethod
-    def of(cls, rows: FieldRows, taken: Bools) -> KeyedRows:
-        order = by_key(rows.batch.keys.codes, taken, len(rows.data))
-        codes = order.codes.tolist()
-        times = rows.batch.timestamps[order.rows]
-        earliest, latest = (of.reduceat(times, order.bounds[:-1]) for of in (np.minimum, np.maximum))
-        keys, objects = [rows.data[code] for code in codes], [rows.batch.keys.objects[code] for code in codes]
-        return cls(order, keys, objects, earliest, latest)
-
-    @property
-    def cells(self) -> BinaryColumn:
-        return pa.array(self.keys, pa.binary())
-
-    def cells_of(self, numbers: Int64s) -> BinaryColumn:
-        """The bytes of the keys with these numbers, which may repeat."""
-        return self.cells.take(pa.array(numbers))
-
-
-class WindowsOfStep(Protocol):
-    """What a step changes in the windows of its keys, and has not changed yet."""
-
-    @property
-    def late(self) -> int:
-        """How many rows, and windows of rows, were late."""
-
-    @property
-    def failed(self) -> Int64s:
-        """The rows that failed because their values have no fields."""
-
-    def write(self) -> None:
-        """Writes it to the store."""
-
-    def results(self) -> ColumnarBatch:
-        """The updates, in order of time, then by arrival."""
-
-
-class KeyedColumnAggregate(FieldsOperator, WindowedAggregation[W]):
-    """Aggregates fields of JSON values in windows that follow from the records of a key."""
-
-    def init(self, ctx: OperatorContext) -> None:
-        super().init(ctx)
-        self._step: WindowsOfStep | None = None
-
-    @abstractmethod
-    def computed(self, rows: FieldRows, keyed: KeyedRows, close_times: Int64s, picked: PickedFields) -> WindowsOfStep:
-        """Puts all records of the step into windows, in their order; changes nothing.
-
-        Raises:
-            Exception: They cannot be computed at once.
-        """
-
-    def process_fields(self, rows: FieldRows, taken: Bools) -> None:
-        batch, now = rows.batch, self._time.now
-        if not taken.any():
-            return
-        times = np.maximum(np.maximum.accumulate(np.where(taken, batch.timestamps, now)), now)
-        picked = PickedFields(self.fields, rows, taken)
-        try:
-            step = self.computed(rows, KeyedRows.of(rows, taken), times - self.windows.wait_ms, picked)
-        except Exception as error:
-            if not concerns_records(error):
-                raise
-            self._process_one_by_one(picked, batch, np.flatnonzero(taken))
-            return
-        self._time.observe(int(times[-1]))
-        step.write()
-        self._step = step
-        self.ctx.drop_many(step.late, "late")
-        for row in step.failed.tolist():
-            self.ctx.refuse(batch, row, picked.errors[row])
-
-    def _process_one_by_one(self, picked: PickedFields, batch: ColumnarBatch, at: Int64s) -> None:
-        """Processes the rows `at` as records; an error concerns one row alone."""
-        functions, self.functions = self.functions, picked.functions
-        try:
-            for row in at.tolist():
-                try:
-                    self.process(picked.record(row))
-                except Exception as error:
-                    self.ctx.refuse(batch, row, error)
-        finally:
-            self.functions = functions
-
-    def _flush_pending(self) -> None:
-        """Emit each window's last value, in order of time."""
-        super()._flush_pending()
-        step, self._step = self._step, None
-        if step is not None:
-            self.ctx.forward_batch(step.results())
+def rows_of_fields(
+    ctx: OperatorContext, codec: Codec, batch: ColumnarBatch, takes_null_values: bool
+) -> tuple[FieldRows, Bools]:
+    """The records of a batch of fields, except those whose keys cannot be written; and which of them are aggregated."""
+    _, rows = compute_all(ctx, batch, partial(FieldRows.of, codec))
+    keyed = rows.batch.keys.codes != NULL_KEY
+    ctx.drop_many(int((~keyed).sum()), "null_key")
+    dropped = keyed & rows.values.nulls & (not takes_null_values)
+    ctx.drop_many(int(dropped.sum()), "null_value")
+    return rows, keyed & ~dropped
 
 
 # --- Aggregates of declared fields, plain or in tumbling and hopping windows.
@@ -408,9 +285,14 @@ class KeyedColumnAggregate(FieldsOperator, WindowedAggregation[W]):
 # emitted one, as in Kafka Streams' `count`.
 
 
-class ColumnAggregate(FieldsOperator, FoldedAggregate):
-    """Aggregates fields of JSON values."""
+class ColumnAggregate(FoldedAggregate):
+    """Aggregates fields of JSON values.
 
+    Only an operator with caching gets fields. It gets those of a step at once, and forwards at the end of the step.
+    """
+
+    fields: FieldAggregates
+    takes_null_values: ClassVar[bool] = True
     size_ms: int | None = None
     """The size of the windows, ms; None: no windows."""
 
@@ -423,7 +305,14 @@ class ColumnAggregate(FieldsOperator, FoldedAggregate):
         super().init(ctx)
         self._folded: FoldedGroups | None = None
 
-    def process_fields(self, rows: FieldRows, taken: Bools) -> None:
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        """Aggregate the records of the group, or the fields of those of the operator."""
+        if isinstance(batch.values, FieldValues):
+            self._process_fields(*rows_of_fields(self.ctx, self.store.codec, batch, self.takes_null_values))
+        else:
+            super().process_batch(batch)
+
+    def _process_fields(self, rows: FieldRows, taken: Bools) -> None:
         batch = rows.batch
         failed: dict[int, Exception] = {}
         columns = columns_of(self.fields.aggregates.values(), rows.values, taken, failed)

@@ -263,19 +263,3 @@ def _assign(
                 late += 1
             start += advance
     return count, late, stream_time
-
-
-# --- The windows of one key while its rows are taken one after the other: their numbers, in the order of time.
-
-
-@kernel
-def first_live_from(times: Any, live: Any, alive: int, least: int) -> int:  # pragma: no cover - compiled
-    """The index of the first window with a time of at least `least`, by binary search."""
-    low, high = 0, alive
-    while low < high:
-        middle = (low + high) // 2
-        if times[live[middle]] < least:
-            low = middle + 1
-        else:
-            high = middle
-    return low

@@ -1,0 +1,695 @@
+"""Aggregations in windows that follow from the records of a key: what sessions and sliding windows have in common.
+
+Which windows there are depends on the times of a key's records, and not on the aggregates. So a kernel decides it first, for all
+records of a batch: it takes them key by key and writes down operations, each of which adds a record to a window, or puts what
+another window holds into it. Then the operations are carried out: those of built-in aggregates on arrays (`FieldAccumulators`),
+those of functions one after the other, in the order of the records (`_Calls`).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import repeat
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from state.columns import BinaryColumn, binary_column
+from state.numba_kernels import kernel
+from streams.model.record import NO_TIME, Record, ValueAndTimestamp, Window, Windowed
+from streams.operators.aggregate.aggregates import AggregationFunctions, FieldAggregates, W, WindowedAggregation
+from streams.operators.aggregate.columns.accumulators import FieldAccumulators
+from streams.operators.aggregate.columns.column_aggregate import (
+    FieldRows,
+    PickedFields,
+    coded_keys,
+    concerns_records,
+    rows_of_fields,
+)
+from streams.operators.aggregate.columns.column_rows import FieldValues, KeyOrder, by_key
+from streams.operators.columnar import (
+    NULL_KEY,
+    Changes,
+    ColumnarBatch,
+    Int64s,
+    KeyColumn,
+    OneByOne,
+    WindowedKeys,
+    each_value,
+    null_values,
+)
+from streams.operators.expressions import Bools
+from streams.operators.operator import OperatorContext, drop_each, forward_in_one
+from streams.operators.stores.codec import Codec
+from streams.operators.stores.window import HeldUpdate
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+# --- What the kernels read and write. A window is a number, and so is what it holds; one with other bounds is another window.
+
+KEYS, STARTS, ENDS, TIMES, FIRST_UPDATES, LAST_ROWS = range(6)
+"""The columns of windows."""
+KEY, AT, ALIVE, COUNT, OPERATIONS, TOUCHED, APART, FORGOTTEN = range(8)
+"""What a kernel remembers when the operations do not fit: the key, its row, how many windows the key has so far, and all together,
+how many operations, how many windows the row has touched, whether the key's windows are apart, and whether the store does not take
+some window."""
+GONE: Final = -1
+"""The time of a window that another one has taken in."""
+_NEVER: Final = -1
+_PLACE_BITS: Final = 24
+"""Windows that one row may touch: with the number of the row, the order of updates fits 64 bits."""
+_LEAST_OPERATIONS: Final = 1 << 12
+
+
+class StoredWindows(NamedTuple):
+    """The stored windows that a batch may touch, by key, then in the order of the store.
+
+    Attributes:
+        starts: int64[S], ms.
+        ends: int64[S], ms.
+        times: int64[S], the times of their results, ms.
+        bounds: int64[K + 1]: those of the k-th key are [bounds[k], bounds[k + 1]).
+        cells: Their local values.
+    """
+
+    starts: Int64s
+    ends: Int64s
+    times: Int64s
+    bounds: Int64s
+    cells: list[bytes]
+
+
+class KeyedRows(NamedTuple):
+    """The rows of a batch by key.
+
+    Attributes:
+        order: The order of the rows.
+        keys: binary[K], the bytes of the keys that have rows.
+        timestamps: int64[n], ms.
+        close_times: int64[n]: a window that ends before is closed when the row comes.
+        failing: bool[n], the rows that belong to no window, unless they are late.
+    """
+
+    order: KeyOrder
+    keys: BinaryColumn
+    timestamps: Int64s
+    close_times: Int64s
+    failing: Bools
+
+    @classmethod
+    def of(cls, codec: Codec, batch: ColumnarBatch, taken: Bools, close_times: Int64s) -> KeyedRows:
+        """The rows `taken`, which have keys.
+
+        Raises:
+            Exception: A key cannot be written.
+        """
+        codes, data = coded_keys(codec, batch.keys)
+        order = by_key(codes, taken, len(data))
+        keys = pa.array([data[code] for code in order.codes.tolist()], pa.binary())
+        return cls(order, keys, batch.timestamps, close_times, np.zeros(len(batch), np.bool_))
+
+    @property
+    def span(self) -> tuple[Int64s, Int64s]:
+        """The least and the largest timestamp of each key's rows, ms."""
+        times, firsts = self.timestamps[self.order.rows], self.order.bounds[:-1]
+        return np.minimum.reduceat(times, firsts), np.maximum.reduceat(times, firsts)
+
+    def cells_of(self, numbers: Int64s) -> BinaryColumn:
+        """The bytes of the keys with these numbers, which may repeat."""
+        return self.keys.take(pa.array(numbers))
+
+
+class PlacedRows(NamedTuple):
+    """The windows of a batch: the stored ones first, then those that its rows have made.
+
+    Attributes:
+        keys: int64[N], the key of each window: its number in `KeyedRows`.
+        starts: int64[N], ms.
+        ends: int64[N], ms.
+        times: int64[N], the times of their results, ms; `GONE` for a window that another one has taken in.
+        first_updates: int64[N], the place of each window's first update in the order of all updates; -1: none.
+        last_rows: int64[N], the row of its last update.
+        late: int64[n], for how many windows each row is late.
+        are_kept: Whether the store takes all of them.
+    """
+
+    keys: Int64s
+    starts: Int64s
+    ends: Int64s
+    times: Int64s
+    first_updates: Int64s
+    last_rows: Int64s
+    late: Int64s
+    are_kept: bool
+
+    @property
+    def updated(self) -> Int64s:
+        """The windows that have updates, in the order of the first ones."""
+        at = np.flatnonzero(self.first_updates != _NEVER)
+        return at[np.argsort(self.first_updates[at])]
+
+
+Apply: TypeAlias = Callable[[Int64s, Int64s, Int64s], None]
+"""Gets operations, those of each key in the order of its rows: the row of each one, its source and its window. A source is a row,
+or ~w: what window w held before the row comes before what the operation's window holds. A window that is its own source stands for
+an update that changes nothing."""
+
+
+def place(
+    kernel: Any,
+    keyed: KeyedRows,
+    stored: StoredWindows,
+    settings: tuple[int, ...],
+    made_by_row: int,
+    apply: Apply,
+) -> PlacedRows:
+    """Finds the windows of all rows with a kernel, which makes at most so many of one row, and gets these settings."""
+    order, found = keyed.order, len(stored.starts)
+    most = found + made_by_row * len(order.rows)
+    windows = np.empty((6, most), np.int64)
+    windows[KEYS, :found] = np.repeat(np.arange(len(order.codes)), np.diff(stored.bounds))
+    windows[STARTS, :found], windows[ENDS, :found] = stored.starts, stored.ends
+    windows[TIMES, :found], windows[FIRST_UPDATES] = stored.times, _NEVER
+    late = np.zeros(len(keyed.timestamps), np.int64)
+    operations = np.empty((3, max(_LEAST_OPERATIONS, 2 * most)), np.int64)
+    live, state = np.empty(most, np.int64), np.zeros(8, np.int64)
+    state[COUNT] = found
+    rows = (order.rows, order.bounds, stored.bounds, keyed.timestamps, keyed.close_times, keyed.failing)
+    more = True
+    while more:
+        state[OPERATIONS] = 0
+        more = kernel(*rows, *settings, windows, late, operations, live, state)
+        of_rows, sources, targets = operations[:, : state[OPERATIONS]]
+        apply(of_rows, sources, targets)
+    keys, starts, ends, times, first_updates, last_rows = windows[:, : state[COUNT]]
+    return PlacedRows(keys, starts, ends, times, first_updates, last_rows, late, not state[FORGOTTEN])
+
+
+@kernel
+def take_key(bounds: Any, stored_bounds: Any, live: Any, state: Any) -> bool:  # pragma: no cover - compiled
+    """Turns to the next key, unless its rows are being taken; says whether it did. `live[:state[ALIVE]]` are its windows."""
+    key = state[KEY]
+    if state[AT] > bounds[key]:
+        return False
+    state[AT], state[ALIVE] = bounds[key], stored_bounds[key + 1] - stored_bounds[key]
+    for index in range(state[ALIVE]):
+        live[index] = stored_bounds[key] + index
+    return True
+
+
+@kernel
+def first_live_from(times: Any, live: Any, alive: int, least: int) -> int:  # pragma: no cover - compiled
+    """The index of the first window with a time of at least `least`, by binary search."""
+    low, high = 0, alive
+    while low < high:
+        middle = (low + high) // 2
+        if times[live[middle]] < least:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def new_window(start: int, end: int, time: int, windows: Any, state: Any) -> int:  # pragma: no cover - compiled
+    """A window of the key, which holds nothing as yet."""
+    window: int = state[COUNT]
+    windows[KEYS, window], windows[STARTS, window], windows[ENDS, window] = state[KEY], start, end
+    windows[TIMES, window] = time
+    state[COUNT] += 1
+    return window
+
+
+@kernel
+def operate(row: int, source: int, window: int, operations: Any, state: Any) -> None:  # pragma: no cover - compiled
+    at = state[OPERATIONS]
+    operations[0, at], operations[1, at], operations[2, at] = row, source, window
+    state[OPERATIONS] += 1
+
+
+@kernel
+def touch(window: int, row: int, windows: Any, state: Any) -> None:  # pragma: no cover - compiled
+    """Notes an update of a window."""
+    if windows[FIRST_UPDATES, window] == _NEVER:
+        windows[FIRST_UPDATES, window] = (row << _PLACE_BITS) + state[TOUCHED]
+    windows[LAST_ROWS, window] = row
+    state[TOUCHED] += 1
+
+
+# --- Functions, called one after the other.
+
+Operation: TypeAlias = tuple[int, int]
+"""Source and window; see `Apply`."""
+
+
+class Update(NamedTuple):
+    """What a record does to a window.
+
+    Attributes:
+        window: Its number.
+        value: Its new aggregate; None: it is deleted.
+        cell: The same as its local value.
+        old: The local value that was forwarded before; None: there was none.
+        time: Of the result, ms.
+    """
+
+    window: int
+    value: Any
+    cell: bytes | None
+    old: bytes | None
+    time: int
+
+
+class Windows(NamedTuple):
+    """The windows of a batch while functions are called.
+
+    Attributes:
+        keys: The bytes of each window's key.
+        bounds: Start and end of each one.
+        cells: The local value of each one as of now; None: there is none.
+    """
+
+    keys: list[bytes]
+    bounds: list[Window]
+    cells: list[bytes | None]
+
+
+class _Result(NamedTuple):
+    """An update that is forwarded with the record in a row: key, window, new and old value, and time in ms."""
+
+    row: int
+    key: Any
+    window: Window
+    new: Any
+    old: Any
+    time: int
+
+
+class _Calls:
+    """The calls of functions for the records of a batch, in their order, until one of them changes which windows there are.
+
+    A record whose function fails belongs to no window, and one whose function returns None deletes its window.
+
+    Args:
+        operators: That of each stream of a cogroup; others have one.
+        functions: The functions of each one.
+        batch: The records.
+    """
+
+    def __init__(
+        self,
+        operators: Sequence[KeyedAggregation[Any]],
+        functions: Sequence[AggregationFunctions],
+        batch: ColumnarBatch,
+    ) -> None:
+        self._operators, self._functions, self._batch = operators, functions, batch
+        self._first = first = operators[0]
+        self._nodes = np.zeros(len(batch), np.int64) if batch.nodes is None else batch.nodes
+        self._taken, self._dropped = first.taken(batch)
+        self._times = first.stream_times(batch, self._taken)
+        keyed = KeyedRows.of(first.store.codec, batch, self._taken, self._times - first.windows.wait_ms)
+        stored = first.stored(keyed)
+        operations = [np.empty((3, 0), np.int64)]
+        self._placed = placed = first.placed(keyed, stored, lambda *columns: operations.append(np.array(columns)))
+        made = np.concatenate(operations, 1)
+        made = made[:, np.argsort(made[0], kind="stable")]
+        self._ends = np.searchsorted(made[0], np.arange(len(batch) + 1)).tolist()
+        self._operations: list[Operation] = list(zip(*made[1:].tolist(), strict=True))
+        bounds = map(Window, placed.starts.tolist(), placed.ends.tolist())
+        cells = [*stored.cells, *repeat(None, len(placed.keys) - len(stored.cells))]
+        self._windows = Windows(keyed.cells_of(placed.keys).to_pylist(), list(bounds), cells)
+        self._updated: dict[int, int] = {}
+        """The time of each window that has updates, in the order of the first ones."""
+        self._number_of: dict[tuple[bytes, Window], int] = {}
+        """The windows that have updates, where results come on close."""
+        self._late: list[int] = []
+        self._results: list[_Result] = []
+
+    def run(self) -> int:
+        """Makes the calls, and writes and forwards what comes of them; returns how many records are done."""
+        batch, done = self._batch, len(self._batch)
+        rows = np.flatnonzero(self._taken)
+        late, nodes, cells = self._placed.late.tolist(), self._nodes.tolist(), self._windows.cells
+        records = map(Record, batch.keys.take(rows), each_value(batch.values, rows), batch.timestamps[rows].tolist())
+        for row, record in zip(rows.tolist(), records, strict=True):
+            operator, functions = self._operators[nodes[row]], self._functions[nodes[row]]
+            operations = self._operations[self._ends[row] : self._ends[row + 1]]
+            try:
+                updates = operator.updates(functions, record, operations, self._windows) if operations else []
+                shown = operator.shown(updates)
+            except Exception as error:
+                operator.ctx.refuse(batch, row, error)
+                done = row + 1
+                break
+            self._late += [row] * late[row]
+            self._keep(operator, row, record.key, updates)
+            for (new, old), one in zip(shown, updates, strict=False):
+                self._results.append(_Result(row, record.key, self._windows.bounds[one.window], new, old, one.time))
+            if operator.closes_windows(record.timestamp, bool(operations)):
+                self._close(operator, row)
+            if any(source >= 0 and cells[window] is None for source, window in operations):
+                done = row + 1
+                break
+        self._finish(done)
+        return done
+
+    def _keep(self, operator: KeyedAggregation[Any], row: int, key: Any, updates: Sequence[Update]) -> None:
+        """Takes over what a record does. What is not forwarded at once waits for the window to close, or for the step's end."""
+        windows, open_windows = self._windows, operator.open_windows
+        for window, value, cell, old, time in updates:
+            place = data, bounds = windows.keys[window], windows.bounds[window]
+            if open_windows is not None:
+                self._number_of[place] = window
+                if cell is None:
+                    open_windows.remove(data, *bounds, time)
+                elif windows.cells[window] is None or len(self._operators) > 1:
+                    open_windows.add(data, *bounds, time)
+            elif operator.caching:
+                held = operator.store.updates
+                before = held[place].old if place in held else old
+                headers = self._batch.headers[row] if operator.keeps_headers and self._batch.headers else None
+                held[place] = HeldUpdate(key, bounds, before, value, time, headers)
+            windows.cells[window] = cell
+            self._updated[window] = time
+
+    def _close(self, operator: KeyedAggregation[Any], row: int) -> None:
+        """Adds the results of the windows that a record closes."""
+        for data, bounds in operator.closed(int(self._times[row]), int(self._batch.timestamps[row])):
+            number = self._number_of.get((data, bounds))
+            try:
+                key = operator.store.codec.read_key(data)
+                if number is None:
+                    found = operator.store.get(Windowed(key, bounds))
+                else:
+                    found = ValueAndTimestamp(operator.read(self._windows.cells[number]), self._updated[number])
+                if found is not None and found.value is not None:
+                    value = operator.functions.viewed(found.value)
+                    self._results.append(_Result(row, key, bounds, value, None, found.timestamp))
+            except Exception as error:
+                operator.ctx.refuse(self._batch, row, error)
+
+    def _finish(self, done: int) -> None:
+        """Writes and forwards what comes of the first records."""
+        batch, first, placed = self._batch, self._first, self._placed
+        dropped = {**self._dropped, "late": np.array(self._late, np.int64)}
+        drop_of_group(self._operators, batch, {reason: rows[rows < done] for reason, rows in dropped.items()})
+        for node, operator in enumerate(self._operators):
+            observed = np.flatnonzero(self._taken[:done] & (self._nodes[:done] == node))
+            if len(observed):
+                operator.observe(int(self._times[observed[-1]]))
+        windows = list(self._updated)
+        keys, cells = (
+            binary_column([column[one] for one in windows]) for column in (self._windows.keys, self._windows.cells)
+        )
+        at, times = np.array(windows, np.int64), np.array(list(self._updated.values()), np.int64)
+        first.put(keys, placed.starts[at], placed.ends[at], cells, times)
+        if self._results:
+            self._forward()
+
+    def _forward(self) -> None:
+        rows, keys, windows, news, olds, times = zip(*self._results, strict=True)
+        first, at = self._first, np.array(rows, np.int64)
+        causes = self._batch.take(at)
+        results = replace(
+            causes,
+            keys=windowed_keys(keys, windows),
+            values=Changes(news, olds if first.send_old else None),
+            timestamps=np.array(times, np.int64),
+            headers=causes.headers if first.keeps_headers or first.open_windows is not None else None,
+        )
+        forward_in_one([one.ctx for one in self._operators], results, self._nodes[at])
+
+
+def drop_of_group(
+    operators: Sequence[WindowedAggregation[Any]], batch: ColumnarBatch, dropped: Mapping[str, Int64s]
+) -> None:
+    """Drops records, each by its own operator."""
+    nodes = np.zeros(len(batch), np.int64) if batch.nodes is None else batch.nodes
+    for node, operator in enumerate(operators):
+        drop_each(operator.ctx, batch, {reason: rows[nodes[rows] == node] for reason, rows in dropped.items()})
+
+
+def windowed_keys(keys: Sequence[Any], windows: Sequence[Window]) -> WindowedKeys:
+    starts, ends = np.array(windows, np.int64).T
+    return WindowedKeys(KeyColumn.of(keys), starts, ends)
+
+
+# --- The operators.
+
+_MOST_TOGETHER: Final = 10_000
+"""Records whose functions are called together: a record may touch hundreds of windows."""
+_FEWEST_TOGETHER: Final = 16
+
+
+class _Folded(NamedTuple):
+    """What the records of a step do to built-in aggregates.
+
+    Attributes:
+        batch: The records.
+        codes: int32[N], the code of each window's key.
+        placed: The windows.
+        before: The accumulators of the stored windows.
+        accumulators: Those of all windows.
+        keys: The bytes of the keys of the windows that have updates, in the order of these.
+        cells: These windows' local values.
+    """
+
+    batch: ColumnarBatch
+    codes: npt.NDArray[np.int32]
+    placed: PlacedRows
+    before: list[Any]
+    accumulators: FieldAccumulators
+    keys: BinaryColumn
+    cells: BinaryColumn
+
+
+class KeyedAggregation(WindowedAggregation[W]):
+    """Aggregates per key and window, where the windows follow from the times of the key's records.
+
+    Args:
+        store: See `WindowedAggregation`, as for the others.
+        fields: The built-in aggregates that `functions` compute, too; None: the functions are the user's. Only an operator with
+            caching gets columns of fields, and it gets those of a step at once.
+    """
+
+    made_by_row: ClassVar[int]
+    """How many windows a record makes at most."""
+    takes_null_values: ClassVar[bool]
+    keeps_headers: ClassVar[bool]
+    """Whether an update has the headers of the record that causes it."""
+
+    def __init__(
+        self,
+        store: str,
+        windows: W,
+        functions: AggregationFunctions,
+        open_store: str | None = None,
+        caching: bool = True,
+        send_old: bool = False,
+        fields: FieldAggregates | None = None,
+    ) -> None:
+        super().__init__(store, windows, functions, open_store, caching, send_old)
+        self.fields = fields
+
+    def init(self, ctx: OperatorContext) -> None:
+        """Open the stores and restore stream time."""
+        super().init(ctx)
+        self._group: Sequence[KeyedAggregation[W]] = [self]
+        self._folded: _Folded | None = None
+
+    def lead(self, group: Sequence[Self]) -> None:
+        self._group = group
+
+    @abstractmethod
+    def stored(self, keyed: KeyedRows) -> StoredWindows:
+        """The stored windows that the rows may touch."""
+
+    @abstractmethod
+    def placed(self, keyed: KeyedRows, stored: StoredWindows, apply: Apply) -> PlacedRows:
+        """The windows of the rows (`place`)."""
+
+    @abstractmethod
+    def updates(
+        self,
+        functions: AggregationFunctions,
+        record: Record,
+        operations: Sequence[Operation],
+        windows: Windows,
+    ) -> list[Update]:
+        """Calls the functions for a record; changes nothing.
+
+        Raises:
+            Exception: A function has failed, or its result cannot be stored.
+        """
+
+    @abstractmethod
+    def read(self, cell: bytes | None) -> Any:
+        """The aggregate in a local value; None for None."""
+
+    @abstractmethod
+    def local(self, keys: BinaryColumn, values: BinaryColumn, times: Int64s) -> BinaryColumn:
+        """The local values for the bytes of aggregates. Raises `OversizedRowError`."""
+
+    @abstractmethod
+    def put(self, keys: BinaryColumn, starts: Int64s, ends: Int64s, cells: BinaryColumn, times: Int64s) -> None:
+        """Writes windows; null deletes."""
+
+    def closes_windows(self, timestamp: int, in_time: bool) -> bool:
+        """Whether a record looks for closed windows; `in_time`: it belongs to some window."""
+        return self.open_windows is not None
+
+    def shown(self, updates: Sequence[Update]) -> list[tuple[Any, Any]]:
+        """The new and old values of updates that are forwarded at once; none with a cache, or where results come on close."""
+        if self.caching or self.open_windows is not None:
+            return []
+        viewed, send_old = self.functions.viewed, self.send_old
+        return [(viewed(one.value), viewed(self.read(one.old)) if send_old else None) for one in updates]
+
+    def taken(self, batch: ColumnarBatch) -> tuple[Bools, Mapping[str, Int64s]]:
+        """bool[n], the records that may belong to windows; and the others, by the reason for which they are dropped."""
+        keyed = batch.keys.codes != NULL_KEY
+        dropped = {"null_key": np.flatnonzero(~keyed)}
+        if self.takes_null_values:
+            return keyed, dropped
+        nulls = keyed & null_values(batch.values)
+        return keyed & ~nulls, {**dropped, "null_value": np.flatnonzero(nulls)}
+
+    def stream_times(self, batch: ColumnarBatch, taken: Bools) -> Int64s:
+        """int64[n], the stream time of each record's operator at the record, ms."""
+        times = np.full(len(batch), NO_TIME, np.int64)
+        for node, operator in enumerate(self._group):
+            mine = taken if batch.nodes is None else taken & (batch.nodes == node)
+            times[mine] = np.maximum(np.maximum.accumulate(batch.timestamps[mine]), operator.stream_time)
+        return times
+
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        """Aggregate the records of the group."""
+        if isinstance(batch.values, FieldValues):
+            self._process_fields(batch)
+        else:
+            self.store.codec.keys(batch.keys)  # raises before anything is done
+            self.call(batch, [one.functions for one in self._group])
+
+    def skip(self, batch: ColumnarBatch) -> None:
+        if self.taken(batch)[0].any():
+            self._group[batch.node(0)].observe(int(batch.timestamps[0]))
+
+    def call(self, batch: ColumnarBatch, functions: Sequence[AggregationFunctions]) -> None:
+        """Calls functions for the records of the group, for as many at once as the calls allow."""
+        first, count = 0, _MOST_TOGETHER
+        while first < len(batch):
+            rows = np.arange(first, min(first + count, len(batch)))
+            part = batch if len(rows) == len(batch) else batch.take(rows)
+            done = _Calls(self._group, functions, part).run()
+            first += done
+            count = min(2 * count, _MOST_TOGETHER) if done == len(part) else max(done, _FEWEST_TOGETHER)
+
+    def _process_fields(self, batch: ColumnarBatch) -> None:
+        assert self.fields is not None, "others get no columns"
+        rows, taken = rows_of_fields(self.ctx, self.store.codec, batch, self.takes_null_values)
+        if not taken.any():
+            return
+        picked, times = PickedFields(self.fields, rows, taken), self.stream_times(rows.batch, taken)
+        keyed = KeyedRows.of(self.store.codec, rows.batch, taken, times - self.windows.wait_ms)
+        try:
+            folded = self._fold(rows, keyed._replace(failing=picked.failing), picked)
+        except Exception as error:
+            if not concerns_records(error):
+                raise
+            self.call(picked.records(), [picked.functions])
+            return
+        self.observe(int(times[taken][-1]))
+        self._folded, placed, at = folded, folded.placed, folded.placed.updated
+        self.put(folded.keys, placed.starts[at], placed.ends[at], folded.cells, placed.times[at])
+        self.ctx.drop_many(int(placed.late.sum()), "late")
+        for row in sorted(picked.errors):
+            if not placed.late[row]:
+                self.ctx.refuse(rows.batch, row, picked.errors[row])
+
+    def _fold(self, rows: FieldRows, keyed: KeyedRows, picked: PickedFields) -> _Folded:
+        """Adds the records of a step to built-in aggregates; changes nothing.
+
+        Raises:
+            Exception: Arrays cannot hold what comes of it.
+        """
+        assert self.fields is not None, "see above"
+        stored, made_by_row = self.stored(keyed), self.made_by_row
+        if int((made_by_row * np.diff(keyed.order.bounds) + np.diff(stored.bounds)).max()) >= 1 << _PLACE_BITS:
+            raise OneByOne
+        before = [self.read(cell) for cell in stored.cells]
+        count = len(before) + made_by_row * len(keyed.order.rows)
+        accumulators = FieldAccumulators(self.fields, picked.columns, before, count)
+
+        def apply(_: Int64s, sources: Int64s, windows: Int64s) -> None:
+            others = sources != ~windows
+            accumulators.apply(sources[others], windows[others])
+
+        placed = self.placed(keyed, stored, apply)
+        if not placed.are_kept:
+            raise OneByOne
+        accumulators.check()
+        at = placed.updated
+        keys, times = keyed.cells_of(placed.keys[at]), placed.times[at]
+        values = accumulators.written(np.where(times == GONE, GONE, at), self.store.codec)
+        cells = self.local(keys, values, times)
+        codes = keyed.order.codes[placed.keys].astype(np.int32)
+        return _Folded(rows.batch, codes, placed, before, accumulators, keys, cells)
+
+    def _flush_pending(self) -> None:
+        """Emit each window's last value, in order of time."""
+        held, folded = list(self.store.updates.values()), self._folded
+        self.store.updates.clear()
+        self._folded = None
+        changed = [one for one in held if one.old is not None or one.new is not None]
+        if changed:
+            self._emit(sorted(changed, key=attrgetter("time")))
+        if folded is not None:
+            self.ctx.forward_batch(self._results(folded))
+
+    def _emit(self, held: Sequence[HeldUpdate]) -> None:
+        """Forwards updates; one that fails does not affect the others."""
+        try:
+            results = self._held(held)
+        except Exception:
+            for one in held:
+                self.ctx.attempt(partial(self._emit_one, one))
+        else:
+            self.ctx.forward_batch(results)
+
+    def _emit_one(self, one: HeldUpdate) -> None:
+        self.ctx.forward_batch(self._held([one]))
+
+    def _held(self, held: Sequence[HeldUpdate]) -> ColumnarBatch:
+        keys, windows, olds, news, times, headers = zip(*held, strict=True)
+        viewed = self.functions.viewed
+        return ColumnarBatch(
+            windowed_keys(keys, windows),
+            Changes([*map(viewed, news)], [viewed(self.read(old)) for old in olds] if self.send_old else None),
+            np.array(times, np.int64),
+            np.arange(len(held)),
+            list(headers) if any(headers) else None,
+        )
+
+    def _results(self, folded: _Folded) -> ColumnarBatch:
+        batch, placed, stored, view = folded.batch, folded.placed, len(folded.before), self.functions.viewed
+        at = placed.updated
+        at = at[(placed.times[at] != GONE) | (at < stored)]
+        times = np.where(placed.times[at] == GONE, placed.ends[at], placed.times[at])
+        order = np.argsort(times, kind="stable")
+        at, times = at[order], times[order]
+        olds = [view(folded.before[one]) if one < stored else None for one in at.tolist()] if self.send_old else None
+        headers = batch.headers if self.keeps_headers else None
+        return ColumnarBatch(
+            WindowedKeys(KeyColumn(folded.codes[at], batch.keys.objects), placed.starts[at], placed.ends[at]),
+            Changes(folded.accumulators.values(np.where(placed.times[at] == GONE, GONE, at)), olds),
+            times,
+            np.arange(len(at)),
+            headers and [headers[row] for row in placed.last_rows[at].tolist()],
+        )
