@@ -39,7 +39,7 @@ from state.stores.segments import (
     suffixes,
 )
 from state.stores.spec import StoreSpec
-from state.tables.buffer import WriteBuffer
+from state.tables.buffer import WriteBuffer, are_few
 from state.tables.table import RangeRows, Row
 
 
@@ -341,6 +341,10 @@ class WindowBytesStore:
 
     def put_columns(self, keys: pa.BinaryArray, starts: Int64s, values: pa.BinaryArray, timestamps: Int64s) -> None:
         """Writes a column of rows, as `put` row by row would."""
+        if are_few(keys):
+            for row in zip(keys.to_pylist(), starts.tolist(), values.to_pylist(), timestamps.tolist(), strict=True):
+                self.put(*row)
+            return
         segments = self._segments
         filed = starts // self._width
         counted = filed >= segments.bound
@@ -380,14 +384,20 @@ class WindowBytesStore:
 
         Requests sorted by key and `from_ms` are the fastest.
         """
-        if not len(keys):
-            return WindowRows(np.empty(0, np.int32), np.empty(0, np.int64), pa.array([], pa.binary()))
+        if are_few(keys):
+            return self._fetch_few(keys, from_ms, to_ms)
         from_ms = np.maximum(from_ms, 0)
         lows = suffixes((from_ms, ">i8"), (0, ">i4"))
         highs = suffixes((to_ms, ">i8"), (MAX_SEQUENCE, ">i4"))
         requests, lowers, uppers = key_ranges(keys, lows, highs, ranges_by_segment(self._segments, from_ms, to_ms))
         numbers, found = own_rows(self._buffer.scan_ranges(lowers, uppers), requests, keys, WINDOW_SUFFIX)
         return WindowRows(numbers.astype(np.int32), numbers_at(found.keys, -WINDOW_SUFFIX), found.values)
+
+    def _fetch_few(self, keys: pa.BinaryArray, from_ms: Int64s, to_ms: Int64s) -> WindowRows:
+        asked = enumerate(zip(keys.to_pylist(), from_ms.tolist(), to_ms.tolist(), strict=True))
+        rows = [(request, *row) for request, one in asked for row in self.fetch_range(*one)]
+        requests, starts, values = zip(*rows, strict=True) if rows else ((), (), ())
+        return WindowRows(np.array(requests, np.int32), np.array(starts, np.int64), pa.array(values, pa.binary()))
 
     def fetch_range(self, key: bytes, from_ms: int, to_ms: int, reverse: bool = False) -> Iterator[tuple[int, bytes]]:
         """(start, local value) of one key with from_ms <= start <= to_ms, by start, then in order of writing."""
@@ -525,6 +535,11 @@ class SessionBytesStore:
         timestamps: Int64s,
     ) -> None:
         """Writes a column of sessions, as `put` row by row would."""
+        if are_few(keys):
+            columns = (keys.to_pylist(), starts.tolist(), ends.tolist(), values.to_pylist(), timestamps.tolist())
+            for row in zip(*columns, strict=True):
+                self.put(*row)
+            return
         filed = ends // self._width
         alive = filed >= self._segments.bound
         if not alive.all():
@@ -543,6 +558,8 @@ class SessionBytesStore:
 
         Requests sorted by key and `earliest_ends` are the fastest.
         """
+        if are_few(keys):
+            return self._find_few(keys, earliest_ends, latest_starts)
         earliest_ends = np.maximum(earliest_ends, 0)
         last = np.full(len(earliest_ends), MAX_TIME)
         lows = suffixes((earliest_ends, ">i8"), (0, ">i8"))
@@ -555,6 +572,13 @@ class SessionBytesStore:
         early = starts <= latest_starts[numbers]
         values = found.values.filter(pa.array(early))
         return SessionRows(numbers[early].astype(np.int32), starts[early], ends[early], values)
+
+    def _find_few(self, keys: pa.BinaryArray, earliest_ends: Int64s, latest_starts: Int64s) -> SessionRows:
+        asked = enumerate(zip(keys.to_pylist(), earliest_ends.tolist(), latest_starts.tolist(), strict=True))
+        rows = [(request, *row) for request, one in asked for row in self.find_sessions(*one)]
+        requests, starts, ends, values = zip(*rows, strict=True) if rows else ((), (), (), ())
+        bounds = np.array(starts, np.int64), np.array(ends, np.int64)
+        return SessionRows(np.array(requests, np.int32), *bounds, pa.array(values, pa.binary()))
 
     def find_sessions(
         self, key: bytes, earliest_end: int, latest_start: int, reverse: bool = False

@@ -288,11 +288,15 @@ Entry = tuple["bytes | None", int]
 _ENTRY_OVERHEAD = 250
 # Up to here searching every block costs less than merging them.
 _FEW_BLOCKS = 4
-# Up to here the rows of a column cost less as single reads and writes.
 _FEW_ROWS = 8
 # Bounds of a part of a step that has spilled.
 _PART_ROWS = 100_000
 _PART_BYTES = 16 * 1024 * 1024
+
+
+def are_few(rows: pa.BinaryArray) -> bool:
+    """Whether rows cost less one by one than as a column."""
+    return len(rows) <= _FEW_ROWS
 
 
 class WriteBuffer:
@@ -336,7 +340,7 @@ class WriteBuffer:
 
     def put_columns(self, keys: pa.BinaryArray, values: pa.BinaryArray, timestamps: npt.NDArray[np.int64]) -> None:
         """Writes a column of rows, as `put` row by row would."""
-        if len(keys) <= _FEW_ROWS:
+        if are_few(keys):
             for row in zip(keys.to_pylist(), values.to_pylist(), timestamps.tolist(), strict=True):
                 self.put(*row)
             return
@@ -382,7 +386,7 @@ class WriteBuffer:
 
     def get_columns(self, keys: pa.BinaryArray) -> pa.BinaryArray:
         """The values of a column of keys as this step sees them; see `OrderedTable.get_columns`."""
-        if len(keys) <= _FEW_ROWS:
+        if are_few(keys):
             return pa.array(self.multi_get(keys.to_pylist()), pa.binary())
         self._pack()
         return get_in_order(self._get_sorted, keys) if self.dirty else self._table.get_columns(keys)
@@ -443,7 +447,7 @@ class WriteBuffer:
 
     def scan_ranges(self, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> RangeRows:
         """Rows of several ranges as this step sees them; see `OrderedTable.scan_ranges`."""
-        if len(lowers) <= _FEW_ROWS:
+        if are_few(lowers):
             return self._scan_few(lowers, uppers)
         self._pack()
         return (

@@ -127,7 +127,7 @@ class KeyedRows(NamedTuple):
 
 
 class PlacedRows(NamedTuple):
-    """The windows of a batch: the stored ones first, then those that its rows have made.
+    """The windows of a batch: the stored ones first, then the windows that its rows have made.
 
     Attributes:
         keys: int64[N], the key of each window: its number in `KeyedRows`.
