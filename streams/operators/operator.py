@@ -216,11 +216,11 @@ def compute_all(
     failed = _failing(batch, compute)
     for row, fault in failed.items():
         ctx.refuse(batch, row, fault)
-    rest = _part(batch, np.setdiff1d(np.arange(len(batch)), list(failed)))
+    rest = part_of(batch, np.setdiff1d(np.arange(len(batch)), list(failed)))
     return rest, compute(rest)
 
 
-def _part(batch: ColumnarBatch, rows: npt.NDArray[np.int64]) -> ColumnarBatch:
+def part_of(batch: ColumnarBatch, rows: npt.NDArray[np.int64]) -> ColumnarBatch:
     """Some of the records. Serdes write all keys of a column, also those of others."""
     part = batch.take(rows)
     return replace(part, keys=part.keys.compact())
@@ -234,8 +234,8 @@ def _failing(batch: ColumnarBatch, compute: Callable[[ColumnarBatch], Any], firs
         if len(batch) == 1:
             return {first: error}
         left, right = np.array_split(np.arange(len(batch)), 2)
-        found = _failing(_part(batch, left), compute, first)
-        return found | _failing(_part(batch, right), compute, first + len(left))
+        found = _failing(part_of(batch, left), compute, first)
+        return found | _failing(part_of(batch, right), compute, first + len(left))
     return {}
 
 

@@ -45,7 +45,7 @@ from streams.operators.columnar import (
     null_values,
 )
 from streams.operators.expressions import Bools
-from streams.operators.operator import OperatorContext, drop_each, forward_in_one
+from streams.operators.operator import OperatorContext, drop_each, forward_in_one, part_of
 from streams.operators.stores.codec import Codec
 from streams.operators.stores.window import HeldUpdate
 
@@ -586,7 +586,7 @@ class KeyedAggregation(WindowedAggregation[W]):
         first, count = 0, _MOST_TOGETHER
         while first < len(batch):
             rows = np.arange(first, min(first + count, len(batch)))
-            part = batch if len(rows) == len(batch) else batch.take(rows)
+            part = batch if len(rows) == len(batch) else part_of(batch, rows)
             done = _Calls(self._group, functions, part).run()
             first += done
             count = min(2 * count, _MOST_TOGETHER) if done == len(part) else max(done, _FEWEST_TOGETHER)
