@@ -12,7 +12,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
 
@@ -267,18 +266,35 @@ class Update(NamedTuple):
     time: int
 
 
-class Windows(NamedTuple):
-    """The windows of a batch while functions are called.
+class Windows:
+    """The windows of a batch while functions are called, by number.
 
     Attributes:
         keys: The bytes of each window's key.
         bounds: Start and end of each one.
-        cells: The local value of each one as of now; None: there is none.
+        cells: The local value of each one as of now; None: it is not there.
+        times: The time of the result of each one as of now, ms.
+        of_key: The numbers of each key's windows.
     """
 
-    keys: list[bytes]
-    bounds: list[Window]
-    cells: list[bytes | None]
+    __slots__ = ("bounds", "cells", "keys", "of_key", "times")
+
+    def __init__(self) -> None:
+        self.keys: list[bytes] = []
+        self.bounds: list[Window] = []
+        self.cells: list[bytes | None] = []
+        self.times: list[int] = []
+        self.of_key: dict[bytes, list[int]] = {}
+
+    def add(self, key: bytes, start: int, end: int, time: int = NO_TIME, cell: bytes | None = None) -> int:
+        """Adds a window; returns its number."""
+        number = len(self.keys)
+        self.keys.append(key)
+        self.bounds.append(Window(start, end))
+        self.cells.append(cell)
+        self.times.append(time)
+        self.of_key.setdefault(key, []).append(number)
+        return number
 
 
 class _Result(NamedTuple):
@@ -293,9 +309,10 @@ class _Result(NamedTuple):
 
 
 class _Calls:
-    """The calls of functions for the records of a batch, in their order, until one of them changes which windows there are.
+    """The calls of functions for the records of a batch, in their order.
 
-    A record whose function fails belongs to no window, and one whose function returns None deletes its window.
+    A record whose function fails belongs to no window, and a function that returns None deletes its window. Then the windows of
+    the next records of the key are found again.
 
     Args:
         operators: That of each stream of a cogroup; others have one.
@@ -314,51 +331,90 @@ class _Calls:
         self._nodes = np.zeros(len(batch), np.int64) if batch.nodes is None else batch.nodes
         self._taken, self._dropped = first.taken(batch)
         self._times = first.stream_times(batch, self._taken)
-        keyed = KeyedRows.of(first.store.codec, batch, self._taken, self._times - first.windows.wait_ms)
-        stored = first.stored(keyed)
-        operations = [np.empty((3, 0), np.int64)]
-        self._placed = placed = first.placed(keyed, stored, lambda *columns: operations.append(np.array(columns)))
-        made = np.concatenate(operations, 1)
-        made = made[:, np.argsort(made[0], kind="stable")]
-        self._ends = np.searchsorted(made[0], np.arange(len(batch) + 1)).tolist()
-        self._operations: list[Operation] = list(zip(*made[1:].tolist(), strict=True))
-        bounds = map(Window, placed.starts.tolist(), placed.ends.tolist())
-        cells = [*stored.cells, *repeat(None, len(placed.keys) - len(stored.cells))]
-        self._windows = Windows(keyed.cells_of(placed.keys).to_pylist(), list(bounds), cells)
-        self._updated: dict[int, int] = {}
-        """The time of each window that has updates, in the order of the first ones."""
+        self._keyed = keyed = KeyedRows.of(first.store.codec, batch, self._taken, self._times - first.windows.wait_ms)
+        self._key_of = np.zeros(len(batch), np.int64)
+        self._key_of[keyed.order.rows] = np.repeat(np.arange(len(keyed.keys)), np.diff(keyed.order.bounds))
+        self._found_until = [len(batch)] * len(keyed.keys)
+        """The row from which on the windows of each key's records have to be found again."""
+        self._windows = Windows()
+        self._operations: list[list[Operation]] = [[] for _ in range(len(batch))]
+        self._late: list[int] = [0] * len(batch)
+        """For how many windows each record is late."""
+        self._updated: dict[int, None] = {}
+        """The windows that have updates, in the order of the first ones."""
         self._number_of: dict[tuple[bytes, Window], int] = {}
-        """The windows that have updates, where results come on close."""
-        self._late: list[int] = []
+        """Their numbers, where results come on close."""
         self._results: list[_Result] = []
+        stored = first.stored(keyed)
+        keys = keyed.cells_of(np.repeat(np.arange(len(keyed.keys)), np.diff(stored.bounds))).to_pylist()
+        columns = (stored.starts.tolist(), stored.ends.tolist(), stored.times.tolist(), stored.cells)
+        self._find(keyed, range(len(batch)), stored, list(map(self._windows.add, keys, *columns)))
 
-    def run(self) -> int:
-        """Makes the calls, and writes and forwards what comes of them; returns how many records are done."""
-        batch, done = self._batch, len(self._batch)
-        rows = np.flatnonzero(self._taken)
-        late, nodes, cells = self._placed.late.tolist(), self._nodes.tolist(), self._windows.cells
+    def run(self) -> None:
+        """Makes the calls, and writes and forwards what comes of them."""
+        batch, rows = self._batch, np.flatnonzero(self._taken)
+        nodes, key_of, cells = self._nodes.tolist(), self._key_of.tolist(), self._windows.cells
         records = map(Record, batch.keys.take(rows), each_value(batch.values, rows), batch.timestamps[rows].tolist())
         for row, record in zip(rows.tolist(), records, strict=True):
+            if row >= self._found_until[key_of[row]]:
+                self._find_again(row)
             operator, functions = self._operators[nodes[row]], self._functions[nodes[row]]
-            operations = self._operations[self._ends[row] : self._ends[row + 1]]
+            operations = self._operations[row]
             try:
                 updates = operator.updates(functions, record, operations, self._windows) if operations else []
                 shown = operator.shown(updates)
             except Exception as error:
                 operator.ctx.refuse(batch, row, error)
-                done = row + 1
-                break
-            self._late += [row] * late[row]
+                self._late[row], self._found_until[key_of[row]] = 0, row + 1
+                continue
             self._keep(operator, row, record.key, updates)
             for (new, old), one in zip(shown, updates, strict=False):
                 self._results.append(_Result(row, record.key, self._windows.bounds[one.window], new, old, one.time))
             if operator.closes_windows(record.timestamp, bool(operations)):
                 self._close(operator, row)
             if any(source >= 0 and cells[window] is None for source, window in operations):
-                done = row + 1
-                break
-        self._finish(done)
-        return done
+                self._found_until[key_of[row]] = row + 1
+        self._finish()
+
+    def _find(self, keyed: KeyedRows, rows: Sequence[int], stored: StoredWindows, numbers: list[int]) -> None:
+        """Finds the windows of some records of the batch, whose rows are given, as the numbers of the stored windows are."""
+        found = [np.empty((3, 0), np.int64)]
+        placed = self._first.placed(keyed, stored, lambda *columns: found.append(np.array(columns)))
+        made = slice(len(numbers), None)
+        bounds = placed.starts[made].tolist(), placed.ends[made].tolist()
+        numbers += map(self._windows.add, keyed.cells_of(placed.keys[made]).to_pylist(), *bounds)
+        for row, late in zip(rows, placed.late.tolist(), strict=True):
+            self._operations[row], self._late[row] = [], late
+        for row, source, window in zip(*np.concatenate(found, 1).tolist(), strict=True):
+            known = source if source >= 0 else ~numbers[~source]
+            self._operations[rows[row]].append((known, numbers[window]))
+
+    def _find_again(self, row: int) -> None:
+        """Finds the windows of the next records of a row's key."""
+        number, order, windows = int(self._key_of[row]), self._keyed.order, self._windows
+        rows = order.rows[order.bounds[number] : order.bounds[number + 1]]
+        rows = rows[np.searchsorted(rows, row) :][:_FOUND_AGAIN]
+        key = self._keyed.keys.slice(number, 1)
+        there = [one for one in windows.of_key.get(key[0].as_py(), []) if windows.cells[one] is not None]
+        numbers = sorted(filter(self._is_kept, there), key=self._end_and_start)
+        starts, ends = np.array([windows.bounds[one] for one in numbers], np.int64).reshape(-1, 2).T
+        times, cells = (
+            np.array([windows.times[one] for one in numbers], np.int64),
+            [windows.cells[one] or b"" for one in numbers],
+        )
+        bounds = np.array([0, len(numbers)])
+        mine = KeyOrder(np.arange(len(rows)), np.zeros(1, np.int64), np.array([0, len(rows)]))
+        _, _, timestamps, close_times, failing = self._keyed
+        keyed = KeyedRows(mine, key, timestamps[rows], close_times[rows], failing[rows])
+        self._find(keyed, rows.tolist(), StoredWindows(starts, ends, times, bounds, cells), numbers)
+        self._found_until[number] = int(rows[-1]) + 1
+
+    def _is_kept(self, number: int) -> bool:
+        return self._first.keeps(self._windows.bounds[number])
+
+    def _end_and_start(self, number: int) -> tuple[int, int]:
+        start, end = self._windows.bounds[number]
+        return end, start
 
     def _keep(self, operator: KeyedAggregation[Any], row: int, key: Any, updates: Sequence[Update]) -> None:
         """Takes over what a record does. What is not forwarded at once waits for the window to close, or for the step's end."""
@@ -376,8 +432,8 @@ class _Calls:
                 before = held[place].old if place in held else old
                 headers = self._batch.headers[row] if operator.keeps_headers and self._batch.headers else None
                 held[place] = HeldUpdate(key, bounds, before, value, time, headers)
-            windows.cells[window] = cell
-            self._updated[window] = time
+            windows.cells[window], windows.times[window] = cell, time
+            self._updated[window] = None
 
     def _close(self, operator: KeyedAggregation[Any], row: int) -> None:
         """Adds the results of the windows that a record closes."""
@@ -388,28 +444,25 @@ class _Calls:
                 if number is None:
                     found = operator.store.get(Windowed(key, bounds))
                 else:
-                    found = ValueAndTimestamp(operator.read(self._windows.cells[number]), self._updated[number])
+                    found = ValueAndTimestamp(operator.read(self._windows.cells[number]), self._windows.times[number])
                 if found is not None and found.value is not None:
                     value = operator.functions.viewed(found.value)
                     self._results.append(_Result(row, key, bounds, value, None, found.timestamp))
             except Exception as error:
                 operator.ctx.refuse(self._batch, row, error)
 
-    def _finish(self, done: int) -> None:
-        """Writes and forwards what comes of the first records."""
-        batch, first, placed = self._batch, self._first, self._placed
-        dropped = {**self._dropped, "late": np.array(self._late, np.int64)}
-        drop_of_group(self._operators, batch, {reason: rows[rows < done] for reason, rows in dropped.items()})
+    def _finish(self) -> None:
+        """Drops, writes and forwards what comes of the calls."""
+        batch, windows, numbers = self._batch, self._windows, list(self._updated)
+        late = np.repeat(np.arange(len(batch)), self._late)
+        drop_of_group(self._operators, batch, {**self._dropped, "late": late})
         for node, operator in enumerate(self._operators):
-            observed = np.flatnonzero(self._taken[:done] & (self._nodes[:done] == node))
+            observed = self._times[self._taken & (self._nodes == node)]
             if len(observed):
-                operator.observe(int(self._times[observed[-1]]))
-        windows = list(self._updated)
-        keys, cells = (
-            binary_column([column[one] for one in windows]) for column in (self._windows.keys, self._windows.cells)
-        )
-        at, times = np.array(windows, np.int64), np.array(list(self._updated.values()), np.int64)
-        first.put(keys, placed.starts[at], placed.ends[at], cells, times)
+                operator.observe(int(observed[-1]))
+        keys, cells = (binary_column([column[one] for one in numbers]) for column in (windows.keys, windows.cells))
+        starts, ends = np.array([windows.bounds[one] for one in numbers], np.int64).reshape(-1, 2).T
+        self._first.put(keys, starts, ends, cells, np.array([windows.times[one] for one in numbers], np.int64))
         if self._results:
             self._forward()
 
@@ -445,7 +498,8 @@ def windowed_keys(keys: Sequence[Any], windows: Sequence[Window]) -> WindowedKey
 
 _MOST_TOGETHER: Final = 10_000
 """Records whose functions are called together: a record may touch hundreds of windows."""
-_FEWEST_TOGETHER: Final = 16
+_FOUND_AGAIN: Final = 32
+"""Records of a key whose windows are found again."""
 
 
 class _Folded(NamedTuple):
@@ -541,6 +595,10 @@ class KeyedAggregation(WindowedAggregation[W]):
     def put(self, keys: BinaryColumn, starts: Int64s, ends: Int64s, cells: BinaryColumn, times: Int64s) -> None:
         """Writes windows; null deletes."""
 
+    @abstractmethod
+    def keeps(self, window: Window) -> bool:
+        """Whether the store takes a window."""
+
     def closes_windows(self, timestamp: int, in_time: bool) -> bool:
         """Whether a record looks for closed windows; `in_time`: it belongs to some window."""
         return self.open_windows is not None
@@ -582,14 +640,10 @@ class KeyedAggregation(WindowedAggregation[W]):
             self._group[batch.node(0)].observe(int(batch.timestamps[0]))
 
     def call(self, batch: ColumnarBatch, functions: Sequence[AggregationFunctions]) -> None:
-        """Calls functions for the records of the group, for as many at once as the calls allow."""
-        first, count = 0, _MOST_TOGETHER
-        while first < len(batch):
-            rows = np.arange(first, min(first + count, len(batch)))
-            part = batch if len(rows) == len(batch) else part_of(batch, rows)
-            done = _Calls(self._group, functions, part).run()
-            first += done
-            count = min(2 * count, _MOST_TOGETHER) if done == len(part) else max(done, _FEWEST_TOGETHER)
+        """Calls functions for the records of the group."""
+        for first in range(0, len(batch), _MOST_TOGETHER):
+            rows = np.arange(first, min(first + _MOST_TOGETHER, len(batch)))
+            _Calls(self._group, functions, batch if len(rows) == len(batch) else part_of(batch, rows)).run()
 
     def _process_fields(self, batch: ColumnarBatch) -> None:
         assert self.fields is not None, "others get no columns"

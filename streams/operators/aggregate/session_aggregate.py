@@ -18,7 +18,7 @@ import numpy as np
 
 from state.columns import BinaryColumn
 from state.numba_kernels import kernel
-from streams.model.record import Record
+from streams.model.record import Record, Window
 from streams.model.windows import SessionWindows
 from streams.operators.aggregate.aggregates import AggregationFunctions, FieldAggregates
 from streams.operators.aggregate.keyed_windows import (
@@ -298,6 +298,9 @@ class SessionAggregate(KeyedAggregation[SessionWindows]):
         for operator in self._group:
             assert isinstance(operator, SessionAggregate), "a group has operators of one class"
             operator.retention.add(starts, ends)
+
+    def keeps(self, window: Window) -> bool:
+        return window.end >= self.store.earliest_end
 
     def _expiry_time(self) -> int:
         """Stream time, minus the extra time for which sessions are needed."""

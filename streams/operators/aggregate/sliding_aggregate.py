@@ -14,7 +14,7 @@ import numpy as np
 
 from state.columns import BinaryColumn
 from state.numba_kernels import kernel
-from streams.model.record import Record
+from streams.model.record import Record, Window
 from streams.model.windows import SlidingWindows
 from streams.operators.aggregate.aggregates import AggregationFunctions
 from streams.operators.aggregate.keyed_windows import (
@@ -336,6 +336,9 @@ class SlidingAggregate(KeyedAggregation[SlidingWindows]):
     def _shows_origin(self) -> bool:
         """Whether a new window's old value is what it was made of, although it was never emitted: as in Kafka Streams."""
         return self.ctx.mode == "compat" and not self.caching
+
+    def keeps(self, window: Window) -> bool:
+        return window.start >= self.store.earliest_start
 
     def closes_windows(self, timestamp: int, in_time: bool) -> bool:
         """In time, only if its left window has the full length."""
