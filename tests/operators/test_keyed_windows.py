@@ -1,4 +1,4 @@
-"""Sessions aggregated by functions of the user are the same for a step's records together as one by one."""
+"""Sessions and sliding windows aggregated by functions of the user are the same for a step's records together as one by one."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from streams import (
     JsonSerde,
     Materialized,
     SessionWindows,
+    SlidingWindows,
     StreamsBuilder,
     StringSerde,
     Topology,
 )
 from streams.dsl.grouped import KGroupedStream
-from streams.operators.aggregate.session_aggregate import SessionAggregate
+from streams.operators.aggregate.keyed_windows import KeyedAggregation
 from tests.both_ways import Fed, check_both_ways, counted
 from tests.operators.test_aggregates_together import collected, merged, unwritable
 from tests.operators.test_tables_together import feed
@@ -37,6 +38,7 @@ def both(key: Any, left: list[Any], right: list[Any]) -> list[Any]:
 
 
 SESSIONS = SessionWindows.of_inactivity_gap_and_grace(3, 4)
+SLIDING = SlidingWindows.of_time_difference_and_grace(4, 5)
 
 
 def sessions(group: KGroupedStream[Any, Any], add: Any = collected, emit: Any = None, **how: Any) -> Any:
@@ -44,6 +46,19 @@ def sessions(group: KGroupedStream[Any, Any], add: Any = collected, emit: Any = 
     windowed = group.windowed_by(SESSIONS)
     windowed = windowed if emit is None else windowed.emit_strategy(emit)
     return windowed.aggregate(list, add, both, materialized=Materialized(**how))
+
+
+def sliding(group: KGroupedStream[Any, Any], add: Any = collected, emit: Any = None, **how: Any) -> Any:
+    """The table of sliding windows."""
+    windowed = group.windowed_by(SLIDING)
+    windowed = windowed if emit is None else windowed.emit_strategy(emit)
+    return windowed.aggregate(list, add, materialized=Materialized(**how))
+
+
+def cogrouped(group: KGroupedStream[Any, Any], windows: Any, *merger: Any, **how: Any) -> Any:
+    """The table of a cogroup, to which each record is added twice."""
+    both_times = group.cogroup(collected).cogroup(group, lambda key, value, aggregate: [*aggregate, 0])
+    return both_times.windowed_by(windows).aggregate(list, *merger, materialized=Materialized(**how))
 
 
 def programs(of: Callable[..., Any]) -> dict[str, Program]:
@@ -64,9 +79,20 @@ def programs(of: Callable[..., Any]) -> dict[str, Program]:
 
 
 PROGRAMS: dict[str, Program] = {
-    **{f"sessions: {name}": shape for name, shape in programs(sessions).items()},
-    "sessions: every update": lambda group: sessions(group, caching=False).to_stream().to("out"),
-    "sessions: a reduction": lambda group: group.windowed_by(SESSIONS).reduce(merged).to_stream().to("out"),
+    f"{kind}: {name}": shape
+    for kind, of, windows in (("sessions", sessions, SESSIONS), ("sliding", sliding, SLIDING))
+    for name, shape in {
+        **programs(of),
+        "every update": lambda group, of=of: of(group, caching=False).to_stream().to("out"),
+        "a reduction": lambda group, windows=windows: group.windowed_by(windows).reduce(merged).to_stream().to("out"),
+    }.items()
+}
+PROGRAMS |= {
+    "sessions: a cogroup": lambda group: cogrouped(group, SESSIONS, both).to_stream().to("out"),
+    "sessions: every update of a cogroup": lambda group: (
+        cogrouped(group, SESSIONS, both, caching=False).to_stream().to("out")
+    ),
+    "sliding: a cogroup": lambda group: cogrouped(group, SLIDING, caching=False).to_stream().to("out"),
 }
 
 
@@ -80,7 +106,7 @@ def program(shape: Program) -> Topology:
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("shape", PROGRAMS)
 def test_windows_of_a_step(shape: str, seed: int) -> None:
-    with counted(SessionAggregate) as answers:
+    with counted(KeyedAggregation) as answers:
         found = check_both_ways(
             program(PROGRAMS[shape]),
             feed(seed, ["in"], poison=seed == 1),
