@@ -55,10 +55,10 @@ if TYPE_CHECKING:
 
 KEYS, STARTS, ENDS, TIMES, FIRST_UPDATES, LAST_ROWS = range(6)
 """The columns of windows."""
-KEY, AT, ALIVE, COUNT, OPERATIONS, TOUCHED, APART, FORGOTTEN = range(8)
+KEY, AT, ALIVE, COUNT, OPERATIONS, TOUCHED, APART, FAILED, FORGOTTEN = range(9)
 """What a kernel remembers when the operations do not fit: the key, its row, how many windows the key has so far, and all together,
-how many operations, how many windows the row has touched, whether the key's windows are apart, and whether the store does not take
-some window."""
+how many operations, how many windows the row has touched, whether the key's windows are apart, whether the row cannot be added, and
+whether the store does not take some window."""
 GONE: Final = -1
 """The time of a window that another one has taken in."""
 _NEVER: Final = -1
@@ -93,7 +93,7 @@ class KeyedRows(NamedTuple):
         keys: binary[K], the bytes of the keys that have rows.
         timestamps: int64[n], ms.
         close_times: int64[n]: a window that ends before is closed when the row comes.
-        failing: bool[n], the rows that belong to no window, unless they are late.
+        failing: bool[n], the rows that cannot be added to a window.
     """
 
     order: KeyOrder
@@ -178,7 +178,7 @@ def place(
     windows[TIMES, :found], windows[FIRST_UPDATES] = stored.times, _NEVER
     late = np.zeros(len(keyed.timestamps), np.int64)
     operations = np.empty((3, max(_LEAST_OPERATIONS, 2 * most)), np.int64)
-    live, state = np.empty(most, np.int64), np.zeros(8, np.int64)
+    live, state = np.empty(most, np.int64), np.zeros(9, np.int64)
     state[COUNT] = found
     rows = (order.rows, order.bounds, stored.bounds, keyed.timestamps, keyed.close_times, keyed.failing)
     more = True

@@ -20,6 +20,7 @@ from streams.operators.aggregate.aggregates import AggregationFunctions
 from streams.operators.aggregate.keyed_windows import (
     ALIVE,
     AT,
+    FAILED,
     FORGOTTEN,
     KEY,
     OPERATIONS,
@@ -78,16 +79,16 @@ def _slide(
             if state[OPERATIONS] + state[ALIVE] + _OTHERS > operations.shape[1]:
                 return True
             row = rows[state[AT]]
-            limits = (timestamps[row], close_times[row], difference, earliest)
-            state[TOUCHED] = 0
+            state[TOUCHED] = state[FAILED] = 0
             if timestamps[row] + difference < close_times[row]:
                 late[row] = 1
-            elif failing[row]:
-                pass
-            elif timestamps[row] < difference:
-                _take_early(row, limits, windows, late, operations, live, state)
             else:
-                _take(row, limits, windows, late, operations, live, state)
+                limits = (timestamps[row], close_times[row], difference, earliest)
+                if failing[row]:
+                    _take(row, limits, True, windows, late, operations, live, state)
+                    late[row] = 0
+                if not state[FAILED]:
+                    _take(row, limits, False, windows, late, operations, live, state)
             state[AT] += 1
         state[KEY] += 1
     return False
@@ -95,7 +96,18 @@ def _slide(
 
 @kernel
 def _take(
-    row: int, limits: Any, windows: Any, late: Any, operations: Any, live: Any, state: Any
+    row: int, limits: Any, fails: bool, windows: Any, late: Any, operations: Any, live: Any, state: Any
+) -> None:  # pragma: no cover - compiled
+    """Adds the row to its windows; or, if adding it fails, only notes whether it would be added to any."""
+    if limits[0] < limits[2]:
+        _take_early(row, limits, fails, windows, late, operations, live, state)
+    else:
+        _take_later(row, limits, fails, windows, late, operations, live, state)
+
+
+@kernel
+def _take_later(
+    row: int, limits: Any, fails: bool, windows: Any, late: Any, operations: Any, live: Any, state: Any
 ) -> None:  # pragma: no cover - compiled
     starts, times = windows[STARTS], windows[TIMES]
     time, _, difference, _ = limits
@@ -112,17 +124,17 @@ def _take(
     if high > low and starts[live[high - 1]] > time - difference:
         around = live[high - 1]
     if not is_complete:
-        right = _make_right(around, row, limits, windows, late, operations, live, state)
+        right = _make_right(around, row, limits, fails, windows, late, operations, live, state)
     for index in range(high - 1, low - 1, -1):
-        _add(live[index], row, limits, windows, late, operations, state)
+        _add(live[index], row, limits, fails, windows, late, operations, state)
     if is_complete:
         return
     of_previous = _NONE
     if previous != _NONE and previous + 1 + difference >= time and not _has(previous + 1, starts, live, state):
-        of_previous = _make(previous + 1, _NONE, row, limits, windows, late, operations, live, state)
+        of_previous = _make(previous + 1, _NONE, row, limits, fails, windows, late, operations, live, state)
     if not has_left and not _has(time - difference, starts, live, state):
         base = before if before != _NONE and times[before] >= time - difference else _NONE
-        _make(time - difference, base, row, limits, windows, late, operations, live, state)
+        _make(time - difference, base, row, limits, fails, windows, late, operations, live, state)
     elif of_previous != _NONE and starts[of_previous] == time - difference:
         # The right window of the previous record is the left one of this record, too: as in Kafka Streams, it is emitted again.
         _show(of_previous, row, windows, operations, state)
@@ -132,7 +144,7 @@ def _take(
 
 @kernel
 def _take_early(
-    row: int, limits: Any, windows: Any, late: Any, operations: Any, live: Any, state: Any
+    row: int, limits: Any, fails: bool, windows: Any, late: Any, operations: Any, live: Any, state: Any
 ) -> None:  # pragma: no cover - compiled
     """Takes a row at t < d, whose left window is [0, d], as it is for all such rows."""
     starts, times = windows[STARTS], windows[TIMES]
@@ -146,22 +158,22 @@ def _take_early(
         around = live[high - 1]
     elif first_time > time:
         around = first
-    right = _make_right(around, row, limits, windows, late, operations, live, state)
+    right = _make_right(around, row, limits, fails, windows, late, operations, live, state)
     for index in range(low, high):
-        _add(live[index], row, limits, windows, late, operations, state)
+        _add(live[index], row, limits, fails, windows, late, operations, state)
     if right != _NONE:
         _show(right, row, windows, operations, state)
     if first != _NONE and first_time < time and not _has(first_time + 1, starts, live, state):
-        _make(first_time + 1, _NONE, row, limits, windows, late, operations, live, state)
+        _make(first_time + 1, _NONE, row, limits, fails, windows, late, operations, live, state)
     if first != _NONE:
-        _add(first, row, limits, windows, late, operations, state)
+        _add(first, row, limits, fails, windows, late, operations, state)
     else:
-        _make(0, _NONE, row, limits, windows, late, operations, live, state)
+        _make(0, _NONE, row, limits, fails, windows, late, operations, live, state)
 
 
 @kernel
 def _make_right(
-    around: int, row: int, limits: Any, windows: Any, late: Any, operations: Any, live: Any, state: Any
+    around: int, row: int, limits: Any, fails: bool, windows: Any, late: Any, operations: Any, live: Any, state: Any
 ) -> int:  # pragma: no cover - compiled
     """Makes the right window of a row with what the newest window around the row holds before it, if that is later."""
     time, close, difference, earliest = limits
@@ -170,6 +182,8 @@ def _make_right(
     if time + 1 + difference < close:
         late[row] += 1
         return _NONE
+    if fails:
+        return _NONE
     right = _insert(time + 1, difference, windows[TIMES, around], earliest, windows, live, state)
     operate(row, ~around, right, operations, state)
     return right
@@ -177,12 +191,24 @@ def _make_right(
 
 @kernel
 def _make(
-    start: int, base: int, row: int, limits: Any, windows: Any, late: Any, operations: Any, live: Any, state: Any
+    start: int,
+    base: int,
+    row: int,
+    limits: Any,
+    fails: bool,
+    windows: Any,
+    late: Any,
+    operations: Any,
+    live: Any,
+    state: Any,
 ) -> int:  # pragma: no cover - compiled
     """Makes a window of the row and what another window holds, if any."""
     time, close, difference, earliest = limits
     if start + difference < close:
         late[row] += 1
+        return _NONE
+    if fails:
+        state[FAILED] = 1
         return _NONE
     window = _insert(start, difference, time, earliest, windows, live, state)
     if base != _NONE:
@@ -194,12 +220,15 @@ def _make(
 
 @kernel
 def _add(
-    window: int, row: int, limits: Any, windows: Any, late: Any, operations: Any, state: Any
+    window: int, row: int, limits: Any, fails: bool, windows: Any, late: Any, operations: Any, state: Any
 ) -> None:  # pragma: no cover - compiled
     """Adds the row to a window that is there."""
     time, close, difference, _ = limits
     if windows[STARTS, window] + difference < close:
         late[row] += 1
+        return
+    if fails:
+        state[FAILED] = 1
         return
     windows[TIMES, window] = max(windows[TIMES, window], time)
     operate(row, row, window, operations, state)
