@@ -55,7 +55,7 @@ def overlay(newer: Iterator[RowChange], older: Iterator[RowChange], reverse: boo
 
 
 # Rows that become Python objects at a time.
-_PART_ROWS = 1_000
+_OBJECT_ROWS = 100_000
 
 
 class EntryColumns(NamedTuple):
@@ -168,8 +168,8 @@ class Block:
         return self._rows(rows[::-1] if reverse else rows)
 
     def _rows(self, rows: Int64s) -> Iterator[RowChange]:
-        for first in range(0, len(rows), _PART_ROWS):
-            taken = pa.array(np.ascontiguousarray(rows[first : first + _PART_ROWS]))
+        for first in range(0, len(rows), _OBJECT_ROWS):
+            taken = pa.array(np.ascontiguousarray(rows[first : first + _OBJECT_ROWS]))
             keys, values = self.columns.keys.take(taken), self.columns.values.take(taken)
             yield from zip(keys.to_pylist(), values.to_pylist(), strict=True)
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from state.stores.byte_stores import KeyValueBytesStore
 from streams import (
     BufferConfig,
     EmitStrategy,
@@ -14,7 +15,6 @@ from streams import (
     Topology,
     TopologyError,
 )
-from streams.operators.stores.key_value import TypedKeyValueStore
 from streams.testing import TopologyTestDriver
 
 ON_CLOSE = EmitStrategy.on_window_close()
@@ -130,13 +130,13 @@ def test_a_record_that_closes_nothing_reads_no_index(monkeypatch):
     counted = builder.stream("in").group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(1000))
     counted.emit_strategy(ON_CLOSE).count().to_stream().to("out")
     ranges = []
-    original = TypedKeyValueStore.range
+    original = KeyValueBytesStore.range
     with TopologyTestDriver(builder.build()) as driver:
         topic = driver.create_input_topic("in")
         with driver.batch():
             for number in range(20_000):
                 topic.pipe_input(f"k{number}", 1, number % 900)
-        monkeypatch.setattr(TypedKeyValueStore, "range", lambda *args: ranges.append(args) or original(*args))
+        monkeypatch.setattr(KeyValueBytesStore, "range", lambda *args: ranges.append(args) or original(*args))
         with driver.batch():
             for number in range(500):
                 topic.pipe_input("x", 1, 900 + number % 90)

@@ -254,14 +254,6 @@ class SuppressSpec(TableSpec):
         """The rules: until when updates are delayed."""
         return (("until", "window_closes" if self.rules.by_window else "time_limit"), ("ms", self.rules.wait_ms))
 
-    @property
-    def remark(self) -> str:
-        """A full buffer emits early, after each update that does not come from a cache."""
-        if self.rules.max_bytes is not None:
-            return "one by one, since the buffer counts the bytes of each update"
-        bounded = self.rules.max_records is not None
-        return "one by one if the table above has no cache, since the buffer may be full" if bounded else ""
-
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over both stores; the second one is missing where updates are placed by their windows."""
         buffer, *places = stores
