@@ -55,7 +55,7 @@ def overlay(newer: Iterator[RowChange], older: Iterator[RowChange], reverse: boo
 
 
 # Rows that become Python objects at a time.
-_OBJECT_ROWS = 100_000
+_OBJECT_ROWS = 1_000
 
 
 class EntryColumns(NamedTuple):
