@@ -2,7 +2,7 @@
 
 An aggregate is data (`agg.mean("delay")`), so the engine can decode only that field and process whole columns. The classes here
 define the result: `result` of `updated` over the records, in order. An accumulator is a JSON value, which is stored. The kernels
-that compute the same on whole columns are in `streams.operators.aggregate.columns.accumulators`.
+that compute the same on whole columns are in `streams.operators.aggregate.accumulators`.
 """
 
 from __future__ import annotations

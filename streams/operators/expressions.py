@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from streams.errors import NoFieldsError
 from streams.model.expressions import Col, Expression, Lit, Operation, truth
-from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell, encoded
+from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell, encoded
 
 # --- `Vector`: one value per row, with a kind for each, and the rows that only the definition can decide.
 #

@@ -26,7 +26,7 @@ from state.columns import encode_headers
 from streams.errors import RecordError, RecordFailedError, RegistryError, StreamsError, TopologyError
 from streams.model.record import Headers, HeldRecord, Record, RecordMetadata
 from streams.model.windows import Duration, to_ms
-from streams.operators.aggregate.columns.column_rows import FieldValues
+from streams.operators.aggregate.column_rows import FieldValues
 from streams.operators.columnar import ColumnarBatch, KeyColumn, OneByOne, in_order, in_step_order, of_group
 from streams.operators.operator import Mode, Operator, dropped_record
 from streams.operators.processor import AnyProcessor, PunctuationType, punctuation_type

@@ -40,7 +40,7 @@ from streams import (
     agg,
     api,
 )
-from streams.operators.aggregate.columns.column_aggregate import ColumnAggregate
+from streams.operators.aggregate.column_aggregate import ColumnAggregate
 from streams.testing import TopologyTestDriver
 from streams.topology.diff import compare, worst
 from streams.topology.graph import InternalTopic, ProcessorNode

@@ -19,8 +19,8 @@ from streams import (
     agg,
     col,
 )
-from streams.operators.aggregate.columns.accumulators import accumulate, add_rows
-from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn
+from streams.operators.aggregate.accumulators import accumulate, add_rows
+from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn
 from streams.testing import TopologyTestDriver
 from tests.operators.both_ways import HUGE, KINDS, Step, check, examples, steps
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from streams.errors import StreamsError
 from streams.model.expressions import Expression, col, lit
-from streams.operators.aggregate.columns.column_rows import cell
+from streams.operators.aggregate.column_rows import cell
 from streams.operators.expressions import Frame, computed, true_rows
 from streams.runtime.reader.json_fields import read_fields
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from streams import JoinWindows, Materialized, StreamsBuilder, col, fields, lit
 from streams.errors import NoFieldsError
 from streams.model.expressions import JoinedFields
-from streams.operators.join.columns.joined_objects import JoinedObjects
-from streams.operators.join.columns.stream_join import PairStep, StreamSelfJoin, StreamStreamJoin
+from streams.operators.join.joined_objects import JoinedObjects
+from streams.operators.join.stream_join import PairStep, StreamSelfJoin, StreamStreamJoin
 from streams.operators.join.stream_table_join import StreamTableJoin
 from streams.serdes.json import JsonSerde
 from tests.both_ways import Fed, check_both_ways, counted, played

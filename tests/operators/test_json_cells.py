@@ -5,7 +5,7 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.operators.aggregate.columns.accumulators import Numbers, joined, number_cells, value_cells
+from streams.operators.aggregate.accumulators import Numbers, joined, number_cells, value_cells
 
 whole = st.integers(-(2**63), 2**63 - 1)
 fractions = st.floats(allow_nan=False, allow_infinity=False)

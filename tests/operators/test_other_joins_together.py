@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from streams import JoinWindows, StreamsBuilder
 from streams.operators.join.as_of import AsOfJoin
-from streams.operators.join.columns.stream_join import StreamSelfJoin
 from streams.operators.join.join_all import StreamJoinAll
+from streams.operators.join.stream_join import StreamSelfJoin
 from streams.testing import TopologyTestDriver
 from tests.both_ways import check_both_ways, counted
 from tests.operators.join_inputs import KINDS, PARTITIONS, both, feed, in_another_form, refuses, windows

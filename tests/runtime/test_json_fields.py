@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.model.record import pick
-from streams.operators.aggregate.columns.column_rows import cell
+from streams.operators.aggregate.column_rows import cell
 from streams.runtime.reader.json_fields import read_fields
 
 PATHS = ("a", "bb", "long name", "é", "a.0", "a.2", "bb.1")

@@ -60,11 +60,11 @@ def test_the_warm_up_runs_every_kernel_of_a_step_and_no_test_driver() -> None:
     modules, testing = done.stdout.splitlines()
     assert {
         "state.kafka.partitioner",
-        "streams.operators.aggregate.columns.accumulators",
-        "streams.operators.aggregate.columns.column_rows",
+        "streams.operators.aggregate.accumulators",
+        "streams.operators.aggregate.column_rows",
         "streams.operators.aggregate.session_aggregate",
         "streams.operators.aggregate.sliding_aggregate",
-        "streams.operators.join.columns.joined_objects",
+        "streams.operators.join.joined_objects",
         "streams.runtime.reader.json_fields",
         "streams.runtime.task.input",
         "streams.serdes.json_scan",

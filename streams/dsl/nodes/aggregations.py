@@ -35,7 +35,7 @@ from streams.operators.aggregate.aggregates import (
     WindowAggregate,
     WindowAggregateOnClose,
 )
-from streams.operators.aggregate.columns.column_aggregate import StreamColumnAggregate, WindowColumnAggregate
+from streams.operators.aggregate.column_aggregate import StreamColumnAggregate, WindowColumnAggregate
 from streams.operators.aggregate.session_aggregate import SessionAggregate
 from streams.operators.aggregate.sliding_aggregate import SlidingAggregate
 from streams.operators.processor import AnyProcessor

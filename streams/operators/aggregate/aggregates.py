@@ -15,7 +15,7 @@ from state.columns import binary_column
 from streams.model.aggregates import Aggregate, results
 from streams.model.record import NO_TIME, Change, Headers, Record, Window, Windowed
 from streams.model.windows import GroupingWindows, TimeWindows, Windows
-from streams.operators.aggregate.columns.column_rows import Assigned, Groups, assign, group
+from streams.operators.aggregate.column_rows import Assigned, Groups, assign, group
 from streams.operators.aggregate.open_windows import ClosedWindow, Closing, OpenWindows
 from streams.operators.columnar import (
     NULL_KEY,

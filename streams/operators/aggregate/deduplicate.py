@@ -12,7 +12,7 @@ import pyarrow as pa
 from state.numba_kernels import kernel
 from streams.model.record import MAX_TIME, CombinedKey
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, values_at
-from streams.operators.join.columns.pairs import StoreKeys, grouped, store_keys
+from streams.operators.join.pairs import StoreKeys, grouped, store_keys
 from streams.operators.operator import Operator, OperatorContext, drop_rows
 from streams.operators.stores.window import TypedWindowStore
 from streams.operators.stream_time import StreamTime

@@ -22,16 +22,16 @@ import pyarrow as pa
 from state.columns import BinaryColumn, binary_column
 from state.numba_kernels import kernel
 from streams.model.record import NO_TIME, Record, ValueAndTimestamp, Window, Windowed
+from streams.operators.aggregate.accumulators import FieldAccumulators
 from streams.operators.aggregate.aggregates import AggregationFunctions, FieldAggregates, W, WindowedAggregation
-from streams.operators.aggregate.columns.accumulators import FieldAccumulators
-from streams.operators.aggregate.columns.column_aggregate import (
+from streams.operators.aggregate.column_aggregate import (
     FieldRows,
     PickedFields,
     coded_keys,
     concerns_records,
     rows_of_fields,
 )
-from streams.operators.aggregate.columns.column_rows import FieldValues, KeyOrder, by_key
+from streams.operators.aggregate.column_rows import FieldValues, KeyOrder, by_key
 from streams.operators.columnar import (
     NULL_KEY,
     Changes,

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from streams.model.record import LEFT, NO_TIME, RIGHT, Record, WaitingRecord
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, OneByOne, values_at
-from streams.operators.join.columns.pairs import (
+from streams.operators.join.pairs import (
     FARTHEST_MS,
     JoinRecords,
     StoreKeys,
@@ -29,8 +29,8 @@ from streams.operators.join.columns.pairs import (
     runs,
     store_keys,
 )
-from streams.operators.join.columns.waiting import ADD, EXPIRE, WaitingRecords, WaitingRows, WaitingWrites
 from streams.operators.join.stream_join import AsOf
+from streams.operators.join.waiting import ADD, EXPIRE, WaitingRecords, WaitingRows, WaitingWrites
 from streams.operators.operator import Operator, OperatorContext, forward_in_one
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stores.window import TypedTimestampedWindowStore

@@ -25,7 +25,7 @@ import numpy as np
 
 from streams.model.record import MAX_TIME, NO_TIME
 from streams.operators.columnar import ColumnarBatch, Int64s
-from streams.operators.join.columns.pairs import (
+from streams.operators.join.pairs import (
     Bools,
     JoinRecords,
     Pairs,

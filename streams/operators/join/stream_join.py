@@ -1,22 +1,66 @@
-"""Joins of streams: what their operators share."""
+"""Joins of streams: what all of them share, and the operators of two streams, and of a stream with itself."""
 
 from __future__ import annotations
 
 import dis
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from inspect import unwrap
 from types import FunctionType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
+
+import numpy as np
+import pyarrow as pa
 
 from streams.model.expressions import JoinedFields
-from streams.model.record import LEFT, RIGHT
+from streams.model.record import LEFT, MAX_TIME, NO_TIME, RIGHT, Record
 from streams.model.windows import JoinWindows
-from streams.operators.stores.time_ordered_buffer import NEVER, TimeOrderedBuffer
+from streams.operators.columnar import (
+    NULL_KEY,
+    ColumnarBatch,
+    EncodedValues,
+    Int64s,
+    KeyColumn,
+    null_values,
+    take_values,
+    value_column,
+)
+from streams.operators.join.joined_objects import JoinedObjects
+from streams.operators.join.pairs import (
+    Bools,
+    JoinRecords,
+    Pairs,
+    Partners,
+    Reach,
+    Refused,
+    StoredStep,
+    clamped,
+    placed,
+    store_keys,
+)
+from streams.operators.join.waiting import (
+    CompatOuterJoinBuffer,
+    CompatWaitingStep,
+    JoinStep,
+    OuterJoinBuffer,
+    StrictWaitingStep,
+    WaitingStep,
+    waits_of,
+)
+from streams.operators.operator import Operator, OperatorContext, forward_in_one
+from streams.operators.stores.codec import Codec
+from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
+from streams.operators.stores.window import TypedWindowStore
+from streams.operators.stream_time import SharedStreamTime, StreamTime
 from streams.operators.table.value_getter import JoinKind
 from streams.serdes.base import Serde
+from streams.serdes.json import JsonSerde, is_plain_json
+
+# --- Joins of streams: what their operators share.
+
 
 Parameters: TypeAlias = tuple[tuple[str, str | int | bool | None], ...]
 """The parameters in names and in the topology hash."""
@@ -182,80 +226,553 @@ class AsOf:
         return (("within_ms", self.within_ms), ("grace_ms", self.grace_ms), ("left", self.is_left_join))
 
 
-# --- The left or outer stream-join records without a partner: what the two modes know of them.
+# --- What the joins of streams over columns have in common: the results of pairs and of records without a partner.
+
+
+@dataclass(frozen=True, slots=True)
+class StepResults:
+    """The results of a step.
+
+    Attributes:
+        batch: The results in order.
+        places: int64[m], the record that each result comes from, times two, plus one if it is a result of this very record.
+        without_key: The records without a key that give their result at once.
+        write: Writes what has changed of the waiting records.
+        refused: What has failed.
+    """
+
+    batch: ColumnarBatch
+    places: Int64s
+    without_key: Int64s
+    write: Callable[[], None]
+    refused: Sequence[Refused]
+
+
+class PairStep(StoredStep):
+    """One step.
+
+    Args:
+        ctx: The context of one of the sides.
+        codecs: The codecs of the stores by side.
+        records: The records; the index of their node is the side.
+        time: int64[n], stream time at each record.
+        is_open: Which records are processed.
+        stored: Which records are stored.
+        alone: See `StoredStep`.
+    """
+
+    def __init__(
+        self,
+        ctx: OperatorContext,
+        join: StreamJoin,
+        codecs: Sequence[Codec],
+        records: JoinRecords,
+        time: Int64s,
+        is_open: Bools,
+        stored: Bools,
+        alone: bool,
+    ) -> None:
+        super().__init__(ctx, codecs, records, time, is_open, stored, join.keeps_values, alone)
+        self.join = join
+        self.is_left = records.nodes == LEFT
+        self._objects = self._joined_objects()
+
+    def results(self, pairs: Pairs, buffer: OuterJoinBuffer | None) -> StepResults:
+        """The results of all pairs, and of records without a partner if there is a buffer for these."""
+        values = (self._made(pairs) or self._called(pairs)) if len(pairs.rows) else ()
+        # The partner at which a joiner has failed has met the record, too.
+        met, pairs = pairs.first(len(values) + 1), pairs.first(len(values))
+        times = np.maximum(self.timestamps[pairs.rows], pairs.times)
+        results = [(self.of_rows(pairs.rows, values, times), 2 * pairs.rows + 1)]
+        without_key = self.alone_without_key()
+        if buffer is None:
+            return StepResults(*placed(results), without_key, lambda: None, self.refused)
+        waiting = self._waiting(met, buffer)
+        due, at = waiting.results()
+        at_once = np.sort(np.concatenate([without_key, waiting.at_once]))
+        alone = self._alone(at_once)
+        results += [(due, 2 * at), (alone, 2 * at_once[: len(alone)] + 1)]
+        return StepResults(*placed(results), without_key, waiting.write, [*waiting.refused, *self.refused])
+
+    def may_be_alone(self, pairs: Pairs) -> tuple[Bools, Pairs]:
+        """The open records that may be without a partner, and the pairs with the partners that may be waiting."""
+        return self.is_open, pairs
+
+    @property
+    def triggers(self) -> Bools:
+        """Which records may start a scan in compat mode."""
+        return self.is_open
+
+    def _joined_objects(self) -> JoinedObjects | None:
+        """Makes results of the bytes of values; None where these do not say all of the values, or results have to be computed."""
+        values, (first, second) = self.batch.values, self.codecs
+        if not (isinstance(values, EncodedValues) and is_plain_json(values.serde) and values.is_untouched):
+            return None
+        return JoinedObjects.of(self.join.fields) if first.writes_as(second) else None
+
+    def _waiting(self, pairs: Pairs, buffer: OuterJoinBuffer) -> WaitingStep:
+        may_be_alone, met = self.may_be_alone(pairs)
+        step = JoinStep(
+            self.join,
+            self.codecs,
+            self.records,
+            self.time,
+            may_be_alone & self.stored,
+            self.triggers,
+            met,
+            self.column,
+            self._objects,
+            self.alone,
+        )
+        return (
+            CompatWaitingStep(step, buffer)
+            if isinstance(buffer, CompatOuterJoinBuffer)
+            else StrictWaitingStep(step, buffer)
+        )
+
+    def _called(self, pairs: Pairs) -> Sequence[Any]:
+        """The results that the joiner gives for objects; those of the first pairs, if it fails."""
+        joiner, keys, rows = self.join.joiner, self.batch.keys, pairs.rows
+        objects, from_left = keys.objects, self.is_left[rows].tolist()
+        columns = (keys.codes[rows].tolist(), self.arguments(rows), self.partners_of(pairs), from_left)
+        return self.until_failure(
+            joiner(objects[key], value, other) if is_left else joiner(objects[key], other, value)
+            for key, value, other, is_left in zip(*columns, strict=True)
+        )
+
+    def _made(self, pairs: Pairs) -> Sequence[Any]:
+        """The results made of the bytes of values; none where that is impossible."""
+        if self._objects is None:
+            return ()
+        cells, partners = self.cells_of(pairs)
+        is_left, certain = self.is_left[pairs.rows], np.arange(len(cells)) < len(self.records)
+        left, right = np.where(is_left, pairs.rows, partners), np.where(is_left, partners, pairs.rows)
+        with self.at_fault():
+            return self._objects.of_pairs(cells, left, right, certain)
+        return ()
+
+    def partners_of(self, pairs: Pairs) -> list[Any]:
+        """The partner's value of each pair."""
+        return self.values_from(pairs, 1 - self.records.nodes[pairs.rows])
+
+    def alone_without_key(self) -> Int64s:
+        """The records of outer sides with a value, but no key, which give their result at once."""
+        outer = self.records.by_node([self.join.is_outer(side) for side in range(2)])
+        return np.flatnonzero((self.batch.keys.codes == NULL_KEY) & self.records.has_value & (outer != 0))
+
+    def _alone(self, rows: Int64s) -> ColumnarBatch:
+        """The results of records that give theirs at once, without a partner."""
+        results = (self._made_alone(rows) or self._called_alone(rows)) if len(rows) else ()
+        rows = rows[: len(results)]
+        return self.of_rows(rows, results, self.timestamps[rows])
+
+    def _called_alone(self, rows: Int64s) -> Sequence[Any]:
+        sides, keys = self.records.nodes[rows].tolist(), self.batch.keys.take(rows)
+        calls = zip(sides, keys, self.arguments(rows), strict=True)
+        return self.until_failure(self.join.joined(side, key, value, None) for side, key, value in calls)
+
+    def _made_alone(self, rows: Int64s) -> Sequence[Any]:
+        if self._objects is None:
+            return ()
+        # Records without a key have no bytes in a store.
+        cells = value_column(take_values(self.batch.values, rows), JsonSerde(), "")
+        with self.at_fault():
+            return self._objects.of_one_side(cells, self.is_left[rows], certain=True)
+        return ()
+
+
+# --- Two streams joined within a time window (Kafka Streams: `KStreamKStreamJoin`); one instance per side.
 #
-# Strict mode: a record waits until it ceases to be open, then gives its one result. Compat mode: Kafka Streams' behaviour
-# (KIP-633), including its flaws: records that arrive too late to wait give their result at once and may still be joined later; a
-# scan depends on a `min` that may skip rows, and on the wall clock.
+# Strict mode: T is the largest timestamp that reached the join from either side, null keys and values included. A left
+# record at l is open while l + max(0, after) + grace >= T, a right one at r while r + max(0, before) + grace >= T. A record
+# that is not open on arrival is late and gives nothing; a pair in the window is emitted if both are open when the later one
+# arrives; a record of an outer side without a partner gives one result when it ceases to be open. Within grace, the result
+# therefore does not depend on the order of arrival. Compat mode: no record is late; a match is limited by the other store's
+# retention (before + after + grace) relative to that store's own newest record, and range queries are clamped at 0, as in
+# Kafka Streams; for records without a partner see `OuterJoinBuffer`.
+
+Times = TypeVar("Times", int, Int64s)
 
 
-@dataclass(frozen=True, slots=True)
-class OuterJoinBuffer:
-    """The records of both sides that have no partner yet.
+class StreamStreamJoin(Operator):
+    """One side of a join.
 
-    Attributes:
-        rows: The waiting records, by the time at which they cease to be open.
-        waits: Per side, how long its records wait after their own timestamps, ms.
+    Args:
+        join: The parameters that both sides share.
+        buffer: Key-value store of the records without a partner (`serdes.waiting`); None: an inner join.
     """
 
-    rows: TimeOrderedBuffer
-    waits: tuple[int, int]
+    def __init__(self, join: StreamJoin, side: JoinSide, buffer: str | None = None) -> None:
+        self.join = replace(join, windows=clamped(join.windows))
+        self.side = side
+        self.buffer_name = buffer
+        # From this side's point of view, a partner is in [t - back, t + ahead].
+        self.back_ms, self.ahead_ms = self.join.reach(side.side)
+        self.grace_ms = self.join.windows.grace_ms
+        self.retention_ms = self.join.windows.size_ms + self.grace_ms
 
-    @property
-    def delays(self) -> tuple[int, int]:
-        """Per side, how much later than its timestamp the time of a record in the store is, ms."""
-        return self.waits
+    def init(self, ctx: OperatorContext) -> None:
+        """Open the stores and the shared stream time."""
+        super().init(ctx)
+        self.store: TypedWindowStore = ctx.store(self.side.store)
+        self.state = ctx.shared_state(self.side.state_name)
+        self.time = SharedStreamTime(self.state, sides=2)
+        self.is_strict = ctx.mode == "strict"
+        self.buffer = self._open_buffer(ctx)
+        # Where nodes are not led, each one processes its own records, and forwards what these make due.
+        self.lead([self])
 
-    @property
-    def oldest(self) -> int:
-        """A lower bound of the waiting records' timestamps, ms."""
-        return self.rows.first_time - max(self.delays)
+    def _open_buffer(self, ctx: OperatorContext) -> OuterJoinBuffer | None:
+        if self.buffer_name is None:
+            return None
+        rows = TimeOrderedBuffer(ctx.store(self.buffer_name), self.join.key_serde, self.buffer_name, self.state)
+        waits = waits_of(self.join.windows, self.is_strict)
+        if self.is_strict:
+            return OuterJoinBuffer(rows, waits)
+        return CompatOuterJoinBuffer(rows, waits, self.grace_ms, self.state, ctx.now_ms, ctx.emit_interval_ms)
+
+    def lead(self, group: Sequence[StreamStreamJoin]) -> None:
+        # By side: RIGHT is 0, LEFT is 1.
+        both = group if len(group) == 2 else [self, self._opposite()]
+        self._sides = sorted(both, key=lambda one: one.side.side)
+        self._side_of = np.array([one.side.side for one in group])
+
+    def _opposite(self) -> StreamStreamJoin:
+        """The other side, with this side's context."""
+        other = copy(self)
+        other.side, other.back_ms, other.ahead_ms = self.side.opposite, self.ahead_ms, self.back_ms
+        other.store = self.ctx.store(other.side.store)
+        return other
+
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        """Join, store, forward, for both sides."""
+        _JoinStep(self._sides, JoinRecords.of(batch, self._side_of)).run()
+
+    def skip(self, batch: ColumnarBatch) -> None:
+        """Stream time passes: in strict mode, records cease to be open."""
+        if self.is_strict:
+            self._pass(batch, self._side_of)
+        else:
+            self.time.observe(int(batch.timestamps[0]))
+
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """Advance the stream time of both sides: emit the results of records that no longer wait."""
+        least = self.time.common_limit(limit)
+        if least is None:
+            return limit
+        time = self.time.advance(elapsed_ms, least)
+        if self.buffer is None:
+            return least
+        self._pass(self.ctx.batch_of(Record(None, None, time)), np.array([LEFT, RIGHT]))
+        return min(least, self.buffer.oldest)
+
+    def _pass(self, batch: ColumnarBatch, nodes: Int64s) -> None:
+        """What a time makes due, seen from these sides."""
+        times = batch.take(np.zeros(len(nodes), np.int64))
+        nothing = replace(times, keys=KeyColumn.of([None] * len(nodes)), values=[None] * len(nodes))
+        _JoinStep(self._sides, JoinRecords(nothing, nodes, np.zeros(len(nodes), np.bool_)), only_time=True).run()
+
+    def flush(self) -> None:
+        """Expire rows that no record can match any more."""
+        self.ctx.expire(self.side.store, self.time.now if self.is_strict else self.newest_in(self.side.store))
+
+    # The formulas of the module's docstring, for a time or an array of times.
+
+    def oldest_open(self, time: Times) -> Times:
+        """In strict mode, the time of the oldest record of this side that is open at a stream time."""
+        return time - max(0, self.ahead_ms) - self.grace_ms
+
+    def oldest_partner(self, time: Times) -> Times:
+        """In strict mode, the time of the oldest record of the other side that is open at a stream time."""
+        return time - max(0, self.back_ms) - self.grace_ms
+
+    def oldest_visible(self, newest: Times) -> Times:
+        """In compat mode, the time of the oldest visible row of the other store, whose newest row has this time."""
+        return newest - self.retention_ms + 1
+
+    def latest_in(self, store: str) -> int:
+        """A time that no row in a store is newer than, so that later ones need not be looked for."""
+        # A store without this entry was written by a program of another form.
+        latest: int = self.state.get(store, MAX_TIME)
+        return latest
+
+    def kept(self, timestamp: int) -> None:
+        """Note the newest time in this side's store, which compat mode uses."""
+        self.state[self.side.store] = max(self.newest_in(self.side.store), timestamp)
+
+    def newest_in(self, store: str) -> int:
+        newest: int = self.state.get(store, NO_TIME)
+        return newest
 
 
-@dataclass(frozen=True, slots=True)
-class CompatOuterJoinBuffer(OuterJoinBuffer):
-    """The behaviour of Kafka Streams 4.3 (`KStreamKStreamJoin.emitNonJoinedOuterRecords`).
+# --- A step of both sides at once.
+#
+# Stream time at a record is a running maximum, so which records are open is known for all of them at once, and the pairs are found
+# by sorting (`partners`). Joiners are called once for each pair, in order. A partner is decoded for each pair from the bytes of its
+# store, also within the step: so a joiner that changes its arguments changes no other pair.
 
-    Attributes:
-        rows: The waiting records, by their timestamps.
-        waits: Per side, its `after` (for a right record `before`) plus grace; may be negative.
-        grace_ms: The grace included in `waits`.
-        state: A dict that survives restarts.
-        now_ms: The step's wall clock.
-        interval_ms: The least wall-clock time between two scans.
+
+class _JoinStep(PairStep):
+    """One step.
+
+    Args:
+        sides: The operators by side.
+        records: The step's records; the index of their node is the side.
+        only_time: Whether the records have come before, or are none, and their time alone counts.
     """
 
-    grace_ms: int
-    state: dict[str, Any]
-    now_ms: int
-    interval_ms: int
+    def __init__(self, sides: Sequence[StreamStreamJoin], records: JoinRecords, only_time: bool = False) -> None:
+        self._sides, self._is_strict, self._only_time = sides, sides[LEFT].is_strict, only_time
+        timestamps = records.batch.timestamps
+        time = np.maximum(np.maximum.accumulate(timestamps), sides[LEFT].time.now)
+        is_open = records.complete
+        if self._is_strict:
+            is_open &= timestamps >= records.by_node([one.oldest_open(time) for one in sides])
+        codecs, alone = [one.store.codec for one in sides], only_time or len(records) == 1
+        super().__init__(sides[LEFT].ctx, sides[LEFT].join, codecs, records, time, is_open, is_open, alone)
 
     @property
-    def delays(self) -> tuple[int, int]:
-        return 0, 0
+    def triggers(self) -> Bools:
+        return self.is_open | self._only_time
+
+    def run(self) -> None:
+        """Compute everything, then write, then forward."""
+        stores = [one.store for one in self._sides]
+        keys = store_keys(self.batch.keys, self.codecs)
+        latest = [one.latest_in(one.side.store) for one in self._sides]
+        partners = Partners(stores, keys, self.timestamps, latest)
+        results = self.results(partners.find(self.is_open, self.records.nodes, self._reach()), self._sides[LEFT].buffer)
+        puts = [self.rows_of(self.is_open & (self.records.nodes == side), side, keys[side]) for side in (RIGHT, LEFT)]
+        self._write(puts)
+        results.write()
+        if not self._only_time:
+            self._drop(results.without_key)
+        self._forward(results.batch, results.places)
+        for batch, row, at, error in results.refused:
+            self._sides[self.records.nodes[at]].ctx.refuse(batch, row, error)
+
+    def _reach(self) -> Reach:
+        """Where open records look for partners."""
+        sides = self._sides
+        lower = self.timestamps - self.records.by_node([one.back_ms for one in sides])
+        upper = self.timestamps + self.records.by_node([one.ahead_ms for one in sides])
+        if self._is_strict:
+            oldest = self.records.by_node([one.oldest_partner(self.time) for one in sides])
+        else:
+            upper = np.maximum(upper, 0)
+            oldest = self.records.by_node([one.oldest_visible(self._newest_in(one.side.other)) for one in sides])
+        return Reach(self.is_open, 1 - self.records.nodes, np.maximum(np.maximum(lower, oldest), 0), upper)
+
+    def _newest_in(self, side: int) -> Int64s:
+        """The newest time in the store of a side as of each record."""
+        operator = self._sides[side]
+        kept = self.is_open & (self.records.nodes == side)
+        newest: Int64s = np.maximum.accumulate(np.where(kept, self.timestamps, operator.newest_in(operator.side.store)))
+        return newest
+
+    def _write(self, puts: Sequence[tuple[pa.BinaryArray, Int64s, pa.BinaryArray]]) -> None:
+        self._sides[LEFT].time.observe(int(self.time[-1]))
+        for operator, (keys, times, values) in zip(self._sides, puts, strict=True):
+            if len(times):
+                operator.store.put_columns(keys, times, values)
+                operator.kept(int(times.max()))
+
+    def _drop(self, without_key: Int64s) -> None:
+        """Drop the records that give nothing, in order."""
+        dropped: Bools = ~self.is_open
+        dropped[without_key] = False
+        for rows, reason in self.drops(dropped, self.records.nodes):
+            self._sides[self.records.nodes[rows[0]]].ctx.drop_batch(self.batch.take(rows), reason)
+
+    def _forward(self, results: ColumnarBatch, places: Int64s) -> None:
+        """Forward the results of both sides in one order, as the left side's; each side counts its own."""
+        ctxs = [one.ctx for one in self._sides]
+        forward_in_one(ctxs, results, self.records.nodes[places // 2])
+
+
+# --- A stream joined with itself, over one store (Kafka Streams: `KStreamKStreamSelfJoin`, KIP-862).
+#
+# Strict mode gives exactly the results of two nodes with a store each (`stream_stream_join`): each record is first a left one,
+# then a right one, and joins itself if its own time is within the window. Compat mode gives the results of Kafka Streams 4.3
+# with
+# `topology.optimization=all`, including its flaws: left and outer joins become inner ones, and a record joins itself whatever
+# the window, unless it is older than the store's retention.
+
+_NEWEST = "newest"
+
+
+class StreamSelfJoin(Operator):
+    """Both sides of a self-join.
+
+    Args:
+        join: The parameters of the join.
+        store: Window store of the records, with duplicates.
+        buffer: Key-value store of the records without a partner; None: an inner join.
+    """
+
+    def __init__(self, join: StreamJoin, store: str, buffer: str | None = None) -> None:
+        self.join = replace(join, windows=clamped(join.windows))
+        self.store_name = store
+        self.buffer_name = buffer
+        self.retention_ms = self.join.windows.size_ms + self.join.windows.grace_ms
+
+    def init(self, ctx: OperatorContext) -> None:
+        super().init(ctx)
+        self.store: TypedWindowStore = ctx.store(self.store_name)
+        self.time = StreamTime(ctx.state)
+        self.waits = waits_of(self.join.windows, strict=True)
+        self.buffer: OuterJoinBuffer | None = None
+        if self.buffer_name is not None and ctx.mode == "strict":
+            rows = TimeOrderedBuffer(ctx.store(self.buffer_name), self.join.key_serde, self.buffer_name, ctx.state)
+            self.buffer = OuterJoinBuffer(rows, self.waits)
+
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        """Join, store, forward."""
+        self._step(batch).run()
+
+    def _step(self, batch: ColumnarBatch, only_time: bool = False) -> _SelfJoinStep:
+        twice = batch.take(np.repeat(np.arange(len(batch)), 2))
+        nodes, has_value = np.tile((LEFT, RIGHT), len(batch)), ~null_values(twice.values)
+        return _SelfJoinStep(self, JoinRecords(twice, nodes, has_value), only_time)
+
+    def skip(self, batch: ColumnarBatch) -> None:
+        """Stream time passes: in strict mode, records cease to be open."""
+        if self.ctx.mode == "strict":
+            nothing = replace(batch, keys=KeyColumn.of([None] * len(batch)), values=[None] * len(batch))
+            self._step(nothing, only_time=True).run()
+        else:
+            self.time.observe(int(batch.timestamps[0]))
+
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """Advance stream time: emit the results of records that no longer wait."""
+        time = self.time.advance(elapsed_ms, limit)
+        if self.buffer is None:
+            return limit
+        if time != NO_TIME:
+            self._step(self.ctx.batch_of(Record(None, None, time)), only_time=True).run()
+        return min(limit, self.buffer.oldest)
+
+    def flush(self) -> None:
+        """Expire rows that no record can match any more."""
+        self.ctx.expire(self.store_name, self.time.now)
 
     @property
-    def may_scan(self) -> bool:
-        """Whether the last scan is long enough ago."""
-        may_scan: bool = self.now_ms >= self.state.get("next_emit", 0)
-        return may_scan
+    def newest(self) -> int:
+        """Time of the newest record in the store, which in compat mode limits the visible rows."""
+        newest: int = self.ctx.state.get(_NEWEST, NO_TIME)
+        return newest
 
-    def scanned(self) -> None:
-        self.state["next_emit"] = self.now_ms + self.interval_ms
-
-    @property
-    def least(self) -> int:
-        """The least time that decides about the next scan."""
-        least: int = self.state.get("min", NEVER)
-        return least
-
-    def note_least(self, least: int) -> None:
-        if least != self.least:
-            self.state["min"] = least
+    def kept(self, timestamp: int) -> None:
+        """Note the time of a record in the store, in compat mode."""
+        if self.ctx.mode == "compat":
+            self.ctx.state[_NEWEST] = max(self.newest, timestamp)
 
 
-def waits_of(windows: JoinWindows, strict: bool) -> tuple[int, int]:
-    """How long a right and a left record wait, ms: the `waits` of an `OuterJoinBuffer`, by side."""
-    ahead = {RIGHT: windows.before_ms, LEFT: windows.after_ms}
-    waits = {side: (max(0, ms) if strict else ms) + windows.grace_ms for side, ms in ahead.items()}
-    return waits[RIGHT], waits[LEFT]
+# --- A step of a stream joined with itself.
+#
+# Each record is taken twice, first as a left one, then as a right one, with one store for both, so that its partners are found as
+# those of two streams. That a record joins itself is added to the pairs.
+
+
+class _SelfJoinStep(PairStep):
+    """One step.
+
+    Args:
+        records: Each record of the step twice, as the left and as the right one.
+        only_time: See `_JoinStep`.
+    """
+
+    def __init__(self, operator: StreamSelfJoin, records: JoinRecords, only_time: bool = False) -> None:
+        self._operator, self._is_strict, self._only_time = operator, operator.ctx.mode == "strict", only_time
+        timestamps, is_open = records.batch.timestamps, records.complete
+        observed = timestamps if self._is_strict else np.where(is_open, timestamps, operator.time.now)
+        time = np.maximum(np.maximum.accumulate(observed), operator.time.now)
+        if self._is_strict:
+            is_open &= timestamps + records.by_node(operator.waits) >= time
+        stored = np.repeat(is_open[0::2] | is_open[1::2], 2)
+        codecs, alone = [operator.store.codec] * 2, len(records) == 2
+        super().__init__(operator.ctx, operator.join, codecs, records, time, is_open, stored, alone)
+        both = is_open[0::2] & is_open[1::2]
+        self._meets_itself = np.flatnonzero(both & self._in_its_own_reach()) * 2 + 1
+
+    def run(self) -> None:
+        """Compute everything, then write, then forward."""
+        operator = self._operator
+        (keys,) = store_keys(self.batch.keys, self.codecs[:1])
+        partners = Partners([operator.store], [keys], self.timestamps, [MAX_TIME])
+        # Once each, where both of it have looked.
+        kept = self.stored & (self.records.nodes == RIGHT)
+        pairs = self._with_themselves(partners.find(kept, np.zeros(len(kept), np.int64), self._reach()))
+        results = self.results(pairs, operator.buffer)
+        cells, times, values = self.rows_of(kept, RIGHT, keys)
+        operator.time.observe(int(self.time[-1]))
+        if len(times):
+            operator.store.put_columns(cells, times, values)
+            operator.kept(int(times.max()))
+        results.write()
+        if not self._only_time:
+            self._drop(results.without_key)
+        operator.ctx.forward_batch(results.batch)
+        for batch, row, _, error in results.refused:
+            operator.ctx.refuse(batch, row, error)
+
+    def partners_of(self, pairs: Pairs) -> list[Any]:
+        found = super().partners_of(pairs)
+        themselves = np.flatnonzero(pairs.partners == pairs.rows)
+        for at, value in zip(themselves.tolist(), self.arguments(pairs.rows[themselves]), strict=True):
+            found[at] = value
+        return found
+
+    def alone_without_key(self) -> Int64s:
+        return super().alone_without_key() if self._is_strict else np.empty(0, np.int64)
+
+    def may_be_alone(self, pairs: Pairs) -> tuple[Bools, Pairs]:
+        alone = self.is_open.copy()
+        alone[self._meets_itself - 1] = False
+        met_as_left = (pairs.partners >= 0) & (self.records.nodes[pairs.rows] == RIGHT)
+        return alone, replace(pairs, partners=pairs.partners - met_as_left)
+
+    def _in_its_own_reach(self) -> Bools:
+        """Whether each record joins itself, if it is open on both sides."""
+        windows = self.join.windows
+        if self._is_strict:
+            return np.full(len(self.records) // 2, min(windows.before_ms, windows.after_ms) >= 0)
+        in_reach: Bools = (self.timestamps > self.time - self._operator.retention_ms + 1)[0::2]
+        return in_reach
+
+    def _reach(self) -> Reach:
+        """Where open records look for partners."""
+        back, ahead = zip(*(self.join.reach(side) for side in (RIGHT, LEFT)), strict=True)
+        lower = self.timestamps - self.records.by_node(back)
+        upper = self.timestamps + self.records.by_node(ahead)
+        if self._is_strict:
+            right, left = self._operator.waits
+            oldest = self.time - self.records.by_node((left, right))
+        else:
+            upper, oldest = np.maximum(upper, 0), self._newest_before() - self._operator.retention_ms + 1
+        stores = np.zeros(len(self.records), np.int64)
+        return Reach(self.is_open, stores, np.maximum(np.maximum(lower, oldest), 0), upper)
+
+    def _newest_before(self) -> Int64s:
+        """The newest time in the store before each record."""
+        first = self._operator.newest
+        newest = np.maximum.accumulate(np.where(self.is_open, self.timestamps, first)[0::2])
+        before: Int64s = np.repeat(np.append(first, newest[:-1]), 2)
+        return np.maximum(before, first)
+
+    def _with_themselves(self, pairs: Pairs) -> Pairs:
+        """The pairs, and behind the earlier records of its own time each record that meets itself, as a right one."""
+        rows = np.append(pairs.rows, self._meets_itself)
+        partners = np.append(pairs.partners, self._meets_itself)
+        times = np.append(pairs.times, self.timestamps[self._meets_itself])
+        order = np.lexsort((times, rows))
+        return replace(pairs, rows=rows[order], partners=partners[order], times=times[order])
+
+    def _drop(self, without_key: Int64s) -> None:
+        """Drop the records that give nothing, in order: as each of both, in compat mode once."""
+        dropped: Bools = ~self.is_open
+        dropped[without_key] = False
+        if not self._is_strict:
+            dropped[1::2] = False
+        for rows, reason in self.drops(dropped, np.zeros(len(dropped), np.int64)):
+            self._operator.ctx.drop_batch(self.batch.take(rows), reason)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from state.columns import RecordColumns
 from streams.model.expressions import ValueFields
-from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, FieldColumn
+from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, FieldColumn
 from streams.operators.expressions import Bools, Frame, computed, true_rows
 from streams.runtime.handlers import Stage
 from streams.runtime.reader.task_inputs import tasks_of, written_keys

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from state.numba_kernels import kernel
 from streams.model.record import has_fields, pick
-from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, encoded
+from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, encoded
 from streams.runtime.rows import NULL, SCALAR
 from streams.serdes.json_scan import UNSURE_AT, Bytes, is_utf8, literal_end, plain_text_end, skip_space, text_end
 

@@ -15,7 +15,7 @@ from state.errors import StepTooLargeError
 from state.kafka.partitioner import partition_for_keys
 from streams.errors import RecordError, ValueNotPicklableError
 from streams.model.record import Headers, Record
-from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell
+from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell
 from streams.operators.columnar import ColumnarBatch, Int64s
 from streams.operators.expressions import Bools
 from streams.runtime.handlers import DeadLetter, Origin

@@ -20,7 +20,7 @@ from streams.model.timestamps import (
     FieldTimestampExtractor,
     WallclockTimestampExtractor,
 )
-from streams.operators.aggregate.columns.column_rows import INT, FieldColumn
+from streams.operators.aggregate.column_rows import INT, FieldColumn
 from streams.operators.expressions import Frame, computed
 from streams.runtime.event_time import checked, latest, too_far
 from streams.runtime.rows import NOW

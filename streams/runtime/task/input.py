@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from state.columns import BinaryColumn
 from state.numba_kernels import kernel
-from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, FieldValues
+from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, FieldValues
 from streams.operators.columnar import ColumnarBatch, Int64s, in_step_order
 from streams.runtime.cells import CellReader
 from streams.runtime.event_time import latest, too_far

@@ -8,8 +8,6 @@ from typing import Any, Final
 
 from streams.model.record import LEFT, RIGHT
 from streams.operators.join.as_of import AsOfJoin
-from streams.operators.join.columns.joined_objects import JoinedObjects
-from streams.operators.join.columns.stream_join import StreamSelfJoin, StreamStreamJoin
 from streams.operators.join.foreign_key import (
     ForeignKeyResult,
     ForeignKeySubscribe,
@@ -17,11 +15,14 @@ from streams.operators.join.foreign_key import (
     ForeignKeyUpdate,
 )
 from streams.operators.join.join_all import StreamJoinAll
+from streams.operators.join.joined_objects import JoinedObjects
 from streams.operators.join.stream_join import (
     AsOf,
     JoinAll,
     JoinSide,
     StreamJoin,
+    StreamSelfJoin,
+    StreamStreamJoin,
     joined_fields,
 )
 from streams.operators.join.stream_table_join import GraceTableJoin, StreamGlobalJoin, StreamTableJoin

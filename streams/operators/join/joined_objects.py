@@ -14,7 +14,7 @@ from state.columns import BinaryColumn, binary_column, data_and_bounds, replaced
 from state.numba_kernels import kernel
 from streams.model.expressions import ALL, Col, Expression, JoinedFields, Lit
 from streams.operators.columnar import EncodedValues, Int64s, OneByOne
-from streams.operators.join.columns.pairs import Bools
+from streams.operators.join.pairs import Bools
 from streams.serdes.columns import write_all
 from streams.serdes.json import JSON_OPTIONS, JsonSerde
 from streams.serdes.json_scan import Bytes, known_text_end, known_value_end, normal_json

@@ -18,6 +18,7 @@ from streams.model.aggregates import BUILT_IN, Aggregate
 from streams.model.expressions import Expression
 from streams.model.record import NO_TIME, HeldRecord, Record
 from streams.model.windows import TimeWindows
+from streams.operators.aggregate.accumulators import FieldAccumulators, accumulate
 from streams.operators.aggregate.aggregates import (
     AggregationFunctions,
     FieldAggregates,
@@ -26,8 +27,7 @@ from streams.operators.aggregate.aggregates import (
     WindowAggregate,
     WindowPairs,
 )
-from streams.operators.aggregate.columns.accumulators import FieldAccumulators, accumulate
-from streams.operators.aggregate.columns.column_rows import (
+from streams.operators.aggregate.column_rows import (
     Assigned,
     FieldColumn,
     FieldValues,

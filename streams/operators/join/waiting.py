@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,13 +15,13 @@ from state.columns import BinaryColumn, decode_headers
 from state.numba_kernels import kernel
 from state.sorting import inverse, sorted_rows
 from streams.errors import RecordError
-from streams.model.record import LEFT, MAX_TIME, NO_TIME, HeldRecord, WaitingRecord
+from streams.model.record import LEFT, MAX_TIME, NO_TIME, RIGHT, HeldRecord, WaitingRecord
+from streams.model.windows import JoinWindows
 from streams.operators.columnar import ColumnarBatch, HeldRows, Int64s, KeyColumn, values_at
-from streams.operators.join.columns.joined_objects import JoinedObjects
-from streams.operators.join.columns.pairs import Bools, JoinRecords, Pairs, Refused
-from streams.operators.join.stream_join import CompatOuterJoinBuffer, OuterJoinBuffer, StreamJoin
+from streams.operators.join.joined_objects import JoinedObjects
+from streams.operators.join.pairs import Bools, JoinRecords, Pairs, Refused
 from streams.operators.stores.codec import Codec
-from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
+from streams.operators.stores.time_ordered_buffer import NEVER, TimeOrderedBuffer
 from streams.serdes.internal import (
     NUMBER_BYTES,
     TIME_SIDE_BYTES,
@@ -32,6 +32,88 @@ from streams.serdes.internal import (
     waiting_prefixes,
     waiting_records,
 )
+
+if TYPE_CHECKING:
+    from streams.operators.join.stream_join import StreamJoin
+
+# --- The left or outer stream-join records without a partner: what the two modes know of them.
+#
+# Strict mode: a record waits until it ceases to be open, then gives its one result. Compat mode: Kafka Streams' behaviour
+# (KIP-633), including its flaws: records that arrive too late to wait give their result at once and may still be joined later; a
+# scan depends on a `min` that may skip rows, and on the wall clock.
+
+
+@dataclass(frozen=True, slots=True)
+class OuterJoinBuffer:
+    """The records of both sides that have no partner yet.
+
+    Attributes:
+        rows: The waiting records, by the time at which they cease to be open.
+        waits: Per side, how long its records wait after their own timestamps, ms.
+    """
+
+    rows: TimeOrderedBuffer
+    waits: tuple[int, int]
+
+    @property
+    def delays(self) -> tuple[int, int]:
+        """Per side, how much later than its timestamp the time of a record in the store is, ms."""
+        return self.waits
+
+    @property
+    def oldest(self) -> int:
+        """A lower bound of the waiting records' timestamps, ms."""
+        return self.rows.first_time - max(self.delays)
+
+
+@dataclass(frozen=True, slots=True)
+class CompatOuterJoinBuffer(OuterJoinBuffer):
+    """The behaviour of Kafka Streams 4.3 (`KStreamKStreamJoin.emitNonJoinedOuterRecords`).
+
+    Attributes:
+        rows: The waiting records, by their timestamps.
+        waits: Per side, its `after` (for a right record `before`) plus grace; may be negative.
+        grace_ms: The grace included in `waits`.
+        state: A dict that survives restarts.
+        now_ms: The step's wall clock.
+        interval_ms: The least wall-clock time between two scans.
+    """
+
+    grace_ms: int
+    state: dict[str, Any]
+    now_ms: int
+    interval_ms: int
+
+    @property
+    def delays(self) -> tuple[int, int]:
+        return 0, 0
+
+    @property
+    def may_scan(self) -> bool:
+        """Whether the last scan is long enough ago."""
+        may_scan: bool = self.now_ms >= self.state.get("next_emit", 0)
+        return may_scan
+
+    def scanned(self) -> None:
+        self.state["next_emit"] = self.now_ms + self.interval_ms
+
+    @property
+    def least(self) -> int:
+        """The least time that decides about the next scan."""
+        least: int = self.state.get("min", NEVER)
+        return least
+
+    def note_least(self, least: int) -> None:
+        if least != self.least:
+            self.state["min"] = least
+
+
+def waits_of(windows: JoinWindows, strict: bool) -> tuple[int, int]:
+    """How long a right and a left record wait, ms: the `waits` of an `OuterJoinBuffer`, by side."""
+    ahead = {RIGHT: windows.before_ms, LEFT: windows.after_ms}
+    waits = {side: (max(0, ms) if strict else ms) + windows.grace_ms for side, ms in ahead.items()}
+    return waits[RIGHT], waits[LEFT]
+
 
 # --- Rows of a `TimeOrderedBuffer` as columns: records that wait, and what a step writes of them.
 

@@ -1,1 +1,0 @@
-"""Built-in aggregates over the columns of a whole step."""

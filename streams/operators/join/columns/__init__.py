@@ -1,1 +1,0 @@
-"""Joins of streams over the columns of a whole step."""
