@@ -21,6 +21,7 @@ from streams.model.record import LEFT, NO_TIME, RIGHT, Record, WaitingRecord
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, OneByOne, values_at
 from streams.operators.join.pairs import (
     FARTHEST_MS,
+    AsOf,
     JoinRecords,
     StoreKeys,
     grouped,
@@ -29,7 +30,6 @@ from streams.operators.join.pairs import (
     runs,
     store_keys,
 )
-from streams.operators.join.stream_join import AsOf
 from streams.operators.join.waiting import ADD, EXPIRE, WaitingRecords, WaitingRows, WaitingWrites
 from streams.operators.operator import Operator, OperatorContext, forward_in_one
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer

@@ -27,15 +27,16 @@ from streams.model.record import MAX_TIME, NO_TIME
 from streams.operators.columnar import ColumnarBatch, Int64s
 from streams.operators.join.pairs import (
     Bools,
+    JoinAll,
     JoinRecords,
     Pairs,
     Partners,
     Reach,
     StoredStep,
     clamped,
+    only_reads,
     store_keys,
 )
-from streams.operators.join.stream_join import JoinAll, only_reads
 from streams.operators.operator import Operator, OperatorContext, forward_in_one
 from streams.operators.stores.window import TypedWindowStore
 from streams.operators.stream_time import SharedStreamTime

@@ -13,7 +13,7 @@ from streams.errors import RecordError
 from streams.model.record import LEFT, Record
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, null_values, unread_json
 from streams.operators.join.joined_objects import JoinedObjects
-from streams.operators.join.stream_join import joined_fields
+from streams.operators.join.pairs import joined_fields
 from streams.operators.operator import Operator, OperatorContext, RecordOperator, call_each, drop_rows
 from streams.operators.stores.found_rows import FoundRows
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from streams.model.record import LEFT, MAX_TIME, NO_TIME, RIGHT, HeldRecord, Wai
 from streams.model.windows import JoinWindows
 from streams.operators.columnar import ColumnarBatch, HeldRows, Int64s, KeyColumn, values_at
 from streams.operators.join.joined_objects import JoinedObjects
-from streams.operators.join.pairs import Bools, JoinRecords, Pairs, Refused
+from streams.operators.join.pairs import Bools, JoinRecords, Pairs, Refused, StreamJoin
 from streams.operators.stores.codec import Codec
 from streams.operators.stores.time_ordered_buffer import NEVER, TimeOrderedBuffer
 from streams.serdes.internal import (
@@ -32,9 +32,6 @@ from streams.serdes.internal import (
     waiting_prefixes,
     waiting_records,
 )
-
-if TYPE_CHECKING:
-    from streams.operators.join.stream_join import StreamJoin
 
 # --- The left or outer stream-join records without a partner: what the two modes know of them.
 #

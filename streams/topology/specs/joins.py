@@ -16,15 +16,8 @@ from streams.operators.join.foreign_key import (
 )
 from streams.operators.join.join_all import StreamJoinAll
 from streams.operators.join.joined_objects import JoinedObjects
-from streams.operators.join.stream_join import (
-    AsOf,
-    JoinAll,
-    JoinSide,
-    StreamJoin,
-    StreamSelfJoin,
-    StreamStreamJoin,
-    joined_fields,
-)
+from streams.operators.join.pairs import AsOf, JoinAll, JoinSide, StreamJoin, joined_fields
+from streams.operators.join.stream_join import StreamSelfJoin, StreamStreamJoin
 from streams.operators.join.stream_table_join import GraceTableJoin, StreamGlobalJoin, StreamTableJoin
 from streams.operators.join.table_table_join import TableJoinMerge, TableTableJoin
 from streams.operators.processor import AnyProcessor
