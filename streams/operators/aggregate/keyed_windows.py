@@ -45,7 +45,6 @@ from streams.operators.columnar import (
 )
 from streams.operators.expressions import Bools
 from streams.operators.operator import OperatorContext, drop_each, forward_in_one, part_of
-from streams.operators.stores.codec import Codec
 from streams.operators.stores.window import HeldUpdate
 
 if TYPE_CHECKING:
@@ -103,22 +102,23 @@ class KeyedRows(NamedTuple):
     failing: Bools
 
     @classmethod
-    def of(cls, codec: Codec, batch: ColumnarBatch, taken: Bools, close_times: Int64s) -> KeyedRows:
-        """The rows `taken`, which have keys.
-
-        Raises:
-            Exception: A key cannot be written.
-        """
-        codes, data = coded_keys(codec, batch.keys)
+    def of(
+        cls, codes: npt.NDArray[np.int32], data: Sequence[bytes], taken: Bools, timestamps: Int64s, close_times: Int64s
+    ) -> KeyedRows:
+        """The rows `taken`, which have keys, for the code of each row's key and the keys' bytes (`coded_keys`)."""
         order = by_key(codes, taken, len(data))
         keys = pa.array([data[code] for code in order.codes.tolist()], pa.binary())
-        return cls(order, keys, batch.timestamps, close_times, np.zeros(len(batch), np.bool_))
+        return cls(order, keys, timestamps, close_times, np.zeros(len(timestamps), np.bool_))
 
     @property
     def span(self) -> tuple[Int64s, Int64s]:
         """The least and the largest timestamp of each key's rows, ms."""
         times, firsts = self.timestamps[self.order.rows], self.order.bounds[:-1]
         return np.minimum.reduceat(times, firsts), np.maximum.reduceat(times, firsts)
+
+    def bounds_of(self, requests: npt.NDArray[np.int32]) -> Int64s:
+        """int64[K + 1], where what was found for each key begins; `requests` are the numbers of the keys, in order."""
+        return np.searchsorted(requests, np.arange(len(self.keys) + 1))
 
     def cells_of(self, numbers: Int64s) -> BinaryColumn:
         """The bytes of the keys with these numbers, which may repeat."""
@@ -331,7 +331,9 @@ class _Calls:
         self._nodes = np.zeros(len(batch), np.int64) if batch.nodes is None else batch.nodes
         self._taken, self._dropped = first.taken(batch)
         self._times = first.stream_times(batch, self._taken)
-        self._keyed = keyed = KeyedRows.of(first.store.codec, batch, self._taken, self._times - first.windows.wait_ms)
+        codes, data = coded_keys(first.store.codec, batch.keys)
+        close_times = self._times - first.windows.wait_ms
+        self._keyed = keyed = KeyedRows.of(codes, data, self._taken, batch.timestamps, close_times)
         self._key_of = np.zeros(len(batch), np.int64)
         self._key_of[keyed.order.rows] = np.repeat(np.arange(len(keyed.keys)), np.diff(keyed.order.bounds))
         self._found_until = [len(batch)] * len(keyed.keys)
@@ -632,7 +634,6 @@ class KeyedAggregation(WindowedAggregation[W]):
         if isinstance(batch.values, FieldValues):
             self._process_fields(batch)
         else:
-            self.store.codec.keys(batch.keys)  # raises before anything is done
             self.call(batch, [one.functions for one in self._group])
 
     def skip(self, batch: ColumnarBatch) -> None:
@@ -641,6 +642,8 @@ class KeyedAggregation(WindowedAggregation[W]):
 
     def call(self, batch: ColumnarBatch, functions: Sequence[AggregationFunctions]) -> None:
         """Calls functions for the records of the group."""
+        if len(batch) > _MOST_TOGETHER:
+            self.store.codec.keys(batch.keys)  # raises before any part of them is done
         for first in range(0, len(batch), _MOST_TOGETHER):
             rows = np.arange(first, min(first + _MOST_TOGETHER, len(batch)))
             _Calls(self._group, functions, batch if len(rows) == len(batch) else part_of(batch, rows)).run()
@@ -651,7 +654,8 @@ class KeyedAggregation(WindowedAggregation[W]):
         if not taken.any():
             return
         picked, times = PickedFields(self.fields, rows, taken), self.stream_times(rows.batch, taken)
-        keyed = KeyedRows.of(self.store.codec, rows.batch, taken, times - self.windows.wait_ms)
+        timestamps, close_times = rows.batch.timestamps, times - self.windows.wait_ms
+        keyed = KeyedRows.of(rows.batch.keys.codes, rows.data, taken, timestamps, close_times)
         try:
             folded = self._fold(rows, keyed._replace(failing=picked.failing), picked)
         except Exception as error:

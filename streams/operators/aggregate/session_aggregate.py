@@ -257,8 +257,9 @@ class SessionAggregate(KeyedAggregation[SessionWindows]):
     def stored(self, keyed: KeyedRows) -> StoredWindows:
         gap, (earliest, latest) = self.windows.gap_ms, keyed.span
         found = self.store.find_columns(keyed.keys, earliest - gap, latest + gap)
-        bounds = np.searchsorted(found.requests, np.arange(len(keyed.keys) + 1))
-        return StoredWindows(found.starts, found.ends, found.ends, bounds, found.values.to_pylist())
+        return StoredWindows(
+            found.starts, found.ends, found.ends, keyed.bounds_of(found.requests), found.values.to_pylist()
+        )
 
     def placed(self, keyed: KeyedRows, stored: StoredWindows, apply: Apply) -> PlacedRows:
         return place(_merge, keyed, stored, (self.windows.gap_ms, self.store.earliest_end), self.made_by_row, apply)

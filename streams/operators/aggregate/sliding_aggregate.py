@@ -311,10 +311,8 @@ class SlidingAggregate(KeyedAggregation[SlidingWindows]):
     def stored(self, keyed: KeyedRows) -> StoredWindows:
         difference, (earliest, latest) = self.windows.difference_ms, keyed.span
         found = self.store.fetch_ranges(keyed.keys, np.maximum(earliest - 2 * difference, 0), latest + 1)
-        bounds = np.searchsorted(found.requests, np.arange(len(keyed.keys) + 1))
-        return StoredWindows(
-            found.starts, found.starts + difference, timestamps_of(found.values), bounds, found.values.to_pylist()
-        )
+        bounds, times = keyed.bounds_of(found.requests), timestamps_of(found.values)
+        return StoredWindows(found.starts, found.starts + difference, times, bounds, found.values.to_pylist())
 
     def placed(self, keyed: KeyedRows, stored: StoredWindows, apply: Apply) -> PlacedRows:
         if self._is_impossible:
