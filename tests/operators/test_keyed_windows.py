@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -120,6 +121,14 @@ def test_windows_of_a_step(shape: str, seed: int) -> None:
     assert answers[0] == "together"
     assert found.topics[("out", 0)]
     assert not found.fallbacks
+
+
+@pytest.mark.parametrize("mode", ["strict", "compat"])
+@pytest.mark.parametrize("shape", PROGRAMS)
+def test_functions_are_called_in_parts(shape: str, mode: str) -> None:
+    """As for steps of more than 10,000 records."""
+    with mock.patch("streams.operators.aggregate.keyed_windows._MOST_TOGETHER", 3):
+        check_both_ways(program(PROGRAMS[shape]), feed(5, ["in"]), partitions={"in": 2}, processing="skip", mode=mode)
 
 
 @pytest.mark.parametrize("policy", ["dlq", "fail"])
