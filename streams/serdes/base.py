@@ -156,6 +156,23 @@ def cannot_serialize(serde: object, topic: str, value: object, why: object = Non
     )
 
 
+def cannot_keep(serde: object, topic: str, value: object, why: object) -> SerdeError:
+    """The error for a value that would not come back from its bytes as it was; `why` says what to write instead."""
+    return SerdeError(
+        f"{_short(serde)} cannot keep {a_value(value)} for '{topic}', because functions would get something else back: {why}."
+    )
+
+
+def kept(serde: Serde[T]) -> Serde[T]:
+    """The serde for values that the engine reads back: it refuses each value that would come back as something else.
+
+    It writes the same bytes as the serde itself, and is equal to it. A serde says so by a method `kept()`; one without is taken as
+    it is, and functions never share the objects that it has written (`comes_back`).
+    """
+    strict: Callable[[], Serde[T]] | None = getattr(serde, "kept", None)
+    return serde if strict is None else strict()
+
+
 def cannot_deserialize(
     serde: object,
     topic: str,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 
 from state.columns import BinaryColumn
 from streams.serdes.base import Headers, Serde
-from streams.serdes.json import JSON_OPTIONS, JsonSerde, is_plain_json
+from streams.serdes.json import JsonSerde, is_plain_json
 from streams.serdes.json_scan import is_utf8, normal_json
+from streams.serdes.json_text import UNREADABLE, read_exactly
 from streams.serdes.primitives import BytesSerde, Int16Serde, Int32Serde, Int64Serde, StringSerde
 
 _EXACT = (StringSerde, BytesSerde, Int16Serde, Int32Serde, Int64Serde)
@@ -59,9 +59,9 @@ def read_all(serde: Serde, topic: str, cells: Sequence[bytes | None], headers: S
     """
     if is_plain_json(serde):
         try:
-            loads = orjson.loads
-            return [None if cell is None else loads(cell) for cell in cells]
-        except ValueError:
+            read_json = read_exactly
+            return [None if cell is None else read_json(cell) for cell in cells]
+        except UNREADABLE:
             pass  # the serde's own error names the cell
     if type(serde) is StringSerde:
         try:
@@ -80,8 +80,8 @@ def write_all(
     """Each object's bytes; the arguments and errors are those of `read_all`."""
     if is_plain_json(serde):
         try:
-            dumps = orjson.dumps
-            return [None if value is None else dumps(value, option=JSON_OPTIONS)[:-1] for value in objects]
+            write_json = cast("JsonSerde", serde).write
+            return [None if value is None else write_json(value) for value in objects]
         except (TypeError, ValueError):
             pass
     write = serde.serialize

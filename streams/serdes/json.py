@@ -1,4 +1,9 @@
-"""`JsonSerde`: JSON by orjson, the default serde of values, optionally read back as values of one type."""
+"""`JsonSerde`: JSON, the default serde of values, optionally read back as values of one type.
+
+What leaves, to a sink, is converted to JSON where JSON has no form for it. What the engine keeps for itself (`JsonSerde.kept`) must
+come back from its bytes as it was, in value and type, or it is refused: otherwise a function would see one thing in the step that
+wrote a value, and another one in the next step.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +12,12 @@ from dataclasses import dataclass, field
 from types import UnionType
 from typing import TYPE_CHECKING, Any, overload
 
-import orjson
-
-from streams.serdes.base import Headers, Serde, T, cannot_deserialize, cannot_serialize, type_name
+from streams.serdes.base import Headers, Serde, T, cannot_deserialize, cannot_keep, cannot_serialize, type_name
+from streams.serdes.json_text import JSON_OPTIONS, NotKept, dumps, keep, loads
 
 if TYPE_CHECKING:
     from streams.serdes.json_types import TypedJson
 
-
-# Keys of ints and the like become text, as in every JSON library; NumPy scalars come out of user code on data frames.
-# orjson writes into 4 KiB, which its result then occupies for as long as it lives. Cutting off a newline copies the result into
-# memory of its own size: a step of 100 000 records holds 12 MB instead of 400 MB, and saves 3 us a record of page faults.
-JSON_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 
 _CURE = "Correct what writes these records, or the type: a field that may be missing needs a default"
 
@@ -27,9 +26,13 @@ _CURE = "Correct what writes these records, or the type: a field that may be mis
 class JsonSerde(Serde[T]):
     """JSON as UTF-8 without spaces, with fields in insertion order (never sorted).
 
-    `JsonSerde()` accepts any JSON value. Dataclasses, datetimes and UUIDs are written by orjson's rules, and read back as plain
-    objects and text. `JsonSerde(Order)` writes the same bytes and reads them back as an `Order`, which may be a dataclass, a
-    TypedDict, a NamedTuple, a pydantic model, a msgspec Struct, or a type made of these, such as `list[Order]`.
+    `JsonSerde()` reads what JSON has: dicts with text keys, lists, texts, integers of any size, floats, booleans, None. It writes
+    the same, and for a sink also what can be converted: dataclasses, datetimes, UUIDs, enums, tuples, keys that are numbers. A
+    value that the engine keeps (in a store, or on a topic of its own) is not converted, because a function would get it back as
+    something else: writing it raises an error that names the field. NaN and infinity are never written, because JSON has neither.
+
+    `JsonSerde(Order)` writes the same JSON and reads it back as an `Order`, which may be a dataclass, a TypedDict, a NamedTuple, a
+    pydantic model, a msgspec Struct, or a type made of these, such as `list[Order]` or `dict[int, int]`.
 
     JSON's `null` is read as None; None is written as Kafka's null.
 
@@ -46,10 +49,11 @@ class JsonSerde(Serde[T]):
 
     With a type, reading or writing a value of another shape raises a `SerdeError` that names the field and the expected type:
     the text `"12"` is not an `int`. Missing fields get their defaults; unknown fields are ignored; pydantic models follow their own
-    configuration instead. The fields of an object are not checked again when the object is written.
+    configuration instead.
 
     Attributes:
         kind: The type of the values to read; None: plain objects. A store's format is the same with and without a type.
+        is_kept: Whether values that would not come back as they were are refused.
 
     Raises:
         TopologyError: The type, or one of its fields, cannot be read from JSON.
@@ -57,7 +61,7 @@ class JsonSerde(Serde[T]):
 
     kind: Any
     _typed: TypedJson | None = field(compare=False)
-    _loads: Callable[[bytes], Any] = field(compare=False)
+    is_kept: bool = field(compare=False)
 
     @overload
     def __init__(self: JsonSerde[Any], kind: None = None) -> None: ...
@@ -66,19 +70,42 @@ class JsonSerde(Serde[T]):
     @overload
     def __init__(self: JsonSerde[Any], kind: UnionType) -> None: ...
     def __init__(self, kind: Any = None) -> None:
-        typed = None if kind is None else _typed_json(kind)
         object.__setattr__(self, "kind", kind)
-        object.__setattr__(self, "_typed", typed)
-        object.__setattr__(self, "_loads", orjson.loads if typed is None else typed.loads)
+        object.__setattr__(self, "_typed", None if kind is None else _typed_json(kind))
+        object.__setattr__(self, "is_kept", False)
+
+    def kept(self) -> JsonSerde[T]:
+        """The same serde for values that the engine reads back: it refuses those that would come back as something else."""
+        if self.is_kept:
+            return self
+        kept: JsonSerde[T] = object.__new__(JsonSerde)
+        for name, value in (("kind", self.kind), ("_typed", self._typed), ("is_kept", True)):
+            object.__setattr__(kept, name, value)
+        return kept
+
+    @property
+    def write(self) -> Callable[[Any], bytes]:
+        """Writes a value that is not None. Raises `TypeError` or `ValueError`, where `serialize` raises an error with a text."""
+        if self._typed is None:
+            return keep if self.is_kept else dumps
+        return self._typed.keep if self.is_kept else self._written
+
+    def _written(self, value: Any) -> bytes:
+        assert self._typed is not None, "plain values are written by functions"
+        return self._typed.dumps(value, JSON_OPTIONS)[:-1]
 
     def serialize(self, topic: str, value: T | None, headers: Headers = None) -> bytes | None:
-        """The value as JSON text. Raises `SerdeError` if JSON cannot represent the value, or the value has another type."""
+        """The value as JSON text.
+
+        Raises:
+            SerdeError: JSON cannot represent the value, the value has another type, or a kept value would not come back.
+        """
         if value is None:
             return None
         try:
-            if self._typed is None:
-                return orjson.dumps(value, option=JSON_OPTIONS)[:-1]
-            return self._typed.dumps(value, JSON_OPTIONS)[:-1]
+            return self.write(value)
+        except NotKept as error:
+            raise cannot_keep(self, topic, value, error) from error
         except (TypeError, ValueError) as error:
             why = str(error) if self._typed is None else self._typed.explained(error)
             raise cannot_serialize(self, topic, value, why) from error
@@ -88,7 +115,7 @@ class JsonSerde(Serde[T]):
         if data is None:
             return None
         try:
-            value: T = self._loads(data)
+            value: T = loads(data) if self._typed is None else self._typed.loads(data)
         except ValueError as error:
             if self._typed is None:
                 raise cannot_deserialize(self, topic, data, error) from error

@@ -73,6 +73,10 @@ class TypedJson:
         self.check(value)
         return orjson.dumps(value, default, options)
 
+    def keep(self, value: Any) -> bytes:
+        """The value as JSON text that is read back."""
+        return self.dumps(value, 0)
+
     @staticmethod
     def explained(error: Exception) -> str:
         """Why a value has another shape."""

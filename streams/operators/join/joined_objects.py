@@ -16,8 +16,9 @@ from streams.model.expressions import ALL, Col, Expression, JoinedFields, Lit
 from streams.operators.columnar import EncodedValues, Int64s, OneByOne
 from streams.operators.join.pairs import Bools
 from streams.serdes.columns import write_all
-from streams.serdes.json import JSON_OPTIONS, JsonSerde
+from streams.serdes.json import JsonSerde
 from streams.serdes.json_scan import Bytes, known_text_end, known_value_end, normal_json
+from streams.serdes.json_text import dumps, loads
 
 # --- New JSON objects made of parts of other ones, for a whole column at once (numba).
 #
@@ -303,7 +304,7 @@ def _parts_of(fields: JoinedFields) -> Iterator[tuple[str | int, _Part | None]]:
 
 def _computed(expression: Expression) -> _Part | None:
     if isinstance(expression, Lit):
-        return _Part(-1, constant=orjson.dumps(expression.value, option=JSON_OPTIONS)[:-1])
+        return _Part(-1, constant=dumps(expression.value))
     if not isinstance(expression, Col):
         return None
     first, *path = expression.path.split(".")
@@ -334,4 +335,4 @@ def _normal(values: BinaryColumn, asked: Bools) -> Bools:
 
 def _read(values: BinaryColumn, rows: Int64s) -> list[Any]:
     cells = values.take(pa.array(rows, mask=rows < 0)).to_pylist()
-    return [None if cell is None else orjson.loads(cell) for cell in cells]
+    return [None if cell is None else loads(cell) for cell in cells]
