@@ -12,6 +12,7 @@ ROOT = Path(__file__).parent.parent
 FLOORS = [
     "state/errors.py",
     "state/secrets.py",
+    "state/exact_json.py",
     "state/machine_code.py",
     "state/numba_functions.py",
     "state/numba_kernels.py",

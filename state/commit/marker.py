@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from state.columns import RecordColumns, cell_bounds, cell_sizes
 from state.errors import MarkerFormatError
+from state.exact_json import UNREADABLE, read, write
 from state.kafka.topics import TopicPartition
 
 MARKER_KEY = b"marker"
@@ -116,15 +117,15 @@ class CommitMarker:
 
     def to_bytes(self) -> bytes:
         """The marker as JSON with sorted keys: equal markers have equal bytes."""
-        return orjson.dumps({name: getattr(self, name) for name in _FIELDS}, option=orjson.OPT_SORT_KEYS)
+        return write({name: getattr(self, name) for name in _FIELDS}, option=orjson.OPT_SORT_KEYS)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> CommitMarker:
         """Reads a marker back."""
         try:
-            found = orjson.loads(data)
+            found = read(data)
             number = found["format"]
-        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        except (*UNREADABLE, KeyError, TypeError) as error:
             raise _not_a_marker(data) from error
         if number not in _READABLE:
             raise MarkerFormatError(

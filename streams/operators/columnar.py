@@ -177,6 +177,12 @@ class EncodedValues(WrittenValues, ValueColumn):
             return self._cells
         return replaced(self._cells, changed, binary_column(write_all(serde, topic, self._objects_at(changed))))
 
+    def each_handed_out(self, see: Callable[[Any], Any]) -> None:
+        """Calls a function for each value that was decoded, and may have been changed since."""
+        for row in np.flatnonzero(self._decoded).tolist():
+            if self._objects[row] is not None:
+                see(self._objects[row])
+
     def _objects_at(self, rows: Int64s) -> list[Any]:
         """The values of some rows; values that are not decoded yet are decoded and not cached."""
         unread = rows[~self._decoded[rows]]

@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import orjson
-
 from state.columns import decode_headers
+from state.exact_json import write
 from streams.errors import OperatorStateError
 from streams.model.record import NO_TIME, Headers, HeldRecord, Record, RecordMetadata
 from streams.runtime.following import Followed
@@ -232,7 +231,7 @@ _SHARE = 0.9
 def check_operator_state(operator_state: Mapping[str, Mapping[str, Any]], task_id: str, limit: int) -> None:
     """Refuses state that cannot be committed."""
     try:
-        size = len(orjson.dumps(operator_state))
+        size = len(write(operator_state))
     except TypeError as error:
         name = next((name for _, name, size in _sizes(operator_state) if size < 0), "?")
         raise OperatorStateError(
@@ -255,7 +254,7 @@ def _sizes(operator_state: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, s
     for kind, states in operator_state.items():
         for name, state in states.items():
             try:
-                found.append((kind, name, len(orjson.dumps(state))))
+                found.append((kind, name, len(write(state))))
             except TypeError:
                 found.append((kind, name, -1))
     return found

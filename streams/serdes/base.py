@@ -14,6 +14,7 @@ import types
 import typing
 from collections.abc import Callable
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from typing_extensions import TypeVar
@@ -166,11 +167,44 @@ def cannot_keep(serde: object, topic: str, value: object, why: object) -> SerdeE
 def kept(serde: Serde[T]) -> Serde[T]:
     """The serde for values that the engine reads back: it refuses each value that would come back as something else.
 
-    It writes the same bytes as the serde itself, and is equal to it. A serde says so by a method `kept()`; one without is taken as
-    it is, and functions never share the objects that it has written (`comes_back`).
+    It writes the same bytes as the serde itself, and is equal to it. A serde offers it by a method `kept()`. One without is taken
+    as it is: what is read back may differ from what was written, so functions only get what was read (`comes_back`).
     """
     strict: Callable[[], Serde[T]] | None = getattr(serde, "kept", None)
     return serde if strict is None else strict()
+
+
+def comes_back(serde: object) -> bool:
+    """Whether every value that `kept(serde)` writes is read as an equal value of equal types."""
+    return _promises(type(serde)) and all(map(comes_back, _parts(serde).values()))
+
+
+@lru_cache(256)
+def _promises(kind: type) -> bool:
+    """Whether a class has `kept`, and no subclass has changed what is written and read."""
+    mro = [vars(one) for one in kind.__mro__]
+    kept, *others = (
+        next((at for at, names in enumerate(mro) if name in names), len(mro))
+        for name in ("kept", "serialize", "deserialize")
+    )
+    return kept < len(mro) and kept <= min(others)
+
+
+S = TypeVar("S")
+
+
+def kept_parts(serde: S) -> S:
+    """`kept` for a serde that is a dataclass made of others: the same with these kept."""
+    parts: Any = {name: kept(part) for name, part in _parts(serde).items()}
+    return typing.cast("S", dataclasses.replace(typing.cast("Any", serde), **parts)) if parts else serde
+
+
+def _parts(serde: object) -> dict[str, Serde[Any]]:
+    """The serdes that a serde is made of, by the names of its fields."""
+    if not dataclasses.is_dataclass(serde):
+        return {}
+    values = {one.name: getattr(serde, one.name) for one in dataclasses.fields(serde)}
+    return {name: part for name, part in values.items() if isinstance(part, Serde) and not isinstance(part, type)}
 
 
 def cannot_deserialize(

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from state.columns import BinaryColumn
+from state.exact_json import UNREADABLE, read
 from streams.serdes.base import Headers, Serde
 from streams.serdes.json import JsonSerde, is_plain_json
 from streams.serdes.json_scan import is_utf8, normal_json
-from streams.serdes.json_text import UNREADABLE, read_exactly
 from streams.serdes.primitives import BytesSerde, Int16Serde, Int32Serde, Int64Serde, StringSerde
 
 _EXACT = (StringSerde, BytesSerde, Int16Serde, Int32Serde, Int64Serde)
@@ -59,7 +59,7 @@ def read_all(serde: Serde, topic: str, cells: Sequence[bytes | None], headers: S
     """
     if is_plain_json(serde):
         try:
-            read_json = read_exactly
+            read_json = read
             return [None if cell is None else read_json(cell) for cell in cells]
         except UNREADABLE:
             pass  # the serde's own error names the cell
@@ -68,10 +68,10 @@ def read_all(serde: Serde, topic: str, cells: Sequence[bytes | None], headers: S
             return [None if cell is None else cell.decode() for cell in cells]
         except UnicodeDecodeError:
             pass
-    read = serde.deserialize
+    read_one = serde.deserialize
     if headers is None:
-        return [read(topic, cell, ()) for cell in cells]
-    return [read(topic, cell, of_cell) for cell, of_cell in zip(cells, headers, strict=True)]
+        return [read_one(topic, cell, ()) for cell in cells]
+    return [read_one(topic, cell, of_cell) for cell, of_cell in zip(cells, headers, strict=True)]
 
 
 def write_all(

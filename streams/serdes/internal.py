@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from state.columns import constant, decode_headers, encode_headers, joined, numbers_at, packed, sliced
 from streams.model.record import LEFT, RIGHT, Change, CombinedKey, Response, Subscription, WaitingKey, WaitingRecord
-from streams.serdes.base import Headers, Serde, cannot_deserialize, cannot_serialize
+from streams.serdes.base import Headers, Serde, cannot_deserialize, cannot_serialize, kept_parts
 from streams.serdes.columns import write_all
 
 _OLD, _NEW, _BOTH = 0, 1, 2
@@ -29,6 +29,10 @@ class ChangeSerde(Serde[Change]):
     """
 
     inner: Serde
+
+    def kept(self) -> ChangeSerde:
+        """The same over serdes that are kept."""
+        return kept_parts(self)
 
     def serialize(self, topic: str, value: Change | None, headers: Headers = None) -> bytes | None:
         """Bytes of a `Change`. Raises `SerdeError` for anything else, or if both values are None."""
@@ -104,6 +108,10 @@ class SubscriptionSerde(Serde[Subscription]):
 
     primary_key: Serde
 
+    def kept(self) -> SubscriptionSerde:
+        """The same over serdes that are kept."""
+        return kept_parts(self)
+
     def serialize(self, topic: str, value: Subscription | None, headers: Headers = None) -> bytes | None:
         """Bytes of a `Subscription`. Raises `SerdeError` for anything else."""
         if value is None:
@@ -135,6 +143,10 @@ class ResponseSerde(Serde[Response]):
     """
 
     value: Serde
+
+    def kept(self) -> ResponseSerde:
+        """The same over serdes that are kept."""
+        return kept_parts(self)
 
     def serialize(self, topic: str, value: Response | None, headers: Headers = None) -> bytes | None:
         """Bytes of a `Response`. Raises `SerdeError` for anything else."""
@@ -221,6 +233,10 @@ class CombinedKeySerde(Serde[CombinedKey]):
             raise cannot_serialize(self, topic, keys[cells.index(None)], "no primary key")
         return cast("list[bytes]", cells)
 
+    def kept(self) -> CombinedKeySerde:
+        """The same over serdes that are kept."""
+        return kept_parts(self)
+
     def serialize(self, topic: str, value: CombinedKey | None, headers: Headers = None) -> bytes | None:
         """Bytes of a `CombinedKey`. Raises `SerdeError` for anything else."""
         if not isinstance(value, CombinedKey):
@@ -266,6 +282,10 @@ def split_waiting_record(cell: bytes) -> tuple[bytes, bytes]:
 class WaitingKeySerde(Serde[WaitingKey]):
     """`time(8) ∥ side(1) ∥ key ∥ number(8)`: in the order of these."""
 
+    def kept(self) -> WaitingKeySerde:
+        """The same over serdes that are kept."""
+        return kept_parts(self)
+
     def serialize(self, topic: str, value: WaitingKey | None, headers: Headers = None) -> bytes | None:
         """Bytes of a `WaitingKey`. Raises `SerdeError` for anything else."""
         if value is None:
@@ -296,6 +316,10 @@ class WaitingSerde(Serde[WaitingRecord]):
 
     right: Serde
     left: Serde
+
+    def kept(self) -> WaitingSerde:
+        """The same over serdes that are kept."""
+        return kept_parts(self)
 
     def serialize(self, topic: str, value: WaitingRecord | None, headers: Headers = None) -> bytes | None:
         """Bytes of a `WaitingRecord`. Raises `SerdeError` for anything else."""

@@ -8,6 +8,7 @@ wrote a value, and another one in the next step.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from types import UnionType
 from typing import TYPE_CHECKING, Any, overload
@@ -78,9 +79,8 @@ class JsonSerde(Serde[T]):
         """The same serde for values that the engine reads back: it refuses those that would come back as something else."""
         if self.is_kept:
             return self
-        kept: JsonSerde[T] = object.__new__(JsonSerde)
-        for name, value in (("kind", self.kind), ("_typed", self._typed), ("is_kept", True)):
-            object.__setattr__(kept, name, value)
+        kept = copy(self)  # of a subclass, too
+        object.__setattr__(kept, "is_kept", True)
         return kept
 
     @property

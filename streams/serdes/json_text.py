@@ -2,8 +2,6 @@
 
 Invariants: integers are exact, whatever their size; NaN and infinity are never written, because JSON has neither; and what `keep`
 writes, `loads` reads as an equal value of equal types, at every depth.
-
-msgspec reads (orjson makes floats of integers beyond 64 bits), and orjson writes, in the notation that all our bytes have.
 """
 
 from __future__ import annotations
@@ -18,8 +16,9 @@ from types import NoneType
 from typing import Any, Final
 from uuid import UUID
 
-import msgspec
 import orjson
+
+from state.exact_json import UNREADABLE, read, write
 
 # Keys of ints and the like become text, as in every JSON library; NumPy scalars come out of user code on data frames.
 # orjson writes into 4 KiB, which its result then occupies for as long as it lives. Cutting off a newline copies the result into
@@ -30,10 +29,6 @@ _SCALARS: Final = frozenset((str, int, bool, NoneType))
 _TEXT: Final = frozenset((str,))
 _SHOWN: Final = 60
 
-read_exactly: Final = msgspec.json.Decoder().decode
-"""`loads` with the errors of msgspec (`UNREADABLE`), for loops that read again with `loads` where it fails."""
-UNREADABLE: Final = (msgspec.DecodeError, ValueError, RecursionError)
-
 
 class NotKept(ValueError):
     """A value that JSON would give back as something else; the text names the field, and says what to write."""
@@ -42,7 +37,7 @@ class NotKept(ValueError):
 def loads(data: bytes | str) -> Any:
     """A value from its text, with every integer exact. Raises `ValueError` if the text is not JSON."""
     try:
-        return read_exactly(data)
+        return read(data)
     except UNREADABLE as error:
         orjson.loads(data)  # raises, with the better text
         raise ValueError(str(error)) from error
@@ -56,9 +51,9 @@ def dumps(value: Any) -> bytes:
         ValueError: A number is NaN or infinite.
     """
     try:
-        data = orjson.dumps(value, default=_fields, option=_TEXT_KEYS)
+        data = write(value, _fields, _TEXT_KEYS)
     except TypeError:
-        data = orjson.dumps(_convertible(value), default=_fields, option=_TEXT_KEYS)
+        data = write(_with_text_keys(value), _fields, _TEXT_KEYS)
     if b"null" in data:
         check_finite(value)
     return data[:-1]
@@ -72,10 +67,7 @@ def keep(value: Any) -> bytes:
         TypeError: A text is not Unicode, or the value is nested too deeply.
     """
     check_kept(value)
-    try:
-        return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)[:-1]
-    except TypeError:
-        return orjson.dumps(_convertible(value), option=orjson.OPT_APPEND_NEWLINE)[:-1]
+    return write(value, option=orjson.OPT_APPEND_NEWLINE)[:-1]
 
 
 def check_kept(value: Any) -> None:
@@ -184,7 +176,7 @@ def _short(value: object) -> str:
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
 
-# --- What orjson does not write by itself: large integers, fields with an underscore, and keys that are one text.
+# --- What orjson does not write by itself: NaN, fields with an underscore, and keys that would become one text.
 
 
 def check_finite(value: Any) -> None:
@@ -224,22 +216,17 @@ def _names(kind: type) -> tuple[str, ...]:
     return tuple(one.name for one in dataclasses.fields(kind))
 
 
-def _convertible(value: Any) -> Any:
-    """The same value, with integers beyond 64 bits as pieces of text, and dicts whose keys become one text as lists of pairs."""
-    kind = type(value)
-    if kind is int:
-        return value if -(2**63) <= value < 2**64 else orjson.Fragment(str(value))
+def _with_text_keys(value: Any) -> Any:
+    """The same value with texts as keys. A dict two of whose keys would become one text is a list of pairs, so nothing is lost."""
     if isinstance(value, dict):
         keys = list(map(_key, value))
-        parts = [_convertible(part) for part in value.values()]
+        parts = list(map(_with_text_keys, value.values()))
         if len(set(keys)) < len(keys):
-            return [[_convertible(key), part] for key, part in zip(value, parts, strict=True)]
+            return [[key, part] for key, part in zip(value, parts, strict=True)]
         return dict(zip(keys, parts, strict=True))
-    if isinstance(value, list) or kind is tuple:
-        return list(map(_convertible, value))
-    if dataclasses.is_dataclass(kind):
-        return _convertible(_fields(value))
-    return value
+    if isinstance(value, list) or type(value) is tuple:
+        return list(map(_with_text_keys, value))
+    return _with_text_keys(_fields(value)) if dataclasses.is_dataclass(type(value)) else value
 
 
 def _key(key: Any) -> str:

@@ -25,7 +25,7 @@ from streams.dsl.nodes.inferred_types import (
 from streams.errors import TopologyError
 from streams.model.typing import Partitioner
 from streams.operators.wrapped import ProcessorWrapper, wrapped
-from streams.serdes.base import Serde
+from streams.serdes.base import Serde, kept
 from streams.topology.graph import (
     GlobalTable,
     Graph,
@@ -261,7 +261,8 @@ class GraphBuilder:
                 f"Two repartition topics are called '{topic}': give one of them a name of its own with "
                 f"Repartitioned(name=...), Grouped(name=...), Joined(name=...), StreamJoined(name=...) or enrich(named=...)."
             )
-        self.topology.add(SinkNode(sink, (port.node,), topic, None, key_serde, value_serde, partitioner, asked_for))
+        keys, values = kept(key_serde), kept(value_serde)
+        self.topology.add(SinkNode(sink, (port.node,), topic, None, keys, values, partitioner, asked_for))
         self.topology.add(SourceNode(source, (topic,), key_serde, value_serde))
         return Port(source, key_serde, value_serde, port.lineage.behind(str(topic)))
 

@@ -21,7 +21,7 @@ from streams.operators.process.user_processor import FixedKeyProcessor, UserProc
 from streams.operators.processor import Processor
 from streams.operators.retry import Attempts, RetryRoute
 from streams.operators.stateless import PassThrough
-from streams.serdes.base import Serde
+from streams.serdes.base import Serde, kept
 from streams.serdes.internal import CombinedKeySerde
 from streams.serdes.json import JsonSerde
 from streams.topology.graph import Failed, InternalTopic, ProcessorNode, SinkNode, SourceNode, Topic
@@ -197,7 +197,8 @@ class Retries:
         topics: tuple[Topic, ...] = (self.retry.dead_letters, *self.topics)
         for sink, topic, delay_ms in zip(sinks, topics, (None, *self.retry.delays_ms), strict=True):
             failed = Failed(delay_ms, None if delay_ms is None else self.retry.dead_letters)
-            graph.topology.add(SinkNode(sink, (route,), topic, None, key_serde, value_serde, failed=failed))
+            serdes = (key_serde, value_serde) if delay_ms is None else (kept(key_serde), kept(value_serde))
+            graph.topology.add(SinkNode(sink, (route,), topic, None, *serdes, failed=failed))
 
 
 # --- `enrich`: checks the arguments, and adds the operator to a head, where many records are read at once.

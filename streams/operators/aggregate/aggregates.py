@@ -259,8 +259,12 @@ class FoldedAggregate(Operator):
     def process(self, record: Record) -> None:
         """The same for a single record, which costs a tenth of a batch of one: others that use the store see each update."""
         # Of a record that fails in one window, no window keeps anything.
-        for row, updated in [(row, self.functions.updated(row, record)) for row in self.rows(record)]:
+        for row, updated in [(row, self._updated(row, record)) for row in self.rows(record)]:
             self._set(row, *updated, record)
+
+    def _updated(self, row: CachedRow, record: Record) -> tuple[Any, int]:
+        value, timestamp = self.functions.updated(row, record)
+        return None if value is None else self.store.codec.seen(value), timestamp
 
     @abstractmethod
     def rows(self, record: Record) -> list[CachedRow]:
@@ -653,6 +657,8 @@ class _Fold:
         values = self._values(groups)
         # With a cache, the results of a group are one.
         places = range(len(groups)) if isinstance(values, EveryUpdate) else groups
+        # An aggregate that is shared by the calls is what its bytes will give; the others are bytes between two calls.
+        seen = self._store.codec.seen if isinstance(values, list) else None
         done, end_of_failed = np.ones(len(self._rows), np.bool_), -1
         begun: list[int] = []
         for at, (functions, key, value, place) in enumerate(self._calls(places)):
@@ -662,9 +668,10 @@ class _Fold:
                 before = values[place]
                 if before is None:
                     begun.append(at)
-                    values[place] = functions.added(key, value, functions.initial())
+                    after = functions.added(key, value, functions.initial())
                 else:
-                    values[place] = functions.aggregator(key, value, before)
+                    after = functions.aggregator(key, value, before)
+                values[place] = after if seen is None or after is None else seen(after)
             except Exception as error:
                 self._refuse(at, error)  # raises for a list
                 first, end_of_failed = self._calls_of_record(at)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import inspect
 from collections import deque
 from collections.abc import Callable, Collection
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import Any, cast
 from weakref import WeakSet
 
-from streams.errors import TopologyError
+from streams.errors import SerdeError, TopologyError
 from streams.model.record import Headers, Record, RecordMetadata, to_headers, to_timestamp_ms
 from streams.model.windows import Duration
 from streams.operators.operator import OperatorContext
 from streams.operators.process.user_stores import InProcess, SessionStore, WindowStore, user_store
 from streams.operators.processor import BaseProcessor, Cancellable, Processor, PunctuationType
+from streams.serdes.json_text import NotKept, keep, loads
 
 
 class UserProcessor(BaseProcessor[Any, Any, OperatorContext]):
@@ -52,6 +53,7 @@ class UserProcessor(BaseProcessor[Any, Any, OperatorContext]):
         in_process.record = record
         try:
             given: object = self._process(record)  # type: ignore[func-returns-value]
+            self._context._check_state()
         finally:
             in_process.record = None
         if given is not None:
@@ -102,6 +104,8 @@ class UserContext:
         self._ctx = ctx
         self._in_process = in_process
         self._stores: dict[str, Any] = {}
+        self._kept_state: bytes | None = None
+        """The state as it was checked last; None: nobody has asked for it."""
 
     @property
     def node(self) -> str:
@@ -138,7 +142,27 @@ class UserContext:
 
     @property
     def state(self) -> dict[str, Any]:
+        if self._kept_state is None:
+            self._kept_state = keep(self._ctx.state)
         return self._ctx.state
+
+    def _check_state(self) -> None:
+        """Called after each call of the user's code.
+
+        Raises:
+            SerdeError: The state would not come back as it is; it is again as it was before the call.
+        """
+        if self._kept_state is None:
+            return
+        state = self._ctx.state
+        try:
+            self._kept_state = keep(state)
+        except (NotKept, TypeError) as error:
+            state.clear()
+            state.update(loads(self._kept_state))
+            raise SerdeError(
+                f"'{self._ctx.node}' cannot keep something in ctx.state, because it would get something else back: {error}"
+            ) from error
 
     def current_stream_time_ms(self) -> int:
         return self._ctx.stream_time
@@ -171,7 +195,19 @@ class UserContext:
                 f"'{self._ctx.node}' calls schedule without the type of the punctuation or the function to call: write "
                 f"schedule(interval, PunctuationType.STREAM_TIME, function)."
             )
-        return self._ctx.schedule(interval, kind, self._in_process.at_time(cast("Callable[[int], object]", callback)))
+        return self._ctx.schedule(interval, kind, self._in_process.at_time(self._checked(callback)))
+
+    def _checked(self, callback: Any) -> Callable[[int], object]:
+        """The callback of a punctuation, after which the state is checked."""
+        if not callable(callback):
+            return cast("Callable[[int], object]", callback)  # refused when it is scheduled
+
+        @wraps(callback)
+        def call(time: int) -> None:
+            callback(time)
+            self._check_state()
+
+        return call
 
 
 def expire_stores(context: UserContext) -> None:

@@ -9,18 +9,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from orjson import loads
 
 from state.columns import BinaryColumn, cell_sizes, numbers_at, sliced
+from state.exact_json import read as read_json
 from state.kafka.topics import NO_LIMIT
 from state.stores.byte_stores import SessionRows, WindowRows
 from state.tables.table import RangeRows
 from streams.errors import OversizedRowError
 from streams.model.record import NO_TIME, ValueAndTimestamp
-from streams.operators.columnar import EncodedValues, KeyColumn, value_column
-from streams.serdes.base import Serde
+from streams.operators.columnar import EncodedValues, KeyColumn, WrittenValues, value_column
+from streams.serdes.base import Serde, cannot_keep, comes_back, kept
 from streams.serdes.columns import read_all, write_all
 from streams.serdes.json import is_plain_json
+from streams.serdes.json_text import NotKept, check_kept
 
 
 class KeyValueBytes(Protocol):
@@ -142,8 +143,9 @@ class Codec:
     def __init__(self, topic: str, key_serde: Serde, value_serde: Serde, room: int = NO_LIMIT) -> None:
         self.topic = topic
         self._room = room
-        self._key_serde = key_serde
-        self._value_serde = value_serde
+        self._key_serde = kept(key_serde)
+        self._value_serde = kept(value_serde)
+        self._shares = comes_back(self._value_serde)
         # Most records of a step repeat a few text keys. Only text: 1, 1.0 and True are equal but different keys.
         self._text_keys: dict[str, bytes] = {}
 
@@ -181,6 +183,30 @@ class Codec:
     def value(self, value: Any) -> bytes | None:
         return self._value_serde.serialize(self.topic, value)
 
+    def seen(self, value: Any) -> Any:
+        """A value that is kept, as functions see it from now on: as its bytes give it, in this step as in later ones.
+
+        Raises:
+            SerdeError: It would come back as something else.
+        """
+        if self.holds_json:
+            try:
+                check_kept(value)
+            except NotKept as error:
+                raise cannot_keep(self._value_serde, self.topic, value, error) from error
+            return value
+        data = self.value(value)
+        return value if self._shares else self.read_value(data)
+
+    def seen_column(self, values: Sequence[Any]) -> Sequence[Any]:
+        """`seen` for many values; those that are bytes, and were not handed out, are what their bytes give."""
+        if isinstance(values, WrittenValues) and self._shares:
+            if isinstance(values, EncodedValues) and values.serde == self._value_serde:
+                values.each_handed_out(self.seen)
+            return values
+        seen = self.seen
+        return [None if value is None else seen(value) for value in values]
+
     def fitting(self, key: bytes, value: bytes | None) -> bytes | None:
         """The local value, if the row fits the changelog."""
         if value is not None and len(key) + len(value) > self._room:
@@ -206,7 +232,7 @@ class Codec:
     @property
     def reader(self) -> Callable[[Any], Any]:
         """`read_value` as a function, the fastest there is."""
-        return loads if is_plain_json(self._value_serde) else self.read_value
+        return read_json if is_plain_json(self._value_serde) else self.read_value
 
     def read_key(self, data: bytes) -> Any:
         return self._key_serde.deserialize(self.topic, data)

@@ -235,7 +235,7 @@ class TypedTimestampedKeyValueStore:
 
     def put(self, key: Any, value: Any, timestamp: int) -> None:
         entry = self.entry(key)
-        entry.value, entry.timestamp = value, timestamp
+        entry.value, entry.timestamp = None if value is None else self.codec.seen(value), timestamp
         entry.sent(self.write(entry))
 
     def range(self, lower: Any, upper: Any, reverse: bool = False) -> Iterator[tuple[Any, ValueAndTimestamp]]:

@@ -167,7 +167,7 @@ class TypedTimestampedWindowStore:
             self._rows.put(data, start, cell, timestamp)
             return
         entry = self.entry(data, start)
-        entry.value, entry.timestamp = value, timestamp
+        entry.value, entry.timestamp = None if value is None else self.codec.seen(value), timestamp
         self.write(entry)
 
     def fetch_range(

@@ -116,10 +116,11 @@ class TableAggregate(TableOperator):
         records = batch.take(np.flatnonzero(~null_key)) if null_key.any() else batch
         number_of, numbers = numbered(self._store.codec.keys(records.keys), records.keys)
         groups = self._groups(list(number_of))
-        values, times = [], []
+        values, times, seen = [], [], self._store.codec.seen
         rows = zip(numbers.tolist(), records.keys, records.values, records.timestamps.tolist(), strict=True)
         for number, key, change, timestamp in rows:
             value, time = self._changed(key, change, timestamp, groups[number])
+            value = None if value is None else seen(value)
             groups[number] = self._group(value, time)
             values.append(value)
             times.append(time)

@@ -351,7 +351,7 @@ class TableMaterializer:
             self._ctx.forward(record.with_value(change))
         else:
             entry = self._store.entry(record.key)
-            entry.set(new, record.timestamp)
+            entry.set(None if new is None else self._store.codec.seen(new), record.timestamp)
             if self._caching:
                 self._pending[entry.key] = (record.key, record.headers, entry)
             elif self._given_old:
@@ -360,8 +360,15 @@ class TableMaterializer:
                 self._emit_with_old(self._store, record.key, record.headers, entry)
 
     def updates(self, batch: ColumnarBatch) -> TableUpdates | None:
-        """A step's updates together, for look-ups and `update_together`; None for a table without a store."""
-        return None if self._store is None else TableUpdates(self._store, batch, self._caching)
+        """A step's updates together, for look-ups and `update_together`; None for a table without a store.
+
+        Raises:
+            Exception: A key cannot be written, or a value would not come back as it is.
+        """
+        if self._store is None:
+            return None
+        seen = batch.with_values(self._store.codec.seen_column(batch.values))
+        return TableUpdates(self._store, seen, self._caching)
 
     def show(self, updates: TableUpdates | None) -> None:
         """Lets the unit look up rows as of each update, before `update_together` has its effects; nothing is pending yet."""
@@ -389,7 +396,7 @@ class TableMaterializer:
         olds = None
         if self._send_old:
             olds = given if self._given_old else updates.before_each().values
-        return partial(self._emit_together, self._store, updates.rows(every), batch, olds, every)
+        return partial(self._emit_together, self._store, updates.rows(every), updates.batch, olds, every)
 
     def _held_together(self, store: TypedTimestampedKeyValueStore, updates: TableUpdates) -> Callable[[], None]:
         """Leaves updates pending until the end of the step, after the earlier ones."""
@@ -477,6 +484,7 @@ class TableMaterializer:
 
     def _put_version(self, store: TypedVersionedStore, record: Record, new: Any) -> None:
         before = store.get(record.key) if self._send_old else None
+        new = None if new is None else store.codec.seen(new)
         newer = store.put(record.key, new, record.timestamp)
         if newer == NOT_PUT:
             self._ctx.drop(record, "late")

@@ -1,0 +1,37 @@
+"""JSON whose integers are exact, whatever their size: msgspec reads it, orjson writes it.
+
+orjson reads an integer beyond 64 bits as a float, and writes none. msgspec reads them exactly, in no more time; orjson's notation
+stays, because equal values have to have equal bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+read: Final = msgspec.json.Decoder().decode
+"""The value of a JSON text. Raises one of `UNREADABLE` if it is none."""
+UNREADABLE: Final = (msgspec.DecodeError, ValueError, RecursionError)
+
+
+def write(value: Any, default: Callable[[Any], Any] | None = None, option: int = 0) -> bytes:
+    """The text of a value; the arguments are those of `orjson.dumps`. Raises `TypeError` for what JSON does not have."""
+    try:
+        return orjson.dumps(value, default, option)
+    except TypeError as error:
+        if "64-bit" not in str(error):
+            raise
+    converted = None if default is None else lambda one: _in_pieces(default(one))
+    return orjson.dumps(_in_pieces(value), converted, option)
+
+
+def _in_pieces(value: Any) -> Any:
+    """A value with each large integer as a piece of text."""
+    if type(value) is int:
+        return value if -(2**63) <= value < 2**64 else orjson.Fragment(str(value))
+    if isinstance(value, dict):
+        return {key: _in_pieces(part) for key, part in value.items()}
+    return list(map(_in_pieces, value)) if type(value) in (list, tuple) else value
