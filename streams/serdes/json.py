@@ -11,10 +11,20 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from types import UnionType
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from streams.serdes.base import Headers, Serde, T, cannot_deserialize, cannot_keep, cannot_serialize, type_name
-from streams.serdes.json_text import JSON_OPTIONS, NotKept, dumps, keep, loads
+from streams.serdes.json_text import (
+    JSON_OPTIONS,
+    NotKept,
+    check_kept,
+    check_with_keys,
+    dumps,
+    keep,
+    keep_with_keys,
+    loads,
+    loads_with_keys,
+)
 
 if TYPE_CHECKING:
     from streams.serdes.json_types import TypedJson
@@ -90,6 +100,11 @@ class JsonSerde(Serde[T]):
             return keep if self.is_kept else dumps
         return self._typed.keep if self.is_kept else self._written
 
+    @property
+    def check(self) -> Callable[[Any], object]:
+        """Raises `ValueError` or `TypeError` for a value that would not come back, as writing it would, if possible for less."""
+        return check_kept if self._typed is None else self._typed.keep
+
     def _written(self, value: Any) -> bytes:
         assert self._typed is not None, "plain values are written by functions"
         return self._typed.dumps(value, JSON_OPTIONS)[:-1]
@@ -140,6 +155,36 @@ class JsonSerde(Serde[T]):
 
     def __repr__(self) -> str:
         return f"JsonSerde({'' if self._typed is None else type_name(self.kind)})"
+
+
+class JsonWithKeys(JsonSerde[Any]):
+    """`JsonSerde()` for an aggregate of an unknown type whose function makes the keys of a dict, such as `{**a, v: ...}`.
+
+    A dict whose keys are all int, or all bool, comes back from the store with these keys. For a sink it is as `JsonSerde()`.
+    """
+
+    __slots__ = ()
+
+    @property
+    def write(self) -> Callable[[Any], bytes]:
+        """As `JsonSerde.write`."""
+        return keep_with_keys if self.is_kept else dumps
+
+    @property
+    def check(self) -> Callable[[Any], object]:
+        """As `JsonSerde.check`."""
+        return check_with_keys
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Any:
+        """The value. Raises `SerdeError` if the bytes are not JSON."""
+        try:
+            return None if data is None else loads_with_keys(data)
+        except ValueError as error:
+            raise cannot_deserialize(self, topic, data or b"", error) from error
+
+    def kept(self) -> JsonWithKeys:
+        """As `JsonSerde.kept`."""
+        return cast("JsonWithKeys", super().kept())
 
 
 def _typed_json(kind: Any) -> TypedJson:

@@ -72,14 +72,18 @@ def keep(value: Any) -> bytes:
 
 def check_kept(value: Any) -> None:
     """Raises `NotKept` unless the value comes back from its text as it is."""
-    if type(value) in _SCALARS:
-        return
-    try:
-        kept = _comes_back(value)
-    except RecursionError:
-        kept = True  # orjson refuses it, and says so
-    if not kept:
+    if not _checked(value):
         raise NotKept(_why_not(value))
+
+
+def _checked(value: Any) -> bool:
+    """Whether a value comes back from its text as it is."""
+    if type(value) in _SCALARS:
+        return True
+    try:
+        return _comes_back(value)
+    except RecursionError:
+        return True  # orjson refuses it, and says so
 
 
 def _comes_back(value: Any) -> bool:
@@ -102,6 +106,66 @@ def _comes_back(value: Any) -> bool:
         elif type(part) not in _SCALARS and not _comes_back(part):
             return False
     return True
+
+
+# --- Dicts whose keys are numbers, for aggregates whose type nobody has named (`JsonWithKeys`).
+#
+# `{404: 3}` is kept as `{"404":3}` and a blank behind it, which says what the keys of the dict are. Blanks behind a JSON text mean
+# nothing, so whoever else reads the row gets what JSON has: text keys. Of several dicts each has a blank, in the order in which
+# their texts begin. A value whose keys are all texts has none: its bytes are those of `keep`.
+
+_BLANKS: Final = {str: b" ", int: b"\t", bool: b"\n"}
+
+
+def keep_with_keys(value: Any) -> bytes:
+    """As `keep`, for dicts whose keys may also be all int, or all bool."""
+    if _checked(value):
+        return write(value, option=orjson.OPT_APPEND_NEWLINE)[:-1]
+    blanks: list[bytes] = []
+    converted = _keys_as_text(value, blanks)
+    if converted is value or b"".join(blanks).strip(b" ") == b"":
+        check_kept(value)  # says what is wrong
+    return keep(converted) + b"".join(blanks)
+
+
+def check_with_keys(value: Any) -> None:
+    """Raises `NotKept` unless `keep_with_keys` would keep the value."""
+    if not _checked(value):
+        keep_with_keys(value)
+
+
+def loads_with_keys(data: bytes) -> Any:
+    """What `keep_with_keys` has written."""
+    text = data.rstrip(b" \t\n")
+    value = loads(text)
+    if len(text) == len(data):
+        return value
+    kinds = {blank[0]: kind for kind, blank in _BLANKS.items()}
+    return _with_kinds(value, iter([kinds[blank] for blank in data[len(text) :]]))
+
+
+def _keys_as_text(value: Any, blanks: list[bytes]) -> Any:
+    """A value with text keys; adds the blank of each dict."""
+    if type(value) is list:
+        return [_keys_as_text(part, blanks) for part in value]
+    if type(value) is not dict:
+        return value
+    kinds = set(map(type, value)) or {str}
+    kind = kinds.pop()
+    if kinds or kind not in _BLANKS:
+        return value
+    blanks.append(_BLANKS[kind])
+    return {_key(key): _keys_as_text(part, blanks) for key, part in value.items()}
+
+
+def _with_kinds(value: Any, kinds: Iterator[type]) -> Any:
+    if type(value) is list:
+        return [_with_kinds(part, kinds) for part in value]
+    if type(value) is not dict:
+        return value
+    kind = next(kinds, str)
+    keys = value if kind is str else map(int, value) if kind is int else (key == "true" for key in value)
+    return {key: _with_kinds(part, kinds) for key, part in zip(keys, value.values(), strict=True)}
 
 
 # --- What is wrong with a value that does not come back, for people.

@@ -23,12 +23,13 @@ from uuid import UUID
 
 import typing_extensions
 
+from streams.dsl.nodes.computed_keys import makes_keys
 from streams.errors import TopologyError
 from streams.model.expressions import ALL, Col, Expression, JoinedFields, Operation, ValueFields
 from streams.operators.processor import Processor
 from streams.serdes.base import Serde, type_name
 from streams.serdes.by_type import UNIONS, DefaultKeySerde, DerivedSerde, plain_type, serde_for
-from streams.serdes.json import JsonSerde, is_plain_json
+from streams.serdes.json import JsonSerde, JsonWithKeys, is_plain_json
 from streams.serdes.primitives import BooleanSerde, BytesSerde, Float64Serde, Int64Serde, StringSerde
 from streams.wording import did_you_mean
 
@@ -66,8 +67,16 @@ def result_type(fn: Callable[..., Any], *serdes: Serde[Any] | None) -> Type:
 
 
 def aggregate_type(initializer: Callable[..., Any], *aggregators: Callable[..., Any]) -> Type:
-    """The type of an aggregate: the return type of the first function for which it is known, the initializer last."""
-    return next((kind for fn in (*aggregators, initializer) if (kind := result_type(fn)) is not None), None)
+    """The type of an aggregate: the return type of the first function for which it is known, the initializer last.
+
+    `KeyedDict`, if it is unknown, or no more than `dict`, and a function makes the keys of a dict.
+    """
+    kind = next((kind for fn in (*aggregators, initializer) if (kind := result_type(fn)) is not None), None)
+    return KeyedDict if kind in (None, dict) and any(map(makes_keys, aggregators)) else kind
+
+
+class KeyedDict(dict[Any, Any]):
+    """The type of aggregates that may be dicts with other keys than texts."""
 
 
 def forwarded_types(supplier: Callable[[], Any]) -> tuple[Type, Type]:
@@ -97,6 +106,8 @@ def serde_type(serde: Serde[Any] | None) -> Type:
     """The type of what a serde reads; None: unknown."""
     if isinstance(serde, DerivedSerde):
         serde = serde.inner
+    if isinstance(serde, JsonWithKeys):
+        return KeyedDict
     return serde.kind if isinstance(serde, JsonSerde) else _TYPES.get(type(serde))
 
 
@@ -281,6 +292,7 @@ def derived_key(kind: Type, default: Serde[Any], made_by: str) -> Serde[Any] | N
     """The serde to use for keys of a type that the operator `made_by` makes, if none is named; None: the program's own default."""
     if default != StringSerde():
         return None
+    kind = dict if kind is KeyedDict else kind
     if _may_be_text(kind):
         return DerivedSerde(DefaultKeySerde(made_by, is_text=plain_type(kind) is str))
     try:
@@ -295,6 +307,8 @@ def derived_key(kind: Type, default: Serde[Any], made_by: str) -> Serde[Any] | N
 
 def derived_value(kind: Type, default: Serde[Any]) -> Serde[Any] | None:
     """The serde to use for values of a type if none is named; None: the builder's default."""
+    if kind is KeyedDict and is_plain_json(default):
+        return DerivedSerde(JsonWithKeys())
     if kind is None or not is_plain_json(default) or not _lost_in_json(kind):
         return None
     try:

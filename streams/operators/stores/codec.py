@@ -21,7 +21,6 @@ from streams.operators.columnar import EncodedValues, KeyColumn, WrittenValues, 
 from streams.serdes.base import Serde, cannot_keep, comes_back, kept
 from streams.serdes.columns import read_all, write_all
 from streams.serdes.json import is_plain_json
-from streams.serdes.json_text import NotKept, check_kept
 
 
 class KeyValueBytes(Protocol):
@@ -146,6 +145,9 @@ class Codec:
         self._key_serde = kept(key_serde)
         self._value_serde = kept(value_serde)
         self._shares = comes_back(self._value_serde)
+        self._check: Callable[[Any], object] | None = (
+            getattr(self._value_serde, "check", None) if self._shares else None
+        )
         # Most records of a step repeat a few text keys. Only text: 1, 1.0 and True are equal but different keys.
         self._text_keys: dict[str, bytes] = {}
 
@@ -189,10 +191,10 @@ class Codec:
         Raises:
             SerdeError: It would come back as something else.
         """
-        if self.holds_json:
+        if self._check is not None:
             try:
-                check_kept(value)
-            except NotKept as error:
+                self._check(value)
+            except (TypeError, ValueError) as error:
                 raise cannot_keep(self._value_serde, self.topic, value, error) from error
             return value
         data = self.value(value)
