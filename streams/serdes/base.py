@@ -180,7 +180,7 @@ def comes_back(serde: object) -> bool:
 
 
 @lru_cache(256)
-def _promises(kind: type) -> bool:
+def _promises(kind: Any) -> bool:
     """Whether a class has `kept`, and no subclass has changed what is written and read."""
     mro = [vars(one) for one in kind.__mro__]
     kept, *others = (
