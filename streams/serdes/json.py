@@ -86,7 +86,7 @@ class JsonSerde(Serde[T]):
         object.__setattr__(self, "is_kept", False)
 
     def kept(self) -> JsonSerde[T]:
-        """The same serde for values that the engine reads back: it refuses those that would come back as something else."""
+        """The same serde for values that the engine reads back: it refuses a value that would come back as something else."""
         if self.is_kept:
             return self
         kept = copy(self)  # of a subclass, too
@@ -185,6 +185,16 @@ class JsonWithKeys(JsonSerde[Any]):
     def kept(self) -> JsonWithKeys:
         """As `JsonSerde.kept`."""
         return cast("JsonWithKeys", super().kept())
+
+
+class JsonIdSerde(JsonSerde[Any]):
+    """`JsonSerde()` for what is only compared, by its bytes, and never read back: a tuple or a date is an id like any other."""
+
+    __slots__ = ()
+
+    def kept(self) -> JsonIdSerde:
+        """The serde itself."""
+        return self
 
 
 def _typed_json(kind: Any) -> TypedJson:

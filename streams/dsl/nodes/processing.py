@@ -23,7 +23,7 @@ from streams.operators.retry import Attempts, RetryRoute
 from streams.operators.stateless import PassThrough
 from streams.serdes.base import Serde, kept
 from streams.serdes.internal import CombinedKeySerde
-from streams.serdes.json import JsonSerde
+from streams.serdes.json import JsonIdSerde, JsonSerde
 from streams.topology.graph import Failed, InternalTopic, ProcessorNode, SinkNode, SourceNode, Topic
 from streams.topology.naming import stateful_name, stateless_name
 from streams.topology.node_kind import NodeKind
@@ -347,7 +347,7 @@ def add_deduplicate(
     spec = DeduplicateSpec(within_ms, grace_ms, by)
     node = name or stateful_name(spec.kind, placed.lineage, spec.parameters)
     store_spec = StoreSpec(f"{node}-store", StoreKind.WINDOW, retention_ms=within_ms + grace_ms, persistent=None)
-    store_key: Serde = key_serde if by is None else CombinedKeySerde(key_serde, JsonSerde())
+    store_key: Serde = key_serde if by is None else CombinedKeySerde(key_serde, JsonIdSerde())
     store = graph.store(store_spec, store_key, JsonSerde())
     return graph.stateful(spec, placed, node, stores=(store,), key_serde=key_serde, value_serde=port.value_serde)
 

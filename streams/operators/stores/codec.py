@@ -201,7 +201,7 @@ class Codec:
         return value if self._shares else self.read_value(data)
 
     def seen_column(self, values: Sequence[Any]) -> Sequence[Any]:
-        """`seen` for many values; those that are bytes, and were not handed out, are what their bytes give."""
+        """`seen` for many values. A value that is bytes, and that nobody has got, is what its bytes give."""
         if isinstance(values, WrittenValues) and self._shares:
             if isinstance(values, EncodedValues) and values.serde == self._value_serde:
                 values.each_handed_out(self.seen)
