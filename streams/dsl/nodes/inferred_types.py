@@ -72,7 +72,7 @@ def aggregate_type(initializer: Callable[..., Any], *aggregators: Callable[..., 
     `KeyedDict`, if it is unknown, or no more than `dict`, and a function makes the keys of a dict.
     """
     kind = next((kind for fn in (*aggregators, initializer) if (kind := result_type(fn)) is not None), None)
-    return KeyedDict if kind in (None, dict) and any(map(makes_keys, aggregators)) else kind
+    return KeyedDict if kind in (None, Any, dict, dict[Any, Any]) and any(map(makes_keys, aggregators)) else kind
 
 
 class KeyedDict(dict[Any, Any]):
