@@ -19,6 +19,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from streams.serdes.json_text import dumps
+
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _WIDE = 10_000
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -62,6 +64,15 @@ def print_json(value: Any) -> None:
 def print_json_line(value: Any) -> None:
     """Prints a value as one line of JSON."""
     _echo(orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS))
+
+
+def print_exact_json_line(value: Any) -> None:
+    """Prints plain data as one line of JSON, with integers of any size.
+
+    Raises:
+        ValueError: A number is NaN or infinite.
+    """
+    _echo(dumps(value))
 
 
 def _echo(data: bytes) -> None:

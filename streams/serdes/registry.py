@@ -26,7 +26,8 @@ from typing_extensions import Self
 from streams.errors import ConfigError, RegistryError, StreamsError
 from streams.serdes.avro.reading import reader_of
 from streams.serdes.avro.writing import writer_of
-from streams.serdes.base import Headers, Serde, T, cannot_deserialize, cannot_serialize
+from streams.serdes.base import Headers, Serde, T, cannot_deserialize, cannot_keep, cannot_serialize
+from streams.serdes.json_text import NotKept, dumps, keep, loads
 
 Subject: TypeAlias = Literal["topic", "record", "topic-record"] | Callable[[str, bool, str | None], str]
 """How a schema's subject is named; a function gets the topic, whether it is for keys, and the record's name."""
@@ -123,7 +124,8 @@ class RegistrySerde(Serde[T], ABC):
         except Exception as error:
             if is_registrys_fault(error):
                 raise self._registry_error("writing to", topic, error) from error
-            raise cannot_serialize(self, topic, value, error) from error
+            told = cannot_keep if isinstance(error, NotKept) else cannot_serialize
+            raise told(self, topic, value, error) from error
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> T | None:
         """The value.
@@ -382,12 +384,16 @@ class JsonSchemaSerde(RegistrySerde):
             self.schema,
             client_of(self.registry),
             conf=self._settings(**{"auto.register.schemas": self.auto_register}),
+            json_encode=keep if exact else dumps,
         )
         return writer
 
     def _make_reader(self) -> Callable[[bytes, Any], Any]:
         reader: Callable[[bytes, Any], Any] = _closed(self._client_module().JSONDeserializer)(
-            self.reader_schema, schema_registry_client=client_of(self.registry), conf=self._settings()
+            self.reader_schema,
+            schema_registry_client=client_of(self.registry),
+            conf=self._settings(),
+            json_decode=loads,
         )
         return reader
 
