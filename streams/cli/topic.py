@@ -28,8 +28,8 @@ from streams.cli.options import (
     with_embedded_default,
 )
 from streams.cli.output import (
-    print_exact_json_line,
     print_json,
+    print_json_line,
     print_line,
     print_table,
     shown_time,
@@ -224,7 +224,7 @@ def send(
         topic=topic,
         separator=key_separator.replace("\\t", "\t"),
         null=null,
-        timestamp=None if timestamp is None else to_timestamp(timestamp),
+        timestamp=None if timestamp is None else _event_time(timestamp),
         timestamps=timestamps,
         headers=tuple((name, value.encode()) for name, value in pairs(header, "--header", "trace=7").items()),
         partition=partition,
@@ -268,7 +268,7 @@ def read(
     with suppress(KeyboardInterrupt):
         for record in found:
             if as_json:
-                print_exact_json_line(printer.as_dict(record))
+                print_json_line(printer.as_dict(record))
             else:
                 typer.echo(printer.line(record))
     if printer.unreadable:
@@ -456,11 +456,18 @@ def _of_text(text: bytes, form: LineFormat) -> Outgoing:
         time, found, text = text.partition(separator)
         if not found:
             raise ConfigError(f"a time and {form.separator!r} are needed before the record")
-        timestamp = to_timestamp(time.decode(errors="replace"))
+        timestamp = _event_time(time.decode(errors="replace"))
     first, found, rest = text.partition(separator)
     key = _typed(form, form.serdes.key, first) if found else None
     value = _typed(form, form.serdes.value, rest if found else text)
     return Outgoing(key, value, timestamp, form.headers, form.partition)
+
+
+def _event_time(text: str) -> int:
+    time = to_timestamp(text)
+    if time == 0:
+        raise ConfigError("Kafka's client takes the time 0 for the time of writing, so no record can have it: take 1")
+    return time
 
 
 def _typed(form: LineFormat, serde: Any, text: bytes) -> bytes | None:
@@ -487,7 +494,7 @@ def _of_json(text: bytes, form: LineFormat) -> Outgoing:
     return Outgoing(
         _part(found, "key", form.serdes.key, form.topic),
         _part(found, "value", form.serdes.value, form.topic),
-        form.timestamp if timestamp in (None, NO_TIME) else to_timestamp(str(timestamp)),
+        form.timestamp if timestamp in (None, NO_TIME) else _event_time(str(timestamp)),
         (*form.headers, *_headers(found.get("headers"))),
         form.partition if partition is None else partition,
     )
@@ -499,7 +506,9 @@ def _part(record: Mapping[str, Any], name: str, serde: Serde | None, topic: str)
     if exact is None:
         return to_bytes(serde, topic, record.get(name))
     if record.get(name) is not None:
-        raise ConfigError(f'it has both "{name}" and "{name}_{_BASE64}", the same bytes in base64: leave one of them out')
+        raise ConfigError(
+            f'it has both "{name}" and "{name}_{_BASE64}", the same bytes in base64: leave one of them out'
+        )
     return _of_base64(exact, f"{name}_{_BASE64}")
 
 

@@ -259,9 +259,7 @@ class AvroSerde(RegistrySerde):
             **{"auto.register.schemas": self.auto_register and not latest, "use.latest.version": latest}
         )
         kind = _checking(self._client_module().AvroSerializer, exact)
-        writer: Callable[[Any, Any], bytes | None] = kind(
-            client_of(self.registry), self.schema, self.to_dict, settings
-        )
+        writer: Callable[[Any, Any], bytes | None] = kind(client_of(self.registry), self.schema, self.to_dict, settings)
         return writer
 
     def _make_reader(self) -> Callable[[bytes, Any], Any]:

@@ -20,7 +20,7 @@ from tests.serdes.registry_server import running
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=4)
-SINCE, UNTIL = dt.datetime(1600, 1, 1), dt.datetime(2400, 1, 1)
+SINCE, UNTIL = (dt.datetime(year, 1, 1) for year in (1600, 2400))  # noqa: DTZ001
 FIELDS = ("a", "b", "c")
 SYMBOLS = ("X", "Y", "Z")
 
@@ -143,7 +143,9 @@ class Making:
             case {"type": "array", "items": items}:
                 return [self.value(items, odd=odd) for _ in range(self._draw(st.integers(0, 2)))]
             case {"type": "map", "values": values}:
-                return {key: self.value(values, odd=odd) for key in self._draw(st.lists(TEXTS, max_size=2, unique=True))}
+                return {
+                    key: self.value(values, odd=odd) for key in self._draw(st.lists(TEXTS, max_size=2, unique=True))
+                }
         return {field["name"]: self.value(field["type"], odd=odd) for field in schema["fields"]}
 
     def _of_branch(self, branch: Any, *, odd: bool) -> Any:
@@ -160,9 +162,11 @@ class Making:
 def renamed(schema: dict[str, Any], name: str) -> dict[str, Any]:
     """A copy under another name, as far as the names within allow one."""
     inner = json.dumps(schema.get("fields", []))
-    return schema if '"name": "E' in inner or "Fixed" in inner or "Record" in inner or "Amount" in inner else {
-        **schema, "name": name
-    }
+    return (
+        schema
+        if '"name": "E' in inner or "Fixed" in inner or "Record" in inner or "Amount" in inner
+        else {**schema, "name": name}
+    )
 
 
 def same(one: Any, other: Any) -> bool:
@@ -181,7 +185,7 @@ def registry() -> Iterator[SchemaRegistry]:
 
 
 USUAL = settings(
-    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 
@@ -210,7 +214,8 @@ def test_what_was_read_is_written_as_it_was(registry: SchemaRegistry, data: st.D
         written = serde.serialize("t", making.value(schema))
     except SerdeError as error:
         # A dict of which nothing tells the branch; and the clients know no whole values but bytes for bytes.
-        assert "it may be" in str(error) or schema["type"] == "bytes", error
+        if "it may be" not in str(error) and schema["type"] != "bytes":
+            raise
         return
     found = serde.deserialize("t", written)
     for one in (found, deepcopy(found), pickle.loads(pickle.dumps(found))):

@@ -52,14 +52,14 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 @cache
 def logical_readers() -> Mapping[str, Any]:
-    """fastavro's functions that make values of logical types, by `<type>-<logical type>`."""
+    """Fastavro's functions that make values of logical types, by `<type>-<logical type>`."""
     found: Mapping[str, Any] = importlib.import_module("fastavro.read").LOGICAL_READERS
     return found
 
 
 @cache
 def logical_writers() -> Mapping[str, Any]:
-    """fastavro's functions that take values of logical types apart."""
+    """Fastavro's functions that take values of logical types apart."""
     found: Mapping[str, Any] = importlib.import_module("fastavro.write").LOGICAL_WRITERS
     return found
 

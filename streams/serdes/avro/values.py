@@ -71,6 +71,7 @@ class AvroSymbol(str):
     branch: str
 
     def __new__(cls, branch: str, symbol: str) -> AvroSymbol:
+        """A text with its branch."""
         made = super().__new__(cls, symbol)
         made.branch = branch
         return made
@@ -89,6 +90,7 @@ class AvroFixed(bytes):
     branch: str
 
     def __new__(cls, branch: str, data: bytes) -> AvroFixed:
+        """Bytes with their branch."""
         made = super().__new__(cls, data)
         made.branch = branch
         return made

@@ -103,8 +103,12 @@ class _Writers:
     def _record(self, schema: Schema, exact: bool) -> Write:
         place = (schema["name"], exact)
         if place in self._records:
-            # A type that contains itself finds its check only when it is used.
-            return lambda value: self._records[place](value)  # type: ignore[misc]
+
+            def later(value: Any) -> Any:
+                # A type that contains itself has no check yet.
+                return self._records[place](value)  # type: ignore[misc]
+
+            return later
         self._records[place] = None
         self._records[place] = write = self._fields(schema, exact)
         return write
@@ -278,7 +282,7 @@ def _array(item: Write, exact: bool) -> Write:
         written: list[Any] = []
         try:
             for one in value:
-                written.append(item(one))  # noqa: PERF401
+                written.append(item(one))
         except MisfitError as error:
             error.path.append(f"[{len(written)}]")
             raise
@@ -348,7 +352,9 @@ def _integer(bits: int, name: str, exact: bool) -> Write:
                 raise misfit(value, wanted)
             value = int(value)
         if not low <= value <= high:
-            raise MisfitError(f"{shown(value)} does not fit in the {bits} bits of {'an int' if bits == 32 else 'a long'}")
+            raise MisfitError(
+                f"{shown(value)} does not fit in the {bits} bits of {'an int' if bits == 32 else 'a long'}"
+            )
         return value
 
     return write
@@ -379,7 +385,9 @@ def _float(exact: bool) -> Write:
         try:
             (kept,) = struct.unpack("f", struct.pack("f", value))
         except OverflowError:
-            raise MisfitError(f"{value!r} does not fit in the 32 bits of a float: give the field the type double") from None
+            raise MisfitError(
+                f"{value!r} does not fit in the 32 bits of a float: give the field the type double"
+            ) from None
         if exact and kept != value and not math.isnan(value):
             raise MisfitError(
                 f"{value!r} is read back from the 32 bits of a float as {kept!r}: give the field the type double, or round the "
@@ -443,7 +451,9 @@ def _decimal(schema: Schema, exact: bool) -> Write:
             raise MisfitError(f"{value} has no form with {scale} digits behind the point") from None
         digits = scaled.as_tuple().digits
         if len(digits) > precision:
-            raise MisfitError(f"{value} needs {len(digits)} digits with {scale} behind the point, the schema has {precision}")
+            raise MisfitError(
+                f"{value} needs {len(digits)} digits with {scale} behind the point, the schema has {precision}"
+            )
         if size is not None and abs(int(scaled.scaleb(scale, _ROUNDED))) >= 2 ** (8 * size - 1):
             raise MisfitError(f"{value} does not fit in the {size} bytes of the schema")
         return scaled
