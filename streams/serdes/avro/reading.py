@@ -141,11 +141,9 @@ class _Resolver:
         if old in RECORDS and new in RECORDS:
             return self._record(writer, reader)
         if old == new == "array":
-            item = self.fix(writer["items"], reader["items"])
-            return None if item is None else lambda value: [item(one) for one in value]
+            return _each(self.fix(writer["items"], reader["items"]))
         if old == new == "map":
-            item = self.fix(writer["values"], reader["values"])
-            return None if item is None else lambda value: {key: item(one) for key, one in value.items()}
+            return _each_value(self.fix(writer["values"], reader["values"]))
         if old == new == "enum":
             _check_names(writer, reader)
             return _enum(writer, reader)
@@ -209,6 +207,14 @@ class _Resolver:
         if isinstance(value, _IMMUTABLE):
             return lambda _: value
         return lambda _: deepcopy(value)
+
+
+def _each(item: Fix | None) -> Fix | None:
+    return None if item is None else lambda value: [item(one) for one in value]
+
+
+def _each_value(item: Fix | None) -> Fix | None:
+    return None if item is None else lambda value: {key: item(one) for key, one in value.items()}
 
 
 def _getting(name: str, fix: Fix | None) -> Fix:

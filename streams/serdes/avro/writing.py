@@ -383,7 +383,7 @@ def _float(exact: bool) -> Write:
     def write(value: Any) -> Any:
         value = double(value)
         try:
-            (kept,) = struct.unpack("f", struct.pack("f", value))
+            (kept,) = struct.unpack("<f", struct.pack("<f", value))  # without the byte order, it would be infinite
         except OverflowError:
             raise MisfitError(
                 f"{value!r} does not fit in the 32 bits of a float: give the field the type double"
