@@ -10,7 +10,7 @@ Invariants: where both schemas agree, a value is handed on as it is, without a c
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from io import BytesIO
 from typing import Any, TypeAlias
@@ -198,7 +198,7 @@ class _Resolver:
             except MisfitError as error:
                 error.path.append(f".{name}")
                 raise
-        return None if same else lambda value: {name: step(value) for name, step in steps}
+        return None if same else _steps(steps)
 
     def _default(self, field: Mapping[str, Any]) -> Fix:
         if "default" not in field:
@@ -207,6 +207,22 @@ class _Resolver:
         if isinstance(value, _IMMUTABLE):
             return lambda _: value
         return lambda _: deepcopy(value)
+
+
+def _steps(steps: Sequence[tuple[str, Fix]]) -> Fix:
+    """The fields of a record, each made of the whole record that was written."""
+
+    def fix(value: Any) -> Any:
+        made = {}
+        for name, step in steps:
+            try:
+                made[name] = step(value)
+            except MisfitError as error:
+                error.path.append(f".{name}")
+                raise
+        return made
+
+    return fix
 
 
 def _each(item: Fix | None) -> Fix | None:
