@@ -176,7 +176,8 @@ def kept(serde: Serde[T]) -> Serde[T]:
 
 def comes_back(serde: object) -> bool:
     """Whether every value that `kept(serde)` writes is read as an equal value of equal types."""
-    return _promises(type(serde)) and all(map(comes_back, _parts(serde).values()))
+    inverse = getattr(serde, "is_inverse", True)  # not where functions of the user's convert values
+    return inverse and _promises(type(serde)) and all(map(comes_back, _parts(serde).values()))
 
 
 @lru_cache(256)

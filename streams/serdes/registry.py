@@ -231,6 +231,13 @@ def _reader(serde: RegistrySerde) -> Callable[[bytes, Any], Any]:
 class AvroSerde(RegistrySerde):
     """Values of an Avro schema, as Confluent's serialisers write them.
 
+    A value is checked as in Java: a float for a long, a datetime without a zone, a field that the schema does not have and the like
+    are errors that name the field. What leaves for a sink may be converted without loss (an int for a double, a tuple for an array,
+    a field left out that has a default); what a store or an internal topic keeps has to be what reading gives.
+
+    Of a union of records with the same fields, a record is an `AvroRecord`: a dict that knows its branch, so that it is written as it
+    was read. All other records are plain dicts. A default of the schema for reading is a value of the field's type.
+
     For example:
 
         AvroSerde(registry, '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}')
@@ -249,6 +256,11 @@ class AvroSerde(RegistrySerde):
     reader_schema: str | Path | None = None
     to_dict: Callable[[Any], dict[str, Any]] | None = None
     from_dict: Callable[[dict[str, Any]], Any] | None = None
+
+    @property
+    def is_inverse(self) -> bool:
+        """Whether reading gives back what was written. Of values that `to_dict` and `from_dict` convert, nothing is known."""
+        return self.to_dict is None and self.from_dict is None
 
     def _client_module(self) -> Any:
         return load("confluent_kafka.schema_registry.avro")

@@ -28,6 +28,7 @@ from streams import (
     SerdeError,
     StreamsBuilder,
 )
+from streams.serdes.base import comes_back
 from streams.testing import TopologyTestDriver
 from tests.serdes.registry_server import running
 
@@ -417,3 +418,10 @@ def test_the_newest_schema_and_own_objects_are_checked_as_well(registry: SchemaR
     assert own.deserialize("t", own.kept().serialize("t", Order(1))) == Order(1)
     with pytest.raises(SerdeError, match="field 'id': it takes an int"):
         own.serialize("t", Order("1"))  # type: ignore[arg-type]
+
+
+def test_values_that_a_user_converts_are_shown_as_they_are_read(serde_of) -> None:
+    plain = serde_of(record("Order", ID))
+    assert comes_back(plain)
+    assert comes_back(plain.kept())
+    assert not comes_back(serde_of(record("Order", ID), to_dict=vars))
