@@ -235,8 +235,8 @@ class AvroSerde(RegistrySerde):
     are errors that name the field. What leaves for a sink may be converted without loss (an int for a double, a tuple for an array,
     a field left out that has a default); what a store or an internal topic keeps has to be what reading gives.
 
-    Of a union of records with the same fields, a record is an `AvroRecord`: a dict that knows its branch, so that it is written as it
-    was read. All other records are plain dicts. A default of the schema for reading is a value of the field's type.
+    Of a union of records with the same fields, a record is an `AvroRecord`: a dict that knows its branch, so that it is written as
+    it was read. All other records are plain dicts. A default of the schema for reading is a value of the field's type.
 
     For example:
 

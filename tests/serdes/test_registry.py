@@ -139,7 +139,7 @@ def test_json_with_a_schema_has_integers_of_any_size_and_no_nan(registry):
         assert data[5:] == b'{"id":%d,"all":[-%d]}' % (BIG, BIG)
         assert serde.deserialize("t", data) == {"id": BIG, "all": [-BIG]}
         for number in (float("nan"), float("inf")):
-            with pytest.raises(SerdeError, match="not finite|not a finite number"):
+            with pytest.raises(SerdeError, match=r"not (a )?finite"):
                 one.serialize("t", {"x": number})
     with pytest.raises(SerdeError, match="cannot read"):
         serde.deserialize("t", data[:5] + b'{"x": NaN}')
