@@ -103,7 +103,7 @@ class RegistrySerde(Serde[T], ABC):
 
     @abstractmethod
     def _make_writer(self, exact: bool) -> Callable[[Any, Any], bytes | None]:
-        """What writes values; `exact`: only those that are read back as they are, in value and type."""
+        """What writes values; `exact`: only values that are read back as they are, in value and type."""
 
     @abstractmethod
     def _make_reader(self) -> Callable[[bytes, Any], Any]: ...
@@ -148,7 +148,7 @@ class RegistrySerde(Serde[T], ABC):
             raise cannot_deserialize(self, topic, data, error) from error
 
     def kept(self) -> Self:
-        """The same serde for values that will be read back, which refuses those that would come back as another value or type."""
+        """The same serde for values that will be read back. It refuses a value that would come back as another value or type."""
         variant = copy(self)
         object.__setattr__(variant, "_exact", True)
         return variant
@@ -270,7 +270,8 @@ class AvroSerde(RegistrySerde):
         settings = self._settings(
             **{"auto.register.schemas": self.auto_register and not latest, "use.latest.version": latest}
         )
-        kind = _checking(self._client_module().AvroSerializer, exact)
+        # What functions of the user's convert, functions of the program are shown as it was read, so it may be converted.
+        kind = _checking(self._client_module().AvroSerializer, exact and self.is_inverse)
         writer: Callable[[Any, Any], bytes | None] = kind(client_of(self.registry), self.schema, self.to_dict, settings)
         return writer
 

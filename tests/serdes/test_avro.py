@@ -294,7 +294,7 @@ NAIVE = datetime(2024, 5, 1, 12)  # noqa: DTZ001
 @pytest.mark.parametrize(
     ("kind", "value", "said"),
     [
-        (MILLIS, NAIVE, "has no time zone, so it is no moment"),
+        (MILLIS, NAIVE, "has no time zone, so it is not a moment"),
         (MICROS, NAIVE, "has no time zone"),
         (MILLIS, date(2024, 5, 1), "takes a datetime, not a date"),
         (logical("long", "local-timestamp-millis"), NAIVE.replace(tzinfo=UTC), "has a time zone"),
@@ -308,7 +308,7 @@ NAIVE = datetime(2024, 5, 1, 12)  # noqa: DTZ001
         ("long", 2**63, "does not fit in the 64 bits of a long"),
         ("double", True, "takes a float, not a bool"),
         ("double", "1.5", "takes a float, not a str"),
-        ("double", 2**53 + 1, "is no float without loss|takes a float, not an int"),
+        ("double", 2**53 + 1, "cannot become a float without loss|takes a float, not an int"),
         ("float", 1e300, "does not fit in the 32 bits of a float"),
         ("boolean", 1, "takes a bool, not an int"),
         ("string", b"x", "takes a str, not a bytes"),

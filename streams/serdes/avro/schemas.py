@@ -1,6 +1,6 @@
 """What Avro schemas say of Python's values: their types, which branches of a union look alike, and which values are marked.
 
-Schemas are those that fastavro has parsed: names are full names, and a named type is written out where it is used first.
+fastavro has parsed the schemas: names are full names, and a named type is written out where it is used first.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class _Writers:
             return _decimal(schema, exact)
         if kind in _LOGICAL:
             return _LOGICAL[kind](_plain(schema, base, exact), exact)
-        # One that was added to fastavro, with values of which nothing is known here.
+        # One that was added to fastavro, whose values are not known here.
         raw = self._record(schema, False) if base in RECORDS else _plain(schema, base, False)
         prepare = logical_writers()[logical]
 
@@ -148,7 +148,7 @@ class _Writers:
 
 
 def _only_branch(name: str, item: Write, exact: bool) -> Write:
-    """A union's only branch beside null, whose name may be given nevertheless."""
+    """The only branch of a nullable value, whose name may be given nevertheless."""
 
     def write(value: Any) -> Any:
         if type(value) is tuple and not exact and len(value) == 2 and value[0] == name:
@@ -226,8 +226,8 @@ class _Union:
                 return self._bare(fitting[0], value)
             if fitting:
                 raise self._ambiguous(value, [name for name, _ in fitting])
-        told = "".join(f"; as {name}, {reasons[name]}" for name, _ in keep)
-        raise MisfitError(f"it takes {self._text()}, not {a_value(value)}: {shown(value)}{told}")
+        reported = "".join(f"; as {name}, {reasons[name]}" for name, _ in keep)
+        raise MisfitError(f"it takes {self._text()}, not {a_value(value)}: {shown(value)}{reported}")
 
     def _bare(self, found: tuple[str, Any], value: Any) -> Any:
         if self._exact and self._marks.needed(found[0], value):
@@ -371,7 +371,9 @@ def _double(exact: bool) -> Write:
         except OverflowError:
             number = math.inf
         if number != value and not math.isnan(number):
-            raise MisfitError(f"{shown(value)} is no float without loss: give float(value), or a decimal's schema")
+            raise MisfitError(
+                f"{shown(value)} cannot become a float without loss: give float(value), or a decimal's schema"
+            )
         return number
 
     return write
@@ -471,7 +473,7 @@ def _timestamp(whole_millis: bool, zone: bool) -> Callable[[Write, bool], Write]
             offset = value.utcoffset()
             if zone and offset is None:
                 raise MisfitError(
-                    f"{value} has no time zone, so it is no moment: give it one, such as value.replace(tzinfo=timezone.utc)"
+                    f"{value} has no time zone, so it is not a moment: give it one, such as value.replace(tzinfo=timezone.utc)"
                 )
             if not zone and value.tzinfo is not None:
                 raise MisfitError(f"{value} has a time zone, and the schema takes local times without one")
