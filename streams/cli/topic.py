@@ -43,6 +43,7 @@ from streams.cluster.records import Begin, Incoming, Outgoing, read_records, wri
 from streams.errors import ConfigError, SerdeError
 from streams.model.record import NO_TIME, plain
 from streams.serdes import (
+    AvroSymbol,
     BooleanSerde,
     BytesSerde,
     Float32Serde,
@@ -603,11 +604,17 @@ class RecordPrinter:
             self._count_unreadable(error)
             return None
         shown = _finite(plain(value))
+        return shown if self._is_sent_again(serde, data, value, shown) else None
+
+    def _is_sent_again(self, serde: Serde, data: bytes, value: Any, shown: Any) -> bool:
+        """Whether sending what is shown writes the same value, or is refused."""
+        if type(serde) not in SERDES.values():
+            # Nothing is written to try it: a serde with a schema might register that.
+            return shown is not None and not _becomes_text(value)
         with suppress(SerdeError):
             sent = to_bytes(serde, self._topic, shown)
-            if sent != data and (sent is None or serde.deserialize(self._topic, sent) != value):
-                return None
-        return shown
+            return sent == data or (sent is not None and bool(serde.deserialize(self._topic, sent) == value))
+        return True
 
     def _text(self, serde: Serde | None, data: bytes | None, record: Incoming) -> str:
         if data is None:
@@ -638,6 +645,15 @@ def _text_of(data: bytes) -> str | None:
 def _header(value: bytes) -> str | dict[str, str]:
     text = _text_of(value)
     return {_BASE64: b64encode(value).decode()} if text is None else text
+
+
+def _becomes_text(value: Any) -> bool:
+    """Whether a part of a value is shown as a text that a serde might take for one."""
+    if isinstance(value, dict):
+        return any(map(_becomes_text, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_becomes_text, value))
+    return isinstance(value, bytes | AvroSymbol) or (isinstance(value, float) and not isfinite(value))
 
 
 def _finite(value: Any) -> Any:

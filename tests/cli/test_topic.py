@@ -19,8 +19,18 @@ from streams.cli.topic import LineFormat, RecordPrinter, SerdeOptions, TopicSerd
 from streams.cluster import records
 from streams.cluster.records import Begin, Incoming, Outgoing, read_records
 from streams.errors import ConfigError
-from streams.serdes import BytesSerde, Float64Serde, Int64Serde, JsonSerde, StringSerde, TimeWindowedSerde
+from streams.serdes import (
+    AvroSerde,
+    BytesSerde,
+    Float64Serde,
+    Int64Serde,
+    JsonSerde,
+    SchemaRegistry,
+    StringSerde,
+    TimeWindowedSerde,
+)
 from streams.serdes.json_text import dumps
+from tests.serdes.registry_server import running
 
 TWO = (2).to_bytes(8, "big")
 
@@ -171,6 +181,23 @@ def test_what_has_no_text_of_its_own_is_sent_again_in_base64(serde: Any, data: b
     assert len(found.keys() & {"value", "value_base64"}) == 1
     (again,) = records_of([dumps(found)], LineFormat("t", as_json=True, serdes=serdes))
     assert again.value == data
+
+
+def test_nothing_is_registered_to_show_records_of_a_registry() -> None:
+    text = {"type": "record", "name": "R", "fields": [{"name": "x", "type": ["string", "bytes", "double"]}]}
+    with running() as fake:
+        registry = SchemaRegistry(fake.url, {"max.retries": 0})
+        write = AvroSerde(registry, json.dumps(text)).serialize
+        read = RecordPrinter("t", TopicSerdes(None, AvroSerde(registry, json.dumps(text | {"doc": "another"}))))
+        shown = {
+            kind: read.as_dict(record(None, write("t", {"x": value})))
+            for kind, value in (("text", "a"), ("bytes", b"a"), ("nan", float("nan")))
+        }
+        assert fake.subjects == {"t-value": [1]}
+    assert shown["text"]["value"] == {"x": "a"}
+    # As texts they would be sent as the other branch of the union.
+    assert "value_base64" in shown["bytes"]
+    assert "value_base64" in shown["nan"]
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
