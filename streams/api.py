@@ -77,7 +77,10 @@ from streams.operators.processor import Cancellable, Processor, ProcessorContext
 from streams.operators.table.table_steps import ValueTransformer
 from streams.operators.wrapped import WrappedProcessor
 from streams.serdes import (
+    AvroFixed,
+    AvroRecord,
     AvroSerde,
+    AvroSymbol,
     BooleanSerde,
     BytesSerde,
     Float32Serde,
@@ -107,7 +110,10 @@ __all__ = [
     "Aggregate",
     "AggregateFunctions",
     "ApplicationFailedError",
+    "AvroFixed",
+    "AvroRecord",
     "AvroSerde",
+    "AvroSymbol",
     "BooleanSerde",
     "Branched",
     "BranchedKStream",

@@ -7,8 +7,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-import orjson
-
 from state.changelog import changelog_topic
 from state.stores.dump import DumpRow, dump
 from state.stores.task_store import TaskStore
@@ -18,6 +16,7 @@ from streams.model.windows import TimeWindows
 from streams.operators.aggregate.aggregates import StreamAggregate, WindowedAggregation
 from streams.serdes.base import Serde
 from streams.serdes.json import JsonSerde
+from streams.serdes.json_text import loads
 from streams.serdes.primitives import (
     BooleanSerde,
     Float32Serde,
@@ -157,7 +156,7 @@ class StoreReader:
         topic = self._topic
         if view is None and type(serde) is JsonSerde:
             # Without the type, whose objects would only be taken apart again.
-            return _quick(orjson.loads, partial(JsonSerde().deserialize, topic))
+            return _quick(loads, partial(JsonSerde().deserialize, topic))
         if view is None and type(serde) is StringSerde:
             return _quick(bytes.decode, partial(serde.deserialize, topic))
         if view is None and isinstance(serde, _PLAIN_SERDES):
@@ -205,6 +204,6 @@ def _quick(made: Callable[[Any], Any], slowly: Callable[[Any], Any]) -> Callable
 
 def _typed(text: str) -> list[Any]:
     values: list[Any] = [text, text.encode()]
-    with suppress(orjson.JSONDecodeError):
-        values.append(orjson.loads(text))
+    with suppress(ValueError):
+        values.append(loads(text))
     return values

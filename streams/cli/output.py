@@ -19,6 +19,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from streams.serdes.json_shown import shown_json
+
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _WIDE = 10_000
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -60,8 +62,12 @@ def print_json(value: Any) -> None:
 
 
 def print_json_line(value: Any) -> None:
-    """Prints a value as one line of JSON."""
-    _echo(orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS))
+    """Prints a value as one line of JSON, with integers of any size."""
+    try:
+        data = orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS)
+    except TypeError:
+        data = shown_json(value)
+    _echo(data)
 
 
 def _echo(data: bytes) -> None:

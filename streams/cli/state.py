@@ -33,6 +33,7 @@ from streams.config import StreamsConfig
 from streams.config.settings import age_in_words
 from streams.errors import ConfigError
 from streams.model.record import plain
+from streams.serdes.json_shown import shown_json
 from streams.topology.plan import SubTopology
 from streams.topology.topology import Topology
 from streams.wording import did_you_mean
@@ -225,7 +226,7 @@ def _as_dict(row: StoreRow) -> dict[str, Any]:
 
 def _text(value: Any) -> str:
     found = plain(value)
-    return visible(found if isinstance(found, str) else orjson.dumps(found).decode())
+    return visible(found if isinstance(found, str) else shown_json(found).decode())
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
+from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any
 
-import orjson
 import typer
 from rich.filesize import decimal
 from rich.markup import escape
@@ -26,14 +27,23 @@ from streams.cli.options import (
     to_timestamp,
     with_embedded_default,
 )
-from streams.cli.output import print_json, print_json_line, print_line, print_table, shown_time, visible, visible_bytes
+from streams.cli.output import (
+    print_json,
+    print_json_line,
+    print_line,
+    print_table,
+    shown_time,
+    visible,
+    visible_bytes,
+)
 from streams.cli.target import load_topology
 from streams.cluster.admin import list_topics as topics_of
 from streams.cluster.admin import sizes_on_disk
 from streams.cluster.records import Begin, Incoming, Outgoing, read_records, write_records
 from streams.errors import ConfigError, SerdeError
-from streams.model.record import plain
+from streams.model.record import NO_TIME, plain
 from streams.serdes import (
+    AvroSymbol,
     BooleanSerde,
     BytesSerde,
     Float32Serde,
@@ -46,6 +56,7 @@ from streams.serdes import (
     StringSerde,
     UuidSerde,
 )
+from streams.serdes.json_text import dumps, loads
 from streams.wording import counted, did_you_mean
 
 if TYPE_CHECKING:
@@ -214,7 +225,7 @@ def send(
         topic=topic,
         separator=key_separator.replace("\\t", "\t"),
         null=null,
-        timestamp=None if timestamp is None else to_timestamp(timestamp),
+        timestamp=None if timestamp is None else _event_time(timestamp),
         timestamps=timestamps,
         headers=tuple((name, value.encode()) for name, value in pairs(header, "--header", "trace=7").items()),
         partition=partition,
@@ -338,9 +349,9 @@ def to_bytes(serde: Serde | None, topic: str, value: Any) -> bytes | None:
     Raises:
         SerdeError: The serde does not accept the value.
     """
-    if serde is not None:
+    if serde is not None and not isinstance(serde, BytesSerde):
         return serde.serialize(topic, value)
-    return None if value is None else value.encode() if isinstance(value, str) else orjson.dumps(value)
+    return None if value is None else value.encode() if isinstance(value, str) else dumps(value)
 
 
 def from_text(serde: Serde | None, topic: str, text: bytes) -> bytes | None:
@@ -353,8 +364,8 @@ def from_text(serde: Serde | None, topic: str, text: bytes) -> bytes | None:
         return text
     typed = text.decode(errors="surrogateescape")
     try:
-        value = typed if isinstance(serde, StringSerde | UuidSerde) else orjson.loads(text)
-    except orjson.JSONDecodeError:
+        value = typed if isinstance(serde, StringSerde | UuidSerde) else loads(text)
+    except ValueError:
         value = typed
     return serde.serialize(topic, value)
 
@@ -394,7 +405,9 @@ def _is_called(name: str, topic: str | InternalTopic) -> bool:
 
 # Records from lines of text: `key TAB value`, or a JSON object.
 
-_FIELDS = {"key", "value", "timestamp", "headers", "partition"}
+_BASE64 = "base64"
+"""What marks bytes that have no form as text: the fields `key_base64` and `value_base64`, and `{"base64": ...}` for a header."""
+_FIELDS = {"key", "value", f"key_{_BASE64}", f"value_{_BASE64}", "timestamp", "headers", "partition"}
 _READ_FIELDS = {"topic", "offset"}
 """Fields that `streams topic read --json` adds to say where a record came from; ignored here."""
 
@@ -444,11 +457,18 @@ def _of_text(text: bytes, form: LineFormat) -> Outgoing:
         time, found, text = text.partition(separator)
         if not found:
             raise ConfigError(f"a time and {form.separator!r} are needed before the record")
-        timestamp = to_timestamp(time.decode(errors="replace"))
+        timestamp = _event_time(time.decode(errors="replace"))
     first, found, rest = text.partition(separator)
     key = _typed(form, form.serdes.key, first) if found else None
     value = _typed(form, form.serdes.value, rest if found else text)
     return Outgoing(key, value, timestamp, form.headers, form.partition)
+
+
+def _event_time(text: str) -> int:
+    time = to_timestamp(text)
+    if time == 0:
+        raise ConfigError("Kafka's client takes the time 0 for the time of writing, so no record can have it: take 1")
+    return time
 
 
 def _typed(form: LineFormat, serde: Any, text: bytes) -> bytes | None:
@@ -459,10 +479,10 @@ def _typed(form: LineFormat, serde: Any, text: bytes) -> bytes | None:
 
 def _of_json(text: bytes, form: LineFormat) -> Outgoing:
     try:
-        found = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
+        found = loads(text)
+    except ValueError as error:
         raise ConfigError(f"it is not JSON: {error}") from error
-    if not isinstance(found, dict) or "value" not in found:
+    if not isinstance(found, dict) or not found.keys() & {"value", f"value_{_BASE64}"}:
         raise ConfigError(
             'an object with "value" is needed, such as {"key": "a", "value": 1, "timestamp": 1700000000000}'
         )
@@ -470,15 +490,34 @@ def _of_json(text: bytes, form: LineFormat) -> Outgoing:
     if unknown:
         raise ConfigError(f"unknown fields {sorted(unknown)}; a record has {', '.join(sorted(_FIELDS))}")
     timestamp, partition = found.get("timestamp"), found.get("partition")
-    if partition is not None and not isinstance(partition, int):
+    if partition is not None and type(partition) is not int:
         raise ConfigError(f'"partition" is a number, not {partition!r}')
     return Outgoing(
-        to_bytes(form.serdes.key, form.topic, found.get("key")),
-        to_bytes(form.serdes.value, form.topic, found["value"]),
-        form.timestamp if timestamp is None else to_timestamp(str(timestamp)),
+        _part(found, "key", form.serdes.key, form.topic),
+        _part(found, "value", form.serdes.value, form.topic),
+        form.timestamp if timestamp in (None, NO_TIME) else _event_time(str(timestamp)),
         (*form.headers, *_headers(found.get("headers"))),
         form.partition if partition is None else partition,
     )
+
+
+def _part(record: Mapping[str, Any], name: str, serde: Serde | None, topic: str) -> bytes | None:
+    """The bytes of a key or a value, which come from its text, or as they are."""
+    exact = record.get(f"{name}_{_BASE64}")
+    if exact is None:
+        return to_bytes(serde, topic, record.get(name))
+    if record.get(name) is not None:
+        raise ConfigError(
+            f'it has both "{name}" and "{name}_{_BASE64}", the same bytes in base64: leave one of them out'
+        )
+    return _of_base64(exact, f"{name}_{_BASE64}")
+
+
+def _of_base64(text: Any, name: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f'"{name}" is not base64: {error}') from error
 
 
 def _headers(given: Any) -> Iterator[tuple[str, bytes | None]]:
@@ -488,7 +527,12 @@ def _headers(given: Any) -> Iterator[tuple[str, bytes | None]]:
         if not isinstance(pair, list | tuple) or len(pair) != 2:
             raise ConfigError('"headers" is an object, or a list of pairs [name, value]')
         name, value = pair
-        yield str(name), None if value is None else str(value).encode()
+        if isinstance(value, Mapping):
+            if value.keys() != {_BASE64}:
+                raise ConfigError(f'the header {name!r} is a text, null, or {{"{_BASE64}": "..."}}, not {value!r}')
+            yield str(name), _of_base64(value[_BASE64], _BASE64)
+        else:
+            yield str(name), None if value is None else str(value).encode()
 
 
 # Records as lines for people, and as JSON for programs.
@@ -528,38 +572,97 @@ class RecordPrinter:
         return "\t".join(parts)
 
     def as_dict(self, record: Incoming) -> dict[str, Any]:
-        """A record for programs, which `streams topic send --json` accepts."""
+        """A record for programs, which `streams topic send --json` writes again with the same bytes.
+
+        Only a serde may change them, where its bytes have several notations: JSON loses spaces between its parts. What has no form
+        that could be read again (windowed keys, for example) is shown nevertheless, and refused when it is sent.
+        """
         return {
             "topic": self._topic,
             "partition": record.partition,
             "offset": record.offset,
-            "timestamp": record.timestamp,
-            "key": self._plain(self._serdes.key, record.key, record),
-            "value": self._plain(self._serdes.value, record.value, record),
-            "headers": [
-                [name, None if value is None else value.decode(errors="backslashreplace")]
-                for name, value in record.headers
-            ],
+            "timestamp": None if record.timestamp == NO_TIME else record.timestamp,
+            **self._part("key", self._serdes.key, record.key, record),
+            **self._part("value", self._serdes.value, record.value, record),
+            "headers": [[name, None if value is None else _header(value)] for name, value in record.headers],
         }
+
+    def _part(self, name: str, serde: Serde | None, data: bytes | None, record: Incoming) -> dict[str, Any]:
+        """A key or a value: its text, or its bytes in base64 if the text would be sent as other bytes."""
+        found = None if data is None else self._json_of(serde, data, record)
+        if data is not None and found is None:
+            return {f"{name}_{_BASE64}": b64encode(data).decode()}
+        return {name: found}
+
+    def _json_of(self, serde: Serde | None, data: bytes, record: Incoming) -> Any:
+        """What stands for bytes in JSON; None: nothing does."""
+        if serde is None or isinstance(serde, BytesSerde):
+            return _text_of(data)
+        try:
+            value = serde.deserialize(self._topic, data, record.headers)
+        except SerdeError as error:
+            self._count_unreadable(error)
+            return None
+        shown = _finite(plain(value))
+        return shown if self._is_sent_again(serde, data, value, shown) else None
+
+    def _is_sent_again(self, serde: Serde, data: bytes, value: Any, shown: Any) -> bool:
+        """Whether sending what is shown writes the same value, or is refused."""
+        if type(serde) not in SERDES.values():
+            # Nothing is written to try it: a serde with a schema might register that.
+            return shown is not None and not _becomes_text(value)
+        with suppress(SerdeError):
+            sent = to_bytes(serde, self._topic, shown)
+            return sent == data or (sent is not None and bool(serde.deserialize(self._topic, sent) == value))
+        return True
 
     def _text(self, serde: Serde | None, data: bytes | None, record: Incoming) -> str:
         if data is None:
             return "null"
-        if serde is None:
+        if serde is None or isinstance(serde, BytesSerde):
             # Tabs are harmless: they separate key and value, and may indent JSON.
             return visible(data.decode(errors="backslashreplace"), keep="\t")
-        found = self._plain(serde, data, record)
-        return visible(found if isinstance(found, str) else orjson.dumps(found).decode())
-
-    def _plain(self, serde: Serde | None, data: bytes | None, record: Incoming) -> Any:
-        if data is None or serde is None:
-            return None if data is None else data.decode(errors="backslashreplace")
         try:
-            return plain(serde.deserialize(self._topic, data, record.headers))
+            found = _finite(plain(serde.deserialize(self._topic, data, record.headers)))
         except SerdeError as error:
-            self.unreadable += 1
-            self.why = self.why or visible(str(error))
+            self._count_unreadable(error)
             return visible_bytes(data)
+        return visible(found if isinstance(found, str) else dumps(found).decode())
+
+    def _count_unreadable(self, error: SerdeError) -> None:
+        self.unreadable += 1
+        self.why = self.why or visible(str(error))
+
+
+def _text_of(data: bytes) -> str | None:
+    """Bytes as text; None: they are not UTF-8."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _header(value: bytes) -> str | dict[str, str]:
+    text = _text_of(value)
+    return {_BASE64: b64encode(value).decode()} if text is None else text
+
+
+def _becomes_text(value: Any) -> bool:
+    """Whether a part of a value is shown as a text that a serde might take for one."""
+    if isinstance(value, dict):
+        return any(map(_becomes_text, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_becomes_text, value))
+    return isinstance(value, bytes | AvroSymbol) or (isinstance(value, float) and not isfinite(value))
+
+
+def _finite(value: Any) -> Any:
+    """Plain data in which NaN and infinity are texts, because JSON has no such numbers."""
+    if isinstance(value, float) and not isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    return list(map(_finite, value)) if isinstance(value, list) else value
 
 
 def _bytes(data: bytes | None) -> str:

@@ -13,9 +13,10 @@ from typing import Any, Final, Protocol
 import numpy as np
 import orjson
 
-from streams.model.record import Change, Record, RecordMetadata, Windowed
+from streams.model.record import Change, Record, RecordMetadata, Windowed, plain
 from streams.operators.columnar import ColumnarBatch
 from streams.runtime.settings import Counters, TaskSettings
+from streams.serdes.json_shown import shown_json
 
 FOLLOWED: Final = "followed:"
 """Begins the names of counters that are samples."""
@@ -103,7 +104,10 @@ def _text(value: Any) -> str:
         return value.decode(errors="backslashreplace")
     if isinstance(value, Windowed):
         return f"{_text(value.key)} [{value.window.start}, {value.window.end})"
-    return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    try:
+        return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    except TypeError:  # integers beyond 64 bits
+        return shown_json(plain(value)).decode()
 
 
 def _shown(value: Any, masked: frozenset[str]) -> str:

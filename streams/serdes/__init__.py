@@ -1,5 +1,6 @@
 """Serdes: convert keys and values to Kafka's bytes and back. Your own serde only needs two methods (`Serde`)."""
 
+from streams.serdes.avro.values import AvroFixed, AvroRecord, AvroSymbol
 from streams.serdes.base import Headers, Serde
 from streams.serdes.by_type import serde_for
 from streams.serdes.json import JsonSerde
@@ -22,7 +23,10 @@ from streams.serdes.registry import AvroSerde, JsonSchemaSerde, ProtobufSerde, S
 from streams.serdes.wrappers import SessionWindowedSerde, TimeWindowedSerde, VersionedSerde
 
 __all__ = [
+    "AvroFixed",
+    "AvroRecord",
     "AvroSerde",
+    "AvroSymbol",
     "BooleanSerde",
     "BytesSerde",
     "Float32Serde",

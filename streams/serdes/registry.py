@@ -13,14 +13,21 @@ from __future__ import annotations
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
+from typing_extensions import Self
+
 from streams.errors import ConfigError, RegistryError, StreamsError
-from streams.serdes.base import Headers, Serde, T, cannot_deserialize, cannot_serialize
+from streams.serdes.avro.reading import reader_of
+from streams.serdes.avro.writing import writer_of
+from streams.serdes.base import Headers, Serde, T, cannot_deserialize, cannot_keep, cannot_serialize
+from streams.serdes.json_text import NotKept, dumps, keep, loads
 
 Subject: TypeAlias = Literal["topic", "record", "topic-record"] | Callable[[str, bool, str | None], str]
 """How a schema's subject is named; a function gets the topic, whether it is for keys, and the record's name."""
@@ -78,6 +85,7 @@ class RegistrySerde(Serde[T], ABC):
     subject: Subject = field(default="topic", kw_only=True)
     auto_register: bool = field(default=True, kw_only=True)
     ids_in_headers: bool = field(default=False, kw_only=True)
+    _exact: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.subject, str) and self.subject not in _STRATEGIES:
@@ -94,7 +102,8 @@ class RegistrySerde(Serde[T], ABC):
         """The client's module for this format. Raises `ConfigError` if it is not installed."""
 
     @abstractmethod
-    def _make_writer(self) -> Callable[[Any, Any], bytes | None]: ...
+    def _make_writer(self, exact: bool) -> Callable[[Any, Any], bytes | None]:
+        """What writes values; `exact`: only values that are read back as they are, in value and type."""
 
     @abstractmethod
     def _make_reader(self) -> Callable[[bytes, Any], Any]: ...
@@ -109,13 +118,14 @@ class RegistrySerde(Serde[T], ABC):
         if value is None:
             return None
         try:
-            return _writer(self)(value, self._context(topic, None))
+            return _writer(self, self._exact)(value, self._context(topic, None))
         except StreamsError:
             raise
         except Exception as error:
             if is_registrys_fault(error):
                 raise self._registry_error("writing to", topic, error) from error
-            raise cannot_serialize(self, topic, value, error) from error
+            told = cannot_keep if isinstance(error, NotKept) else cannot_serialize
+            raise told(self, topic, value, error) from error
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> T | None:
         """The value.
@@ -136,6 +146,12 @@ class RegistrySerde(Serde[T], ABC):
             if is_registrys_fault(error) and getattr(error, "http_status_code", None) != _NOT_FOUND:
                 raise self._registry_error("reading from", topic, error) from error
             raise cannot_deserialize(self, topic, data, error) from error
+
+    def kept(self) -> Self:
+        """The same serde for values that will be read back. It refuses a value that would come back as another value or type."""
+        variant = copy(self)
+        object.__setattr__(variant, "_exact", True)
+        return variant
 
     def identity(self) -> str:
         """The format and whether it is for keys; schemas may evolve within a format."""
@@ -201,8 +217,9 @@ def is_registrys_fault(error: Exception) -> bool:
 
 
 @cache
-def _writer(serde: RegistrySerde) -> Callable[[Any, Any], bytes | None]:
-    return serde._make_writer()
+def _writer(serde: RegistrySerde, exact: bool) -> Callable[[Any, Any], bytes | None]:
+    # A serde is equal to its variant for values that are kept.
+    return serde._make_writer(exact)
 
 
 @cache
@@ -213,6 +230,13 @@ def _reader(serde: RegistrySerde) -> Callable[[bytes, Any], Any]:
 @dataclass(frozen=True)
 class AvroSerde(RegistrySerde):
     """Values of an Avro schema, as Confluent's serialisers write them.
+
+    A value is checked as in Java: a float for a long, a datetime without a zone, a field that the schema does not have and the like
+    are errors that name the field. What leaves for a sink may be converted without loss (an int for a double, a tuple for an array,
+    a field left out that has a default); what a store or an internal topic keeps has to be what reading gives.
+
+    Of a union of records with the same fields, a record is an `AvroRecord`: a dict that knows its branch, so that it is written as
+    it was read. All other records are plain dicts. A default of the schema for reading is a value of the field's type.
 
     For example:
 
@@ -233,32 +257,81 @@ class AvroSerde(RegistrySerde):
     to_dict: Callable[[Any], dict[str, Any]] | None = None
     from_dict: Callable[[dict[str, Any]], Any] | None = None
 
+    @property
+    def is_inverse(self) -> bool:
+        """Whether reading gives back what was written. Of values that `to_dict` and `from_dict` convert, nothing is known."""
+        return self.to_dict is None and self.from_dict is None
+
     def _client_module(self) -> Any:
         return load("confluent_kafka.schema_registry.avro")
 
-    def _make_writer(self) -> Callable[[Any, Any], bytes | None]:
-        convert = self.to_dict
+    def _make_writer(self, exact: bool) -> Callable[[Any, Any], bytes | None]:
         latest = self.schema is None
         settings = self._settings(
             **{"auto.register.schemas": self.auto_register and not latest, "use.latest.version": latest}
         )
-        writer: Callable[[Any, Any], bytes | None] = self._client_module().AvroSerializer(
-            client_of(self.registry),
-            self.schema,
-            None if convert is None else lambda value, _: convert(value),
-            settings,
-        )
+        # What functions of the user's convert, functions of the program are shown as it was read, so it may be converted.
+        kind = _checking(self._client_module().AvroSerializer, exact and self.is_inverse)
+        writer: Callable[[Any, Any], bytes | None] = kind(client_of(self.registry), self.schema, self.to_dict, settings)
         return writer
 
     def _make_reader(self) -> Callable[[bytes, Any], Any]:
-        convert = self.from_dict
-        reader: Callable[[bytes, Any], Any] = self._client_module().AvroDeserializer(
-            client_of(self.registry),
-            self.reader_schema or self.schema,
-            None if convert is None else lambda found, _: convert(found),
-            conf=self._settings(),
+        reader: Callable[[bytes, Any], Any] = _resolving(self._client_module().AvroDeserializer)(
+            client_of(self.registry), self.reader_schema or self.schema, self.from_dict, self._settings()
         )
         return reader
+
+
+def _checking(kind: type[Any], exact: bool) -> type[Any]:
+    """The client's serialiser of Avro, with values checked against the schema that they are written with."""
+
+    class Checking(kind):  # type: ignore[misc]
+        def __init__(self, client: Any, schema: str | None, convert: Callable[[Any], Any] | None, conf: Any) -> None:
+            super().__init__(client, schema, self._checked, conf)
+            self._convert = convert
+            self._checks: dict[Any, Callable[[Any], Any]] = {}
+            self._own = None if schema is None else writer_of(self._parsed_schema, exact=exact)
+
+        def _checked(self, value: Any, _: Any) -> Any:
+            found = value if self._convert is None else self._convert(value)
+            return found if self._own is None else self._own(found)
+
+        def _execute_rules(self, context: Any, subject: Any, mode: Any, source: Any, target: Any, *more: Any) -> Any:
+            # The newest schema of a subject is known only here, and its rules may change the value.
+            found = super()._execute_rules(context, subject, mode, source, target, *more)
+            if target not in self._checks:
+                self._checks[target] = writer_of(self._get_parsed_schema(target), exact=exact)
+            return self._checks[target](found)
+
+    return Checking
+
+
+def _resolving(kind: type[Any]) -> type[Any]:
+    """The client's deserialiser of Avro, with Avro's schema resolution in place of fastavro's."""
+    schema_id = load(f"{_CLIENT}.serde").SchemaId
+
+    class Resolving(kind):  # type: ignore[misc]
+        def __init__(self, client: Any, schema: str | None, convert: Callable[[Any], Any] | None, conf: Any) -> None:
+            super().__init__(client, schema, None if convert is None else lambda found, _: convert(found), conf=conf)
+            self._convert = convert
+            self._readers: dict[Any, Callable[[BytesIO], Any]] = {}
+
+        def __call__(self, data: bytes, context: Any) -> Any:
+            found = schema_id("AVRO")
+            payload = self._schema_id_deserializer(data, context, found)
+            more = (self._registry, self._subject_name_conf) if self._strategy_accepts_client else ()
+            written = self._get_writer_schema(found, self._subject_name_func(context, None, *more))
+            if written.rule_set is not None:
+                # Rules (encryption and the like) belong to the client, which offers no place between them and the reading.
+                return super().__call__(data, context)
+            place = (found.id, found.guid)
+            if place not in self._readers:
+                parsed = self._get_parsed_schema(written)
+                self._readers[place] = reader_of(parsed, parsed if self._reader_schema is None else self._reader_schema)
+            value = self._readers[place](payload)
+            return value if self._convert is None else self._convert(value)
+
+    return Resolving
 
 
 @dataclass(frozen=True)
@@ -275,7 +348,7 @@ class ProtobufSerde(RegistrySerde[T]):
     def _client_module(self) -> Any:
         return load("confluent_kafka.schema_registry.protobuf")
 
-    def _make_writer(self) -> Callable[[Any, Any], bytes | None]:
+    def _make_writer(self, exact: bool) -> Callable[[Any, Any], bytes | None]:
         writer: Callable[[Any, Any], bytes | None] = self._client_module().ProtobufSerializer(
             self.message,
             client_of(self.registry),
@@ -317,17 +390,21 @@ class JsonSchemaSerde(RegistrySerde):
     def _client_module(self) -> Any:
         return load("confluent_kafka.schema_registry.json_schema")
 
-    def _make_writer(self) -> Callable[[Any, Any], bytes | None]:
+    def _make_writer(self, exact: bool) -> Callable[[Any, Any], bytes | None]:
         writer: Callable[[Any, Any], bytes | None] = _closed(self._client_module().JSONSerializer)(
             self.schema,
             client_of(self.registry),
             conf=self._settings(**{"auto.register.schemas": self.auto_register}),
+            json_encode=keep if exact else dumps,
         )
         return writer
 
     def _make_reader(self) -> Callable[[bytes, Any], Any]:
         reader: Callable[[bytes, Any], Any] = _closed(self._client_module().JSONDeserializer)(
-            self.reader_schema, schema_registry_client=client_of(self.registry), conf=self._settings()
+            self.reader_schema,
+            schema_registry_client=client_of(self.registry),
+            conf=self._settings(),
+            json_decode=loads,
         )
         return reader
 

@@ -15,7 +15,6 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import orjson
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -34,6 +33,8 @@ from streams.errors import (
     StoreNotReadyError,
 )
 from streams.metrics.serving import CopyFigures, ServingMetrics
+from streams.serdes.json_shown import shown_json
+from streams.serdes.json_text import loads
 from streams.serve.feed.changes import Changes, known_places
 from streams.serve.feed.events import Event, encoded, events
 from streams.serve.feed.merged import Merged
@@ -278,7 +279,7 @@ class Api:
             return await self._kept(store, part, given, at)
         versions = given.versions()
         if part is None and given.of_one_step:
-            versions = await self._versions(store, by_task, request, given, orjson.dumps(body))
+            versions = await self._versions(store, by_task, request, given, shown_json(body))
 
         async def ask(node: Node | None, some: Collection[int]) -> _Rows[int]:
             places = sorted(place for task in some for place in by_task[task])
@@ -288,7 +289,7 @@ class Api:
                 wanted = [found[place] for place in places]
                 each, points = await run_in_threadpool(store.get_each, wanted, store.all_as_json, versions)
             else:
-                asked = orjson.dumps({"keys": [keys[place] for place in places]})
+                asked = shown_json({"keys": [keys[place] for place in places]})
                 answer = await self._part_of(node, request, some, given, asked, versions)
                 each, points = answer["rows"], tuple(map(parse_point, answer["tasks"]))
             return list(zip(places, each, strict=True)), points
@@ -389,7 +390,7 @@ class Api:
             if node is None:
                 return await self._loaded_here(query, store, some, given)
             more = {_LOADED: store.name}
-            return Loaded.of_json(await self._part_of(node, request, some, given, orjson.dumps(body), more=more))
+            return Loaded.of_json(await self._part_of(node, request, some, given, shown_json(body), more=more))
 
         return await self._router.gather(store, tasks, ask)
 
@@ -462,7 +463,7 @@ class Api:
             answer = await self._router.ask(node, request, some, _FOLLOW_S, body, {_AT: step_text(at)})
             if answer.status_code != 200:
                 raise PassedOnError(passed(node, answer))
-            return parse(orjson.loads(answer.content))
+            return parse(loads(answer.content))
 
         if self._is_here(store, tasks):
             return await ask(None, tasks), at
@@ -497,7 +498,7 @@ class Api:
         answer = await self._router.ask(node, request, tasks, given.wait_s(), body, more)
         if answer.status_code != 200:
             raise PassedOnError(passed(node, answer))
-        return orjson.loads(answer.content)
+        return loads(answer.content)
 
     async def _changes(self, request: Request) -> Response:
         store, given = self._asked(request)
@@ -553,7 +554,7 @@ class Api:
             return _json({"record": written.as_json}, 202, {POSITION: str(written.position)})
         task, keys = self._sink.awaited(store, record, given.text("await_key"))
         if not self._is_here(store, [task]) and given.text(PART) is None:
-            return await self._router.hand_on_once(store, task, request, wait_s, orjson.dumps(body))
+            return await self._router.hand_on_once(store, task, request, wait_s, shown_json(body))
         # Before anything is written: whoever has the copy is to wait for the result.
         store.copy(task)
         written = await run_in_threadpool(self._sink.write, record)
@@ -597,8 +598,8 @@ class Api:
             if len(data) > self._limits.body_bytes:
                 raise RefusedError(413, f"the body has more than {self._limits.body_bytes} bytes")
         try:
-            return orjson.loads(data)
-        except orjson.JSONDecodeError as error:
+            return loads(data)
+        except ValueError as error:
             raise QueryError(f"the body is not JSON: {error}") from error
 
     def _figures(self) -> list[CopyFigures]:
@@ -670,7 +671,7 @@ def _keys_of(store: ReadStore, keys: list[Any]) -> list[bytes]:
 
 
 def _json(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE), status, headers, "application/json")
+    return Response(shown_json(data) + b"\n", status, headers, "application/json")
 
 
 def _said(status: int, name: str, text: str, headers: dict[str, str] | None = None, **more: Any) -> Response:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote
 
-import orjson
 from pydantic import TypeAdapter
 
 from streams.errors import (
@@ -19,6 +18,7 @@ from streams.errors import (
     StoreNotReadyError,
 )
 from streams.model.typing import K, V
+from streams.serdes.json_text import dumps, loads
 from streams.serve.http import check_installed
 from streams.serve.position import commits_text, parse_commits
 from streams.serve.requests import COMMIT, POSITION
@@ -112,7 +112,7 @@ class _Requests(Generic[Http, K, V]):
 
     def _batch(self, keys: Iterable[K], position: str | None) -> _Request:
         headers = {**self._headers(position), "Content-Type": "application/json"}
-        content = orjson.dumps({"keys": list(keys)})
+        content = dumps({"keys": list(keys)})
         return _Request("POST", f"{self._path}/keys:batch", self._parameters(), headers, content)
 
     def _page(self, kind: str, asked: Mapping[str, object], cursor: str | None) -> _Request:
@@ -134,7 +134,7 @@ class _Requests(Generic[Http, K, V]):
         """
         for task, version in parse_commits(answer.headers.get(COMMIT, "") if answer.status_code < 409 else "").items():
             self._commits[task] = max(version, self._commits.get(task, 0))
-        body = orjson.loads(answer.content)
+        body = loads(answer.content)
         if answer.status_code == 200:
             return body
         if answer.status_code == 404 and body["error"] == "NoRow":
@@ -310,4 +310,4 @@ class AsyncStoreClient(_Requests["httpx2.AsyncClient", K, V]):
 def _text(value: object) -> str:
     if isinstance(value, str):
         return value
-    return orjson.dumps(value).decode()
+    return dumps(value).decode()

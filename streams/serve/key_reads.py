@@ -18,6 +18,7 @@ import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from state.errors import StreamsError
+from streams.serdes.json_shown import shown_json
 from streams.serve.position import Position
 from streams.serve.reading import Answer, Point
 from streams.serve.requests import (
@@ -111,7 +112,7 @@ class KeyReads:
         row, point = found
         status, data = (200, row) if row is not None else no_row(store, text)
         said, tasks = _as_of(*point[:-1])
-        body = b'%b,"tasks":%b%d}]}\n' % (orjson.dumps(data)[:-1], tasks, point.age_ms)
+        body = b'%b,"tasks":%b%d}]}\n' % (shown_json(data)[:-1], tasks, point.age_ms)
         return status, [
             STATUS_LINE[status],
             b"content-length: %d\r\n%b%d\r\n\r\n" % (len(body), said, point.age_ms),

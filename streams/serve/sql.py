@@ -23,6 +23,8 @@ from streams.application.store_rows import StoreRow
 from streams.errors import QueryError, SerdeError
 from streams.model.record import plain
 from streams.serdes.base import Serde
+from streams.serdes.json_shown import shown_json
+from streams.serdes.json_text import loads
 from streams.serdes.primitives import (
     BooleanSerde,
     Float32Serde,
@@ -203,7 +205,7 @@ class Query:
             timer.cancel()
         if len(rows) > limits.result_rows:
             raise QueryError(f"the result has more than {limits.result_rows} rows: aggregate, or add a LIMIT")
-        reads = [orjson.loads if str(column[1]) == "JSON" else plain for column in description]
+        reads = [loads if str(column[1]) == "JSON" else plain for column in description]
         cells = ([cell if cell is None else read(cell) for read, cell in zip(reads, row, strict=True)] for row in rows)
         return [column[0] for column in description], list(cells)
 
@@ -253,7 +255,7 @@ def _column(cells: Sequence[Any], serde: Serde) -> tuple[pa.Array, bool]:
         # Values that are computed of the stored ones may have another type.
         with suppress(pa.ArrowInvalid, pa.ArrowTypeError):
             return pa.array(cells, kind), False
-    texts = (None if cell is None else orjson.dumps(plain(cell)).decode() for cell in cells)
+    texts = (None if cell is None else shown_json(plain(cell)).decode() for cell in cells)
     return pa.array(texts, pa.string()), True
 
 

@@ -13,7 +13,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -27,6 +26,7 @@ from streams.application.store_rows import StoreReader, StoreRow, view_of, windo
 from streams.config import StreamsConfig
 from streams.errors import ConfigError
 from streams.model.record import plain
+from streams.serdes.json_shown import shown_json
 from streams.topology.plan import build_plan
 from streams.topology.topology import Topology
 from streams.wording import did_you_mean
@@ -153,7 +153,7 @@ def _columns(rows: list[StoreRow], position: tuple[int, int, int | None]) -> pa.
 def _text(value: Any) -> str | None:
     """Text as it is, and everything else as JSON."""
     found = plain(value)
-    return found if found is None or isinstance(found, str) else orjson.dumps(found).decode()
+    return found if found is None or isinstance(found, str) else shown_json(found).decode()
 
 
 def _micros(at: int | None) -> int | None:

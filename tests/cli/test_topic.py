@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
+from hypothesis import given
+from hypothesis import strategies as st
 
 from state.errors import KafkaClientError, TopicNotFoundError
 from state.kafka.topics import TopicInfo
@@ -15,7 +19,18 @@ from streams.cli.topic import LineFormat, RecordPrinter, SerdeOptions, TopicSerd
 from streams.cluster import records
 from streams.cluster.records import Begin, Incoming, Outgoing, read_records
 from streams.errors import ConfigError
-from streams.serdes import Int64Serde, JsonSerde, StringSerde, TimeWindowedSerde
+from streams.serdes import (
+    AvroSerde,
+    BytesSerde,
+    Float64Serde,
+    Int64Serde,
+    JsonSerde,
+    SchemaRegistry,
+    StringSerde,
+    TimeWindowedSerde,
+)
+from streams.serdes.json_text import dumps
+from tests.serdes.registry_server import running
 
 TWO = (2).to_bytes(8, "big")
 
@@ -67,6 +82,11 @@ def test_a_line_is_a_record(line: str, form: dict[str, object], wanted: Outgoing
         ("[1]", {"as_json": True}, 'line 2: an object with "value" is needed'),
         ('{"value": 1, "keys": 2}', {"as_json": True}, r"line 2: unknown fields \['keys'\]"),
         ('{"value": 1, "headers": [1]}', {"as_json": True}, "headers"),
+        ('{"value": 1, "value_base64": "YQ=="}', {"as_json": True}, 'both "value" and "value_base64"'),
+        ('{"value_base64": "a"}', {"as_json": True}, '"value_base64" is not base64'),
+        ('{"value_base64": {"a": 1}}', {"as_json": True}, '"value_base64" is not base64'),
+        ('{"value": 1, "headers": {"h": {"hex": "00"}}}', {"as_json": True}, "the header 'h' is a text, null, or"),
+        ('{"value": 1, "timestamp": 0}', {"as_json": True}, "no record can have it"),
         ("v", {"timestamps": True}, "line 2: a time and"),
         ("soon\tv", {"timestamps": True}, "line 2: 'soon' is not a time: write milliseconds"),
         ("two", {"serdes": TopicSerdes(None, Int64Serde())}, "line 2: Int64Serde cannot write"),
@@ -119,6 +139,103 @@ def test_json_that_was_read_can_be_sent_again() -> None:
     found = record(b"k\x01", b'{"a": 1}', (("h", b"x"), ("h", None)))
     line = json.dumps(RecordPrinter("t", TopicSerdes()).as_dict(found))
     assert sent(line, as_json=True) == Outgoing(found.key, found.value, found.timestamp, found.headers, found.partition)
+
+
+DATA = st.none() | st.binary(max_size=5) | st.text(max_size=3).map(lambda text: text.encode(errors="replace"))
+
+
+@given(
+    DATA, DATA, st.lists(st.tuples(st.text(st.characters(codec="utf-8"), max_size=2), DATA), max_size=2), st.booleans()
+)
+def test_all_bytes_that_were_read_are_sent_again(
+    key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], named: bool
+) -> None:
+    serdes = TopicSerdes(BytesSerde(), BytesSerde()) if named else TopicSerdes()
+    found = record(key, value, tuple(headers))
+    (again,) = records_of(
+        [dumps(RecordPrinter("t", serdes).as_dict(found))], LineFormat("t", as_json=True, serdes=serdes)
+    )
+    assert again == Outgoing(key, value, found.timestamp, found.headers, found.partition)
+
+
+@pytest.mark.parametrize(
+    ("serde", "data", "shown"),
+    [
+        (None, b"\xff", {"value_base64": "/w=="}),
+        (None, b"", {"value": ""}),
+        (JsonSerde(), b"null", {"value_base64": "bnVsbA=="}),
+        (JsonSerde(), b"no json", {"value_base64": "bm8ganNvbg=="}),
+        (JsonSerde(), b'{"base64":"/w=="}', {"value": {"base64": "/w=="}}),
+        (JsonSerde(), b'{"n":18446744073709551617}', {"value": {"n": 2**64 + 1}}),
+        (StringSerde(), b"\xff", {"value_base64": "/w=="}),
+        (StringSerde(), b"18446744073709551617", {"value": "18446744073709551617"}),
+        (Int64Serde(), TWO, {"value": 2}),
+        (Int64Serde(), b"two", {"value_base64": "dHdv"}),
+        (Float64Serde(), struct.pack(">d", 0.1), {"value": 0.1}),
+    ],
+)
+def test_what_has_no_text_of_its_own_is_sent_again_in_base64(serde: Any, data: bytes, shown: dict[str, Any]) -> None:
+    serdes = TopicSerdes(None, serde)
+    found = RecordPrinter("t", serdes).as_dict(record(None, data))
+    assert shown.items() <= found.items()
+    assert len(found.keys() & {"value", "value_base64"}) == 1
+    (again,) = records_of([dumps(found)], LineFormat("t", as_json=True, serdes=serdes))
+    assert again.value == data
+
+
+def test_nothing_is_registered_to_show_records_of_a_registry() -> None:
+    text = {"type": "record", "name": "R", "fields": [{"name": "x", "type": ["string", "bytes", "double"]}]}
+    with running() as fake:
+        registry = SchemaRegistry(fake.url, {"max.retries": 0})
+        write = AvroSerde(registry, json.dumps(text)).serialize
+        read = RecordPrinter("t", TopicSerdes(None, AvroSerde(registry, json.dumps(text | {"doc": "another"}))))
+        shown = {
+            kind: read.as_dict(record(None, write("t", {"x": value})))
+            for kind, value in (("text", "a"), ("bytes", b"a"), ("nan", float("nan")))
+        }
+        assert fake.subjects == {"t-value": [1]}
+    assert shown["text"]["value"] == {"x": "a"}
+    # As texts they would be sent as the other branch of the union.
+    assert "value_base64" in shown["bytes"]
+    assert "value_base64" in shown["nan"]
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_number_that_json_does_not_have_is_shown_and_not_sent(number: float) -> None:
+    serdes = TopicSerdes(None, Float64Serde())
+    found = RecordPrinter("t", serdes).as_dict(record(None, struct.pack(">d", number)))
+    assert found["value"] == str(number)
+    with pytest.raises(ConfigError, match="Float64Serde cannot write a str"):
+        sent(dumps(found).decode(), as_json=True, serdes=serdes)
+
+
+def test_json_is_written_in_the_notation_of_its_serde() -> None:
+    serdes = TopicSerdes(JsonSerde(), JsonSerde())
+    found = RecordPrinter("t", serdes).as_dict(record(b'{"k": 1}', b'{"n": 1.0}'))
+    assert (found["key"], found["value"]) == ({"k": 1}, {"n": 1.0})
+    assert sent(dumps(found).decode(), as_json=True, serdes=serdes).value == b'{"n":1.0}'
+
+
+def test_a_record_without_a_time_is_sent_with_the_time_of_writing() -> None:
+    found = RecordPrinter("t", TopicSerdes()).as_dict(Incoming(0, 0, -1, None, b"v", ()))
+    assert found["timestamp"] is None
+    for time in (None, -1):
+        assert sent(dumps({**found, "timestamp": time}).decode(), as_json=True).timestamp is None
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ('{"value_base64": "/w=="}', Outgoing(None, b"\xff")),
+        ('{"key_base64": "", "value": null}', Outgoing(b"", None)),
+        ('{"value": null, "value_base64": "YQ=="}', Outgoing(None, b"a")),
+        ('{"value": {"base64": "/w=="}}', Outgoing(None, b'{"base64":"/w=="}')),
+        ('{"value": 18446744073709551617}', Outgoing(None, b"18446744073709551617")),
+        ('{"value": "", "headers": {"h": {"base64": "/w=="}}}', Outgoing(None, b"", None, (("h", b"\xff"),))),
+    ],
+)
+def test_bytes_in_base64(line: str, wanted: Outgoing) -> None:
+    assert sent(line, as_json=True) == wanted
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,32 @@ def test_the_wire_format_of_json_schema(fake, registry):
         strict.deserialize("orders", data)
 
 
+BIG = 2**64 + 1
+
+
+def test_json_with_a_schema_has_integers_of_any_size_and_no_nan(registry):
+    serde = JsonSchemaSerde(registry, json.dumps({"title": "Any", "type": "object"}))
+    for one in (serde, serde.kept()):
+        data = one.serialize("t", {"id": BIG, "all": [-BIG]})
+        assert data[5:] == b'{"id":%d,"all":[-%d]}' % (BIG, BIG)
+        assert serde.deserialize("t", data) == {"id": BIG, "all": [-BIG]}
+        for number in (float("nan"), float("inf")):
+            with pytest.raises(SerdeError, match=r"not (a )?finite"):
+                one.serialize("t", {"x": number})
+    with pytest.raises(SerdeError, match="cannot read"):
+        serde.deserialize("t", data[:5] + b'{"x": NaN}')
+
+
+def test_a_kept_value_of_json_with_a_schema_is_one_of_json(registry):
+    serde = JsonSchemaSerde(registry, json.dumps({"title": "Any", "type": "object"}))
+    at = uuid.UUID(int=1)
+    assert serde.deserialize("t", serde.serialize("t", {"at": at})) == {"at": str(at)}
+    with pytest.raises(SerdeError, match=r"JsonSchemaSerde cannot keep a dict for 't'.*in \['at'\]"):
+        serde.kept().serialize("t", {"at": at})
+    assert serde.kept() == serde
+    assert serde_identity(serde.kept()) == serde_identity(serde)
+
+
 def referring(address: str) -> str:
     return json.dumps({"title": "Order", "type": "object", "properties": {"id": {"$ref": address}}})
 
@@ -215,6 +241,14 @@ def test_old_protobuf_records_are_read_as_the_new_class(fake, registry):
     assert (found.name, found.colour) == ("cup", "")
     ProtobufSerde(registry, new).serialize("items", new(name="cup", colour="red"))
     assert fake.subjects == {"items-value": [1, 2]}
+
+
+def test_a_message_keeps_fields_that_its_class_does_not_have(registry):
+    old, new = message_class("name"), message_class("name", "colour")
+    serde = ProtobufSerde(registry, old)
+    red = ProtobufSerde(registry, new).serialize("items", new(name="cup", colour="red"))
+    again = serde.kept().serialize("items", serde.deserialize("items", red))
+    assert ProtobufSerde(registry, new).deserialize("items", again).colour == "red"
 
 
 def test_ids_in_headers_are_read_where_that_is_asked_for(registry):

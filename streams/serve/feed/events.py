@@ -12,6 +12,7 @@ from starlette.concurrency import iterate_in_threadpool
 
 from state.errors import StreamsError
 from state.secrets import mask
+from streams.serdes.json_shown import shown_json
 from streams.serve.feed.changes import Change, Changes
 from streams.serve.requests import point_json, row_json
 from streams.serve.scans import Scan
@@ -103,4 +104,4 @@ async def encoded(found: AsyncIterator[Event]) -> AsyncIterator[bytes]:
 
 
 def _as_json(change: Change) -> bytes:
-    return orjson.dumps({"rows": [row_json(row) for row in change.rows], **point_json(change.point)})
+    return shown_json({"rows": [row_json(row) for row in change.rows], **point_json(change.point)})

@@ -23,6 +23,7 @@ from streams.runtime.node import may_be_the_records_fault
 from streams.runtime.outputs import Outputs, SendBatch, Target
 from streams.runtime.settings import Counters, TaskSettings
 from streams.serdes.json import JsonSerde
+from streams.serdes.json_text import loads
 from streams.serdes.primitives import StringSerde
 from streams.topology.graph.nodes import Ingest
 
@@ -202,7 +203,7 @@ def _key(text: str | None, ingest: Ingest, topic: str) -> bytes | None:
         return None
     if isinstance(ingest.key_serde, StringSerde) and ingest.plain_key:
         return text.encode()
-    parts = orjson.loads(text)
+    parts = loads(text)
     return ingest.key_serde.serialize(topic, parts[ingest.key[0]] if len(ingest.key) == 1 else parts)
 
 
@@ -212,7 +213,7 @@ def _value(text: str | None, ingest: Ingest, topic: str) -> bytes | None:
     # Spark has written the object as JSON already, without spaces and in the order of the columns.
     if type(ingest.value_serde) is JsonSerde:
         return text.encode()
-    return ingest.value_serde.serialize(topic, orjson.loads(text))
+    return ingest.value_serde.serialize(topic, loads(text))
 
 
 def _no_frame(spark: Any) -> Any:
