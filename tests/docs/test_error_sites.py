@@ -141,6 +141,7 @@ RAISED_IN = {
     "RoutingMismatchError": ("state/commit/guards",),
     "RowError": ("streams/model/table_columns",),
     "SerdeError": (
+        "streams/operators/process/user_processor",
         "streams/serdes/base",
         "streams/serdes/by_type",
     ),
