@@ -10,14 +10,20 @@ reads: the validators are made in the program's process and pickled with the job
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import sys
 import typing
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Set
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from enum import Enum
 from functools import cache, partial, reduce
 from operator import or_
 from typing import Any
+from uuid import UUID
 
 import orjson
 import typing_extensions
@@ -27,8 +33,14 @@ from pydantic_core import SchemaValidator, ValidationError, to_jsonable_python
 
 from streams.errors import TopologyError
 from streams.serdes.base import UNIONS, type_name
+from streams.serdes.json_decimals import read_exactly
+from streams.serdes.json_samples import lost
+from streams.serdes.json_sure import check_of
+from streams.serdes.read_back import difference, not_finite
 
 _SHOWN_ERRORS = 3
+_KEPT = orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
+"""As `json.JSON_OPTIONS`, whose newline is cut off as well, but numbers of NumPy are read back as other ones."""
 _PACKAGE = __name__.partition(".")[0]
 
 
@@ -38,40 +50,83 @@ class TypedJson:
 
     Attributes:
         loads: Parses a value from JSON text. Raises `ValueError` for another shape.
-        check: Checks a value before it is written. Raises `ValueError` for another shape.
+        check: Checks the shape of a value, for its message. Raises `ValueError` for another one.
+        sure: Whether a value is certainly read back as it is.
+        options: Options of orjson that the type needs.
     """
 
     loads: Callable[[bytes], Any]
     check: Callable[[Any], Any]
+    sure: Callable[[Any], bool]
+    options: int = 0
 
     @classmethod
     def of(cls, kind: Any) -> TypedJson:
         """How values of this type are read and written.
 
         Raises:
-            TopologyError: `kind` is not a type, or has a field that cannot be read from JSON.
+            TopologyError: `kind` is not a type, has a field that cannot be read from JSON, or values that are not read back as they
+                were written.
         """
         if _has_structs(kind):
-            return cls(partial(_read_struct, kind), partial(_check_struct, kind))
+            # msgspec itself refuses types whose values it could not tell apart.
+            return cls(partial(_read_struct, kind), partial(_check_struct, kind), _never)
         try:
             adapter = TypeAdapter(_readable(kind), _parent_depth=_depth_of_users_frame())
             if not adapter.pydantic_complete:
                 adapter.rebuild(raise_errors=True)
-            schema = adapter.core_schema
+            schema = _named_tuples_from_objects(adapter.core_schema)
         except (PydanticUserError, NameError, TypeError) as error:
             raise TopologyError(
                 f"JsonSerde({type_name(kind)}) cannot be made: {_first_line(error)}. It takes a dataclass, TypedDict, NamedTuple, "
                 f"pydantic model or msgspec Struct, or a type made of them such as list[Order]."
             ) from error
-        validator = SchemaValidator(_named_tuples_from_objects(schema))
+        validator = SchemaValidator(schema)
         # A pydantic model has its own configuration of strictness.
         strict = None if isinstance(kind, type) and issubclass(kind, BaseModel) else True
-        return cls(partial(validator.validate_json, strict=strict), partial(validator.validate_python, strict=True))
+        read: Callable[[bytes], Any] = partial(validator.validate_json, strict=strict)
+        if _has(schema, "decimal"):
+            read = partial(read_exactly, read)
+        made = cls(read, partial(validator.validate_python, strict=True), check_of(schema), _options(schema))
+        why = lost(schema, made._text, read)
+        if why is not None:
+            raise TopologyError(f"JsonSerde({type_name(kind)}) cannot be made: {why}.")
+        return made
 
-    def dumps(self, value: Any, options: int) -> bytes:
-        """The value as JSON text, checked before. Raises `ValueError` or `TypeError` for another shape."""
+    def dumps(self, value: Any, options: int = _KEPT) -> bytes:
+        """The value as JSON text, which is read back as the same value; but an int where a float is declared becomes a float.
+
+        Raises:
+            ValueError: The value would not be read back as it is: the field and the reason.
+            TypeError: JSON cannot represent it.
+        """
+        return self._written(value, options, widened=True)
+
+    def keep(self, value: Any) -> bytes:
+        """The value as JSON text, which is read back as a value that is equal, and of the same types. Raises the errors of `dumps`."""
+        return self._written(value, _KEPT, widened=False)[:-1]
+
+    def _written(self, value: Any, options: int, *, widened: bool) -> bytes:
+        if self.sure(value):
+            return self._text(value, options)
         self.check(value)
-        return orjson.dumps(value, default, options)
+        data = self._text(value, options)
+        try:
+            back = self.loads(data)
+        except ValueError as error:
+            raise ValueError(str(not_finite(value) or f"it could not be read back: {wrong_shape(error)}")) from error
+        why = difference(value, back, widened=widened)
+        if why is not None:
+            raise ValueError(str(why))
+        return data
+
+    def _text(self, value: Any, options: int = _KEPT) -> bytes:
+        try:
+            return orjson.dumps(value, default, options | self.options)
+        except TypeError as error:
+            if "64-bit" not in str(error):
+                raise
+            return orjson.dumps(_with_large_integers(value), default, options)
 
     def keep(self, value: Any) -> bytes:
         """The value as JSON text that is read back."""
@@ -81,6 +136,52 @@ class TypedJson:
     def explained(error: Exception) -> str:
         """Why a value has another shape."""
         return wrong_shape(error)
+
+
+def _never(value: Any) -> bool:
+    return False
+
+
+def _has(schema: Any, kind: str) -> bool:
+    """Whether a part of a schema is of this type."""
+    if isinstance(schema, dict):
+        return schema.get("type") == kind or any(_has(part, kind) for part in schema.values())
+    return isinstance(schema, list | tuple) and any(_has(part, kind) for part in schema)
+
+
+def _options(schema: Any) -> int:
+    """What orjson must be told: it leaves out fields that begin with an underscore, so `default` writes classes that have some."""
+    if isinstance(schema, dict):
+        underscored = schema.get("type") == "dataclass-field" and schema["name"].startswith("_")
+        return orjson.OPT_PASSTHROUGH_DATACLASS if underscored else reduce(or_, map(_options, schema.values()), 0)
+    return reduce(or_, map(_options, schema), 0) if isinstance(schema, list | tuple) else 0
+
+
+_LARGEST = 2**63
+"""From here on orjson writes no integers that are negative, and soon none at all."""
+
+
+def _with_large_integers(value: Any) -> Any:
+    """A value for orjson, with integers beyond 64 bits as the text that they are in JSON."""
+    if isinstance(value, Enum):
+        return _with_large_integers(value.value)
+    if isinstance(value, int):
+        return value if -_LARGEST <= value < _LARGEST else orjson.Fragment(b"%d" % value)
+    if isinstance(value, dict):
+        return {_large_key(key): _with_large_integers(part) for key, part in value.items()}
+    if isinstance(value, list) or type(value) is tuple:
+        return [_with_large_integers(part) for part in value]
+    if (
+        isinstance(value, tuple | set | frozenset | BaseModel)
+        or dataclasses.is_dataclass(value)
+        or _is_struct(type(value))
+    ):
+        return _with_large_integers(default(value))
+    return value
+
+
+def _large_key(key: Any) -> Any:
+    return str(key) if type(key) is int else key
 
 
 def schema_of(kind: Any) -> dict[str, Any] | None:
@@ -109,14 +210,32 @@ def default(value: Any) -> Any:
     """A representation that orjson can write, for types that orjson does not support. Raises `TypeError` if there is none."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return value._asdict()
+    if isinstance(value, set | frozenset):
+        return _in_one_order(value)
+    if isinstance(value, deque):
+        return list(value)
     if _is_struct(type(value)):
-        return _msgspec().to_builtins(value)
+        return _msgspec().to_builtins(value, order=_order_of(type(value)))
     if isinstance(value, BaseModel):
         return value.model_dump(by_alias=True)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     try:
         return to_jsonable_python(value)
     except ValueError as error:
         raise TypeError(str(error)) from error
+
+
+_ORDERED = (str, int, float, bytes, date, Decimal, UUID)
+"""Types of which any two values have an order."""
+
+
+def _in_one_order(values: Set[Any]) -> list[Any]:
+    """The elements of a set in an order that depends on nothing but the elements: equal sets have equal bytes."""
+    kinds = {type(value) for value in values}
+    if len(kinds) == 1 and kinds <= set(_ORDERED):
+        return sorted(values)
+    return sorted(values, key=lambda one: orjson.dumps(_with_large_integers(one), default, _KEPT))
 
 
 def wrong_shape(error: Exception) -> str:
@@ -233,6 +352,12 @@ def _has_structs(kind: Any) -> bool:
 @cache
 def _struct_decoder(kind: Any) -> Any:
     return _msgspec().json.Decoder(kind)
+
+
+@cache
+def _order_of(kind: Any) -> str | None:
+    """How msgspec is to order a Struct's parts: only where there are sets, so that other dicts stay in the order of their keys."""
+    return "deterministic" if "uniqueItems" in str(_msgspec().json.schema(kind)) else None
 
 
 def _read_struct(kind: Any, data: bytes) -> Any:
