@@ -20,7 +20,7 @@ _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?', re.D
 _Span = tuple[int, int]
 
 
-def read_exactly(read: Callable[[bytes], Any], data: bytes) -> Any:
+def read_decimals(read: Callable[[bytes], Any], data: bytes) -> Any:
     """What `read` makes of JSON text, with every `Decimal` as it is in the text. Raises the errors of `read`."""
     value = read(data)
     spans = _changed(data) if _SUSPICIOUS.search(data) else []

@@ -242,7 +242,4 @@ def _parts(read: Callable[[Any], Sequence[Any]] | None, shapes: Sequence[Shape],
             return False
         all_checks = [(at, shape[kind]) for at, (kind, shape) in enumerate(zip(kinds, shapes, strict=True))]
         checks = known[kinds] = [(at, check) for at, check in all_checks if check is not None]
-    for at, check in checks:
-        if not check(parts[at]):
-            return False
-    return True
+    return all(check(parts[at]) for at, check in checks) if checks else True

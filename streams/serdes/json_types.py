@@ -33,14 +33,13 @@ from pydantic_core import SchemaValidator, ValidationError, to_jsonable_python
 
 from streams.errors import TopologyError
 from streams.serdes.base import UNIONS, type_name
-from streams.serdes.json_decimals import read_exactly
+from streams.serdes.json_decimals import read_decimals
 from streams.serdes.json_samples import lost
 from streams.serdes.json_sure import check_of
-from streams.serdes.read_back import difference, not_finite
+from streams.serdes.json_text import JSON_OPTIONS, NotKept
+from streams.serdes.read_back import Difference, difference, not_finite
 
 _SHOWN_ERRORS = 3
-_KEPT = orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
-"""As `json.JSON_OPTIONS`, whose newline is cut off as well, but numbers of NumPy are read back as other ones."""
 _PACKAGE = __name__.partition(".")[0]
 
 
@@ -86,25 +85,26 @@ class TypedJson:
         strict = None if isinstance(kind, type) and issubclass(kind, BaseModel) else True
         read: Callable[[bytes], Any] = partial(validator.validate_json, strict=strict)
         if _has(schema, "decimal"):
-            read = partial(read_exactly, read)
+            read = partial(read_decimals, read)
         made = cls(read, partial(validator.validate_python, strict=True), check_of(schema), _options(schema))
         why = lost(schema, made._text, read)
         if why is not None:
             raise TopologyError(f"JsonSerde({type_name(kind)}) cannot be made: {why}.")
         return made
 
-    def dumps(self, value: Any, options: int = _KEPT) -> bytes:
+    def dumps(self, value: Any, options: int = JSON_OPTIONS) -> bytes:
         """The value as JSON text, which is read back as the same value; but an int where a float is declared becomes a float.
 
         Raises:
-            ValueError: The value would not be read back as it is: the field and the reason.
+            NotKept: The value would not be read back as it is: the field and the reason.
+            ValueError: It has another shape.
             TypeError: JSON cannot represent it.
         """
         return self._written(value, options, widened=True)
 
     def keep(self, value: Any) -> bytes:
-        """The value as JSON text, which is read back as a value that is equal, and of the same types. Raises the errors of `dumps`."""
-        return self._written(value, _KEPT, widened=False)[:-1]
+        """The value as JSON text, which is read back as an equal value of the same types. Raises the errors of `dumps`."""
+        return self._written(value, JSON_OPTIONS, widened=False)[:-1]
 
     def _written(self, value: Any, options: int, *, widened: bool) -> bytes:
         if self.sure(value):
@@ -114,23 +114,20 @@ class TypedJson:
         try:
             back = self.loads(data)
         except ValueError as error:
-            raise ValueError(str(not_finite(value) or f"it could not be read back: {wrong_shape(error)}")) from error
+            found = not_finite(value) or f"it could not be read back: {wrong_shape(error)}"
+            raise NotKept(f"{found}. Make another value of it, or change the type of the field") from error
         why = difference(value, back, widened=widened)
         if why is not None:
-            raise ValueError(str(why))
+            raise NotKept(f"{why}. {_cure(why)}")
         return data
 
-    def _text(self, value: Any, options: int = _KEPT) -> bytes:
+    def _text(self, value: Any, options: int = JSON_OPTIONS) -> bytes:
         try:
             return orjson.dumps(value, default, options | self.options)
         except TypeError as error:
             if "64-bit" not in str(error):
                 raise
             return orjson.dumps(_with_large_integers(value), default, options)
-
-    def keep(self, value: Any) -> bytes:
-        """The value as JSON text that is read back."""
-        return self.dumps(value, 0)
 
     @staticmethod
     def explained(error: Exception) -> str:
@@ -140,6 +137,16 @@ class TypedJson:
 
 def _never(value: Any) -> bool:
     return False
+
+
+def _cure(found: Difference) -> str:
+    """What to write instead of a value that is not read back."""
+    there, back = type(found.value), type(found.back)
+    if there is int and back is float:
+        return f"Write float(...), or declare int | float: one step would have {found.value!r}, and the next one {found.back!r}"
+    if found.back is not None and there is not back:
+        return f"Make {type_name(back)} of it, or declare the field as {type_name(there)}"
+    return "Make another value of it, or declare the field as a type that JSON reads back"
 
 
 def _has(schema: Any, kind: str) -> bool:
@@ -210,16 +217,18 @@ def default(value: Any) -> Any:
     """A representation that orjson can write, for types that orjson does not support. Raises `TypeError` if there is none."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return value._asdict()
-    if isinstance(value, set | frozenset):
-        return _in_one_order(value)
-    if isinstance(value, deque):
-        return list(value)
+    if isinstance(value, set | frozenset | deque):
+        return list(value) if isinstance(value, deque) else _in_one_order(value)
     if _is_struct(type(value)):
         return _msgspec().to_builtins(value, order=_order_of(type(value)))
     if isinstance(value, BaseModel):
         return value.model_dump(by_alias=True)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return _by_pydantic(value)
+
+
+def _by_pydantic(value: Any) -> Any:
     try:
         return to_jsonable_python(value)
     except ValueError as error:
@@ -235,7 +244,7 @@ def _in_one_order(values: Set[Any]) -> list[Any]:
     kinds = {type(value) for value in values}
     if len(kinds) == 1 and kinds <= set(_ORDERED):
         return sorted(values)
-    return sorted(values, key=lambda one: orjson.dumps(_with_large_integers(one), default, _KEPT))
+    return sorted(values, key=lambda one: orjson.dumps(_with_large_integers(one), default, JSON_OPTIONS))
 
 
 def wrong_shape(error: Exception) -> str:
