@@ -18,10 +18,17 @@ from pydantic_core import SchemaError, SchemaValidator, ValidationError
 from streams.serdes.base import shown, type_name
 from streams.serdes.read_back import difference, parts_of
 
-_TEXTS = """
-    a 1 1.5 true 2024-05-01 2024-05-01T00:00:00 2024-05-01T12:30:00Z 12:30:00 P1DT1S PT0S 0f8fad5b-d9cb-469f-a165-70867728950e
-    10.0.0.1 10.0.0.0/8 ::1 http://a.example/ a@b.example 1+2j aaaaaaaaaaaa /a
-""".split()
+_DATES = ("2024-05-01", "2024-05-01T00:00:00", "2024-05-01T12:30:00Z", "12:30:00", "P1DT1S", "PT0S")
+_NAMES = (
+    "10.0.0.1",
+    "10.0.0.0/8",
+    "::1",
+    "http://a.example/",
+    "a@b.example",
+    "/a",
+    "0f8fad5b-d9cb-469f-a165-70867728950e",
+)
+_TEXTS = ("a", "1", "1.5", "true", "1+2j", "aaaaaaaaaaaa", *_DATES, *_NAMES)
 _DOCS = tuple(
     orjson.dumps(one) for one in (1, 0, 2, 100, 1.5, 0.25, True, False, None, *_TEXTS, [], ["a"], [1], {}, {"a": 1})
 )

@@ -1,20 +1,17 @@
 """Infers the type that a user's function returns, without calling the function.
 
-The type is that of the function's annotation, or, for a lambda that only reads fields of a typed value, of the fields' annotations:
-both `def customer(order: Order) -> int` and `lambda order: order.customer_id` return numbers. A lambda that calls a class,
-`lambda order, customer: Joined(order.id, customer.name)`, returns that class. The type of any other lambda is unknown.
+The type is that of the function's annotation; without one, as for a lambda, it is what the bytecode makes (`bytecode_types`): the
+types of the fields that are read of a typed value, the classes that are called, and tuples and lists of them.
 """
 
 from __future__ import annotations
 
-import builtins
 import dataclasses
-import dis
 import functools
 import sys
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -23,6 +20,7 @@ from uuid import UUID
 
 import typing_extensions
 
+from streams.dsl.nodes.bytecode_types import Unknown, made_by, whole, with_any
 from streams.dsl.nodes.computed_keys import makes_keys
 from streams.errors import TopologyError
 from streams.model.expressions import ALL, Col, Expression, JoinedFields, Operation, ValueFields
@@ -44,23 +42,23 @@ _TYPES: dict[type, Type] = {
     BytesSerde: bytes,
 }
 _CASTS: dict[str, Type] = {"to_int": int, "to_float": float, "to_text": str}
-_NOTHING_HAPPENS = ("RESUME", "NOP", "CACHE", "PRECALL", "COPY_FREE_VARS", "NOT_TAKEN")
-_METHOD_FLAG = (3, 12)
-"""From this version on, LOAD_ATTR also loads methods; then its lowest bit is set."""
 
 
 def result_type(fn: Callable[..., Any], *serdes: Serde[Any] | None) -> Type:
-    """The type that a function returns; None: unknown. `serdes` are those of the key and of each value that `fn` may take."""
+    """The type that a function returns; None: unknown, and parts of it may be `Unknown`.
+
+    `serdes` are those of the key and of each value that `fn` may take.
+    """
     if isinstance(fn, Expression):
         return _expression_type(fn, serdes[-1] if serdes else None)
     if isinstance(fn, functools.partial):
         fn = fn.func
     if isinstance(fn, type):
         return fn
-    if isinstance(fn, types.LambdaType) and fn.__name__ == "<lambda>":
-        return _lambda_type(fn, [serde_type(serde) for serde in serdes])
+    called = fn if isinstance(fn, types.FunctionType | types.MethodType) else type(fn).__call__
+    if isinstance(called, types.FunctionType) and "return" not in called.__annotations__:
+        return made_by(called, [serde_type(serde) for serde in serdes], _field_type)
     try:
-        called = fn if isinstance(fn, types.FunctionType | types.MethodType) else type(fn).__call__
         return typing.get_type_hints(called).get("return")
     except Exception:  # an annotation may be anything; one that cannot be evaluated is ignored
         return None
@@ -71,7 +69,8 @@ def aggregate_type(initializer: Callable[..., Any], *aggregators: Callable[..., 
 
     `KeyedDict`, if it is unknown, or no more than `dict`, and a function makes the keys of a dict.
     """
-    kind = next((kind for fn in (*aggregators, initializer) if (kind := result_type(fn)) is not None), None)
+    kinds = [kind for fn in (*aggregators, initializer) if (kind := result_type(fn)) is not None]
+    kind = next((kind for kind in kinds if whole(kind) is not None), kinds[0] if kinds else None)
     return KeyedDict if kind in (None, Any, dict, dict[Any, Any]) and any(map(makes_keys, aggregators)) else kind
 
 
@@ -91,7 +90,7 @@ def forwarded_types(supplier: Callable[[], Any]) -> tuple[Type, Type]:
 def element_type(kind: Type) -> Type:
     """The type of an iterable's elements."""
     arguments = typing.get_args(kind)
-    return arguments[0] if len(arguments) == 1 else None
+    return _known(arguments[0]) if len(arguments) == 1 else None
 
 
 def pair_types(kind: Type) -> tuple[Type, Type]:
@@ -99,7 +98,11 @@ def pair_types(kind: Type) -> tuple[Type, Type]:
     origin: Type = typing.get_origin(kind)
     arguments = typing.get_args(kind)
     pair = origin is tuple and len(arguments) == 2 and arguments[1] is not ...
-    return arguments if pair else (None, None)
+    return (_known(arguments[0]), _known(arguments[1])) if pair else (None, None)
+
+
+def _known(kind: Type) -> Type:
+    return None if kind is Unknown else kind
 
 
 def serde_type(serde: Serde[Any] | None) -> Type:
@@ -178,89 +181,19 @@ def _expression_type(expression: Expression, value: Serde[Any] | None) -> Type:
     return _CASTS.get(expression.name) if isinstance(expression, Operation) else None
 
 
-def _lambda_type(fn: types.FunctionType, known: list[Type]) -> Type:
-    """The type of a lambda's result, from its bytecode, which is read but never run."""
-    code = fn.__code__
-    steps = [step for step in dis.get_instructions(code) if step.opname not in _NOTHING_HAPPENS]
-    if (called := _called_class(fn)) is not None:
-        return called
-    if not 1 <= code.co_argcount <= len(known) or code.co_kwonlyargcount:
-        return None
-    named = dict(zip(code.co_varnames, known[-code.co_argcount :], strict=False))
-    stack: list[Type] = []
-    for step in steps:
-        if step.opname == "RETURN_VALUE":
-            return stack.pop()
-        if not _follow(step, named, stack):
-            return None
-    return None
-
-
-def _called_class(fn: types.FunctionType) -> Type:
-    """The class that a lambda calls last, with whatever arguments; None if it does anything else with the result."""
-    steps = [
-        step for step in dis.get_instructions(fn) if step.opname not in ("RESUME", "NOP", "CACHE", "COPY_FREE_VARS")
-    ]
-    if len(steps) < 3 or not steps[-2].opname.startswith("CALL") or steps[-1].opname != "RETURN_VALUE":
-        return None
-    before = [*steps[:-4], *(step for step in steps[-4:-2] if step.opname not in ("KW_NAMES", "PRECALL"))]
-    load = next((step for step in before[:2] if step.opname in ("LOAD_GLOBAL", "LOAD_DEREF")), None)
-    called = None if load is None else _named_by(fn, load)
-    names_callable = load is not None and load.opname == "LOAD_GLOBAL" and (load.arg or 0) & 1
-    if not isinstance(called, type) or not (names_callable or any(step.opname == "PUSH_NULL" for step in before[:2])):
-        return None  # a method of the class is called, or a function
-    depth = 0
-    for at, step in enumerate(before):
-        if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
-            return None
-        depth += dis.stack_effect(step.opcode, step.arg)
-        if at >= 1 and depth < 2:
-            return None  # the class has been called before, and this is another call
-    return called
-
-
-def _named_by(fn: types.FunctionType, load: dis.Instruction) -> object:
-    """What a global or enclosed name stands for; None: nothing as yet."""
-    if load.opname == "LOAD_GLOBAL":
-        return fn.__globals__.get(load.argval, getattr(builtins, load.argval, None))
-    cell = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=False)).get(load.argval)
-    try:
-        return None if cell is None else cell.cell_contents
-    except ValueError:
-        return None
-
-
-def _follow(step: dis.Instruction, named: dict[str, Type], stack: list[Type]) -> bool:
-    """Applies the effect of an instruction to the stack of types; False: the effect is unknown."""
-    name = step.opname
-    if name.startswith("LOAD_FAST"):
-        read = step.argval if isinstance(step.argval, tuple) else (step.argval,)
-        stack += [named.get(one) for one in read]
-    elif name == "LOAD_CONST":
-        stack.append(typing.Literal[step.argval] if isinstance(step.argval, str) else None)
-    elif name == "LOAD_ATTR" and not (sys.version_info >= _METHOD_FLAG and step.arg and step.arg & 1):
-        stack.append(_field_type(stack.pop(), step.argval))
-    elif name == "BINARY_SUBSCR" or (name == "BINARY_OP" and step.argrepr == "[]"):
-        index, of = stack.pop(), stack.pop()
-        stack.append(
-            _field_type(of, typing.get_args(index)[0]) if typing_extensions.is_typeddict(of) and index else None
-        )
-    elif name == "BUILD_TUPLE" and step.arg:
-        entries, of_entries = tuple(stack[-step.arg :]), typing.cast("Any", tuple)
-        stack[-step.arg :] = [None if None in entries else of_entries[entries]]
-    else:
-        return False
-    return True
-
-
 def _field_type(kind: Type, name: str) -> Type:
     kind = plain_type(kind) if kind is not None else None
     if not isinstance(kind, type):
         return None
+    return _hints(kind).get(name)
+
+
+def _hints(kind: Type) -> dict[str, Type]:
+    """The types of a class's fields; none if they cannot be evaluated."""
     try:
-        return typing.get_type_hints(kind).get(name)
+        return typing.get_type_hints(kind)
     except Exception:
-        return None
+        return {}
 
 
 # --- Derives serdes for keys and values that are made by a function, if the program names none.
@@ -268,7 +201,7 @@ def _field_type(kind: Type, name: str) -> Type:
 # The defaults stay: keys are text, values are JSON, so whatever the defaults can write has the same bytes with and without an
 # annotation. A type only matters for what the defaults cannot write or read back: a number as key, a dataclass as value.
 
-_NOT_READ_BACK = (Enum, date, time, timedelta, Decimal, UUID, set, frozenset, bytes)
+_NOT_READ_BACK = (Enum, date, time, timedelta, Decimal, UUID, tuple, set, frozenset, bytes)
 """Types that JSON has no form for, or reads back as text; besides classes with fields."""
 
 
@@ -292,7 +225,7 @@ def derived_key(kind: Type, default: Serde[Any], made_by: str) -> Serde[Any] | N
     """The serde to use for keys of a type that the operator `made_by` makes, if none is named; None: the program's own default."""
     if default != StringSerde():
         return None
-    kind = dict if kind is KeyedDict else kind
+    kind = dict if kind is KeyedDict else whole(kind)
     if _may_be_text(kind):
         return DerivedSerde(DefaultKeySerde(made_by, is_text=plain_type(kind) is str))
     try:
@@ -309,7 +242,7 @@ def derived_value(kind: Type, default: Serde[Any]) -> Serde[Any] | None:
     """The serde to use for values of a type if none is named; None: the builder's default."""
     if kind is KeyedDict and is_plain_json(default):
         return DerivedSerde(JsonWithKeys())
-    if kind is None or not is_plain_json(default) or not _lost_in_json(kind):
+    if kind is None or not is_plain_json(default) or not _lost_in_json(kind := with_any(kind)):
         return None
     try:
         return DerivedSerde(serde_for(bytes) if plain_type(kind) is bytes else JsonSerde(kind))
@@ -340,11 +273,16 @@ def _lost_in_json(kind: Type) -> bool:
     kind = plain_type(kind)
     origin: Type = typing.get_origin(kind)
     arguments = typing.get_args(kind)
+    if origin is tuple or origin in (set, frozenset):
+        return True
     if arguments and origin is not typing.Literal:
-        return any(map(_lost_in_json, arguments)) or origin in (set, frozenset)
+        named = isinstance(origin, type) and issubclass(origin, Mapping) and plain_type(arguments[0]) not in (str, Any)
+        return named or any(map(_lost_in_json, arguments))
+    if typing_extensions.is_typeddict(kind):
+        return any(_lost_in_json(field) for field in _hints(kind).values())
     if not isinstance(kind, type):
         return False
-    has_fields = dataclasses.is_dataclass(kind) or hasattr(kind, "_fields") or hasattr(kind, "__struct_fields__")
+    has_fields = dataclasses.is_dataclass(kind) or hasattr(kind, "__struct_fields__")
     # A class can only be a model where pydantic has been loaded, which need not happen here.
     models = sys.modules.get("pydantic")
     return has_fields or issubclass(kind, _NOT_READ_BACK) or (models is not None and issubclass(kind, models.BaseModel))
