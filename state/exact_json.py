@@ -33,5 +33,5 @@ def _in_pieces(value: Any) -> Any:
     if type(value) is int:
         return value if -(2**63) <= value < 2**64 else orjson.Fragment(str(value))
     if isinstance(value, dict):
-        return {key: _in_pieces(part) for key, part in value.items()}
+        return {str(key) if type(key) is int else key: _in_pieces(part) for key, part in value.items()}
     return list(map(_in_pieces, value)) if type(value) in (list, tuple) else value

@@ -178,8 +178,9 @@ def comes_back(serde: object) -> bool:
     """Whether every value that `kept(serde)` writes is read as an equal value of equal types."""
     if not getattr(serde, "is_inverse", True):  # because functions of the user's convert values
         return False
+    entries = getattr(serde, "entries", ())  # of a `TupleSerde`
     kind: Any = type(serde)
-    return _promises(kind) and all(map(comes_back, _parts(serde).values()))
+    return _promises(kind) and all(map(comes_back, (*_parts(serde).values(), *entries)))
 
 
 @lru_cache(256)

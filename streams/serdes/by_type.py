@@ -12,7 +12,7 @@ import typing_extensions
 
 from streams.errors import SerdeError, TopologyError
 from streams.model.record import Windowed
-from streams.serdes.base import UNIONS, Headers, Serde, T, a_value, cannot_serialize, serde_identity, shown, type_name
+from streams.serdes.base import UNIONS, Headers, Serde, T, a_value, serde_identity, shown, type_name
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import (
     BooleanSerde,
@@ -156,16 +156,12 @@ class DefaultKeySerde(StringSerde):
 
     made_by: str
     is_text: bool = False
+    kept = StringSerde.kept
 
     def serialize(self, topic: str, value: str | None, headers: Headers = None) -> bytes | None:
         """UTF-8 bytes. Raises `SerdeError` for anything but `str`."""
-        if value is None:
-            return None
-        if isinstance(value, str):
-            try:
-                return value.encode()
-            except UnicodeEncodeError as error:
-                raise cannot_serialize(self, topic, value, error) from error
+        if value is None or isinstance(value, str):
+            return StringSerde.serialize(self, topic, value, headers)
         serde = serde_text(value)
         raise SerdeError(
             f"'{self.made_by}' makes a key that is {a_value(value)}, {shown(value)}, and no serde is named for it: only text can "

@@ -19,7 +19,6 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from enum import Enum
 from functools import cache, partial, reduce
 from operator import or_
 from typing import Any
@@ -31,6 +30,7 @@ from pydantic import BaseModel, PydanticUserError, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import SchemaValidator, ValidationError, to_jsonable_python
 
+from state.exact_json import write
 from streams.errors import TopologyError
 from streams.serdes.base import UNIONS, type_name
 from streams.serdes.json_decimals import read_decimals
@@ -127,7 +127,7 @@ class TypedJson:
         except TypeError as error:
             if "64-bit" not in str(error):
                 raise
-            return orjson.dumps(_with_large_integers(value), default, options)
+            return write(value, default, options | orjson.OPT_PASSTHROUGH_DATACLASS)
 
     @staticmethod
     def explained(error: Exception) -> str:
@@ -162,33 +162,6 @@ def _options(schema: Any) -> int:
         underscored = schema.get("type") == "dataclass-field" and schema["name"].startswith("_")
         return orjson.OPT_PASSTHROUGH_DATACLASS if underscored else reduce(or_, map(_options, schema.values()), 0)
     return reduce(or_, map(_options, schema), 0) if isinstance(schema, list | tuple) else 0
-
-
-_LARGEST = 2**63
-"""From here on orjson writes no integers that are negative, and soon none at all."""
-
-
-def _with_large_integers(value: Any) -> Any:
-    """A value for orjson, with integers beyond 64 bits as the text that they are in JSON."""
-    if isinstance(value, Enum):
-        return _with_large_integers(value.value)
-    if isinstance(value, int):
-        return value if -_LARGEST <= value < _LARGEST else orjson.Fragment(b"%d" % value)
-    if isinstance(value, dict):
-        return {_large_key(key): _with_large_integers(part) for key, part in value.items()}
-    if isinstance(value, list) or type(value) is tuple:
-        return [_with_large_integers(part) for part in value]
-    if (
-        isinstance(value, tuple | set | frozenset | BaseModel)
-        or dataclasses.is_dataclass(value)
-        or _is_struct(type(value))
-    ):
-        return _with_large_integers(default(value))
-    return value
-
-
-def _large_key(key: Any) -> Any:
-    return str(key) if type(key) is int else key
 
 
 def schema_of(kind: Any) -> dict[str, Any] | None:
@@ -244,7 +217,7 @@ def _in_one_order(values: Set[Any]) -> list[Any]:
     kinds = {type(value) for value in values}
     if len(kinds) == 1 and kinds <= set(_ORDERED):
         return sorted(values)
-    return sorted(values, key=lambda one: orjson.dumps(_with_large_integers(one), default, JSON_OPTIONS))
+    return sorted(values, key=lambda one: write(one, default, JSON_OPTIONS | orjson.OPT_PASSTHROUGH_DATACLASS))
 
 
 def wrong_shape(error: Exception) -> str:

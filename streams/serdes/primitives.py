@@ -8,32 +8,69 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, field
+from math import isnan
 from typing import Any, ClassVar, Generic, TypeVar
 
 from streams.serdes.base import (
     Headers,
     Serde,
     T,
+    a_value,
     cannot_deserialize,
+    cannot_keep,
     cannot_serialize,
     check_serde,
+    kept,
+    kept_parts,
     serde_identity,
 )
 
 N = TypeVar("N", int, float)
+S = TypeVar("S", bound="_Keeps[Any]")
 
 
 @dataclass(frozen=True, slots=True)
-class StringSerde(Serde[str]):
+class _Keeps(Serde[T]):
+    """A serde that writes some values which are read as another type: a subclass of text as plain text, a tuple as a list.
+
+    Attributes:
+        is_kept: Whether such values are refused, because the engine will read them back.
+    """
+
+    is_kept: bool = field(default=False, init=False, compare=False, repr=False)
+
+    def _other_type(self, topic: str, value: object, takes: type | tuple[type, ...], reads: type) -> None:
+        """Raises `SerdeError` for a value that is not of exactly the type that is read, unless it may be converted."""
+        if isinstance(value, bool) or not isinstance(value, takes):
+            raise cannot_serialize(self, topic, value)
+        if self.is_kept:
+            name = reads.__name__
+            raise cannot_keep(
+                self, topic, value, f"it is {a_value(value)}, which is read as a plain {name}: make {name} of it first"
+            )
+
+
+def _strict(serde: S) -> S:
+    """The same serde for values that the engine reads back: those that would come back as something else are refused."""
+    made = copy(kept_parts(serde))
+    object.__setattr__(made, "is_kept", True)
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class StringSerde(_Keeps[str]):
     """Text as UTF-8; the default serde of keys."""
+
+    kept = _strict
 
     def serialize(self, topic: str, value: str | None, headers: Headers = None) -> bytes | None:
         """UTF-8 bytes. Raises `SerdeError` for anything but `str`."""
         if value is None:
             return None
-        if not isinstance(value, str):
-            raise cannot_serialize(self, topic, value)
+        if type(value) is not str:
+            self._other_type(topic, value, str, str)
         try:
             return value.encode()
         except UnicodeEncodeError as error:
@@ -50,14 +87,16 @@ class StringSerde(Serde[str]):
 
 
 @dataclass(frozen=True, slots=True)
-class BytesSerde(Serde[bytes]):
+class BytesSerde(_Keeps[bytes]):
     """Bytes, unchanged."""
+
+    kept = _strict
 
     def serialize(self, topic: str, value: bytes | None, headers: Headers = None) -> bytes | None:
         """The bytes. Raises `SerdeError` for anything but `bytes`."""
-        if value is None or isinstance(value, bytes):
-            return value
-        raise cannot_serialize(self, topic, value)
+        if value is not None and type(value) is not bytes:
+            self._other_type(topic, value, bytes, bytes)
+        return value
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> bytes | None:
         """The bytes."""
@@ -65,15 +104,17 @@ class BytesSerde(Serde[bytes]):
 
 
 @dataclass(frozen=True, slots=True)
-class UuidSerde(Serde[uuid.UUID]):
+class UuidSerde(_Keeps[uuid.UUID]):
     """A `uuid.UUID` as its text of 36 characters, as Kafka's `UUIDSerializer` writes it."""
+
+    kept = _strict
 
     def serialize(self, topic: str, value: uuid.UUID | None, headers: Headers = None) -> bytes | None:
         """The text's bytes. Raises `SerdeError` for anything but `uuid.UUID`."""
         if value is None:
             return None
-        if not isinstance(value, uuid.UUID):
-            raise cannot_serialize(self, topic, value)
+        if type(value) is not uuid.UUID:
+            self._other_type(topic, value, uuid.UUID, uuid.UUID)
         return str(value).encode()
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> uuid.UUID | None:
@@ -86,19 +127,21 @@ class UuidSerde(Serde[uuid.UUID]):
             raise cannot_deserialize(self, topic, data, error) from error
 
 
-class _Number(Serde[N], Generic[N]):
+class _Number(_Keeps[N], Generic[N]):
     """A number of fixed length, big-endian."""
 
     __slots__ = ()
     packer: ClassVar[struct.Struct]
     takes: ClassVar[tuple[type, ...]]
+    """The types that are written; the last one is read."""
+    kept = _strict
 
     def serialize(self, topic: str, value: N | None, headers: Headers = None) -> bytes | None:
         """The number's bytes. Raises `SerdeError` for another type, or a number out of range."""
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, self.takes):
-            raise cannot_serialize(self, topic, value)
+        if type(value) is not self.takes[-1]:
+            self._other_type(topic, value, self.takes, self.takes[-1])
         try:
             return self.packer.pack(value)
         except (struct.error, OverflowError) as error:
@@ -114,7 +157,7 @@ class _Number(Serde[N], Generic[N]):
         return number
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Int16Serde(_Number[int]):
     """A 16-bit integer, Java's `Short`."""
 
@@ -122,7 +165,7 @@ class Int16Serde(_Number[int]):
     takes: ClassVar = (int,)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Int32Serde(_Number[int]):
     """A 32-bit integer, Java's `Integer`."""
 
@@ -130,7 +173,7 @@ class Int32Serde(_Number[int]):
     takes: ClassVar = (int,)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Int64Serde(_Number[int]):
     """A 64-bit integer, Java's `Long`; the type of `count()`."""
 
@@ -138,15 +181,26 @@ class Int64Serde(_Number[int]):
     takes: ClassVar = (int,)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Float32Serde(_Number[float]):
-    """A 32-bit float, Java's `Float`."""
+    """A 32-bit float, Java's `Float`. What the engine reads back must be one already: 0.5 is, 0.1 is not."""
 
     packer: ClassVar = struct.Struct(">f")
     takes: ClassVar = (int, float)
+    kept = _strict
+
+    def serialize(self, topic: str, value: float | None, headers: Headers = None) -> bytes | None:
+        """The number's bytes. Raises `SerdeError` for another type, or a number out of range."""
+        data = _Number.serialize(self, topic, value, headers)
+        if self.is_kept and value is not None and data is not None:
+            back = self.packer.unpack(data)[0]
+            if back != value and not isnan(value):
+                why = f"of 32 bits, {value!r} is {back!r}: name Float64Serde(), or round the number"
+                raise cannot_keep(self, topic, value, why)
+        return data
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Float64Serde(_Number[float]):
     """A 64-bit float, Java's `Double`."""
 
@@ -157,6 +211,10 @@ class Float64Serde(_Number[float]):
 @dataclass(frozen=True, slots=True)
 class BooleanSerde(Serde[bool]):
     """`True` as the byte 1, `False` as the byte 0 (`BooleanSerializer`)."""
+
+    def kept(self) -> BooleanSerde:
+        """The same: it reads what it writes."""
+        return self
 
     def serialize(self, topic: str, value: bool | None, headers: Headers = None) -> bytes | None:
         """One byte. Raises `SerdeError` for anything but `bool`."""
@@ -178,6 +236,10 @@ class BooleanSerde(Serde[bool]):
 @dataclass(frozen=True, slots=True)
 class VoidSerde(Serde[None]):
     """A serde for keys or values that are always null (`VoidSerializer`)."""
+
+    def kept(self) -> VoidSerde:
+        """The same: it reads what it writes."""
+        return self
 
     def serialize(self, topic: str, value: None, headers: Headers = None) -> None:
         """None. Raises `SerdeError` for anything but None."""
@@ -256,7 +318,7 @@ _SIZES: dict[type, int] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ListSerde(Serde[list[T]]):
+class ListSerde(_Keeps[list[T]]):
     """A `list` of values of one serde; entries may be None.
 
     Attributes:
@@ -264,6 +326,7 @@ class ListSerde(Serde[list[T]]):
     """
 
     inner: Serde[T]
+    kept = _strict
 
     def __post_init__(self) -> None:
         check_serde(self.inner, "ListSerde(inner)")
@@ -272,8 +335,8 @@ class ListSerde(Serde[list[T]]):
         """The list's bytes. Raises `SerdeError` for anything but a list or a tuple of what `inner` takes."""
         if value is None:
             return None
-        if not isinstance(value, list | tuple):
-            raise cannot_serialize(self, topic, value)
+        if type(value) is not list:
+            self._other_type(topic, value, (list, tuple), list)
         entries = [self.inner.serialize(topic, entry, headers) for entry in value]
         if type(self.inner) in _SIZES:
             nulls = [at for at, entry in enumerate(entries) if entry is None]
@@ -317,7 +380,8 @@ class ListSerde(Serde[list[T]]):
         return unframed(data, 1 + _INT.size, length)
 
 
-class TupleSerde(Serde[tuple[Any, ...]]):
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class TupleSerde(_Keeps[tuple[Any, ...]]):
     """A `tuple` with one entry for each serde; entries may be None. Bytes: `length(4) ∥ entry` for each, -1 for None.
 
     For example:
@@ -328,19 +392,26 @@ class TupleSerde(Serde[tuple[Any, ...]]):
         TopologyError: There is no serde, or an argument is not a serde.
     """
 
-    __slots__ = ("entries",)
+    entries: tuple[Serde[Any], ...]
 
     def __init__(self, *entries: Serde[Any]) -> None:
         for number, entry in enumerate(entries, 1):
             check_serde(entry, f"Entry {number} of TupleSerde")
-        self.entries = entries
+        object.__setattr__(self, "entries", entries)
+        object.__setattr__(self, "is_kept", False)
+
+    def kept(self) -> TupleSerde:
+        """The same serde for values that the engine reads back: those that would come back as something else are refused."""
+        made = TupleSerde(*map(kept, self.entries))
+        object.__setattr__(made, "is_kept", True)
+        return made
 
     def serialize(self, topic: str, value: tuple[Any, ...] | None, headers: Headers = None) -> bytes | None:
         """The tuple's bytes. Raises `SerdeError` for anything but a tuple of this length."""
         if value is None:
             return None
-        if not isinstance(value, tuple):
-            raise cannot_serialize(self, topic, value)
+        if type(value) is not tuple:
+            self._other_type(topic, value, tuple, tuple)
         if len(value) != len(self.entries):
             raise cannot_serialize(self, topic, value, f"expected {len(self.entries)} entries, not {len(value)}")
         return framed(serde.serialize(topic, entry, headers) for serde, entry in zip(self.entries, value, strict=True))
@@ -358,12 +429,6 @@ class TupleSerde(Serde[tuple[Any, ...]]):
     def identity(self) -> str:
         """The entries' formats, in order."""
         return f"TupleSerde({', '.join(map(serde_identity, self.entries))})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, TupleSerde) and self.entries == other.entries
-
-    def __hash__(self) -> int:
-        return hash(self.entries)
 
     def __repr__(self) -> str:
         return f"TupleSerde({', '.join(map(repr, self.entries))})"

@@ -13,10 +13,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from typing_extensions import Self
+
 from streams.errors import TopologyError
 from streams.model.record import MAX_TIME, Window, Windowed
 from streams.model.windows import Duration, Windows, to_ms
-from streams.serdes.base import Headers, Serde, T, cannot_deserialize, cannot_serialize, check_serde, serde_identity
+from streams.serdes.base import (
+    Headers,
+    Serde,
+    T,
+    cannot_deserialize,
+    cannot_serialize,
+    check_serde,
+    kept_parts,
+    serde_identity,
+)
 
 _START = struct.Struct(">q")
 _END_START = struct.Struct(">qq")
@@ -27,6 +38,10 @@ class _ByStart(Serde[Windowed[T]]):
 
     __slots__ = ()
     inner: Serde[T]
+
+    def kept(self) -> Self:
+        """The same over a serde that is kept."""
+        return kept_parts(self)
 
     @abstractmethod
     def _end(self, start: int) -> int:
@@ -118,6 +133,10 @@ class SessionWindowedSerde(Serde[Windowed[T]]):
     def __post_init__(self) -> None:
         check_serde(self.inner, "SessionWindowedSerde(inner)")
 
+    def kept(self) -> SessionWindowedSerde[T]:
+        """The same over a serde that is kept."""
+        return kept_parts(self)
+
     def serialize(self, topic: str, value: Windowed[T] | None, headers: Headers = None) -> bytes | None:
         """Key, end and start. Raises `SerdeError` for anything but a `Windowed`."""
         if value is None:
@@ -204,6 +223,10 @@ class VersionedSerde(Serde[T]):
                 f"VersionedSerde(version={self.version}) has upcasters to the versions {known}: give one to each version "
                 f"from the oldest you still read, up to {self.version}, without gaps."
             )
+
+    def kept(self) -> VersionedSerde[T]:
+        """The same over a serde that is kept."""
+        return kept_parts(self)
 
     def serialize(self, topic: str, value: T | None, headers: Headers = None) -> bytes | None:
         """The value, tagged with the version. Raises `SerdeError` as the inner serde does."""

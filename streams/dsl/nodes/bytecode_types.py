@@ -462,7 +462,7 @@ def _merged(one: Any, other: Any) -> Any:
     if one is _NONE or other is _NONE:
         known = _type_of(other if one is _NONE else one)
         plain = isinstance(known, type) and typing.get_origin(known) is None
-        return typing.Optional[known] if plain else known
+        return reduce(or_, (known, type(None))) if plain else known
     one, other = _type_of(one), _type_of(other)
     if typing.get_origin(one) is tuple and typing.get_origin(other) is tuple:
         mine, theirs = typing.get_args(one), typing.get_args(other)
