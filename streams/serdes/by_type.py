@@ -6,13 +6,14 @@ import typing
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import typing_extensions
 
 from streams.errors import SerdeError, TopologyError
 from streams.model.record import Windowed
-from streams.serdes.base import UNIONS, Headers, Serde, T, a_value, serde_identity, shown, type_name
+from streams.serdes.base import UNIONS, Headers, Serde, T, a_value, cannot_deserialize, serde_identity, shown, type_name
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import (
     BooleanSerde,
@@ -152,14 +153,20 @@ class DefaultKeySerde(StringSerde):
     Attributes:
         made_by: The operator whose function made the keys.
         is_text: Whether the type of the keys is known, and is text.
+        member_of: The enum whose members the keys are, if their type is known to be one whose members are texts.
     """
 
     made_by: str
     is_text: bool = False
+    member_of: type[Enum] | None = None
     kept = StringSerde.kept
 
     def serialize(self, topic: str, value: str | None, headers: Headers = None) -> bytes | None:
         """UTF-8 bytes. Raises `SerdeError` for anything but `str`."""
+        if self.member_of is not None and isinstance(value, str):
+            if type(value) is not self.member_of:
+                self._other_type(topic, value, str, self.member_of)
+            return str.encode(value)
         if value is None or isinstance(value, str):
             return StringSerde.serialize(self, topic, value, headers)
         serde = serde_text(value)
@@ -168,6 +175,16 @@ class DefaultKeySerde(StringSerde):
             f"be written. Name the serde where the key is used, with key_serde={serde} in Grouped, Joined, StreamJoined, "
             f"Repartitioned or Produced; or annotate what the function returns; or make text of the key."
         )
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Any:
+        """The text, or the member of the enum. Raises `SerdeError` if the bytes are not UTF-8, or no member."""
+        text = StringSerde.deserialize(self, topic, data, headers)
+        if self.member_of is None or text is None or data is None:
+            return text
+        try:
+            return self.member_of(text)
+        except ValueError as error:
+            raise cannot_deserialize(self, topic, data, error) from error
 
     @property
     def label(self) -> str:

@@ -227,7 +227,9 @@ def derived_key(kind: Type, default: Serde[Any], made_by: str) -> Serde[Any] | N
         return None
     kind = dict if kind is KeyedDict else whole(kind)
     if _may_be_text(kind):
-        return DerivedSerde(DefaultKeySerde(made_by, is_text=plain_type(kind) is str))
+        bare = plain_type(kind)
+        members = bare if isinstance(bare, type) and issubclass(bare, str) and issubclass(bare, Enum) else None
+        return DerivedSerde(DefaultKeySerde(made_by, is_text=bare is str, member_of=members))
     try:
         return DerivedSerde(serde_for(kind))
     except TopologyError as error:
