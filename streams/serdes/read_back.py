@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from decimal import Decimal
 from enum import Enum
 from typing import Any, NamedTuple
@@ -68,7 +69,9 @@ def _differences(value: Any, back: Any, place: str, widened: bool) -> Iterator[D
     elif isinstance(value, set | frozenset):
         yield from _of_keys(value, back, place, widened)
     elif isinstance(value, Enum) or (parts := parts_of(value)) is None:
-        if value != back:
+        # A time of day that a zone has twice, or not at all, is equal to no time of another zone, so the texts are compared.
+        same = value.isoformat() == back.isoformat() if isinstance(value, datetime) else value == back
+        if not same:
             what = f"{a_value(value)} would be read back changed: {shown(value)} as {shown(back)}"
             yield Difference(place, what, value, back)
     else:
