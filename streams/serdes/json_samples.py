@@ -9,6 +9,7 @@ the user's) is left to the check of each value that is written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import zip_longest
 from typing import Any
 
 import orjson
@@ -35,6 +36,7 @@ _DOCS = tuple(
 _MOST = 40
 """The most samples of a part; an enum may have more members."""
 _DEEPEST = 12
+_NO_MORE = object()
 
 _OBJECT = "Give each class a field that only it has, or one such as kind: Literal['created'], which tells them apart"
 _TEXT = "Declare one of the two, or let values of one be dataclasses"
@@ -144,14 +146,9 @@ def _read_names(field: Any, own: str, by_name: bool, by_alias: bool) -> list[str
     alias = field.get("validation_alias")
     if alias is None:
         return [own]
-    paths = (
-        [alias]
-        if isinstance(alias, str)
-        else [path[0] for path in alias if len(path) == 1]
-        if isinstance(alias[0], list)
-        else alias[:1]
-    )
-    return [*(paths if by_alias else ()), *([own] if by_name else ())]
+    paths = [[alias]] if isinstance(alias, str) else alias if isinstance(alias[0], list) else [alias]
+    found = [path[0] for path in paths if len(path) == 1]
+    return [*(found if by_alias else ()), *([own] if by_name else ())]
 
 
 # --- Samples.
@@ -259,11 +256,8 @@ class _Samples:
         share = max(4, _MOST // (2 * len(choices)))
         own = [self.of(choice, depth)[:share] for choice in choices]
         docs = list(dict.fromkeys(doc for samples in own for doc in self._written(samples)))
-        return [
-            sample
-            for choice, samples in zip(choices, own, strict=True)
-            for sample in (*self._texts(choice, docs), *samples)
-        ][: 3 * _MOST]
+        of_each = [[*self._texts(choice, docs), *samples] for choice, samples in zip(choices, own, strict=True)]
+        return [sample for row in zip_longest(*of_each, fillvalue=_NO_MORE) for sample in row if sample is not _NO_MORE]
 
     def _written(self, samples: Iterable[Any]) -> Iterator[bytes]:
         for sample in samples:
@@ -298,8 +292,9 @@ class _Samples:
         keys = self.of(schema.get("keys_schema", {"type": "any"}), depth)
         items = self.of(schema.get("values_schema", {"type": "any"}), depth) or [None]
         try:
-            named = [{key: items[at % len(items)]} for at, key in enumerate(keys) if key is not None]
-            return self._made(schema, [{}, *named, *([{keys[0]: item} for item in items] if keys else ())])
+            rows = [items[at : at + len(keys)] for at in range(0, len(items), len(keys) or 1)]
+            several = [dict(zip(keys, row, strict=False)) for row in rows]
+            return self._made(schema, [{}, *several, *({key: items[0]} for key in keys if key is not None)])
         except TypeError:  # keys that have no hash
             return []
 

@@ -64,7 +64,7 @@ def _differences(value: Any, back: Any, place: str, widened: bool) -> Iterator[D
         names = getattr(kind, "_fields", None) or range(max(len(value), len(back)))
         yield from _of_pairs(zip(names, value, strict=False), dict(zip(names, back, strict=False)), place, widened)
     elif isinstance(value, dict):
-        yield from _of_keys(value.keys(), back.keys(), place, widened)
+        yield from _of_keys((key for key in value if type(key) is not str), back, place, widened)
         yield from _of_pairs(value.items(), back, place, widened)
     elif isinstance(value, set | frozenset):
         yield from _of_keys(value, back, place, widened)
