@@ -37,6 +37,7 @@ class _Mark:
 
 
 _NULL, _NONE = _Mark(), _Mark()
+_OF_ANY_LENGTH: Type = tuple[Unknown, ...]
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,6 @@ _TAKEN_AND_LEFT = {
     "STORE_SUBSCR": (3, 0),
     "STORE_ATTR": (2, 0),
     "DELETE_SUBSCR": (2, 0),
-    "LIST_TO_TUPLE": (1, 1),
 }
 _COUNTED = {"BUILD_STRING": 1, "BUILD_SET": 1, "BUILD_SLICE": 1, "BUILD_MAP": 2}
 """What an instruction takes for each of its argument, to leave one value."""
@@ -266,6 +266,9 @@ class _Reading:
             flags = bin(arg).count("1") if sys.version_info < (3, 13) else 0
             made = self._take(flags + (2 if sys.version_info < (3, 11) else 1))
             self._stack.append(next((one for one in made if isinstance(one, _Code)), None))
+        elif name == "LIST_TO_TUPLE" or (name == "CALL_INTRINSIC_1" and "LIST_TO_TUPLE" in step.argrepr):
+            self._take(1)
+            self._stack.append(_OF_ANY_LENGTH)
         elif name in ("SWAP", "COPY", "DUP_TOP", "ROT_TWO", "ROT_THREE"):
             self._reorder(name, arg)
         else:
@@ -426,12 +429,12 @@ def _constant(value: object) -> Any:
         return _Code(value)
     if isinstance(value, str):
         return typing.Literal[value]
-    return _tuple_of(list(map(_constant, value))) if isinstance(value, tuple) and value else None
+    return _tuple_of(list(map(_constant, value))) if isinstance(value, tuple) else None
 
 
 def _tuple_of(parts: list[Any]) -> Type:
     of_parts: Any = tuple
-    return of_parts[tuple(map(_part, parts))] if parts else None
+    return of_parts[tuple(map(_part, parts))] if parts else _OF_ANY_LENGTH
 
 
 def _part(kind: Any) -> Type:
@@ -466,7 +469,8 @@ def _merged(one: Any, other: Any) -> Any:
     one, other = _type_of(one), _type_of(other)
     if typing.get_origin(one) is tuple and typing.get_origin(other) is tuple:
         mine, theirs = typing.get_args(one), typing.get_args(other)
-        return _tuple_of(list(map(_merged, mine, theirs))) if len(mine) == len(theirs) else None
+        alike = len(mine) == len(theirs) and (mine[-1] is ...) == (theirs[-1] is ...)
+        return _tuple_of(list(map(_merged, mine, theirs))) if alike else _OF_ANY_LENGTH
     known = one is not None and other is not None and Unknown not in (one, other)
     texts = [kind for kind in (one, other) if typing.get_origin(kind) is typing.Literal]
     if len(texts) == 2:
