@@ -158,7 +158,7 @@ class DefaultKeySerde(StringSerde):
 
     made_by: str
     is_text: bool = False
-    member_of: type[Enum] | None = None
+    member_of: Any = None
     kept = StringSerde.kept
 
     def serialize(self, topic: str, value: str | None, headers: Headers = None) -> bytes | None:

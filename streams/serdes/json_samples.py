@@ -211,7 +211,7 @@ class _Samples:
         return found
 
     def _made(self, schema: Any, samples: Iterable[Any]) -> list[Any]:
-        """What a part makes of values, without those that it does not take."""
+        """What a part makes of values, if it takes them."""
         reader = self._reader(schema)
         if reader is None:
             return []

@@ -27,7 +27,7 @@ Shape: TypeAlias = dict[type, Check | None]
 _NOTHING_SAID = {"type", "ref", "metadata", "microseconds_precision"}
 """Settings of a core schema that neither limit nor change what is read."""
 _HARMLESS = {"title", "frozen", "validate_by_name", "validate_by_alias", "populate_by_name", "extra_fields_behavior"}
-"""Settings of a class of which the same is true, once its samples were read back."""
+"""Settings of a class that do not change what is read either, once its samples were read back."""
 _FORMS = {
     **dict.fromkeys(("int", "float"), "number"),
     **dict.fromkeys(("str", "uuid", "date", "decimal", "datetime"), "text"),
@@ -149,7 +149,7 @@ class _Shapes:
     def _dict(self, schema: Any, said: set[str]) -> Shape | None:
         if said != {"keys_schema", "values_schema"} or schema["keys_schema"] not in ({"type": "str"}, {"type": "int"}):
             return None
-        (key,), item = self.of(schema["keys_schema"]) or {None}, self.of(schema["values_schema"])
+        key, item = (int if schema["keys_schema"]["type"] == "int" else str), self.of(schema["values_schema"])
         return None if item is None else {dict: partial(_mapping, key, item)}
 
     def _json_or_python(self, schema: Any, said: set[str]) -> Shape | None:

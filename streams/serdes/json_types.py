@@ -21,7 +21,7 @@ from datetime import date, time
 from decimal import Decimal
 from functools import cache, partial, reduce
 from operator import or_
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import orjson
@@ -197,7 +197,7 @@ def default(value: Any) -> Any:
     if isinstance(value, set | frozenset | deque):
         return list(value) if isinstance(value, deque) else _in_one_order(value)
     if _is_struct(type(value)):
-        return _msgspec().to_builtins(value, order=_order_of(type(value)))
+        return _msgspec().to_builtins(value, order=_order_of(cast("Any", type(value))))
     if isinstance(value, BaseModel):
         return value.model_dump(by_alias=True)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -215,7 +215,7 @@ def _text_or_list(value: Any) -> Any:
 
 
 _ORDERED = (str, int, float, bytes, date, Decimal, UUID)
-"""Types of which any two values have an order."""
+"""Types whose values all have an order."""
 
 
 def _in_one_order(values: Set[Any]) -> list[Any]:

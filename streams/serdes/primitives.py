@@ -53,7 +53,7 @@ class _Keeps(Serde[T]):
 
 
 def _strict(serde: S) -> S:
-    """The same serde for values that the engine reads back: those that would come back as something else are refused."""
+    """The same serde for values that the engine reads back: it refuses each one that would come back as something else."""
     made = copy(kept_parts(serde))
     object.__setattr__(made, "is_kept", True)
     return made
@@ -401,7 +401,7 @@ class TupleSerde(_Keeps[tuple[Any, ...]]):
         object.__setattr__(self, "is_kept", False)
 
     def kept(self) -> TupleSerde:
-        """The same serde for values that the engine reads back: those that would come back as something else are refused."""
+        """The same serde for values that the engine reads back: it refuses each one that would come back as something else."""
         made = TupleSerde(*map(kept, self.entries))
         object.__setattr__(made, "is_kept", True)
         return made

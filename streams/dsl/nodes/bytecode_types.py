@@ -2,8 +2,8 @@
 
 Every instruction is followed once, with a stack of types. What is unknown stays unknown, but does not make its surroundings
 unknown: `lambda key, value: (key, Spend(value["user"]))` returns a pair whose second part is a `Spend`. Where ways meet, types that
-differ become a union. A loop that changes what is known of a variable makes the result unknown, as does any instruction of which no
-effect is given here.
+differ become a union. A loop that changes what is known of a variable makes the result unknown, as does any instruction whose
+effect is not given here.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def made_by(fn: types.FunctionType, known: Sequence[Type], field_type: Callable[
 
 
 def whole(kind: Type) -> Type:
-    """A type of which all parts are known; None: some are not."""
+    """The type, if all of its parts are known; else None."""
     return None if _has_unknown(kind) else kind
 
 
@@ -209,7 +209,7 @@ class _Reading:
         return taken
 
     def _follow(self, step: dis.Instruction) -> bool:
-        """Applies the effect of an instruction; False: nothing goes on behind it."""
+        """Applies the effect of an instruction; False: nothing follows it."""
         name = step.opname
         if name in ("RETURN_VALUE", "RETURN_CONST"):
             self._results += (
@@ -386,11 +386,9 @@ def annotated_result(fn: Any) -> Type:
         kind = typing.get_type_hints(fn).get("return")
     except Exception:  # an annotation may be anything; one that cannot be evaluated is ignored
         return None
-    return (
-        None
-        if kind is typing_extensions.Self or getattr(kind, "__parameters__", ()) or isinstance(kind, typing.TypeVar)
-        else kind
-    )
+    parameters: tuple[Any, ...] = getattr(kind, "__parameters__", ())
+    depends = kind is typing_extensions.Self or isinstance(kind, typing.TypeVar) or bool(parameters)
+    return None if depends else kind
 
 
 def _effect(step: dis.Instruction) -> tuple[int, int]:
