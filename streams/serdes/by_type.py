@@ -6,7 +6,6 @@ import typing
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 import typing_extensions

@@ -136,6 +136,12 @@ STRANGE = st.sampled_from(
      None, b"\xff", (1, 2), [1, 2], {1, 2}, {"a": 1}, {1: 1}, Pair(1, "a"), date(2024, 5, 1), 2**64, object()]
 )  # fmt: skip
 
+LIST: Any = list
+DICT: Any = dict
+TUPLE: Any = tuple
+FROZENSET: Any = frozenset
+UNION: Any = typing.Union
+
 Made = tuple[Any, st.SearchStrategy[Any]]
 _count = iter(range(10**9))
 
@@ -168,17 +174,15 @@ def larger(inner: st.SearchStrategy[Made]) -> st.SearchStrategy[Made]:
     key = st.sampled_from(KEYS)
     some = st.lists(inner, min_size=1, max_size=3)
     return st.one_of(
-        inner.map(lambda one: (list[one[0]], st.lists(one[1], max_size=3))),
+        inner.map(lambda one: (LIST[one[0]], st.lists(one[1], max_size=3))),
         inner.map(lambda one: (one[0] | None, st.none() | one[1]) if isinstance(one[0], type) else one),
         st.tuples(key, inner).map(
-            lambda two: (dict[two[0], two[1][0]], st.dictionaries(LEAVES[two[0]], two[1][1], max_size=3))
+            lambda two: (DICT[two[0], two[1][0]], st.dictionaries(LEAVES[two[0]], two[1][1], max_size=3))
         ),
-        st.sampled_from(HASHABLE).map(lambda one: (frozenset[one], st.frozensets(LEAVES[one], max_size=4))),
-        some.map(lambda many: (tuple[tuple(one[0] for one in many)], st.tuples(*(one[1] for one in many)))),
+        st.sampled_from(HASHABLE).map(lambda one: (FROZENSET[one], st.frozensets(LEAVES[one], max_size=4))),
+        some.map(lambda many: (TUPLE[tuple(one[0] for one in many)], st.tuples(*(one[1] for one in many)))),
         st.tuples(some, st.sampled_from(CLASSES)).map(lambda two: two[1](two[0])),
-        st.lists(inner, min_size=2, max_size=2).map(
-            lambda two: (typing.Union[two[0][0], two[1][0]], two[0][1] | two[1][1])  # noqa: UP007
-        ),
+        st.lists(inner, min_size=2, max_size=2).map(lambda two: (UNION[two[0][0], two[1][0]], two[0][1] | two[1][1])),
     )
 
 
