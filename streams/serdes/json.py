@@ -27,6 +27,7 @@ from streams.serdes.json_text import (
 )
 
 if TYPE_CHECKING:
+    from streams.serdes.json_tagged import TaggedJson
     from streams.serdes.json_types import TypedJson
 
 
@@ -71,7 +72,7 @@ class JsonSerde(Serde[T]):
     """
 
     kind: Any
-    _typed: TypedJson | None = field(compare=False)
+    _typed: TypedJson | TaggedJson | None = field(compare=False)
     is_kept: bool = field(compare=False)
 
     @overload
@@ -103,7 +104,7 @@ class JsonSerde(Serde[T]):
     @property
     def check(self) -> Callable[[Any], object]:
         """Raises `ValueError` or `TypeError` for a value that would not come back, as writing it would, if possible for less."""
-        return check_kept if self._typed is None else self._typed.keep
+        return check_kept if self._typed is None else self._typed.check_kept
 
     def _written(self, value: Any) -> bytes:
         assert self._typed is not None, "plain values are written by functions"
@@ -197,11 +198,11 @@ class JsonIdSerde(JsonSerde[Any]):
         return self
 
 
-def _typed_json(kind: Any) -> TypedJson:
+def _typed_json(kind: Any) -> TypedJson | TaggedJson:
     # pydantic is loaded with the first type, so that programs without typed values start without it.
-    from streams.serdes.json_types import TypedJson
+    from streams.serdes.json_tagged import typed_json
 
-    return TypedJson.of(kind)
+    return typed_json(kind)
 
 
 def is_plain_json(serde: object) -> bool:

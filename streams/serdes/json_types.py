@@ -106,6 +106,11 @@ class TypedJson:
         """The value as JSON text, which is read back as an equal value of the same types. Raises the errors of `dumps`."""
         return self._written(value, JSON_OPTIONS, widened=False)[:-1]
 
+    def check_kept(self, value: Any) -> None:
+        """Raises what `keep` would raise; writes the value only where its types alone do not say enough."""
+        if not self.sure(value):
+            self.keep(value)
+
     def _written(self, value: Any, options: int, *, widened: bool) -> bytes:
         if self.sure(value):
             return self._text(value, options)

@@ -7,6 +7,7 @@ computed fields, secrets, decimals of JSON numbers), orjson 356, 83, 313, 441 (f
 from __future__ import annotations
 
 import json
+import pickle
 import typing
 import uuid
 from collections import Counter, deque
@@ -107,8 +108,13 @@ class Rights(IntFlag):
 
 
 ALIKE = (
-    *(Created | Deleted, list[Created | Deleted], dict[str, Created | Deleted], tuple[int, Created | Deleted]),
-    *(Created | Deleted | None, CreatedModel | DeletedModel, CreatedList | DeletedList, Created | Place, Row | Created),
+    *(
+        list[Created | Deleted],
+        dict[str, Created | Deleted],
+        tuple[int, Created | Deleted],
+        Created | Place,
+        Row | Created,
+    ),
     *(
         datetime | str,
         date | str,
@@ -128,6 +134,22 @@ ALIKE = (
 def test_members_of_a_union_that_look_alike_in_json_are_refused(kind: Any) -> None:
     with pytest.raises(TopologyError, match=r"cannot be made: .* look alike here\. |would not be read back as a key"):
         JsonSerde(kind)
+
+
+@pytest.mark.parametrize("kind", [Created | Deleted, Created | Deleted | None, CreatedModel | DeletedModel], ids=repr)
+def test_classes_that_look_alike_are_named_where_they_are_the_whole_value(kind: Any) -> None:
+    for serde in (JsonSerde(kind), JsonSerde(kind).kept(), pickle.loads(pickle.dumps(JsonSerde(kind)))):
+        for one in typing.get_args(kind):
+            if one is not type(None):
+                value = one(id="1")
+                data = serde.serialize("t", value)
+                assert json.loads(data) == {"$type": one.__name__, "id": "1"}
+                read = serde.deserialize("t", b" " + data)
+                assert (type(read), read) == (one, value)
+        with pytest.raises(SerdeError, match=r"\$type: expected one of"):
+            serde.deserialize("t", b'{"id":"1"}')
+        with pytest.raises(SerdeError, match="expected one of"):
+            serde.serialize("t", Holder("1"))
 
 
 @dataclass
