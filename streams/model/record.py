@@ -194,16 +194,18 @@ class HeldRecord(NamedTuple):
     """A record that an operator has stored for later, serialised, so that a dead letter can be made of it.
 
     Attributes:
-        key: The key's bytes.
-        value: The value's bytes.
+        key: The key's bytes; without the window if it has one.
+        value: The value's bytes; None for a result of several records, which is no record yet.
         timestamp: Milliseconds.
         headers: Its headers.
+        window: That of a window's result.
     """
 
     key: bytes | None
     value: bytes | None
     timestamp: int
     headers: Headers
+    window: Window | None = None
 
 
 class RecordContext(NamedTuple):

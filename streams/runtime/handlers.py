@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 from state.kafka.topics import wire_size
 from streams.errors import RecordError, RecordFailedError, RegistryError
 from streams.migration_hints import answer_to
-from streams.model.record import CUT, ERROR_HEADERS, Headers, set_apart
+from streams.model.record import CUT, ERROR_HEADERS, Headers, Window, set_apart
 from streams.runtime.settings import Counters, Policy, TaskSettings
 from streams.users_code import users_line
 
@@ -131,6 +131,7 @@ class Origin(NamedTuple):
         key: Original key bytes.
         value: Original value bytes.
         headers: Original headers.
+        window: The window of a result that no single record caused; the key is then without it.
     """
 
     topic: str | None
@@ -140,6 +141,7 @@ class Origin(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers
+    window: Window | None = None
 
 
 NOWHERE = Origin(None, -1, -1, -1, None, None, ())
@@ -172,8 +174,7 @@ def description(stage: Stage, node: str, task_id: str, origin: Origin, error: Ba
     if origin.partition == OUTSIDE:
         where = f"a row of a source outside Kafka, key {_short(origin.key)},"
     elif origin.topic is None:
-        what = "a result emitted at the end of the step" if origin.value is None else "a record that was held back"
-        where = f"{what}, key {_short(origin.key)},"
+        where = _result(origin) if origin.value is None else f"a record that was held back, key {_short(origin.key)},"
     else:
         # Behind the head a record has its source's bytes only where dead letters need them.
         known = origin.key is not None or origin.value is not None
@@ -185,6 +186,13 @@ def description(stage: Stage, node: str, task_id: str, origin: Origin, error: Ba
         f" ({line})" if line else ""
     )
     return f"{where} {_WHAT[stage]} in node {node!r} of task {task_id}: {what}"
+
+
+def _result(origin: Origin) -> str:
+    key = _short(origin.key)
+    if origin.window is None:
+        return f"a result emitted at the end of the step, key {key},"
+    return f"the result of the window from {origin.window.start} to {origin.window.end} ms of key {key}"
 
 
 class ErrorHandlers:

@@ -153,8 +153,8 @@ class StepContext:
     def origin(self) -> Origin:
         """The current source record; an empty one while flushing; without a source for a held-back record."""
         if self.held is not None:
-            key, value, timestamp, headers = self.held
-            return Origin(None, -1, -1, timestamp, key, value, headers)
+            key, value, timestamp, headers, window = self.held
+            return Origin(None, -1, -1, timestamp, key, value, headers, window)
         return NOWHERE if self.cursor is None else self.cursor[0].origin(self.cursor[1])
 
     def function_failed(self) -> None:
