@@ -233,6 +233,8 @@ _ALL = "__streams."
 ERROR_HEADERS = "__streams.errors."
 """What the names of these headers begin with."""
 STAGE = ERROR_HEADERS + "stage"
+COUNTED_BY = ERROR_HEADERS + "counted.by"
+"""The operators that would count the record a second time if it were sent to its topic again, separated by commas."""
 CUT = ERROR_HEADERS + "cut"
 """What was cut from a dead letter that Kafka would have refused."""
 ORIGIN = tuple(ERROR_HEADERS + name for name in ("topic", "partition", "offset", "timestamp"))

@@ -94,6 +94,12 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
             Exception: The error itself, if no policy for records applies to it: an error of stores or Kafka, for example.
         """
 
+    def partly_done(self) -> None:
+        """Say that the current record is about to fail after the operator has written to its state, or forwarded, for it.
+
+        So its dead letter says that a second attempt would do this again.
+        """
+
     def divert(self, record: Record) -> None:
         """Forward a record to the nodes that take dropped records, although the operator does not drop it."""
 

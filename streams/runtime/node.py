@@ -278,9 +278,10 @@ def may_be_the_records_fault(error: Exception) -> bool:
 
 def guard(error: Exception, node: str, run: StepContext) -> None:
     """Apply the processing policy to an exception raised in a node."""
+    partly_done, run.partly_done = run.partly_done, False
     if not may_be_the_records_fault(error):
         raise error
-    run.handlers.handle("processing", node, run.origin(), error)
+    run.handlers.handle("processing", node, run.origin(), error, partly_done)
 
 
 # --- `Inbox`: the batches that wait for a node. `Forwarded`: records that a node forwards one by one, collected to batches.
@@ -661,7 +662,11 @@ class NodeContext:
         if not may_be_the_records_fault(error) or isinstance(error, RegistryError):
             raise error
         origin = self._run.origin()
-        return error_headers("processing", origin[:3], origin.timestamp, error)
+        self._run.partly_done = False
+        return error_headers("processing", origin[:3], origin.timestamp, error, self.node, origin.window)
+
+    def partly_done(self) -> None:
+        self._run.partly_done = True
 
     def divert(self, record: Record) -> None:
         for name in self._on_drop:

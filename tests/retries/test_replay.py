@@ -326,10 +326,11 @@ def test_letters_that_are_not_whole_or_came_of_no_record_stay():
     plan = plan_replay(kafka, "dlq", Choice())
     cut, none, outside = plan.left_out
     assert (plan.letters, set(plan.left_out.values())) == (1, {1})
-    assert (cut, none) == ("parts of the record were cut off", "it did not come from a single record")
+    assert cut == "parts of the record were cut off"
+    assert none == "it did not come from a single record: it is a result, and its records are in the state already"
     assert outside.startswith("a row from outside Kafka that never became a record")
     assert [letter.origin for letter in letters_of(kafka, ("dlq", 0))][2:] == ["", "a row from outside Kafka"]
-    assert plan_replay(kafka, "dlq", Choice(), to="orders").targets == {"orders": 3}
+    assert plan_replay(kafka, "dlq", Choice(), to="orders").targets == {"orders": 2}
 
 
 def test_headers_of_a_record_decide_neither_where_its_letter_goes_nor_whether():

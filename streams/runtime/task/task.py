@@ -143,6 +143,7 @@ class StreamTask:
             private_rows=failing > 0,
             operator_state=self._operator_state,
             topics=self._topics,
+            counted_by=self._sub.counted_by,
         )
         run.operator_state.get("task", {}).pop(_FAILING, None)
         app, room = self._settings.application_id, run.outputs.room_for_state
