@@ -103,6 +103,12 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
     def divert(self, record: Record) -> None:
         """Forward a record to the nodes that take dropped records, although the operator does not drop it."""
 
+    def count_looked_up(self, number: int, missing: Mapping[str, int], join: str | None = None) -> None:
+        """Count records for which a join has looked on its other side, and, by reason, those that have found nothing there.
+
+        `join` is the name of a join whose sides are counted together; None: the node.
+        """
+
     def count(self, what: str, number: int) -> None:
         """Add to the counter `<what>:<node>` of the step."""
 

@@ -32,7 +32,7 @@ from streams.operators.operator import Mode, Operator, dropped_record
 from streams.operators.processor import AnyProcessor, PunctuationType, punctuation_type
 from streams.runtime.event_time import checked
 from streams.runtime.handlers import error_headers
-from streams.runtime.settings import ONE_BY_ONE
+from streams.runtime.settings import LOOKED_UP, ONE_BY_ONE, UNMATCHED
 from streams.runtime.step_context import ChangedInPlace, StepContext
 from streams.runtime.values import snapshot
 from streams.users_code import is_of_state
@@ -671,6 +671,12 @@ class NodeContext:
     def divert(self, record: Record) -> None:
         for name in self._on_drop:
             self._forward_to(name, record)
+
+    def count_looked_up(self, number: int, missing: Mapping[str, int], join: str | None = None) -> None:
+        name = self.node if join is None else join
+        self._run.counters.add(f"{LOOKED_UP}{name}", number)
+        for reason, found_nothing in missing.items():
+            self._run.counters.add(f"{UNMATCHED}{name}:{reason}", found_nothing)
 
     def count(self, what: str, number: int) -> None:
         self._run.counters.add(f"{what}:{self.node}", number)

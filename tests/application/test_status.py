@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -175,6 +175,7 @@ class Marker:
     counts: dict[str, int]
     ranges: dict[str, dict[str, tuple[int, int]]]
     live: bool = False
+    operator_state: dict[str, Any] = field(default_factory=dict)
 
     @property
     def live_positions(self) -> dict[tuple[str, int], int]:
