@@ -379,8 +379,8 @@ class _JoinStep(PairStep):
         if not self._only_time:
             self._drop(results.without_key)
         self._forward(results.batch, results.places)
-        for batch, row, at, error in results.refused:
-            self._sides[self.records.nodes[at]].ctx.refuse(batch, row, error)
+        for one in results.refused:
+            one.meets_policy_of(self._sides[self.records.nodes[one.at]].ctx)
 
     def _reach(self) -> Reach:
         """Where open records look for partners."""
@@ -554,8 +554,8 @@ class _SelfJoinStep(PairStep):
         if not self._only_time:
             self._drop(results.without_key)
         operator.ctx.forward_batch(results.batch)
-        for batch, row, _, error in results.refused:
-            operator.ctx.refuse(batch, row, error)
+        for one in results.refused:
+            one.meets_policy_of(operator.ctx)
 
     def partners_of(self, pairs: Pairs) -> list[Any]:
         found = super().partners_of(pairs)
