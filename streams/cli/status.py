@@ -143,7 +143,7 @@ def as_dict(before: Status, after: Status) -> dict[str, Any]:
 
 
 def _unmatched(status: Status, topology: Topology) -> Iterator[str]:
-    """A line for each join of which records have found nothing on its other side."""
+    """A line for each join where records have found nothing on the other side."""
     for sub in status.subs:
         for one in sub.joins:
             if one.found_nothing:

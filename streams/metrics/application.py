@@ -265,7 +265,7 @@ class NodeMetrics:
         cpu_ns: The CPU time, where operators are timed (`streams.runtime.settings`).
         other: Further counters of the operator by name, such as the calls of an `enrich`.
         looked_up: The number of records for which a join has looked on its other side.
-        unmatched: The number of those that have found nothing there, by reason.
+        unmatched: The number of these records that have found nothing there, by reason.
     """
 
     records_in: int = 0

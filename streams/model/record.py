@@ -195,7 +195,7 @@ class HeldRecord(NamedTuple):
 
     Attributes:
         key: The key's bytes; without the window if it has one.
-        value: The value's bytes; None for a result of several records, which is no record yet.
+        value: The value's bytes; None for a result of several records.
         timestamp: Milliseconds.
         headers: Its headers.
         window: That of a window's result.

@@ -104,7 +104,7 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
         """Forward a record to the nodes that take dropped records, although the operator does not drop it."""
 
     def count_looked_up(self, number: int, missing: Mapping[str, int], join: str | None = None) -> None:
-        """Count records for which a join has looked on its other side, and, by reason, those that have found nothing there.
+        """Count records for which a join has looked on its other side, and how many of them have found nothing there, by reason.
 
         `join` is the name of a join whose sides are counted together; None: the node.
         """

@@ -1,6 +1,6 @@
 """What joins have looked up, and what they have not found, since the application began: in the state of its tasks.
 
-Counters are known to the driver alone, and begin anew with each start. So a task also adds these to its state, which is in its
+Counters are known to the driver alone, and begin at zero with each start. So a task also adds these to its state, which is in its
 commit markers: `streams status` and `streams doctor` read them there, from any host, and also when the application does not run.
 """
 

@@ -55,7 +55,7 @@ def counted_by(
 def counted_beyond(parts: Sequence[Mapping[str, Node]]) -> dict[str, tuple[str, ...]]:
     """For each sink whose topic the application reads itself: the operators behind the topic that count a record twice.
 
-    A table's update is no such record: a row that is written again subtracts what it adds.
+    An update of a table does not count twice: a row that is written again subtracts what it adds.
 
     Args:
         parts: The nodes of each sub-topology.
