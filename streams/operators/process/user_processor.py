@@ -184,8 +184,9 @@ class UserContext:
         return self.store(name)
 
     def forward(self, record: Record, child: str | None = None) -> None:
-        record = checked_record(self._ctx.node, record, child, self._in_process.headers)
-        self._in_process.changes()
+        in_process = self._in_process
+        record = checked_record(self._ctx.node, record, child, in_process.headers)
+        in_process.changed_for = in_process.record
         self._ctx.forward(record, child)
 
     def drop(self, record: Record, reason: str) -> None:
@@ -416,5 +417,5 @@ class _FixedKeyContext(UserContext):
                 f"The processor of '{self.node}' forwards the key {record.key!r} for a record with the key "
                 f"{now.key!r}: process_values cannot change keys. Use process(...), which may."
             )
-        self._in_process.changes()
+        self._in_process.changed_for = now
         self._ctx.forward(record, child)

@@ -43,23 +43,25 @@ class InProcess:
     Attributes:
         record: The record; None outside of `process`.
         time: The time of the punctuation, ms; None outside of a punctuation.
+        changed_for: The last record for which the processor has changed state, or has forwarded. What happens for each record sets
+            it without a call of `changes`, which would take longer than the rest.
     """
 
-    __slots__ = ("_changed_for", "record", "time")
+    __slots__ = ("changed_for", "record", "time")
 
     def __init__(self) -> None:
         self.record: Record | None = None
         self.time: int | None = None
-        self._changed_for: Record | None = None
+        self.changed_for: Record | None = None
 
     def changes(self) -> None:
         """Notes that the processor changes state, or forwards, for the current record."""
-        self._changed_for = self.record
+        self.changed_for = self.record
 
     @property
     def has_changed(self) -> bool:
         """Whether it has done so for this record."""
-        return self.record is not None and self._changed_for is self.record
+        return self.record is not None and self.changed_for is self.record
 
     @property
     def headers(self) -> Headers:
@@ -195,8 +197,9 @@ class KeyValueStore(ReadOnlyKeyValueStore[K, V]):
         self._in_process = in_process
 
     def put(self, key: K, value: V | None, timestamp: TimestampLike | None = None) -> None:
-        self._store.put(key, value, self._in_process.time_of_write(timestamp))
-        self._in_process.changes()
+        in_process = self._in_process
+        self._store.put(key, value, in_process.time_of_write(timestamp))
+        in_process.changed_for = in_process.record
 
     def put_if_absent(self, key: K, value: V | None, timestamp: TimestampLike | None = None) -> V | None:
         """Write unless the key has a value; returns the value that the key had, None if there was none."""
@@ -229,8 +232,9 @@ class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]], Generic[K
 
     def put(self, key: K, value: ValueAndTimestamp[V] | V | None, timestamp: TimestampLike | None = None) -> None:
         bare, time = value_and_time(value, timestamp)
-        self._store.put(key, bare, self._in_process.time_of_write(time))
-        self._in_process.changes()
+        in_process = self._in_process
+        self._store.put(key, bare, in_process.time_of_write(time))
+        in_process.changed_for = in_process.record
 
     def put_if_absent(
         self, key: K, value: ValueAndTimestamp[V] | V | None, timestamp: TimestampLike | None = None
