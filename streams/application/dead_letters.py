@@ -18,7 +18,7 @@ from state.errors import OffsetsLostError, TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicInfo, TopicPartition
 from streams.errors import ConfigError
-from streams.model.record import CUT, ERROR_HEADERS, ORIGIN, Headers, plain_headers
+from streams.model.record import COUNTED_BY, CUT, ERROR_HEADERS, ORIGIN, Headers, plain_headers
 from streams.model.timestamps import RETRIED_TIME
 from streams.operators.retry import ATTEMPT, TOPIC
 from streams.runtime.handlers import OUTSIDE
@@ -102,13 +102,35 @@ class Letter:
         return ", ".join(part for part in parts if part.split()[0] in ("key", "value", "headers"))
 
     @property
-    def left_out(self) -> str:
-        """Why a replay that is given no topic sends the record nowhere; empty: it sends it to `target`."""
+    def window(self) -> tuple[int, int] | None:
+        """Start and end of the window whose result has failed, ms; None: no such result."""
+        start, end = self.error("window.start"), self.error("window.end")
+        return (int(start), int(end)) if start and end else None
+
+    @property
+    def counted_by(self) -> tuple[str, ...]:
+        """The operators that would count the record twice if it were sent to its topic again."""
+        return tuple(name for name in self._text.get(COUNTED_BY, "").split(", ") if name)
+
+    def left_out(self, to: str | None = None, again: bool = False) -> str:
+        """Why a replay to a topic (None: to `target`) leaves the record out; empty: it sends it there.
+
+        With `again`, it also sends a record that some operators would count twice.
+        """
         if self.cut:
             return "parts of the record were cut off"
-        if self._is_row:
+        if self.target is None and self.value is None:
+            return "it did not come from a single record: it is a result, and its records are in the state already"
+        if to is None and self._is_row:
             return "a row from outside Kafka that never became a record: correct it at its source, or send it elsewhere with --to"
-        return "" if self.target else "it did not come from a single record"
+        if to is None and self.target is None:
+            return "it did not come from a single record"
+        if self.counted_by and not again and to in (None, self.error("topic")):
+            return (
+                f"sent again, it would be counted twice by {' and by '.join(self.counted_by)}: send it to another topic with --to, "
+                f"or all the same with --again"
+            )
+        return ""
 
     @property
     def own_headers(self) -> Headers:
@@ -129,13 +151,16 @@ def letter_as_dict(letter: Letter, replayed: bool, text: Callable[[bytes], str])
         "stage": letter.error("stage"),
         "attempts": letter.attempts,
         "origin": letter.origin,
+        "node": letter.error("node"),
+        "window": None if letter.window is None else list(letter.window),
+        "counted_by": list(letter.counted_by),
         "event_time": letter.event_time,
         "key": shown(letter.key),
         "value": shown(letter.value),
         "missing": letter.cut,
         "replayed": replayed,
         "replay_goes_to": letter.target,
-        "left_out": letter.left_out,
+        "left_out": letter.left_out(),
         "headers": [[name, shown(value)] for name, value in letter.own_headers],
         "stacktrace": letter.error("stacktrace"),
     }
@@ -333,8 +358,10 @@ class ReplayPlan:
         return sum(map(len, self.chosen.values()))
 
 
-def plan_replay(log: Log, topic: str, choice: Choice, to: str | None = None) -> ReplayPlan:
+def plan_replay(log: Log, topic: str, choice: Choice, to: str | None = None, again: bool = False) -> ReplayPlan:
     """Reads all letters and decides which of them to send where.
+
+    Those whose records would be counted twice are left out, unless they shall be sent `again`.
 
     Raises:
         TopicNotFoundError: The topic does not exist.
@@ -350,11 +377,11 @@ def plan_replay(log: Log, topic: str, choice: Choice, to: str | None = None) -> 
                 continue
             if replayed.has(place[1], letter.offset):
                 plan.done += 1
-            elif (target := to or letter.target) is None or letter.cut:
-                plan.left_out[letter.left_out] += 1
+            elif why := letter.left_out(to, again):
+                plan.left_out[why] += 1
             else:
                 chosen.append(letter.offset)
-                plan.targets[target] += 1
+                plan.targets[to or str(letter.target)] += 1
     _check_targets(log, plan)
     return plan
 

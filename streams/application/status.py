@@ -16,6 +16,7 @@ from streams.application.owned_topics import commits_topics_of, owned_topics
 from streams.application.prepare import Application
 from streams.checkpoint.files import CheckpointFiles, LocalFiles, confirmed_end, is_local
 from streams.lake.commit import TABLE_COMMIT, SinkCommit
+from streams.runtime.looked_up import LookedUp, looked_up_by
 from streams.source.offsets import TopicOffsets
 from streams.source.pauses import NOTHING, Pauses
 from streams.topology.graph import DeltaTable, LakeSink
@@ -134,6 +135,7 @@ class SubStatus:
         ends: Topic and partition -> its end offset.
         paused_since_ms: Since when it is paused, ms since 1970; None: it is not.
         last_records: How many offsets the last micro-batch has read, for the tasks that have committed it.
+        joins: What its joins have looked up since the application began.
     """
 
     name: str
@@ -143,6 +145,7 @@ class SubStatus:
     committed: tuple[TaskStatus, ...]
     paused_since_ms: int | None = None
     last_records: int = 0
+    joins: tuple[LookedUp, ...] = ()
 
     @property
     def lag(self) -> int:
@@ -259,6 +262,7 @@ def status_in_kafka(
                 tuple(sorted(committed, key=lambda last: last.task)),
                 pauses.of(one.name),
                 _last_records(markers),
+                tuple(looked_up_by(last.operator_state for last in markers)),
             )
         )
     return Status(app, at_ms, tuple(subs), sinks, pauses.execution)

@@ -245,6 +245,9 @@ def replay(
     to: Annotated[
         str | None, option("Send all letters to this topic, instead of each to its own.", metavar="TOPIC")
     ] = None,
+    again: Annotated[
+        bool, option("Send also the records that state contains already, and that would be counted twice.")
+    ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -256,11 +259,13 @@ def replay(
     A letter of an operator with a Retry goes through the operator's first retry topic, any other to the topic that the record came
     from; key, value, headers and timestamp are those of the record. Which letters were sent is remembered in the same transactions,
     in the topic TOPIC-replays: a replay that is repeated, or that was killed and is run again, sends none twice.
+
+    A record that failed behind a count, or in another branch than one, is in that count already. It is left out, with the reason.
     """
     check_no_question(as_json, yes or dry_run, "add --dry-run, or --yes to replay")
     letters = DeadLetters.of(target, topic, application)
     log = letters.log()
-    plan = plan_replay(log, letters.only, choice.choice(), to)
+    plan = plan_replay(log, letters.only, choice.choice(), to, again)
     if not as_json:
         for where, count in sorted(plan.targets.items()):
             typer.echo(f"{counted(count, 'letter')} to {where}")

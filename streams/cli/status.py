@@ -37,6 +37,7 @@ from streams.config.settings import Address, age_in_words
 from streams.source.log import LiveLog
 from streams.source.pauses import WHOLE, Pauses, read_pauses
 from streams.spark.stopping import stopped_by_signals
+from streams.topology.graph import ProcessorNode
 from streams.topology.topology import Topology
 
 _SIGNALS_S = 0.2
@@ -66,7 +67,12 @@ def status(
         _watch(first, looks, as_json)
         return
     second = next(looks)
-    print_json(as_dict(first, second)) if as_json else table_console().print(_table(first, second))
+    if as_json:
+        print_json(as_dict(first, second))
+    else:
+        table_console().print(_table(first, second))
+        for line in _unmatched(second, topology):
+            typer.echo(line)
     if not second.has_committed:
         typer.echo(f"{config.application_id} has not committed anything yet: check the application id", err=True)
         raise typer.Exit(NOT_SAFE)
@@ -114,6 +120,9 @@ def as_dict(before: Status, after: Status) -> dict[str, Any]:
                 "since_last_commit_ms": _age(after.at_ms, sub.last_commit_ms),
                 "event_time_lag_ms": _age(after.at_ms, sub.stream_time),
                 "partitions": _partitions(sub),
+                "joins": [
+                    {"operator": one.node, "looked_up": one.number, "unmatched": dict(one.missing)} for one in sub.joins
+                ],
                 "committed": [one.as_json for one in sub.committed],
             }
             for sub in after.subs
@@ -131,6 +140,15 @@ def as_dict(before: Status, after: Status) -> dict[str, Any]:
             for sink in after.sinks
         ],
     }
+
+
+def _unmatched(status: Status, topology: Topology) -> Iterator[str]:
+    """A line for each join where records have found nothing on the other side."""
+    for sub in status.subs:
+        for one in sub.joins:
+            if one.found_nothing:
+                join = topology.nodes.get(one.node)
+                yield f"{sub.name}: {one.says(join.looked_up_table if isinstance(join, ProcessorNode) else '')}"
 
 
 def _partitions(of: SubStatus | SinkStatus) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streams.runtime.following import FOLLOWED
-from streams.runtime.settings import CPU_NS, ONE_BY_ONE
+from streams.runtime.settings import CPU_NS, LOOKED_UP, ONE_BY_ONE, UNMATCHED
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the buckets in seconds: a part of a step takes about a millisecond, a large restore minutes."""
@@ -264,6 +264,8 @@ class NodeMetrics:
         one_by_one: The number of records processed one by one although the node can process them together, by reason.
         cpu_ns: The CPU time, where operators are timed (`streams.runtime.settings`).
         other: Further counters of the operator by name, such as the calls of an `enrich`.
+        looked_up: The number of records for which a join has looked on its other side.
+        unmatched: The number of these records that have found nothing there, by reason.
     """
 
     records_in: int = 0
@@ -272,6 +274,8 @@ class NodeMetrics:
     one_by_one: dict[str, int] = field(default_factory=dict)
     cpu_ns: int = 0
     other: dict[str, int] = field(default_factory=dict)
+    looked_up: int = 0
+    unmatched: dict[str, int] = field(default_factory=dict)
 
     @property
     def skipped(self) -> int:
@@ -292,6 +296,11 @@ def node_metrics(counters: Mapping[str, int]) -> dict[str, NodeMetrics]:
         elif name.startswith(ONE_BY_ONE):
             node, _, reason = rest.partition(":")
             found.setdefault(node, NodeMetrics()).one_by_one[reason] = count
+        elif name.startswith(UNMATCHED):
+            node, _, reason = rest.rpartition(":")
+            found.setdefault(node, NodeMetrics()).unmatched[reason] = count
+        elif name.startswith(LOOKED_UP):
+            found.setdefault(rest, NodeMetrics()).looked_up = count
         elif what == "in":
             found.setdefault(rest, NodeMetrics()).records_in = count
         elif what == "out":

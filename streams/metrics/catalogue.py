@@ -137,6 +137,10 @@ def _operator(field: str) -> Read:
     return lambda app: (((sub, node), getattr(one, field)) for sub, node, one in _operators(app))
 
 
+def _looked_up(app: ApplicationMetrics) -> Values:
+    return (((sub, node), one.looked_up) for sub, node, one in _operators(app) if one.looked_up)
+
+
 def _by_reason(field: str) -> Read:
     """Counts of each operator that have a reason."""
     return lambda app: (
@@ -300,6 +304,20 @@ METRICS: tuple[Metric, ...] = (
         (*OPERATOR, "reason"),
         "Records dropped by an operator: late, null_key, …, or the stage whose error policy applied.",
         _by_reason("dropped"),
+    ),
+    Metric(
+        "streams_join_lookups",
+        "counter",
+        OPERATOR,
+        "Records for which a join has looked on its other side.",
+        _looked_up,
+    ),
+    Metric(
+        "streams_join_unmatched",
+        "counter",
+        (*OPERATOR, "reason"),
+        "Those of them that have found nothing there: no_row, no_right_record, null_key, …",
+        _by_reason("unmatched"),
     ),
     Metric(
         "streams_skipped_records",

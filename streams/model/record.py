@@ -194,16 +194,18 @@ class HeldRecord(NamedTuple):
     """A record that an operator has stored for later, serialised, so that a dead letter can be made of it.
 
     Attributes:
-        key: The key's bytes.
-        value: The value's bytes.
+        key: The key's bytes; without the window if it has one.
+        value: The value's bytes; None for a result of several records.
         timestamp: Milliseconds.
         headers: Its headers.
+        window: That of a window's result.
     """
 
     key: bytes | None
     value: bytes | None
     timestamp: int
     headers: Headers
+    window: Window | None = None
 
 
 class RecordContext(NamedTuple):
@@ -231,6 +233,8 @@ _ALL = "__streams."
 ERROR_HEADERS = "__streams.errors."
 """What the names of these headers begin with."""
 STAGE = ERROR_HEADERS + "stage"
+COUNTED_BY = ERROR_HEADERS + "counted.by"
+"""The operators that would count the record a second time if it were sent to its topic again, separated by commas."""
 CUT = ERROR_HEADERS + "cut"
 """What was cut from a dead letter that Kafka would have refused."""
 ORIGIN = tuple(ERROR_HEADERS + name for name in ("topic", "partition", "offset", "timestamp"))

@@ -94,8 +94,20 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
             Exception: The error itself, if no policy for records applies to it: an error of stores or Kafka, for example.
         """
 
+    def partly_done(self) -> None:
+        """Say that the current record is about to fail after the operator has written to its state, or forwarded, for it.
+
+        So its dead letter says that a second attempt would do this again.
+        """
+
     def divert(self, record: Record) -> None:
         """Forward a record to the nodes that take dropped records, although the operator does not drop it."""
+
+    def count_looked_up(self, number: int, missing: Mapping[str, int], join: str | None = None) -> None:
+        """Count records for which a join has looked on its other side, and how many of them have found nothing there, by reason.
+
+        `join` is the name of a join whose sides are counted together; None: the node.
+        """
 
     def count(self, what: str, number: int) -> None:
         """Add to the counter `<what>:<node>` of the step."""

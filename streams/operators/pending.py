@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from state.columns import BinaryColumn, binary_column, encode_headers
-from streams.model.record import Headers
+from streams.model.record import Headers, HeldRecord
 from streams.operators.columnar import Changes, ColumnarBatch, HeldRows, Int64s, JsonValues, KeyColumn
 from streams.operators.operator import OperatorContext
-from streams.operators.stores.key_value import CachedRow, TypedTimestampedKeyValueStore, drain_pending, result_of
+from streams.operators.stores.key_value import CachedRow, TypedTimestampedKeyValueStore, drain_pending
 from streams.operators.stores.window import TypedTimestampedWindowStore
 
 Pending: TypeAlias = "dict[Any, tuple[Any, Headers, CachedRow]]"
@@ -28,13 +28,14 @@ def emit_pending(
     store: RowStore,
     pending: Pending,
     emit: Callable[[Any, Headers, CachedRow], None],
+    result: Callable[[Any, Headers, CachedRow], HeldRecord],
 ) -> None:
     """Remove the pending updates and emit them, in order of time.
 
-    Each is guarded separately, so that a failure does not affect the others.
+    Each is guarded separately, so that a failure does not affect the others; errors name its `result`.
     """
     for key, headers, row in drain_pending(store, pending):
-        ctx.attempt(partial(emit, key, headers, row), result_of(row, headers))
+        ctx.attempt(partial(emit, key, headers, row), result(key, headers, row))
 
 
 class WrittenRows(NamedTuple):
@@ -87,6 +88,7 @@ def emit_together(
     viewed: Callable[[Sequence[Any]], Sequence[Any]],
     send_old: bool,
     keys_of: Callable[[KeyColumn, Int64s], KeyColumn],
+    result: Callable[[Any, Headers, CachedRow], HeldRecord],
 ) -> None:
     """Remove a store's pending updates and emit them as columns, in the same order.
 
@@ -109,7 +111,7 @@ def emit_together(
     changes = Changes(JsonValues(written.cells, lambda: values) if shared else results, olds)
     headers = [encode_headers(one) if one else None for _, one, _ in updates]
     keys = keys_of(store.codec.key_column([key for key, _, _ in updates], [row.key for row in rows]), written.starts)
-    held = HeldRows(lambda row: result_of(rows[row], updates[row][1]), np.arange(len(rows)))
+    held = HeldRows(lambda row: result(*updates[row]), np.arange(len(rows)))
     order = np.arange(len(rows))
     batch = ColumnarBatch(keys, changes, written.timestamps, order, headers if any(headers) else None, held=held)
     forwarded = np.flatnonzero([not row.is_no_op for row in rows])

@@ -67,6 +67,9 @@ class GlobalContext:
         """Count a record that changes nothing."""
         self._counters.add(f"dropped:{self.node}:{reason}")
 
+    def partly_done(self) -> None:
+        """Nothing: records of global tables have no dead letters."""
+
     def __getattr__(self, name: str) -> Any:
         """Refuses everything else, by name."""
         raise TopologyError(

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 from state.kafka.topics import wire_size
 from streams.errors import RecordError, RecordFailedError, RegistryError
 from streams.migration_hints import answer_to
-from streams.model.record import CUT, ERROR_HEADERS, Headers, set_apart
+from streams.model.record import COUNTED_BY, CUT, ERROR_HEADERS, Headers, Window, set_apart
 from streams.runtime.settings import Counters, Policy, TaskSettings
 from streams.users_code import users_line
 
@@ -39,8 +39,15 @@ class DeadLetter(NamedTuple):
     headers: Headers
 
 
-def error_headers(stage: str, place: tuple[str | None, int, int], timestamp: int, error: BaseException) -> Headers:
-    """The headers that a dead letter has in addition to its own (KIP-1034, and `timestamp`, `stage`)."""
+def error_headers(
+    stage: str,
+    place: tuple[str | None, int, int],
+    timestamp: int,
+    error: BaseException,
+    node: str = "",
+    window: Window | None = None,
+) -> Headers:
+    """The headers that a dead letter has in addition to its own (KIP-1034, and `timestamp`, `stage`, `node`, a result's window)."""
     fields = {
         "exception": type(error).__qualname__,
         "message": str(error),
@@ -50,7 +57,10 @@ def error_headers(stage: str, place: tuple[str | None, int, int], timestamp: int
         "offset": str(place[2]),
         "timestamp": str(timestamp),
         "stage": stage,
+        "node": node,
     }
+    if window is not None:
+        fields["window.start"], fields["window.end"] = map(str, window)
     return tuple((ERROR_HEADERS + name, text.encode(errors="replace")) for name, text in fields.items())
 
 
@@ -113,6 +123,15 @@ _RETRY_TOPIC = re.compile(r"-retry-\d+-repartition\Z")
 
 Stage = Literal["deserialization", "processing", "production", "future"]
 
+CountedBy = Callable[[str, str], tuple[str, ...]]
+"""Topic and node -> operators; see `ErrorHandlers`."""
+
+
+def nobody(topic: str, node: str) -> tuple[str, ...]:
+    """The operators that would count a record twice where there are none."""
+    return ()
+
+
 _WHAT = {
     "deserialization": "cannot be read",
     "processing": "made an operator fail",
@@ -131,6 +150,7 @@ class Origin(NamedTuple):
         key: Original key bytes.
         value: Original value bytes.
         headers: Original headers.
+        window: The window of a result that no single record caused; the key is then without it.
     """
 
     topic: str | None
@@ -140,6 +160,7 @@ class Origin(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers
+    window: Window | None = None
 
 
 NOWHERE = Origin(None, -1, -1, -1, None, None, ())
@@ -172,8 +193,7 @@ def description(stage: Stage, node: str, task_id: str, origin: Origin, error: Ba
     if origin.partition == OUTSIDE:
         where = f"a row of a source outside Kafka, key {_short(origin.key)},"
     elif origin.topic is None:
-        what = "a result emitted at the end of the step" if origin.value is None else "a record that was held back"
-        where = f"{what}, key {_short(origin.key)},"
+        where = _result(origin) if origin.value is None else f"a record that was held back, key {_short(origin.key)},"
     else:
         # Behind the head a record has its source's bytes only where dead letters need them.
         known = origin.key is not None or origin.value is not None
@@ -187,6 +207,13 @@ def description(stage: Stage, node: str, task_id: str, origin: Origin, error: Ba
     return f"{where} {_WHAT[stage]} in node {node!r} of task {task_id}: {what}"
 
 
+def _result(origin: Origin) -> str:
+    key = _short(origin.key)
+    if origin.window is None:
+        return f"a result emitted at the end of the step, key {key},"
+    return f"the result of the window from {origin.window.start} to {origin.window.end} ms of key {key}"
+
+
 class ErrorHandlers:
     """Applies the policies of one step.
 
@@ -194,10 +221,16 @@ class ErrorHandlers:
         settings: The policies.
         counters: Counters of skipped and dead-lettered records.
         task_id: For messages.
+        counted_by: Which operators would count a record of a topic twice if it were read again after it has failed in a node.
     """
 
     def __init__(
-        self, settings: TaskSettings, counters: Counters, task_id: str, send: Callable[[DeadLetter, Origin], None]
+        self,
+        settings: TaskSettings,
+        counters: Counters,
+        task_id: str,
+        send: Callable[[DeadLetter, Origin], None],
+        counted_by: CountedBy = nobody,
     ) -> None:
         self._policies: dict[Stage, Policy] = {
             "deserialization": settings.deserialization,
@@ -208,11 +241,13 @@ class ErrorHandlers:
         self._counters = counters
         self._task_id = task_id
         self._send = send
+        self._counted_by = counted_by
+        self._counted: dict[tuple[str, str], tuple[str, ...]] = {}
         self._logged: set[tuple[Stage, str]] = set()
         self._unreadable: set[tuple[str, str, int | None, int | None]] = set()
 
-    def handle(self, stage: Stage, node: str, origin: Origin, error: BaseException) -> None:
-        """Apply the stage's policy to one record.
+    def handle(self, stage: Stage, node: str, origin: Origin, error: BaseException, partly_done: bool = False) -> None:
+        """Apply the stage's policy to one record; `partly_done`: the node had written to its state, or forwarded, before it failed.
 
         Raises:
             RecordFailedError: The policy is `fail`; its cause is `error`.
@@ -239,10 +274,20 @@ class ErrorHandlers:
             self._counters.add(f"skipped:{stage}")
             return
         self._counters.add(f"dead_letters:{stage}")
-        headers = error_headers(stage, origin[:3], origin.timestamp, error)
+        headers = error_headers(stage, origin[:3], origin.timestamp, error, node, origin.window)
+        if names := self._counted_already(stage, node, origin.topic, partly_done):
+            headers = (*headers, (COUNTED_BY, ", ".join(names).encode()))
         # A record from a retry topic has headers of the engine's, which its letter replaces.
         own = origin.headers if _RETRY_TOPIC.search(origin.topic or "") else set_apart(origin.headers)
         self._send(DeadLetter(origin.key, origin.value, own + headers), origin)
+
+    def _counted_already(self, stage: Stage, node: str, topic: str | None, partly_done: bool) -> tuple[str, ...]:
+        if stage == "future" or topic is None:
+            return ()  # it was turned away before all operators, or is a result, which has no topic to go to
+        place = topic, node
+        if place not in self._counted:
+            self._counted[place] = self._counted_by(topic, node)
+        return (*self._counted[place], node) if partly_done else self._counted[place]
 
 
 def _one_line(error: BaseException) -> str:

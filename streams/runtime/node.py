@@ -32,7 +32,7 @@ from streams.operators.operator import Mode, Operator, dropped_record
 from streams.operators.processor import AnyProcessor, PunctuationType, punctuation_type
 from streams.runtime.event_time import checked
 from streams.runtime.handlers import error_headers
-from streams.runtime.settings import ONE_BY_ONE
+from streams.runtime.settings import LOOKED_UP, ONE_BY_ONE, UNMATCHED
 from streams.runtime.step_context import ChangedInPlace, StepContext
 from streams.runtime.values import snapshot
 from streams.users_code import is_of_state
@@ -278,9 +278,10 @@ def may_be_the_records_fault(error: Exception) -> bool:
 
 def guard(error: Exception, node: str, run: StepContext) -> None:
     """Apply the processing policy to an exception raised in a node."""
+    partly_done, run.partly_done = run.partly_done, False
     if not may_be_the_records_fault(error):
         raise error
-    run.handlers.handle("processing", node, run.origin(), error)
+    run.handlers.handle("processing", node, run.origin(), error, partly_done)
 
 
 # --- `Inbox`: the batches that wait for a node. `Forwarded`: records that a node forwards one by one, collected to batches.
@@ -661,11 +662,21 @@ class NodeContext:
         if not may_be_the_records_fault(error) or isinstance(error, RegistryError):
             raise error
         origin = self._run.origin()
-        return error_headers("processing", origin[:3], origin.timestamp, error)
+        self._run.partly_done = False
+        return error_headers("processing", origin[:3], origin.timestamp, error, self.node, origin.window)
+
+    def partly_done(self) -> None:
+        self._run.partly_done = True
 
     def divert(self, record: Record) -> None:
         for name in self._on_drop:
             self._forward_to(name, record)
+
+    def count_looked_up(self, number: int, missing: Mapping[str, int], join: str | None = None) -> None:
+        name = self.node if join is None else join
+        self._run.counters.add(f"{LOOKED_UP}{name}", number)
+        for reason, found_nothing in missing.items():
+            self._run.counters.add(f"{UNMATCHED}{name}:{reason}", found_nothing)
 
     def count(self, what: str, number: int) -> None:
         self._run.counters.add(f"{what}:{self.node}", number)

@@ -81,10 +81,14 @@ class TaskSettings:
 # `followed:<sample>`: a sample of a record (`streams.runtime.following`).
 # `restored_from_copy`: 1 if the step had to restore its stores and began with a snapshot or a replica's copy.
 # `early:<source>`: rows from outside Kafka with a time before 1970.
+# `looked_up:<node>`, `unmatched:<node>:<reason>`: records for which a join has looked on its other side, and how many of
+# them found nothing there.
 # `moved`, which the driver counts: steps on another host than the step of the task before.
 
 ONE_BY_ONE: Final = "one_by_one:"
 CPU_NS: Final = "cpu_ns:"
+LOOKED_UP: Final = "looked_up:"
+UNMATCHED: Final = "unmatched:"
 
 
 class Counters(dict[str, int]):

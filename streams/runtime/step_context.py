@@ -17,7 +17,7 @@ from state.exact_json import write
 from streams.errors import OperatorStateError
 from streams.model.record import NO_TIME, Headers, HeldRecord, Record, RecordMetadata
 from streams.runtime.following import Followed
-from streams.runtime.handlers import NOWHERE, DeadLetter, ErrorHandlers, Origin, fitted
+from streams.runtime.handlers import NOWHERE, CountedBy, DeadLetter, ErrorHandlers, Origin, fitted, nobody
 from streams.runtime.outputs import Collector, Outputs, OutputTopics, UnlimitedTopics
 from streams.runtime.settings import CPU_NS, Counters, TaskSettings
 
@@ -106,6 +106,8 @@ class StepContext:
         outputs: The output topics.
         lap_ns: The thread's CPU time at the last `lap`; None: operators are not timed.
         followed: Takes samples of a key's records; None: no key is followed.
+        counted_by: See `ErrorHandlers`.
+        partly_done: Whether the operator that is about to fail has written to its state, or forwarded, for the current record.
     """
 
     settings: TaskSettings
@@ -130,12 +132,16 @@ class StepContext:
     outputs: Outputs = field(init=False)
     lap_ns: int | None = None
     followed: Followed | None = None
+    counted_by: CountedBy = nobody
+    partly_done: bool = False
     _letters: list[tuple[int, _LetterRecord]] | None = None
     _changed_in_place: ChangedInPlace | None = None
 
     def __post_init__(self) -> None:
         self.operator_state = copy.deepcopy(self.operator_state)
-        self.handlers = ErrorHandlers(self.settings, self.counters, self.task_id, self.send_dead_letter)
+        self.handlers = ErrorHandlers(
+            self.settings, self.counters, self.task_id, self.send_dead_letter, self.counted_by
+        )
         self.outputs = Outputs(self.topics, self.settings)
         if self.settings.follow:
             self.followed = Followed(self)
@@ -153,8 +159,8 @@ class StepContext:
     def origin(self) -> Origin:
         """The current source record; an empty one while flushing; without a source for a held-back record."""
         if self.held is not None:
-            key, value, timestamp, headers = self.held
-            return Origin(None, -1, -1, timestamp, key, value, headers)
+            key, value, timestamp, headers, window = self.held
+            return Origin(None, -1, -1, timestamp, key, value, headers, window)
         return NOWHERE if self.cursor is None else self.cursor[0].origin(self.cursor[1])
 
     def function_failed(self) -> None:

@@ -25,6 +25,7 @@ from streams.config.settings import age_in_words
 from streams.metrics.application import PARTS, StepFigures, SubTopologyMetrics
 from streams.metrics.recorder import MetricsRecorder
 from streams.microbatch.step import MOVED, Placement
+from streams.runtime.looked_up import looked_up_in
 from streams.runtime.settings import ONE_BY_ONE
 from streams.source.offsets import SourceOffsets
 
@@ -128,6 +129,7 @@ class Progress:
             self._live = None
         else:
             self._line(force=True)
+        self._say_what_joins_have_not_found()
 
     def say(self, text: str) -> None:
         """Prints a line of its own, without markup: errors may contain brackets. Secrets are masked."""
@@ -189,6 +191,14 @@ class Progress:
                 pace.shown_numbers = (sub.batch_id, sub.lag)
                 text = ", ".join(self._numbers(sub, pace, now))
                 self.console.print(f"{self.title}/{name}: {text}", highlight=False, markup=False, soft_wrap=True)
+
+    def _say_what_joins_have_not_found(self) -> None:
+        """A line for each join, at the end of the run: it is the usual reason for results that are missing."""
+        with self._lock:
+            found = [(name, one) for name, sub in self.subs.items() for one in looked_up_in(sub.counters)]
+        for name, one in found:
+            if one.found_nothing:
+                self.console.print(f"{self.title}/{name}: {one.says()}", highlight=False, markup=False, soft_wrap=True)
 
     def _numbers(self, sub: SubTopologyMetrics, pace: Pace, now: float) -> list[str]:
         """The parts of a sub-topology's line. The lag appears once Spark has reported where the topics end."""

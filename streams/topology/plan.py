@@ -32,6 +32,7 @@ from streams.topology.graph import (
 )
 from streams.topology.naming import is_generated, wrong_application_id
 from streams.topology.planning.column_head import ColumnHead, column_head
+from streams.topology.planning.counting import counted_beyond, counted_by
 from streams.topology.planning.sub_topologies import in_run_order, sub_topologies, sub_topology_name
 from streams.topology.planning.task_input import TaskInput, key_serde_of, task_inputs
 from streams.topology.planning.units import Unit, units
@@ -53,6 +54,7 @@ class SubTopology:
         delays: Retry topic -> how long after a record was written it is read, ms.
         units: The nodes of the task in the order in which they process a step's records.
         columns: Which nodes process columns, and what becomes of these before they reach a task.
+        counted_beyond: Sink -> the operators behind its topic that would count a record twice (`planning.counting`).
     """
 
     index: int
@@ -69,6 +71,11 @@ class SubTopology:
     delays: dict[str, int] = field(default_factory=dict)
     units: tuple[Unit, ...] = ()
     columns: ColumnHead = field(default_factory=ColumnHead)
+    counted_beyond: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def counted_by(self, topic: str, failed: str) -> tuple[str, ...]:
+        """The operators that would count a record of a topic twice if it were read again after it has failed in a node."""
+        return counted_by(self.nodes, self.counted_beyond, topic, failed)
 
     def children(self, name: str) -> tuple[str, ...]:
         """Names of the nodes that a node forwards to, in the order in which they run."""
@@ -162,6 +169,10 @@ def build_plan(topology: Graph, application_id: str, known: Sequence[str] = ()) 
     for index, names in enumerate(sub_topologies(topology)):
         subs.append(_sub_topology(topology, application_id, index, in_run_order(topology, names), known))
     _check_names(subs, [ingest.lasting_name for ingest in topology.ingests.values()])
+    beyond = counted_beyond([sub.nodes for sub in subs])
+    subs = [
+        replace(sub, counted_beyond={name: beyond[name] for name in sub.nodes.keys() & beyond.keys()}) for sub in subs
+    ]
     plan = Plan(application_id, topology, tuple(subs), repartition_topics(topology, application_id))
     check_use_of_internal(topology, plan.internal_topics)
     return plan

@@ -145,6 +145,8 @@ def _operator(node: str, one: NodeMetrics, history: SubHistory) -> dict[str, Any
         "in_per_s": history.per_s(lambda sample: sample.counters.get(f"in:{node}", 0)),
         "out_per_s": history.per_s(lambda sample: sample.counters.get(f"out:{node}", 0)),
         "dropped": one.dropped,
+        "looked_up": one.looked_up,
+        "unmatched": one.unmatched,
         "one_by_one": one.one_by_one,
         "cpu_s": one.cpu_ns / 1e9 if one.cpu_ns else None,
         "cpu_cores": None if cpu_ns_per_s is None else cpu_ns_per_s / 1e9,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,11 +12,13 @@ import orjson
 import pytest
 from rich.table import Table
 
+from streams import Materialized, StreamsBuilder
 from streams.application import status as status_module
 from streams.application.status import SinkStatus, Status, SubStatus, TaskStatus, records_per_second, sink_statuses
-from streams.cli.status import _table, as_dict
+from streams.cli.status import _table, _unmatched, as_dict
 from streams.config.settings import age_in_words
 from streams.lake.commit import TABLE_COMMIT, SinkCommit, SinkId
+from streams.runtime.looked_up import LookedUp
 from streams.source.offsets import SourceOffsets, TopicOffsets
 from streams.source.pauses import NOTHING, WHOLE, Pauses
 from streams.testing.simulation import SimulatedKafka
@@ -69,6 +71,23 @@ def test_an_execution_that_was_asked_for_stands_beside_the_one_that_runs() -> No
     as_set = replace(asked, asked=None)
     assert as_dict(as_set, as_set)["asked_execution"] is None
     assert (_table(as_set, as_set).title, str(next(iter(_table(as_set, as_set).columns[0].cells)))) == ("app", "visits")
+
+
+def test_joins_that_have_found_nothing_are_named() -> None:
+    builder = StreamsBuilder()
+    builder.stream("visits").join(builder.table("users", materialized=Materialized("users")), min, name="enrich").to(
+        "out"
+    )
+    joins = (LookedUp("enrich", 200, {"no_row": 120}), LookedUp("whole", 7))
+    found = Status("app", 9_000, (replace(sub(40), joins=joins),))
+    (line,) = _unmatched(found, builder.build())
+    assert line == (
+        "visits: join 'enrich': 120 of 200 records found nothing in 'users' (120 whose key the table did not have then)"
+    )
+    assert as_dict(found, found)["sub_topologies"][0]["joins"] == [
+        {"operator": "enrich", "looked_up": 200, "unmatched": {"no_row": 120}},
+        {"operator": "whole", "looked_up": 7, "unmatched": {}},
+    ]
 
 
 @pytest.mark.parametrize(("seconds", "rate"), [(2, 10.0), (0, None)])
@@ -175,6 +194,7 @@ class Marker:
     counts: dict[str, int]
     ranges: dict[str, dict[str, tuple[int, int]]]
     live: bool = False
+    operator_state: dict[str, Any] = field(default_factory=dict)
 
     @property
     def live_positions(self) -> dict[tuple[str, int], int]:

@@ -88,3 +88,12 @@ def test_nothing_is_dropped_in_silence(terminal: bool) -> None:
     )
     assert "dead_letters:processing 3" in text
     assert "in:node" not in text
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_the_end_of_a_run_says_what_joins_have_not_found(terminal: bool) -> None:
+    found = report({"looked_up:users": 150, "unmatched:users:no_row": 115, "unmatched:users:null_key": 5})
+    text = shown(found, report({"looked_up:users": 50, "looked_up:all": 9}), terminal=terminal)
+    line = "app/sub: join 'users': 120 of 200 records found nothing (115 whose key the table did not have then, 5 without a key)\n"
+    assert text.count(line.replace("\n", "")) == 1
+    assert "'all'" not in text

@@ -11,7 +11,7 @@ import pytest
 from state.commit.marker import MARKER_KEY, CommitMarker
 from state.errors import ClientFailure, KafkaClientError
 from state.kafka.topics import TopicSpec
-from streams import JoinWindows, JsonSerde, StreamsBuilder, agg, col, fields
+from streams import Joined, JoinWindows, JsonSerde, Materialized, StreamsBuilder, StringSerde, agg, col, fields
 from streams.application.doctor.examine import CHECKS, examine
 from streams.application.doctor.inspection import Finding, Severity, worst
 from streams.application.doctor.program import FEWEST, key_format
@@ -494,6 +494,30 @@ def test_an_inner_join_whose_sides_have_keys_of_different_formats(tmp_path: Path
     assert [one.severity for one in found] == [Severity.NOTE] * (2 if keys == "quoted" else 0)
     for one, other in zip(sorted(found, key=lambda one: one.says), ("table", "right"), strict=False):
         assert f"'left' and '{other}'" in one.says
+
+
+@pytest.mark.parametrize(("known", "severity"), [("orders", Severity.WARNING), ("some", Severity.NOTE), ("in", None)])
+def test_joins_that_find_little_or_nothing(tmp_path: Path, known: str, severity: Severity | None) -> None:
+    """Keys of another format are the usual cause; the counts of all tasks are added up."""
+    builder = StreamsBuilder(default_value_serde=JsonSerde(), default_key_serde=StringSerde())
+    builder.stream("in").join(builder.table("rows", materialized=Materialized("rows")), min, Joined("look-up")).to(
+        "out"
+    )
+    world = World(tmp_path, builder.build())
+    world.kafka.create_topic("rows", 2)
+    keys = [str(number) for number in range(100)]
+    for key in keys if known == "in" else keys[::2] if known == "some" else [f"o-{key}" for key in keys]:
+        for partition in range(2):
+            world.kafka.append("rows", key.encode(), b"1", NOW_MS, partition=partition)
+    driver = world.start()
+    while driver.trigger():
+        pass  # the table first
+    world.run(*keys)
+    found = world.findings().get("matches", [])
+    assert [one.severity for one in found] == ([] if severity is None else [severity])
+    for one in found:
+        assert "found nothing in 'rows'" in one.says
+        assert ("different serdes" in one.says) == (severity is Severity.WARNING)
 
 
 @pytest.mark.parametrize(

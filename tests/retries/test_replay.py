@@ -15,10 +15,11 @@ from state.commit.live import LiveKafka
 from state.errors import FencedError, OffsetsLostError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.producer import TransactionalProducer
-from streams import Processor, Retry, StreamsBuilder, StringSerde
+from streams import EmitStrategy, Processor, Retry, StreamsBuilder, StringSerde, TimeWindows
 from streams.application.dead_letters import (
     Choice,
     Until,
+    letter_as_dict,
     letters_of,
     plan_purge,
     plan_replay,
@@ -326,10 +327,51 @@ def test_letters_that_are_not_whole_or_came_of_no_record_stay():
     plan = plan_replay(kafka, "dlq", Choice())
     cut, none, outside = plan.left_out
     assert (plan.letters, set(plan.left_out.values())) == (1, {1})
-    assert (cut, none) == ("parts of the record were cut off", "it did not come from a single record")
+    assert cut == "parts of the record were cut off"
+    assert none == "it did not come from a single record: it is a result, and its records are in the state already"
     assert outside.startswith("a row from outside Kafka that never became a record")
     assert [letter.origin for letter in letters_of(kafka, ("dlq", 0))][2:] == ["", "a row from outside Kafka"]
-    assert plan_replay(kafka, "dlq", Choice(), to="orders").targets == {"orders": 3}
+    assert plan_replay(kafka, "dlq", Choice(), to="orders").targets == {"orders": 2}
+
+
+def test_a_record_that_would_be_counted_twice_stays():
+    kafka = cluster(0)
+    kafka.create_topic("repaired", 1)
+    whole = error_headers("processing", ("orders", 0, 9), 1, ValueError())
+    kafka.append("dlq", b"a", b"v", 1, encode_headers((*whole, ("__streams.errors.counted.by", b"sales, once"))), 0)
+    kafka.append("dlq", b"b", b"v", 1, encode_headers(whole), 0)
+    plan = plan_replay(kafka, "dlq", Choice())
+    (why,) = plan.left_out
+    assert (plan.targets, why.partition(":")[0]) == (
+        {"orders": 1},
+        "sent again, it would be counted twice by sales and by once",
+    )
+    assert plan_replay(kafka, "dlq", Choice(), to="orders").targets == {"orders": 1}
+    assert plan_replay(kafka, "dlq", Choice(), to="repaired").targets == {"repaired": 2}
+    assert plan_replay(kafka, "dlq", Choice(), again=True).targets == {"orders": 2}
+    shown = [letter_as_dict(letter, False, bytes.decode) for letter in letters_of(kafka, ("dlq", 0))]
+    assert [(one["counted_by"], bool(one["left_out"])) for one in shown] == [(["sales", "once"], True), ([], False)]
+
+
+def test_the_result_of_a_window_says_which_one_it_is():
+    builder = StreamsBuilder(default_key_serde=StringSerde())
+    windowed = builder.stream("orders").group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(10))
+    closed = windowed.emit_strategy(EmitStrategy.on_window_close()).count()
+    closed.to_stream().map_values(lambda value: 1 // 0, named="shown").map(lambda key, value: (key.key, value)).to(
+        "out"
+    )
+    kafka = cluster(0)
+    with TopologyTestDriver(builder.build(), processing="dlq", dead_letter_topic="dlq") as driver:
+        for key, time in (("a", 1), ("b", 33)):
+            driver.create_input_topic("orders").pipe_input(key, 1, time)
+        (record,) = driver.create_output_topic("dlq").read_records_to_list()
+    kafka.append("dlq", record.key, record.value, 1, encode_headers(record.headers), 0)
+    (letter,) = letters_of(kafka, ("dlq", 0))
+    shown = letter_as_dict(letter, False, bytes.decode)
+    assert (shown["key"], shown["value"], shown["window"], shown["node"]) == ("a", None, [0, 10], "shown")
+    for to in (None, "orders"):
+        (why,) = plan_replay(kafka, "dlq", Choice(), to).left_out
+        assert why.startswith("it did not come from a single record: it is a result")
 
 
 def test_headers_of_a_record_decide_neither_where_its_letter_goes_nor_whether():

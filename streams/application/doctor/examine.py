@@ -37,6 +37,7 @@ CHECKS = (
     Check("output topics", "all exist", cluster.outputs),
     Check("fields", "the fields that are read by name exist in the newest records", program.fields),
     Check("joins", "the keys of both sides have the same format", program.joins),
+    Check("matches", "the joins find what they look for", program.matches),
     Check("left-over topics", "there are none", cluster.left_over),
     Check("replicas", "every topic can be written, and outlives a broker", cluster.replicas),
     Check("checkpoint", "it fits the commit markers of all tasks", state.checkpoint),

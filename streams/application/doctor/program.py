@@ -28,13 +28,20 @@ from streams.application.start import check_start
 from streams.config import Execution
 from streams.config.settings import age_in_words
 from streams.errors import RescaleUnfinishedError, ResetUnfinishedError, TopologyMismatchError
+from streams.runtime.looked_up import looked_up_by
 from streams.serdes.json import JsonSerde
 from streams.source.pauses import NOTHING, WHOLE, Pauses, pauses_in
 from streams.topology.graph import ProcessorNode, SourceNode
 from streams.topology.plan import SubTopology
 from streams.topology.specs.aggregations import AggregationSpec
 from streams.topology.specs.base import Keeps, Keys, NodeSpec
-from streams.topology.specs.joins import StreamJoinSpec, StreamTableJoinSpec
+from streams.topology.specs.joins import (
+    ForeignKeySubscriptionsSpec,
+    ForeignKeyUpdateSpec,
+    StreamJoinSpec,
+    StreamTableJoinSpec,
+    TableJoinSpec,
+)
 from streams.topology.specs.streams import FilterSpec, MapValuesSpec, SelectKeySpec
 from streams.topology.specs.tables import TableSourceSpec
 from streams.wording import counted, did_you_mean
@@ -296,6 +303,43 @@ def key_format(key: bytes) -> str:
 def _kind_of_word(found: re.Match[str]) -> str:
     word = found[0]
     return "0" if word.isdigit() else "a" if word == word.lower() else "A"
+
+
+# --- Joins that find hardly anything, as the tasks have counted.
+
+
+def matches(inspection: Inspection) -> Iterator[Finding]:
+    """Says how many records of each join have found nothing on its other side; nearly all of them is a warning."""
+    for look in inspection.subs:
+        sub = look.prepared.sub
+        found = {one.node: one for one in looked_up_by(marker.operator_state for marker in look.found.values())}
+        for node, one in found.items():
+            join = sub.nodes.get(node)
+            if not one.found_nothing or not isinstance(join, ProcessorNode):
+                continue
+            says, place = one.says(join.looked_up_table), Place(sub.name)
+            others = [found[other] for other in _other_sides(sub, node) if other in found]
+            if one.finds_hardly_any and all(other.finds_hardly_any for other in others):
+                yield Finding.warning(
+                    f"{says}. Usual causes: the sides write keys with different serdes, or as different types (1 and '1'); the "
+                    f"table is filled later than the stream is read, or is empty; the join looks up another field than the key",
+                    place=place,
+                )
+            else:
+                yield Finding.note(says, place=place)
+
+
+_TWO_SIDED = TableJoinSpec | ForeignKeySubscriptionsSpec | ForeignKeyUpdateSpec
+
+
+def _other_sides(sub: SubTopology, node: str) -> list[str]:
+    """The other side of a join of two tables: where one of them was filled first, only this side finds the rows."""
+    below = set(sub.children(node))
+    return [
+        one.name
+        for one in sub.processors
+        if isinstance(one.spec, _TWO_SIDED) and one.name != node and below & set(sub.children(one.name))
+    ]
 
 
 # --- Where the application reads on: positions in the logs, the consumer group, and records that are about to be

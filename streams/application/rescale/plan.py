@@ -24,6 +24,8 @@ from streams.checkpoint.files import Checkpoint
 from streams.errors import RescaleError, RescaleUnfinishedError
 from streams.model.record import NO_TIME
 from streams.operators.stream_time import IDLE_FROM, STREAM_TIME, idle_from
+from streams.runtime.looked_up import STATE as LOOKED_UP_STATE
+from streams.runtime.looked_up import merged as looked_up
 from streams.source.offsets import FirstBatch
 
 # --- The operators' state of a new task
@@ -41,7 +43,7 @@ _LEAST = frozenset({"earliest", "min", "next_emit", "newest"})
 _COUNTED_AGAIN = frozenset({"records", "bytes", "advancing"})
 """`suppress` counts its buffer again where the counts are missing; `advancing` is only used within a step."""
 _OLDEST_STARTS = "oldest_start"
-_TASK_STATES = frozenset({"time", "idle", "needed", "partition_times", "punctuations", "failing"})
+_TASK_STATES = frozenset({"time", "idle", "needed", "partition_times", "punctuations", "failing", LOOKED_UP_STATE})
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,9 @@ def _task_state(parts: Sequence[State], task: int, tasks: int) -> dict[str, Any]
     times = _partition_times(parts, lambda partition: partition % tasks == task)
     if times:
         merged["partition_times"] = times
+    # One of the new tasks has the sums.
+    if task == 0 and (found := looked_up([part.get(LOOKED_UP_STATE, {}) for part in parts])):
+        merged[LOOKED_UP_STATE] = found
     return merged
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -13,7 +14,16 @@ import numpy.typing as npt
 
 from state.columns import binary_column
 from streams.model.aggregates import Aggregate, results
-from streams.model.record import NO_TIME, Change, Headers, Record, Window, Windowed
+from streams.model.record import (
+    NO_TIME,
+    Change,
+    Headers,
+    HeldRecord,
+    Record,
+    ValueAndTimestamp,
+    Window,
+    Windowed,
+)
 from streams.model.windows import GroupingWindows, TimeWindows, Windows
 from streams.operators.aggregate.column_rows import Assigned, Groups, assign, group
 from streams.operators.aggregate.open_windows import ClosedWindow, Closing, OpenWindows
@@ -21,6 +31,7 @@ from streams.operators.columnar import (
     NULL_KEY,
     Changes,
     ColumnarBatch,
+    HeldRows,
     Int64s,
     KeyColumn,
     WindowedKeys,
@@ -31,7 +42,7 @@ from streams.operators.columnar import (
 from streams.operators.operator import Operator, OperatorContext, drop_each, forward_in_one
 from streams.operators.pending import RowStore, emit_pending, emit_together, put_rows, write_together
 from streams.operators.stores.codec import Codec, timestamp_of
-from streams.operators.stores.key_value import CachedRow, TypedTimestampedKeyValueStore
+from streams.operators.stores.key_value import CachedRow, TypedTimestampedKeyValueStore, result_of
 from streams.operators.stores.window import TypedTimestampedWindowStore
 from streams.operators.stream_time import StreamTime
 from streams.operators.table.table_materializer import numbered
@@ -121,8 +132,11 @@ class WindowedAggregation(Operator, Generic[W]):
             windowed = Windowed(self.store.codec.read_key(data), window)
             found = self.store.get(windowed)
             if found is not None:
-                value = Change(self.functions.viewed(found.value), None)
-                self.ctx.forward(Record(windowed, value, found.timestamp, headers))
+                held = HeldRecord(data, None, found.timestamp, headers, window)
+                self.ctx.attempt(partial(self._emit_result, windowed, found, headers), held)
+
+    def _emit_result(self, key: Windowed, found: ValueAndTimestamp, headers: Headers) -> None:
+        self.ctx.forward(Record(key, Change(self.functions.viewed(found.value), None), found.timestamp, headers))
 
     def closed(self, stream_time: int, timestamp: int) -> Iterator[tuple[bytes, Window]]:
         """The keys' bytes and windows that are closed at a stream time, if results come on close; they are no longer open then."""
@@ -310,8 +324,8 @@ class FoldedAggregate(Operator):
     def _emit_updates(self) -> None:
         """Emit each pending row's last value, in order of time."""
         if self.caching:
-            emit_together(self.ctx, self.store, self.functions.viewed_column, self.send_old, self._keys)
-        emit_pending(self.ctx, self.store, self.store.pending, self._emit)
+            emit_together(self.ctx, self.store, self.functions.viewed_column, self.send_old, self._keys, self._result)
+        emit_pending(self.ctx, self.store, self.store.pending, self._emit, self._result)
 
     def _emit(self, key: Any, headers: Headers, row: CachedRow) -> None:
         old = self.store.codec.old_value(row.stored) if self.send_old else None
@@ -325,6 +339,10 @@ class FoldedAggregate(Operator):
 
     def _key(self, key: Any, row: CachedRow) -> Any:
         return key
+
+    def _result(self, key: Any, headers: Headers, row: CachedRow) -> HeldRecord:
+        """What errors name for the result of a row."""
+        return result_of(row, headers)
 
 
 # --- Aggregation in tumbling, hopping and other time windows (Kafka Streams: `KStreamWindowAggregate`).
@@ -372,7 +390,13 @@ class WindowAggregate(FoldedAggregate, WindowedAggregation[Windows]):
         return WindowedKeys(keys, starts, ends)
 
     def _key(self, key: Any, row: CachedRow) -> Windowed:
-        return Windowed(key, Window(row.start, self.windows.end_of(row.start)))
+        return Windowed(key, self._window(row))
+
+    def _result(self, key: Any, headers: Headers, row: CachedRow) -> HeldRecord:
+        return result_of(row, headers, self._window(row))
+
+    def _window(self, row: CachedRow) -> Window:
+        return Window(row.start, self.windows.end_of(row.start))
 
 
 # --- Windowed aggregation that emits each window once, when the window closes (KIP-825, `KStreamWindowAggregate`).
@@ -443,16 +467,20 @@ class WindowAggregateOnClose(WindowAggregate):
         self, batch: ColumnarBatch, closed: Sequence[ClosedWindow], rows: Sequence[CachedRow]
     ) -> ColumnarBatch:
         """The results of windows, with the headers of the records that have closed them."""
-        codec = self.store.codec
+        codec, causes = self.store.codec, batch.take(np.array([one.row for one in closed]))
         inner = codec.key_column([codec.read_key(one.key) for one in closed], [one.key for one in closed])
         starts, ends = (
             np.array(bounds, np.int64) for bounds in zip(*((one.start, one.end) for one in closed), strict=True)
         )
         return replace(
-            batch.take(np.array([one.row for one in closed])),
+            causes,
             keys=WindowedKeys(inner, starts, ends),
             values=Changes(self.functions.viewed_column([row.value for row in rows]), None),
             timestamps=np.array([row.timestamp for row in rows], np.int64),
+            # The record that has moved time is not to blame.
+            held=HeldRows(
+                lambda at: result_of(rows[at], causes.headers_of(at), self._window(rows[at])), np.arange(len(rows))
+            ),
         )
 
     def _flush_pending(self) -> None:

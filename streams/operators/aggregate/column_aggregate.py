@@ -171,8 +171,10 @@ class Folding(NamedTuple):
 
 
 def _held(keys: BinaryColumn, results: ColumnarBatch, row: int) -> HeldRecord:
-    """The record that errors name for a result, which no single record caused: its key."""
-    return HeldRecord(keys[row].as_py(), None, int(results.timestamps[row]), results.headers_of(row))
+    """What errors name for a result, which no single record caused: its key, and its window if it has one."""
+    named = results.keys[row]
+    window = named.window if isinstance(results.keys, WindowedKeys) else None
+    return HeldRecord(keys[row].as_py(), None, int(results.timestamps[row]), results.headers_of(row), window)
 
 
 # --- The rows of a step, and these as records where they cannot be processed at once.

@@ -12,16 +12,15 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.columns import BinaryColumn, binary_column
+from state.columns import BinaryColumn, binary_column, decode_headers
 from state.numba_kernels import kernel
-from streams.model.record import NO_TIME, Record, ValueAndTimestamp, Window, Windowed
+from streams.model.record import NO_TIME, HeldRecord, Record, ValueAndTimestamp, Window, Windowed
 from streams.operators.aggregate.accumulators import FieldAccumulators
 from streams.operators.aggregate.aggregates import AggregationFunctions, FieldAggregates, W, WindowedAggregation
 from streams.operators.aggregate.column_aggregate import (
@@ -36,6 +35,7 @@ from streams.operators.columnar import (
     NULL_KEY,
     Changes,
     ColumnarBatch,
+    HeldRows,
     Int64s,
     KeyColumn,
     OneByOne,
@@ -298,7 +298,11 @@ class Windows:
 
 
 class _Result(NamedTuple):
-    """An update that is forwarded with the record in a row: key, window, new and old value, and time in ms."""
+    """An update that is forwarded with the record in a row: key, window, new and old value, and time in ms.
+
+    Attributes:
+        closed: The key's bytes, if the record has closed the window. So it is not to blame for the result.
+    """
 
     row: int
     key: Any
@@ -306,6 +310,7 @@ class _Result(NamedTuple):
     new: Any
     old: Any
     time: int
+    closed: bytes | None = None
 
 
 class _Calls:
@@ -441,6 +446,7 @@ class _Calls:
         """Adds the results of the windows that a record closes."""
         for data, bounds in operator.closed(int(self._times[row]), int(self._batch.timestamps[row])):
             number = self._number_of.get((data, bounds))
+            time = bounds.end
             try:
                 key = operator.store.codec.read_key(data)
                 if number is None:
@@ -448,10 +454,13 @@ class _Calls:
                 else:
                     found = ValueAndTimestamp(operator.read(self._windows.cells[number]), self._windows.times[number])
                 if found is not None and found.value is not None:
+                    time = found.timestamp
                     value = operator.functions.viewed(found.value)
-                    self._results.append(_Result(row, key, bounds, value, None, found.timestamp))
+                    self._results.append(_Result(row, key, bounds, value, None, time, data))
             except Exception as error:
-                operator.ctx.refuse(self._batch, row, error)
+                cause = self._batch.take(np.array([row]))
+                held = HeldRecord(data, None, time, cause.headers_of(0), bounds)
+                operator.ctx.refuse(replace(cause, held={0: held}), 0, error)
 
     def _finish(self) -> None:
         """Drops, writes and forwards what comes of the calls."""
@@ -469,9 +478,18 @@ class _Calls:
             self._forward()
 
     def _forward(self) -> None:
-        rows, keys, windows, news, olds, times = zip(*self._results, strict=True)
+        rows, keys, windows, news, olds, times, closed = zip(*self._results, strict=True)
         first, at = self._first, np.array(rows, np.int64)
         causes = self._batch.take(at)
+        if first.open_windows is not None:
+            made = [
+                HeldRecord(data, None, time, (), window)
+                for data, time, window in zip(closed, times, windows, strict=True)
+            ]
+            causes = replace(
+                causes,
+                held=HeldRows(lambda one: made[one]._replace(headers=causes.headers_of(one)), np.arange(len(made))),
+            )
         results = replace(
             causes,
             keys=windowed_keys(keys, windows),
@@ -702,30 +720,30 @@ class KeyedAggregation(WindowedAggregation[W]):
 
     def _flush_pending(self) -> None:
         """Emit each window's last value, in order of time."""
-        held, folded = list(self.store.updates.values()), self._folded
+        held, folded = list(self.store.updates.items()), self._folded
         self.store.updates.clear()
         self._folded = None
-        changed = [one for one in held if one.old is not None or one.new is not None]
+        changed = [(data, one) for (data, _), one in held if one.old is not None or one.new is not None]
         if changed:
-            self._emit(sorted(changed, key=attrgetter("time")))
+            self._emit(sorted(changed, key=lambda update: update[1].time))
         if folded is not None:
             self.ctx.forward_batch(self._results(folded))
 
-    def _emit(self, held: Sequence[HeldUpdate]) -> None:
-        """Forwards updates; one that fails does not affect the others."""
+    def _emit(self, held: Sequence[tuple[bytes, HeldUpdate]]) -> None:
+        """Forwards updates, with the bytes of their keys; one that fails does not affect the others."""
         try:
             results = self._held(held)
         except Exception:
             for one in held:
-                self.ctx.attempt(partial(self._emit_one, one))
+                self.ctx.attempt(partial(self._emit_one, one), _named(*one))
         else:
             self.ctx.forward_batch(results)
 
-    def _emit_one(self, one: HeldUpdate) -> None:
+    def _emit_one(self, one: tuple[bytes, HeldUpdate]) -> None:
         self.ctx.forward_batch(self._held([one]))
 
-    def _held(self, held: Sequence[HeldUpdate]) -> ColumnarBatch:
-        keys, windows, olds, news, times, headers = zip(*held, strict=True)
+    def _held(self, held: Sequence[tuple[bytes, HeldUpdate]]) -> ColumnarBatch:
+        keys, windows, olds, news, times, headers = zip(*(one for _, one in held), strict=True)
         viewed = self.functions.viewed
         return ColumnarBatch(
             windowed_keys(keys, windows),
@@ -733,21 +751,34 @@ class KeyedAggregation(WindowedAggregation[W]):
             np.array(times, np.int64),
             np.arange(len(held)),
             list(headers) if any(headers) else None,
+            held=HeldRows(lambda row: _named(*held[row]), np.arange(len(held))),
         )
 
     def _results(self, folded: _Folded) -> ColumnarBatch:
         batch, placed, stored, view = folded.batch, folded.placed, len(folded.before), self.functions.viewed
-        at = placed.updated
-        at = at[(placed.times[at] != GONE) | (at < stored)]
+        updated = placed.updated
+        names = np.flatnonzero((placed.times[updated] != GONE) | (updated < stored))
+        at = updated[names]
         times = np.where(placed.times[at] == GONE, placed.ends[at], placed.times[at])
         order = np.argsort(times, kind="stable")
-        at, times = at[order], times[order]
+        at, names, times = at[order], names[order], times[order]
         olds = [view(folded.before[one]) if one < stored else None for one in at.tolist()] if self.send_old else None
         headers = batch.headers if self.keeps_headers else None
-        return ColumnarBatch(
+        results = ColumnarBatch(
             WindowedKeys(KeyColumn(folded.codes[at], batch.keys.objects), placed.starts[at], placed.ends[at]),
             Changes(folded.accumulators.values(np.where(placed.times[at] == GONE, GONE, at)), olds),
             times,
             np.arange(len(at)),
             headers and [headers[row] for row in placed.last_rows[at].tolist()],
         )
+
+        def named(row: int) -> HeldRecord:
+            window, data = results.keys[row].window, folded.keys[int(names[row])].as_py()
+            return HeldRecord(data, None, int(times[row]), results.headers_of(row), window)
+
+        return replace(results, held=HeldRows(named, np.arange(len(at))))
+
+
+def _named(key: bytes, update: HeldUpdate) -> HeldRecord:
+    """What errors name for an update at the end of a step, which no single record caused."""
+    return HeldRecord(key, None, update.time, tuple(decode_headers(update.headers)), update.window)

@@ -157,6 +157,11 @@ class _AsOfStep:
         writes.write(self._buffer, new.times, int(self._time[-1]))
         times = self._timestamps[right.rows]
         self._store.put_columns(right.cells, times, right.values, times)
+        self._left.ctx.count_looked_up(
+            self._looked_up + len(without_key),
+            {"no_right_record": self._missing, "null_key": len(without_key)},
+            self._left.state_name,
+        )
         if drop:
             self._drop(without_key)
         forward_in_one([one.ctx for one in self._sides], results, self._records.nodes[places // 2])
@@ -193,7 +198,9 @@ class _AsOfStep:
         join, timestamps = self._left.join, rows.times - self._left.join.grace_ms
         due = WaitingRecords.of(rows, timestamps, self._buffer, None)
         matches = self._matches(due, timestamps, right)
-        chosen = np.flatnonzero([join.is_left_join or match is not None for match in matches])
+        there = np.array([match is not None for match in matches], np.bool_)
+        self._looked_up, self._missing = len(matches), len(matches) - int(np.count_nonzero(there))
+        chosen = np.arange(len(matches)) if join.is_left_join else np.flatnonzero(there)
         order_of, place = self._batch.order[at], self._batch.place
         batch = ColumnarBatch(due.keys, due.values, timestamps, order_of, due.headers, place, due.held)
         joined, places = self._called(batch.take(chosen), at[chosen], [matches[row] for row in chosen.tolist()])

@@ -22,6 +22,8 @@ from streams.operators.columnar import (
     Int64s,
     KeyColumn,
     WrittenValues,
+    null_values,
+    take_values,
     value_column,
 )
 from streams.operators.operator import Operator, OperatorContext, call_each, drop_rows, latest_only
@@ -110,8 +112,10 @@ class ForeignKeySubscribe(Operator):
         olds = repeat(None) if changes.old is None else changes.old
         updates = zip(changes.new, olds, digests, strict=False)
         records, found = call_each(self.ctx, batch, self._asked_with, batch.keys, updates)
-        nothing = [self._refers_to_nothing(new, asked) for new, _, asked in found]
-        drop_rows(self.ctx, records, {"null_foreign_key": np.array(nothing, np.bool_)})
+        nothing = np.array([self._refers_to_nothing(new, asked) for new, _, asked in found], np.bool_)
+        drop_rows(self.ctx, records, {} if self.left else {"null_foreign_key": nothing})
+        rows = sum(new is not None for new, _, _ in found)
+        self.ctx.count_looked_up(rows, {"null_foreign_key": int(np.count_nonzero(nothing))})
         keys = list(records.keys)
         sent = [
             (row, foreign_key, Subscription(digest, int(instruction), keys[row]))
@@ -142,8 +146,10 @@ class ForeignKeySubscribe(Operator):
         return ((new_key, Instruction.RESPOND_IF_FOUND),)
 
     def _refers_to_nothing(self, new: Any, asked: Asked) -> bool:
-        """Whether a row of an inner join has no foreign key."""
-        return not self.left and new is not None and (not asked or asked[0][1] == Instruction.DELETE_AND_RESPOND)
+        """Whether a row has no foreign key."""
+        if new is None:
+            return False
+        return asked[-1][0] is None if self.left else not asked or asked[0][1] == Instruction.DELETE_AND_RESPOND
 
     def _foreign(self, key: Any, value: Any) -> Any:
         return None if value is None else self.extractor(key, value)
@@ -271,6 +277,8 @@ class ForeignKeySubscriptions(Operator):
         results = replace(batch.take(answered), keys=keys, values=values, timestamps=times[answered])
         rows = self._rows(batch, known, instructions)
         drop_rows(self.ctx, batch, {"null_key": dropped})
+        asks = ~null_key & (np.isin(instructions, (Instruction.ALWAYS_RESPOND, Instruction.RESPOND_IF_FOUND)))
+        self.ctx.count_looked_up(int(np.count_nonzero(asks)), {"no_row": int(np.count_nonzero(asks & ~there))})
         self._store.put_column(*rows)
         self.ctx.forward_batch(results)
 
@@ -348,6 +356,8 @@ class ForeignKeyUpdate(Operator):
         hashes = subscription_hashes(found.values.to_pylist())
         at = rows.tolist()
         drop_rows(self.ctx, batch, {"null_key": null_key})
+        alone = take_values(Changes.of(updates.values).new, np.flatnonzero(counts == 0))
+        self.ctx.count_looked_up(len(updates), {"no_reference": int(np.count_nonzero(~null_values(alone)))})
         values = Responses([hashes[row] for row in at], Changes.of(updates.values).new, which)
         keys = KeyColumn(rows.astype(np.int32), lefts)
         self.ctx.forward_batch(replace(updates.take(which), keys=keys, values=values))

@@ -200,7 +200,7 @@ class _JoinAllStep(StoredStep):
             sides[nodes[dropped[0]]].ctx.drop_batch(self.batch.take(dropped), reason)
         forward_in_one([one.ctx for one in sides], results, nodes[rows])
         for one in self.refused:
-            sides[nodes[one.at]].ctx.refuse(one.batch, one.row, one.error)
+            one.meets_policy_of(sides[nodes[one.at]].ctx)
 
     def _latest(self) -> list[int]:
         return [one.latest for one in self._sides]
@@ -231,7 +231,7 @@ class _JoinAllStep(StoredStep):
                     rows.append(row)
                     times.append(max(timestamp for timestamp, _ in combination))
             except Exception as error:
-                self.fail(error)
+                self.fail(error, partly_done=bool(values))
         at = np.array(rows, np.int64)
         return self.of_rows(at, values, np.array(times, np.int64)), at
 

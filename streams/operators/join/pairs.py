@@ -448,12 +448,23 @@ def clamped(windows: JoinWindows) -> JoinWindows:
 
 
 class Refused(NamedTuple):
-    """A row of a batch for which the joiner has failed, and the record that has caused the call."""
+    """A row of a batch for which the joiner has failed, and the record that has caused the call.
+
+    Attributes:
+        partly_done: Whether the record has had results before.
+    """
 
     batch: ColumnarBatch
     row: int
     at: int
     error: Exception
+    partly_done: bool = False
+
+    def meets_policy_of(self, ctx: OperatorContext) -> None:
+        """Applies the processing policy to the row."""
+        if self.partly_done:
+            ctx.partly_done()
+        ctx.refuse(self.batch, self.row, self.error)
 
 
 class StoredStep:
@@ -487,7 +498,7 @@ class StoredStep:
         self.own: Callable[[Any], Any] = (lambda value: value) if keeps_values else ctx.copy_of
         self.column = self._written(stored)
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: Exception, partly_done: bool) -> None:
         """The record fails at one of its results. Those before stay; the record is not stored, does not wait and is not dropped.
 
         Raises:
@@ -495,7 +506,7 @@ class StoredStep:
         """
         if not self.alone:
             raise error
-        self.refused.append(Refused(self.batch, 0, 0, error))
+        self.refused.append(Refused(self.batch, 0, 0, error, partly_done))
         self.stored = np.zeros_like(self.stored)
 
     def until_failure(self, calls: Iterable[Any]) -> list[Any]:
@@ -505,7 +516,7 @@ class StoredStep:
             for result in calls:
                 results.append(result)
         except Exception as error:
-            self.fail(error)
+            self.fail(error, partly_done=bool(results))
         return results
 
     @contextmanager

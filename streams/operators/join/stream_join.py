@@ -65,6 +65,7 @@ class StepResults:
         without_key: The records without a key that give their result at once.
         write: Writes what has changed of the waiting records.
         refused: What has failed.
+        alone: int64[2], by side, the records of an outer side that have not met a partner, and no longer can.
     """
 
     batch: ColumnarBatch
@@ -72,6 +73,7 @@ class StepResults:
     without_key: Int64s
     write: Callable[[], None]
     refused: Sequence[Refused]
+    alone: Int64s
 
 
 class PairStep(StoredStep):
@@ -112,13 +114,15 @@ class PairStep(StoredStep):
         results = [(self.of_rows(pairs.rows, values, times), 2 * pairs.rows + 1)]
         without_key = self.alone_without_key()
         if buffer is None:
-            return StepResults(*placed(results), without_key, lambda: None, self.refused)
+            return StepResults(*placed(results), without_key, lambda: None, self.refused, np.zeros(2, np.int64))
         waiting = self._waiting(met, buffer)
         due, at = waiting.results()
         at_once = np.sort(np.concatenate([without_key, waiting.at_once]))
         alone = self._alone(at_once)
         results += [(due, 2 * at), (alone, 2 * at_once[: len(alone)] + 1)]
-        return StepResults(*placed(results), without_key, waiting.write, [*waiting.refused, *self.refused])
+        return StepResults(
+            *placed(results), without_key, waiting.write, [*waiting.refused, *self.refused], waiting.alone
+        )
 
     def may_be_alone(self, pairs: Pairs) -> tuple[Bools, Pairs]:
         """The open records that may be without a partner, and the pairs with the partners that may be waiting."""
@@ -371,11 +375,12 @@ class _JoinStep(PairStep):
         puts = [self.rows_of(self.is_open & (self.records.nodes == side), side, keys[side]) for side in (RIGHT, LEFT)]
         self._write(puts)
         results.write()
+        self._count_alone(results)
         if not self._only_time:
             self._drop(results.without_key)
         self._forward(results.batch, results.places)
-        for batch, row, at, error in results.refused:
-            self._sides[self.records.nodes[at]].ctx.refuse(batch, row, error)
+        for one in results.refused:
+            one.meets_policy_of(self._sides[self.records.nodes[one.at]].ctx)
 
     def _reach(self) -> Reach:
         """Where open records look for partners."""
@@ -409,6 +414,16 @@ class _JoinStep(PairStep):
         dropped[without_key] = False
         for rows, reason in self.drops(dropped, self.records.nodes):
             self._sides[self.records.nodes[rows[0]]].ctx.drop_batch(self.batch.take(rows), reason)
+
+    def _count_alone(self, results: StepResults) -> None:
+        """Counts the records of outer sides that have met none. An inner join does not know which of its records still may."""
+        outer = np.array([self.join.is_outer(side) for side in (RIGHT, LEFT)])
+        if not outer.any():
+            return
+        looked_up = int(np.count_nonzero(self.is_open & outer[self.records.nodes])) + len(results.without_key)
+        no_left, no_right = results.alone.tolist()  # by the side that was alone: RIGHT, LEFT
+        missing = {"no_right_record": no_right, "no_left_record": no_left, "null_key": len(results.without_key)}
+        self._sides[LEFT].ctx.count_looked_up(looked_up, missing, self._sides[LEFT].side.state_name)
 
     def _forward(self, results: ColumnarBatch, places: Int64s) -> None:
         """Forward the results of both sides in one order, as the left side's; each side counts its own."""
@@ -539,8 +554,8 @@ class _SelfJoinStep(PairStep):
         if not self._only_time:
             self._drop(results.without_key)
         operator.ctx.forward_batch(results.batch)
-        for batch, row, _, error in results.refused:
-            operator.ctx.refuse(batch, row, error)
+        for one in results.refused:
+            one.meets_policy_of(operator.ctx)
 
     def partners_of(self, pairs: Pairs) -> list[Any]:
         found = super().partners_of(pairs)

@@ -10,7 +10,7 @@ import numpy as np
 
 from state.columns import one_column
 from streams.errors import RecordError
-from streams.model.record import LEFT, Record
+from streams.model.record import LEFT, Record, ValueAndTimestamp
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, null_values, unread_json
 from streams.operators.join.joined_objects import JoinedObjects
 from streams.operators.join.pairs import joined_fields
@@ -66,6 +66,11 @@ class StreamTableJoin(Operator):
         values = self._joined_bytes(results, rows, met[joined]) if len(results) else []
         found = [] if values is not None else [*rows.values, None]
         drop_rows(self.ctx, batch, {"null_value": null_value} | ({} if self.left else {"null_key": null_key}))
+        missing = {
+            "no_row": len(known) - int(np.count_nonzero(rows.there)),
+            "null_key": int(np.count_nonzero(null_key)),
+        }
+        self.ctx.count_looked_up(len(known) + missing["null_key"], missing)
         if values is None:
             found = [found[row] for row in met[joined].tolist()]
             results, values = self._all_joined(results, keys.take(joined), found)
@@ -141,6 +146,7 @@ class GraceTableJoin(RecordOperator, StreamTableJoin):
     def init(self, ctx: OperatorContext) -> None:
         """Open the buffer and restore stream time."""
         super().init(ctx)
+        self._looked_up, self._missing = 0, {"no_row": 0, "null_key": 0}
         self._lookup_one = self.table.open(ctx)
         self._time = StreamTime(ctx.state)
         self._rows = TimeOrderedBuffer(ctx.store(self.buffer_name), self.key_serde, self.buffer_name, ctx.state)
@@ -149,6 +155,8 @@ class GraceTableJoin(RecordOperator, StreamTableJoin):
         """Buffer the record, or join it at once; then join the records that are due."""
         if record.value is None or (record.key is None and not self.left):
             self.ctx.drop(record, "null_value" if record.value is None else "null_key")
+            if record.value is not None:
+                self._look_up(record)
             return
         if record.key is None and self.ctx.mode == "compat":
             raise RecordError(
@@ -167,6 +175,9 @@ class GraceTableJoin(RecordOperator, StreamTableJoin):
         self._join_due(self._time.advance(elapsed_ms, limit))
         return min(limit, self._rows.first_time)
 
+    def flush(self) -> None:
+        self.ctx.count_looked_up(self._looked_up, self._missing)
+
     def _join_due(self, time: int) -> None:
         for due in self._rows.take(time - self.grace_ms + 1):
             row = Record(due.key, due.value, due.place.time, due.headers)
@@ -174,7 +185,16 @@ class GraceTableJoin(RecordOperator, StreamTableJoin):
             self.ctx.attempt(partial(self._join, row), due.held(row.timestamp))
 
     def _join(self, record: Record) -> None:
-        found = None if record.key is None else self._lookup_one(record.key, record.timestamp)
+        found = self._look_up(record)
         if found is not None or self.left:
             value = None if found is None else found.value
             self.ctx.forward(record.with_value(self.joiner(record.key, record.value, value)))
+
+    def _look_up(self, record: Record) -> ValueAndTimestamp | None:
+        self._looked_up += 1
+        if record.key is None:
+            self._missing["null_key"] += 1
+            return None
+        found = self._lookup_one(record.key, record.timestamp)
+        self._missing["no_row"] += found is None
+        return found

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streams.model.record import Change, Record
-from streams.operators.columnar import NULL_KEY, Changes, ColumnarBatch, Int64s, null_values
+from streams.operators.columnar import NULL_KEY, Changes, ColumnarBatch, Int64s, null_values, take_values
 from streams.operators.operator import Operator, OperatorContext, call_each, drop_rows, latest_only
 from streams.operators.stores.found_rows import FoundRows
 from streams.operators.table.table_materializer import TableMaterializer, TableOperator, opened
@@ -82,6 +82,7 @@ class TableTableJoin(Operator):
         updates = batch.take(np.flatnonzero(~null_key)) if null_key.any() else batch
         found = self._lookup(updates.keys, updates.order)
         drop_rows(self.ctx, batch, {"null_key": null_key})
+        self.ctx.count_looked_up(len(updates), {"no_row": _rows_without_another(updates, found)})
         joins = found.there
         if self.alone:
             changes = Changes.of(updates.values)
@@ -123,6 +124,12 @@ class TableTableJoin(Operator):
             return None
         left, right = (value, other) if self.is_left else (other, value)
         return self.joiner(key, left, right)
+
+
+def _rows_without_another(updates: ColumnarBatch, found: FoundRows) -> int:
+    """The number of updates, deletions left out, for which the other table has no row."""
+    alone = np.flatnonzero(~found.there)
+    return int(np.count_nonzero(~null_values(take_values(Changes.of(updates.values).new, alone)))) if len(alone) else 0
 
 
 class TableJoinMerge(TableOperator):

@@ -348,6 +348,8 @@ class WaitingStep(ABC):
         self.waits, self._delays = np.array(buffer.waits, np.int64), np.array(buffer.delays, np.int64)
         self._step, self._join = step, step.join
         self.refused: list[Refused] = []
+        self.alone: Int64s = np.zeros(2, np.int64)
+        """By side, the records that are known not to have met a partner."""
         self.outer = np.array([self._join.is_outer(side) for side in range(2)])
         # Then the bytes of values are known already.
         self._alike = step.codecs[0].writes_as(step.codecs[1])
@@ -383,6 +385,7 @@ class WaitingStep(ABC):
         order = rows.order_at(at)
         rows, at = rows.take(order), at[order]
         timestamps = rows.times - self._delays[rows.sides]
+        self.alone = np.bincount(np.append(rows.sides, self.records.nodes[self.at_once]), minlength=2)
         due = WaitingRecords.of(rows, timestamps, self.rows, self._step.codecs[0] if self._alike else None)
         batch = self.records.batch
         headers, held = self._named(due, at)
@@ -605,4 +608,4 @@ class CompatWaitingStep(WaitingStep):
 
     def _named(self, due: WaitingRecords, at: Int64s) -> tuple[list[bytes | None] | None, HeldRows | None]:
         headers = self.records.batch.headers
-        return None if headers is None else [headers[row] for row in at.tolist()], None
+        return None if headers is None else [headers[row] for row in at.tolist()], due.held

@@ -54,6 +54,10 @@ class UserProcessor(BaseProcessor[Any, Any, OperatorContext]):
         try:
             given: object = self._process(record)  # type: ignore[func-returns-value]
             self._context._check_state()
+        except Exception:
+            if in_process.has_changed:
+                self.ctx.partly_done()
+            raise
         finally:
             in_process.record = None
         if given is not None:
@@ -142,6 +146,7 @@ class UserContext:
 
     @property
     def state(self) -> dict[str, Any]:
+        self._in_process.changes()  # who asks for it may write to it
         if self._kept_state is None:
             self._kept_state = keep(self._ctx.state)
         return self._ctx.state
@@ -179,7 +184,10 @@ class UserContext:
         return self.store(name)
 
     def forward(self, record: Record, child: str | None = None) -> None:
-        self._ctx.forward(checked_record(self._ctx.node, record, child, self._in_process.headers), child)
+        in_process = self._in_process
+        record = checked_record(self._ctx.node, record, child, in_process.headers)
+        in_process.changed_for = in_process.record
+        self._ctx.forward(record, child)
 
     def drop(self, record: Record, reason: str) -> None:
         self._ctx.drop(record, reason)
@@ -409,4 +417,5 @@ class _FixedKeyContext(UserContext):
                 f"The processor of '{self.node}' forwards the key {record.key!r} for a record with the key "
                 f"{now.key!r}: process_values cannot change keys. Use process(...), which may."
             )
+        self._in_process.changed_for = now
         self._ctx.forward(record, child)

@@ -28,7 +28,7 @@ def user_store(name: str, store: Any, in_process: InProcess) -> Any:
         case TypedTimestampedWindowStore():
             made = TimestampedWindowStore(name, store, in_process)
         case TypedSessionStore():
-            made = SessionStore(name, store)
+            made = SessionStore(name, store, in_process)
         case TypedVersionedStore():
             made = VersionedKeyValueStore(name, store, in_process)
     return made
@@ -43,13 +43,25 @@ class InProcess:
     Attributes:
         record: The record; None outside of `process`.
         time: The time of the punctuation, ms; None outside of a punctuation.
+        changed_for: The last record for which the processor has changed state, or has forwarded. What happens for each record sets
+            it without a call of `changes`, which would take longer than the rest.
     """
 
-    __slots__ = ("record", "time")
+    __slots__ = ("changed_for", "record", "time")
 
     def __init__(self) -> None:
         self.record: Record | None = None
         self.time: int | None = None
+        self.changed_for: Record | None = None
+
+    def changes(self) -> None:
+        """Notes that the processor changes state, or forwards, for the current record."""
+        self.changed_for = self.record
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether it has done so for this record."""
+        return self.record is not None and self.changed_for is self.record
 
     @property
     def headers(self) -> Headers:
@@ -185,7 +197,9 @@ class KeyValueStore(ReadOnlyKeyValueStore[K, V]):
         self._in_process = in_process
 
     def put(self, key: K, value: V | None, timestamp: TimestampLike | None = None) -> None:
-        self._store.put(key, value, self._in_process.time_of_write(timestamp))
+        in_process = self._in_process
+        self._store.put(key, value, in_process.time_of_write(timestamp))
+        in_process.changed_for = in_process.record
 
     def put_if_absent(self, key: K, value: V | None, timestamp: TimestampLike | None = None) -> V | None:
         """Write unless the key has a value; returns the value that the key had, None if there was none."""
@@ -218,7 +232,9 @@ class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]], Generic[K
 
     def put(self, key: K, value: ValueAndTimestamp[V] | V | None, timestamp: TimestampLike | None = None) -> None:
         bare, time = value_and_time(value, timestamp)
-        self._store.put(key, bare, self._in_process.time_of_write(time))
+        in_process = self._in_process
+        self._store.put(key, bare, in_process.time_of_write(time))
+        in_process.changed_for = in_process.record
 
     def put_if_absent(
         self, key: K, value: ValueAndTimestamp[V] | V | None, timestamp: TimestampLike | None = None
@@ -276,6 +292,7 @@ class WindowStore(Generic[K, V]):
     def put(self, key: K, value: V | None, window_start: TimestampLike | None = None) -> None:
         """Write; None deletes (but has no effect with `retain_duplicates`)."""
         self._store.put(key, self._start(window_start), value)
+        self._in_process.changes()
 
     @overload
     def fetch(self, key: K, time: TimestampLike) -> V | None: ...
@@ -352,6 +369,7 @@ class TimestampedWindowStore(WindowStore[K, ValueAndTimestamp[V]], Generic[K, V]
     ) -> None:
         bare, time = value_and_time(value, timestamp)
         self._store.put(key, self._start(window_start), bare, self._in_process.time_of_write(time))
+        self._in_process.changes()
 
 
 def _times(time_from: TimestampLike, time_to: TimestampLike) -> tuple[int, int]:
@@ -377,9 +395,10 @@ class SessionStore(Generic[K, V]):
         name: The store's name.
     """
 
-    def __init__(self, name: str, store: TypedSessionStore) -> None:
+    def __init__(self, name: str, store: TypedSessionStore, in_process: InProcess) -> None:
         self.name = name
         self._store = store
+        self._in_process = in_process
         self._newest = -1
 
     @overload
@@ -404,10 +423,12 @@ class SessionStore(Generic[K, V]):
             raise TopologyError(f"The store '{self.name}' takes no session from {first} to {last} ms.")
         self._newest = max(self._newest, last)
         self._store.put(key, first, last, value)
+        self._in_process.changes()
 
     def remove(self, session: Windowed[K]) -> None:
         key, start, end = self._session(session)
         self._store.put(key, start, end, None)
+        self._in_process.changes()
 
     @overload
     def fetch(self, key: K) -> Iterator[tuple[Window, V]]: ...
@@ -490,13 +511,16 @@ class VersionedKeyValueStore(Generic[K, V]):
 
     def put(self, key: K, value: V | None, timestamp: TimestampLike | None = None) -> int:
         """Write a version; None = deleted from the timestamp on, which defaults to that of the current record."""
-        return self._store.put(key, value, self._in_process.time_of_write(timestamp))
+        valid_to = self._store.put(key, value, self._in_process.time_of_write(timestamp))
+        self._in_process.changes()
+        return valid_to
 
     def delete(self, key: K, timestamp: TimestampLike | None = None) -> ValueAndTimestamp[V] | None:
         """Delete a key from a time on; returns the value valid at that time, and its timestamp."""
         time = self._in_process.time_of_write(timestamp)
         old = self.get(key, time)
         self._store.put(key, None, time)
+        self._in_process.changes()
         return old
 
     def get(self, key: K, as_of: TimestampLike | None = None) -> ValueAndTimestamp[V] | None:

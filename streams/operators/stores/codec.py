@@ -162,6 +162,11 @@ class Codec:
             self._text_keys[key] = data
         return data
 
+    def base_key(self, key: Any, data: bytes | None) -> bytes | None:
+        """The bytes of a windowed key without its window; `data`, all of its bytes, where the serde does not tell them apart."""
+        base = getattr(self._key_serde, "serialize_base_key", None)
+        return data if base is None else cast("bytes", base(self.topic, key))
+
     def keys(self, keys: KeyColumn) -> list[bytes]:
         """The bytes of a column's distinct keys, as from `key`; empty for None, which no row has as its key."""
         data = keys.encoded(self._key_serde, self.topic)

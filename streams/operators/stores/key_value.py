@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from state.columns import BinaryColumn, binary_column
 from state.stores.byte_stores import NOT_PUT, VALID_TO_UNDEFINED, VersionedRecord
-from streams.model.record import Headers, HeldRecord, ValueAndTimestamp
+from streams.model.record import Headers, HeldRecord, ValueAndTimestamp, Window, Windowed
 from streams.operators.stores.codec import Codec, KeyValueBytes
 from streams.operators.stores.found_rows import TableLookup
 
@@ -96,9 +96,16 @@ def drain_pending(
             yield key, headers, entry
 
 
-def result_of(entry: CachedRow, headers: Headers) -> HeldRecord:
-    """The record that errors name for a result emitted at the end of a step, which no single record caused: its key."""
-    return HeldRecord(entry.key, None, entry.timestamp, headers)
+def result_of(entry: CachedRow, headers: Headers, window: Window | None = None) -> HeldRecord:
+    """What errors name for a result that no single record caused: its key, and its window if it has one."""
+    return HeldRecord(entry.key, None, entry.timestamp, headers, window)
+
+
+def row_as_result(codec: Codec, key: Any, data: bytes | None, timestamp: int, headers: Headers) -> HeldRecord:
+    """The same for a table's row, given by its key and the key's bytes, which contain the window of a windowed key."""
+    if isinstance(key, Windowed):
+        return HeldRecord(codec.base_key(key, data), None, timestamp, headers, key.window)
+    return HeldRecord(data, None, timestamp, headers)
 
 
 # --- The typed key-value stores of operators, over the byte stores of `state.stores`: plain, or timestamped with a step cache.

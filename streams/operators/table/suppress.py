@@ -34,6 +34,7 @@ from streams.model.record import ValueAndTimestamp, Windowed
 from streams.operators.columnar import (
     Changes,
     ColumnarBatch,
+    HeldRows,
     Int64s,
     JsonValues,
     KeyColumn,
@@ -42,7 +43,7 @@ from streams.operators.columnar import (
 from streams.operators.operator import Operator, OperatorContext
 from streams.operators.stores.codec import Codec
 from streams.operators.stores.found_rows import TableLookup
-from streams.operators.stores.key_value import TypedKeyValueStore
+from streams.operators.stores.key_value import TypedKeyValueStore, row_as_result
 from streams.operators.stores.time_ordered_buffer import ExpiryIndex
 from streams.operators.stream_time import NO_LIMIT, StreamTime
 from streams.operators.table.value_getter import Lookup, ValueGetter
@@ -363,10 +364,21 @@ class Turn:
             np.arange(len(at)),
             headers if any(headers) else None,
         )
+        # The record that has moved time, or has taken the room, is not to blame.
+        held = HeldRows(
+            lambda row: row_as_result(
+                codec,
+                results.keys[row],
+                self._rows[at[row]][_PLACE.size :],
+                int(results.timestamps[row]),
+                results.headers_of(row),
+            ),
+            np.arange(len(at)),
+        )
         if not self._count:
-            return results
+            return replace(results, held=held)
         causes = self._batch.with_values(range(self._count)).take(np.array(self._causes)[at])
-        return replace(results, order=causes.order, place=causes.place, held=causes.held)
+        return replace(results, order=causes.order, place=causes.place, held=held)
 
     def undo(self) -> None:
         """Makes the index what it was."""

@@ -37,6 +37,7 @@ from streams.operators.stores.key_value import (
     CachedRow,
     TypedTimestampedKeyValueStore,
     TypedVersionedStore,
+    row_as_result,
 )
 from streams.operators.table.value_getter import ValueGetter
 
@@ -425,7 +426,7 @@ class TableMaterializer:
         self._store.unsettled = None
         if updates is not None:
             self._flush_together(self._store, updates)
-        emit_pending(self._ctx, self._store, self._pending, partial(self._emit_with_old, self._store))
+        emit_pending(self._ctx, self._store, self._pending, partial(self._emit_with_old, self._store), self._result)
 
     def _flush_together(self, store: TypedTimestampedKeyValueStore, updates: TableUpdates) -> None:
         """Emit the last update of each key; leave them pending one by one if that fails, so that only one at fault is lost."""
@@ -444,7 +445,9 @@ class TableMaterializer:
         forwarded[read] = ~deletes[read] | stored.is_valid().to_numpy(zero_copy_only=False)
         order = np.arange(len(batch))
         held = HeldRows(
-            lambda row: HeldRecord(rows.keys[row].as_py(), None, int(rows.timestamps[row]), batch.headers_of(row)),
+            lambda row: row_as_result(
+                store.codec, batch.keys[row], rows.keys[row].as_py(), int(rows.timestamps[row]), batch.headers_of(row)
+            ),
             order,
         )
         results = ColumnarBatch(batch.keys, batch.values, batch.timestamps, order, batch.headers, held=held)
@@ -475,6 +478,11 @@ class TableMaterializer:
     ) -> None:
         """Emit a row with the value that was forwarded last as the old one."""
         self._emit(store, key, headers, entry, store.codec.old_value(entry.stored) if self._send_old else None)
+
+    def _result(self, key: Any, headers: Headers, entry: CachedRow) -> HeldRecord:
+        """What errors name for a row that is emitted at the end of the step."""
+        assert self._store is not None, "only a store buffers updates"
+        return row_as_result(self._store.codec, key, entry.key, entry.timestamp, headers)
 
     def _emit(
         self, store: TypedTimestampedKeyValueStore, key: Any, headers: Headers, entry: CachedRow, old: Any

@@ -247,6 +247,10 @@ class TableTransformValues(RecordOperator, TableOperator):
         self._in_process.record = record
         try:
             new = self.transformer.transform(record.key, change.new)
+        except Exception:
+            if self._in_process.has_changed:
+                self.ctx.partly_done()
+            raise
         finally:
             self._in_process.record = None
         self._table.update(record, new, None, change.is_latest)

@@ -195,7 +195,7 @@ class ReaderPipeline:
         self.partition_times: dict[tuple[str, int], int] = {}
         self.touched: set[int] = set()
         self._tasks = tasks
-        self._run = ReaderContext(settings, f"{sub.index}_reader", now_ms=UNKNOWN_NOW)
+        self._run = ReaderContext(settings, f"{sub.index}_reader", now_ms=UNKNOWN_NOW, counted_by=sub.counted_by)
         self._ways = Ways(sub)
         piece = self._piece = _Piece()
         self._entries = {

@@ -87,7 +87,7 @@ class SinkRunner:
     def _origin(self, record: Record) -> Origin:
         """The source record; without one, the result's own key identifies at least the missing result."""
         origin = self._run.origin()
-        if origin.topic is not None or origin.value is not None:
+        if origin.topic is not None or origin.value is not None or origin.window is not None:
             return origin
         try:
             key = self._node.key_serde.serialize(self._topic or "", record.key, record.headers)
@@ -194,7 +194,10 @@ class FailedSink(SinkRunner):
         except OversizedRecordError as error:
             # What cannot wait has no further attempts; the records after it continue without it (`streams.operators.retry`).
             assert node.failed.dead_letters is not None, "sinks of retry topics have one"
-            known, why = dict(headers), error_headers("production", self._run.origin()[:3], record.timestamp, error)
+            known, why = (
+                dict(headers),
+                error_headers("production", self._run.origin()[:3], record.timestamp, error, self.name),
+            )
             headers = (*headers, *(one for one in why if one[0] not in known), (TOPIC, target.topic.encode()))
             self._run.counters.add(f"dead_letters:{self.name}")
             self._set_aside(self._run.outputs.target(node.failed.dead_letters), DeadLetter(key, value, headers))

@@ -22,6 +22,7 @@ from streams.model.record import NO_TIME
 from streams.operators.processor import PunctuationType
 from streams.operators.stream_time import STREAM_TIME, idle_from
 from streams.runtime.handlers import NOWHERE, DeadLetter
+from streams.runtime.looked_up import note_looked_up
 from streams.runtime.outputs import OutputTopics, SendBatch, UnlimitedTopics
 from streams.runtime.rows import DEAD_LETTER_ENTRY, RowBatch
 from streams.runtime.settings import TaskSettings
@@ -143,6 +144,7 @@ class StreamTask:
             private_rows=failing > 0,
             operator_state=self._operator_state,
             topics=self._topics,
+            counted_by=self._sub.counted_by,
         )
         run.operator_state.get("task", {}).pop(_FAILING, None)
         app, room = self._settings.application_id, run.outputs.room_for_state
@@ -163,6 +165,7 @@ class StreamTask:
             if retention_ms is not None and stream_time > retention_ms:
                 self._stores.expire(store, stream_time - retention_ms)
         graph.count()
+        note_looked_up(run.operator_state, run.counters)
         check_operator_state(run.operator_state, run.task_id, room(commits_topic(app, self._sub.name)))
         return StepOutput(run.collector.batches(), run.operator_state, dict(run.counters), run.stream_time, records_in)
 

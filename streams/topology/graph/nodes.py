@@ -131,6 +131,11 @@ class ProcessorNode:
         """The operator's parameters besides its functions, which are part of the topology hash."""
         return self.spec.parameters
 
+    @property
+    def looked_up_table(self) -> str:
+        """The store of the table in which the operator, a join, looks records up; empty: it is not one table."""
+        return next(iter((*self.spec.looks_up, *self.global_stores)), "")
+
     def processor(self) -> AnyProcessor:
         """Makes a new operator, once for each task."""
         operator = partial(self.spec.processor, self.stores)

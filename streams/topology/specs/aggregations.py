@@ -44,6 +44,10 @@ class AggregationSpec(CachingTableSpec):
         """An operator over the stores, whose names `operator` contains already."""
         return self.operator(caching=self.caching, send_old=self.send_old)
 
+    def counts_records(self, stores: tuple[str, ...]) -> bool:
+        """True: it adds each record that comes."""
+        return True
+
     @property
     def projection(self) -> tuple[str, ...] | None:
         """The fields, with caching.

@@ -113,6 +113,13 @@ class NodeSpec(ABC):
         """The stores that the operator may read and write."""
         return tuple(store for store in stores if store not in self.looks_up)
 
+    def counts_records(self, stores: tuple[str, ...]) -> bool:
+        """Whether a record that comes a second time, although it is the same, changes state or results once more."""
+        return False
+
+    counts_updates: ClassVar[bool] = False
+    """The same for an update of a table, which comes a second time without the change of the table."""
+
     @property
     def shows_updates(self) -> bool:
         """Whether others that process records together see the operator's table as of each record's place in the step."""

@@ -44,6 +44,10 @@ class _StreamJoinSpec(NodeSpec):
     def parameters(self) -> Parameters:
         return self.join.parameters
 
+    def counts_records(self, stores: tuple[str, ...]) -> bool:
+        """True: it keeps each record, to join it with later ones."""
+        return True
+
     @property
     def takes_null_keys(self) -> bool:
         return self.join.join_kind != "inner"
@@ -125,6 +129,10 @@ class JoinAllSpec(NodeSpec):
         """An operator over the stores of all streams."""
         return StreamJoinAll(self.join, self.stream, stores, self.state_name)
 
+    def counts_records(self, stores: tuple[str, ...]) -> bool:
+        """True: it keeps each record, to join it with later ones."""
+        return True
+
 
 @dataclass(frozen=True, slots=True)
 class AsOfJoinSpec(NodeSpec):
@@ -155,6 +163,10 @@ class AsOfJoinSpec(NodeSpec):
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         right, waiting = stores
         return AsOfJoin(self.join, self.is_left, right, waiting, self.state_name)
+
+    def counts_records(self, stores: tuple[str, ...]) -> bool:
+        """True: it keeps each record."""
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +230,10 @@ class GraceTableJoinSpec(StreamTableJoinSpec):
     @property
     def single(self) -> str:
         return "records that wait for late updates of the table are joined as stream time moves"
+
+    def counts_records(self, stores: tuple[str, ...]) -> bool:
+        """True: it keeps each record until it is due."""
+        return True
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the last of the stores, which opens the table's itself."""

@@ -136,6 +136,10 @@ class UserProcessorSpec(NodeSpec):
         """The user's processor, which opens the stores itself, by name."""
         return self.supplier()
 
+    def counts_records(self, stores: tuple[str, ...]) -> bool:
+        """If it has stores: what it writes there is not known."""
+        return bool(stores)
+
     @property
     def sees_stream_time(self) -> bool:
         """True, because the processor's context has the stream time and schedules calls by it."""
@@ -218,6 +222,10 @@ class DeduplicateSpec(NodeSpec):
     @property
     def takes_encoded(self) -> bool:
         """True: records are forwarded as they came."""
+        return True
+
+    def counts_records(self, stores: tuple[str, ...]) -> bool:
+        """True: it drops a record that comes a second time."""
         return True
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:

@@ -162,6 +162,10 @@ class TransformValuesSpec(CachingTableSpec):
     def single(self) -> str:
         return ONE_BY_ONE
 
+    def counts_records(self, stores: tuple[str, ...]) -> bool:
+        """If the transformer has stores: what it writes there is not known."""
+        return bool(self.user_stores)
+
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the store of the rows, or without."""
         return TableTransformValues(self.supplier, only(stores[len(self.user_stores) :]), self.caching, self.send_old)
@@ -182,6 +186,7 @@ class TableAggregateSpec(CachingTableSpec):
     initializer: Callable[[], Any] | None
     adder: Callable[[Any, Any, Any], Any]
     subtractor: Callable[[Any, Any, Any], Any]
+    counts_updates = True
 
     def forwards_at_end(self, stores: tuple[str, ...]) -> bool:
         return self.caching
@@ -204,6 +209,7 @@ class TableTopSpec(CachingTableSpec):
     """
 
     kind = NodeKind.KTABLE_TOP
+    counts_updates = True
     n: int
     largest: bool
     score: Callable[[Any], Any]
