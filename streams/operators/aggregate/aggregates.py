@@ -6,13 +6,14 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from state.columns import binary_column
-from streams.model.aggregates import Aggregate, results
+from streams.errors import RecordError
+from streams.model.aggregates import Aggregate, Chosen, results
 from streams.model.record import NO_TIME, Change, Headers, Record, Window, Windowed
 from streams.model.windows import GroupingWindows, TimeWindows, Windows
 from streams.operators.aggregate.column_rows import Assigned, Groups, assign, group
@@ -35,6 +36,8 @@ from streams.operators.stores.key_value import CachedRow, TypedTimestampedKeyVal
 from streams.operators.stores.window import TypedTimestampedWindowStore
 from streams.operators.stream_time import StreamTime
 from streams.operators.table.table_materializer import numbered
+from streams.serdes.json_text import dumps, loads
+from streams.wording import described
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -548,7 +551,7 @@ class FieldAggregates:
 
     def picked(self, value: Any) -> list[Any]:
         """What the aggregates read of a value. Raises `RecordError`."""
-        return [one.value_in(value) for one in self.aggregates.values()]
+        return [_in_json(one, one.value_in(value)) for one in self.aggregates.values()]
 
     def add_picked(self, key: Any, picked: Sequence[Any], accumulator: Any) -> Any:
         """The accumulator after one more value, given by the aggregates' fields in their order."""
@@ -569,6 +572,22 @@ class FieldAggregates:
             return results(self.aggregates, stored)
         (aggregate,) = self.aggregates.values()
         return aggregate.result(stored)
+
+
+_SCALARS: Final = frozenset({int, float, str, bool, type(None)})
+
+
+def _in_json(aggregate: Aggregate, value: Any) -> Any:
+    """A value as the store gives it back, also within the step: of an object that `first` and `last` keep, its JSON form."""
+    if type(value) in _SCALARS or not isinstance(aggregate, Chosen):
+        return value
+    try:
+        return loads(dumps(value))
+    except (TypeError, ValueError) as error:
+        raise RecordError(
+            f"{aggregate.text} keeps what JSON can hold, not {described(value)} ({error}): convert the field with map_values(...) "
+            f"before"
+        ) from error
 
 
 # --- `count`, `reduce` and `aggregate` of a grouped stream (Kafka Streams: `KStreamAggregate`, `KStreamReduce`).
