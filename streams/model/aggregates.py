@@ -54,6 +54,8 @@ class Aggregate(ABC):
     """
 
     field: Field | None
+    takes_only: ClassVar[tuple[tuple[type, ...], str] | None] = None
+    """The classes of the values that a built-in aggregate takes, apart from `bool`, and what a message says of them; None: all."""
 
     def __post_init__(self) -> None:
         if isinstance(self.field, Col):  # the same as its path, also in names and hashes
@@ -123,45 +125,13 @@ class Aggregate(ABC):
         return self.add(accumulator, value) if self.takes(value) else accumulator
 
 
-_ISO: Final[Mapping[type, Callable[[str], Any]]] = {
-    datetime: datetime.fromisoformat,
-    date: date.fromisoformat,
-    time: time.fromisoformat,
-}
-"""The times that `min` and `max` order, and what reads their text."""
-
-
 @dataclass(frozen=True)
 class NumericAggregate(Aggregate):
-    """An aggregate of numbers. A field without a value takes no part; any other value (text, a truth value) fails its record."""
+    """An aggregate of numbers, which ignores other values of the field (text, booleans)."""
 
-    def checked(self, value: Any) -> Any:
-        """An `int` or a `float` that is finite, or None. Raises `RecordError` for any other value."""
-        if value is None or type(value) is int or (type(value) is float and math.isfinite(value)):
-            return value
-        number = _number(value)
-        if number is None:
-            raise _refused(self, value, "takes numbers")
-        return number
-
-
-def _number(value: Any) -> int | float | None:
-    """A finite number as an `int` or a `float`, such as one of NumPy's; None: it is none."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return None
-    if isinstance(value, Integral):
-        return int(value)
-    return float(value) if math.isfinite(value) else None
-
-
-def _refused(aggregate: Aggregate, value: Any, what: str) -> RecordError:
-    """The error of a record whose field has a value that an aggregate does not take: it takes `what`, or any finite number."""
-    if isinstance(value, float):
-        return RecordError(f"{aggregate.text} is given {described(float(value))}, which is not a finite number")
-    return RecordError(
-        f"{aggregate.text} {what}, not {described(value)}: convert the field with map_values(...) or an expression before, or "
-        f"leave such records out with filter(...)"
-    )
+    def takes(self, value: Any) -> bool:
+        """Whether the value is a number; booleans are not."""
+        return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 class _BuiltIn(Aggregate):
@@ -230,8 +200,51 @@ class _Optional(_BuiltIn):
         """Combines two accumulators that are not None."""
 
 
+_ISO: Final[Mapping[type, Callable[[str], Any]]] = {
+    datetime: datetime.fromisoformat,
+    date: date.fromisoformat,
+    time: time.fromisoformat,
+}
+"""The times that `min` and `max` order, and what reads their text."""
+
+
+class _OfNumbers(_BuiltIn):
+    """An aggregate that computes with numbers. Null takes no part; any other value (text, a truth value) fails its record."""
+
+    takes_only = (Real,), "takes numbers (int, float)"
+
+    def checked(self, value: Any) -> Any:
+        """An `int`, a `float` that is finite, or None. Raises `RecordError` for any other value."""
+        if value is None or type(value) is int or (type(value) is float and math.isfinite(value)):
+            return value
+        number = _number(value)
+        if number is None:
+            raise _refused(self, value)
+        return number
+
+
+def _number(value: Any) -> int | float | None:
+    """A finite number as an `int` or a `float`, such as one of NumPy's; None: it is none."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if math.isfinite(value) else None
+
+
+def _refused(aggregate: Aggregate, value: Any) -> RecordError:
+    """The error of a record whose field has a value that an aggregate does not take."""
+    if isinstance(value, float):
+        return RecordError(f"{aggregate.text} is given {described(float(value))}, which is not a finite number")
+    what = "" if aggregate.takes_only is None else aggregate.takes_only[1]
+    return RecordError(
+        f"{aggregate.text} {what}, not {described(value)}: convert the field with map_values(...) or an expression before, or "
+        f"leave such records out with filter(...)"
+    )
+
+
 @dataclass(frozen=True)
-class Sum(_Optional, NumericAggregate):
+class Sum(_OfNumbers, _Optional):
     """Sum. A sum of integers is an exact integer of any size; a single float makes it a float."""
 
     def both(self, earlier: Any, later: Any) -> Any:
@@ -263,6 +276,7 @@ class _Extreme(_Optional):
     result.
     """
 
+    takes_only = (Real, str, date, time), "orders numbers (int, float), texts, or times (datetime, date, time)"
     choose: ClassVar[Callable[..., Any]]
     """Python's `min` or `max`, which take the first of equal values."""
 
@@ -277,7 +291,7 @@ class _Extreme(_Optional):
             return {kind.__name__: value.isoformat()}
         number = _number(value)
         if number is None:
-            raise _refused(self, value, "orders numbers, texts, or times (datetime, date, time)")
+            raise _refused(self, value)
         return number
 
     def both(self, earlier: Any, later: Any) -> Any:
@@ -325,7 +339,7 @@ class Max(_Extreme):
 
 
 @dataclass(frozen=True)
-class Mean(_BuiltIn, NumericAggregate):
+class Mean(_OfNumbers):
     """Arithmetic mean, a float; the accumulator is `[sum, count]`."""
 
     def initial(self) -> list[Any]:
@@ -359,7 +373,7 @@ class Chosen(_Optional):
     def checked(self, value: Any) -> Any:
         """The value. Raises `RecordError` for NaN and infinity."""
         if isinstance(value, float) and not math.isfinite(value):
-            raise _refused(self, value, "")
+            raise _refused(self, value)
         return value
 
 

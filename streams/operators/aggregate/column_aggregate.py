@@ -87,21 +87,23 @@ def _column(
 
 
 def _checked(aggregate: Aggregate, column: FieldColumn, needed: Bools, errors: dict[int, Exception]) -> FieldColumn:
-    """The column without the values that the aggregate cannot take, such as texts in a sum."""
+    """The column without the values that the aggregate cannot take, such as texts in a sum, or need not take."""
     if type(aggregate).checked is Aggregate.checked:
         return column
     # Every aggregate takes finite numbers, and `first` and `last` take all that came as text.
     suspicious = ~np.isfinite(column.floats)
     if not isinstance(aggregate, Chosen):
         suspicious |= column.kinds == TEXT
-    wrong = []
+    if not suspicious.any():
+        return column
+    left_out = suspicious & ~needed
     for row in np.flatnonzero(suspicious & needed).tolist():
         try:
             aggregate.checked(cell(column, row))
         except RecordError as error:
             errors[row] = error
-            wrong.append(row)
-    return column.without(wrong) if wrong else column
+            left_out[row] = True
+    return column.without(left_out)
 
 
 def _error_without_fields(aggregate: Aggregate) -> Exception | None:

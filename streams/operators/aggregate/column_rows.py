@@ -44,7 +44,7 @@ class FieldColumn:
         texts = None if self.texts is None else self.texts.take(pa.array(rows))
         return FieldColumn(self.kinds[rows], self.ints[rows], self.floats[rows], texts)
 
-    def without(self, rows: Sequence[int]) -> FieldColumn:
+    def without(self, rows: npt.NDArray[np.bool_]) -> FieldColumn:
         """The same with nothing in some rows."""
         kinds, floats = self.kinds.copy(), self.floats.copy()
         kinds[rows], floats[rows] = ABSENT, 0.0
