@@ -95,6 +95,12 @@ def element_type(kind: Type) -> Type:
     return arguments[0] if len(arguments) == 1 else None
 
 
+def list_of(kind: Type) -> Type:
+    """The type of lists of a type's values."""
+    lists = typing.cast("Any", list)
+    return None if kind is None else lists[kind]
+
+
 def pair_types(kind: Type) -> tuple[Type, Type]:
     """The types of a pair's two elements."""
     origin: Type = typing.get_origin(kind)
