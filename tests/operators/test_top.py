@@ -93,7 +93,7 @@ tasks = st.builds(
     st.integers(0, 5).map(lambda n: datetime(2026, 1, 1, tzinfo=timezone(n * AN_HOUR)) + 2 * n * AN_HOUR),
     st.sampled_from(["", "a", "b", "ä"]),
     st.tuples(st.integers(0, 2), st.sampled_from("xy")),
-    st.sampled_from([1, 2, 2**53, 2**53 + 1, 2**64 + 1, 10**30]),
+    st.sampled_from([1, 2, 2**53, 2**53 + 1, 2**63 - 1]),
 )
 BY = {
     "due": lambda task: task.due,
@@ -110,7 +110,7 @@ def best(values: Sequence[Task], by: Any, largest: bool) -> list[Task]:
 
 
 @pytest.mark.parametrize("by", BY)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     found=st.lists(st.tuples(tasks, st.sampled_from(["", "restart", "together"])), max_size=8),
     largest=st.booleans(),
@@ -140,7 +140,7 @@ def test_of_a_stream_of_typed_values(by, found, largest, caching):
 
 
 @pytest.mark.parametrize("by", BY)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     rows=st.lists(st.tuples(st.sampled_from("abcd"), st.none() | tasks, st.booleans()), max_size=10),
     largest=st.booleans(),
@@ -212,16 +212,22 @@ def test_a_score_of_another_kind_fails_its_record_and_no_other(build, largest, w
     partial(build, largest)(builder).to_stream().to("out")
     with TopologyTestDriver(builder.build(), processing="skip") as driver:
         topic = driver.create_input_topic("in")
-        for value in ({"n": 1}, {"n": wrong}, {"n": None}, {"n": 2}):
-            topic.pipe_input("k", value, 1)
+        for number, score in enumerate((1, wrong, None, 2)):
+            topic.pipe_input("k" if build is of_stream else f"row {number}", {"n": score}, 1)
             driver.restart()
         found = driver.create_output_topic("out").read_values_to_list()[-1]
-        # The table's row has the last value alone.
-        expected = [{"n": 2}] if build is of_table else [{"n": 2}, {"n": 1}][:: 1 if largest else -1]
-        assert (found, driver.dropped("processing")) == (
-            expected,
-            0 if build is of_table and not isinstance(wrong, dict) else 1,
-        )
+        assert found == [{"n": 2}, {"n": 1}][:: 1 if largest else -1]
+        assert driver.dropped("processing") == 1
+
+
+def test_a_row_whose_score_failed_can_be_ranked_again():
+    builder = StreamsBuilder()
+    of_table(True, builder).to_stream().to("out")
+    with TopologyTestDriver(builder.build(), processing="skip") as driver:
+        for score in ({"a": 1}, 2, 3):
+            driver.create_input_topic("in").pipe_input("a", {"n": score}, 1)
+        assert driver.create_output_topic("out").read_values_to_list() == [[{"n": 2}], [{"n": 3}]]
+        assert driver.dropped("processing") == 1
 
 
 def test_a_row_that_alone_changes_its_kind_is_ranked():
