@@ -161,6 +161,10 @@ class Count(_BuiltIn):
         if self.field is not None:
             super().__post_init__()
 
+    def value_in(self, value: Any) -> Any:
+        """The field's value; None if no field is given."""
+        return None if self.field is None else super().value_in(value)
+
     def takes(self, value: Any) -> bool:
         """Every record if no field is given."""
         return self.field is None or value is not None
@@ -187,7 +191,7 @@ class _Optional(_BuiltIn):
 
     def add(self, accumulator: Any, value: Any) -> Any:
         """The accumulator combined with the value."""
-        return self.merge(accumulator, value)
+        return value if accumulator is None else self.both(accumulator, value)
 
     def merge(self, earlier: Any, later: Any) -> Any:
         """Both accumulators combined, or the one that is not None."""
@@ -256,10 +260,10 @@ def _sum(aggregate: Aggregate, earlier: Any, later: Any) -> Any:
     try:
         total = earlier + later
     except OverflowError:  # an integer that is too large next to a float
-        total = math.inf
-    if type(total) is float and not math.isfinite(total):
-        raise _overflow(aggregate, earlier, later)
-    return total
+        raise _overflow(aggregate, earlier, later) from None
+    if type(total) is int or math.isfinite(total):
+        return total
+    raise _overflow(aggregate, earlier, later)
 
 
 def _overflow(aggregate: Aggregate, earlier: Any, later: Any) -> RecordError:
@@ -296,11 +300,10 @@ class _Extreme(_Optional):
 
     def both(self, earlier: Any, later: Any) -> Any:
         """The better one. Raises `RecordError` if they are of two kinds, such as a number and a text."""
-        choose = type(self).choose
         try:
             if type(earlier) is not dict and type(later) is not dict:
-                return choose(earlier, later)
-            return choose(earlier, later, key=_ordered)
+                return self.choose(earlier, later)
+            return self.choose(earlier, later, key=_ordered)
         except TypeError:
             raise RecordError(
                 f"{self.text} cannot order {described(_shown(later))} and {described(_shown(earlier))}, which it has of earlier "
@@ -328,14 +331,14 @@ def _shown(accumulator: Any) -> Any:
 class Min(_Extreme):
     """Smallest value; of equal ones the first."""
 
-    choose = min
+    choose = staticmethod(min)
 
 
 @dataclass(frozen=True)
 class Max(_Extreme):
     """Largest value; of equal ones the first."""
 
-    choose = max
+    choose = staticmethod(max)
 
 
 @dataclass(frozen=True)
@@ -348,13 +351,16 @@ class Mean(_OfNumbers):
 
     def add(self, accumulator: list[Any], value: Any) -> list[Any]:
         """One more number. Raises `RecordError` if the sum or the mean is no finite float."""
-        return self.merge(accumulator, [value, 1])
+        return self._both(accumulator[0], value, accumulator[1] + 1)
 
     def merge(self, earlier: list[Any], later: list[Any]) -> list[Any]:
         """Both sums, both counts. Raises `RecordError` if the sum or the mean is no finite float."""
-        total, count = _sum(self, earlier[0], later[0]), earlier[1] + later[1]
-        if type(total) is int and abs(total) >= _MOST * max(count, 1):
-            raise _overflow(self, earlier[0], later[0])
+        return self._both(earlier[0], later[0], earlier[1] + later[1])
+
+    def _both(self, earlier: Any, later: Any, count: int) -> list[Any]:
+        total = _sum(self, earlier, later)
+        if type(total) is int and not -_MOST < total < _MOST and abs(total) >= _MOST * count:
+            raise _overflow(self, earlier, later)
         return [total, count]
 
     def result(self, accumulator: list[Any]) -> float | None:

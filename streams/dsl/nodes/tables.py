@@ -319,11 +319,13 @@ class TopAggregator:
 
     def __call__(self, key: Any, value: Any, best: list[Any]) -> list[Any]:
         """The best rows with this one among them. Raises `RecordError` for a score that has no rank among the others."""
-        score = None if value is None else score_of(self.by(value))
+        score = None if value is None else self.by(value)
         if score is None:
             return best
-        if best:
-            check_alike(score, self._score(best[0]))
+        if not best or not _are_numbers(score, self.by(best[0])):
+            ranked = score_of(score)
+            if best and ranked is not None:
+                check_alike(ranked, self._score(best[0]))
         insort(best, value, key=self._rank)
         return best[: self.n]
 
@@ -339,11 +341,20 @@ class TopAggregator:
         return score
 
     def _rank(self, value: Any) -> Any:
-        score = self._score(value)
-        if score.kind == NUMBER:
-            return -score.value if self.largest else score.value
-        data = order_bytes(score)
-        return inverted(data) if self.largest else data
+        number = self.by(value)
+        if type(number) is not int and type(number) is not float:
+            score = self._score(value)
+            if score.kind != NUMBER:
+                data = order_bytes(score)
+                return inverted(data) if self.largest else data
+            number = score.value
+        return -number if self.largest else number
+
+
+def _are_numbers(one: Any, other: Any) -> bool:
+    """Whether two scores, as almost all are, are plain numbers."""
+    plain = (int, float)
+    return type(one) in plain and type(other) in plain and one == one  # noqa: PLR0124 - NaN is not
 
 
 def checked_top(n: int, by: functions.Function) -> Callable[[Any], Any]:

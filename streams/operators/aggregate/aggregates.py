@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -551,7 +552,14 @@ class FieldAggregates:
 
     def picked(self, value: Any) -> list[Any]:
         """What the aggregates read of a value. Raises `RecordError`."""
-        return [_in_json(one, one.value_in(value)) for one in self.aggregates.values()]
+        return [
+            _in_json(one, one.value_in(value)) if keeps else one.value_in(value) for one, keeps in self._keeping_values
+        ]
+
+    @cached_property
+    def _keeping_values(self) -> tuple[tuple[Aggregate, bool], ...]:
+        """The aggregates, and whether each keeps values of the field as they are."""
+        return tuple((one, isinstance(one, Chosen)) for one in self.aggregates.values())
 
     def add_picked(self, key: Any, picked: Sequence[Any], accumulator: Any) -> Any:
         """The accumulator after one more value, given by the aggregates' fields in their order."""
@@ -578,8 +586,8 @@ _SCALARS: Final = frozenset({int, float, str, bool, type(None)})
 
 
 def _in_json(aggregate: Aggregate, value: Any) -> Any:
-    """A value as the store gives it back, also within the step: of an object that `first` and `last` keep, its JSON form."""
-    if type(value) in _SCALARS or not isinstance(aggregate, Chosen):
+    """A value as the store gives it back, also within the step: of an object that an aggregate keeps, its JSON form."""
+    if type(value) in _SCALARS:
         return value
     try:
         return loads(dumps(value))
