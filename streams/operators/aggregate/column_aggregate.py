@@ -440,7 +440,7 @@ class ColumnAggregate(FoldedAggregate):
                 continue
             read = [None if column is None else cell(column, row) for column in columns]
             try:
-                updated = [self._updated(after[number], read) for number in numbers]
+                updated = [self._with_record(after[number], read) for number in numbers]
             except Exception as error:
                 if not concerns_records(error):
                     raise
@@ -450,7 +450,7 @@ class ColumnAggregate(FoldedAggregate):
                     after[number] = accumulators
         return after
 
-    def _updated(self, accumulators: list[Any], read: list[Any]) -> list[Any]:
+    def _with_record(self, accumulators: list[Any], read: list[Any]) -> list[Any]:
         parts = zip(self.fields.aggregates.values(), accumulators, read, strict=True)
         # Copied, because a user's `add` may change its accumulator in place, and another aggregate may fail behind it.
         return [one.updated(old if type(one) in BUILT_IN else deepcopy(old), value) for one, old, value in parts]
