@@ -228,7 +228,7 @@ class _OfNumbers(_BuiltIn):
 
 
 def _number(value: Any) -> int | float | None:
-    """A finite number as an `int` or a `float`, such as one of NumPy's; None: it is none."""
+    """A finite number as an `int` or a `float`, such as one of NumPy's; None: it is not."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
     if isinstance(value, Integral):
@@ -252,7 +252,7 @@ class Sum(_OfNumbers, _Optional):
     """Sum. A sum of integers is an exact integer of any size; a single float makes it a float."""
 
     def both(self, earlier: Any, later: Any) -> Any:
-        """Their sum. Raises `RecordError` if that is no finite float."""
+        """Their sum. Raises `RecordError` if that is not a finite float."""
         return _sum(self, earlier, later)
 
 
@@ -350,11 +350,11 @@ class Mean(_OfNumbers):
         return [0, 0]
 
     def add(self, accumulator: list[Any], value: Any) -> list[Any]:
-        """One more number. Raises `RecordError` if the sum or the mean is no finite float."""
+        """One more number. Raises `RecordError` if the sum or the mean is not a finite float."""
         return self._both(accumulator[0], value, accumulator[1] + 1)
 
     def merge(self, earlier: list[Any], later: list[Any]) -> list[Any]:
-        """Both sums, both counts. Raises `RecordError` if the sum or the mean is no finite float."""
+        """Both sums, both counts. Raises `RecordError` if the sum or the mean is not a finite float."""
         return self._both(earlier[0], later[0], earlier[1] + later[1])
 
     def _both(self, earlier: Any, later: Any, count: int) -> list[Any]:

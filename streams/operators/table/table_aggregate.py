@@ -299,7 +299,7 @@ _FLOAT: Final = 8
 """Bytes of a number's place among the others: those of its float."""
 _LENGTH: Final = 4
 _OTHERS: Final = b"\xff\xff"
-"""Stands before the bytes of scores that are no numbers; no float begins with it."""
+"""Stands before the bytes of scores that are not numbers; no float begins with it."""
 
 
 class Ranks:
