@@ -180,7 +180,7 @@ def check_aggregate(aggregate: Aggregate, node: str, serde: Serde[Any] | None) -
 
 
 def _is_none_of(kind: Type, classes: tuple[type, ...]) -> bool:
-    """Whether no value of a type is one of these classes; `bool` is no number."""
+    """Whether no value of a type is one of these classes; `bool` is not a number."""
     kind = plain_type(kind)
     origin: Type = typing.get_origin(kind)
     if origin in UNIONS:
