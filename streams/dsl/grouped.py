@@ -26,7 +26,7 @@ from streams.dsl.nodes.aggregations import (
     windowing_of,
 )
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
-from streams.dsl.nodes.inferred_types import aggregate_type
+from streams.dsl.nodes.inferred_types import aggregate_type, list_of, serde_type
 from streams.dsl.nodes.stores import key_value_store, table_names
 from streams.dsl.nodes.stream_joins import common_key_serde
 from streams.dsl.nodes.tables import TableNode, TopAggregator, checked_top
@@ -167,11 +167,14 @@ class Aggregating(Facade, Generic[K, V, KR]):
     ) -> KTable[KR, list[V]]:
         """Ranks the values of each key (and window or session) and returns the best n as a list, best first.
 
-        `by(value)` returns the score, a number; a value whose score is None is not ranked. The best score is the largest one, or
-        with `largest=False` the smallest. Among equal scores the earlier value ranks higher. The store holds the lists.
+        `by(value)` returns the score: a number, a text, a time (`datetime`, `date`, `time`, `timedelta`), or a tuple of these; a
+        value whose score is None is not ranked. The best score is the largest one, or with `largest=False` the smallest. Among
+        equal scores the earlier value ranks higher. A score of another kind than those of the other values, or of any other type,
+        fails its record. The store holds the lists.
         """
         best = TopAggregator(n, checked_top(n, by), largest)
-        what = by_functions(NodeKind.KSTREAM_AGGREGATE, list, best, best.merge)
+        kind = list_of(serde_type(self._group.grouped.value_serde or self._group._port.value_serde))
+        what = by_functions(NodeKind.KSTREAM_AGGREGATE, list, best, best.merge, kind)
         return self._build("top", what, named, materialized)
 
     def _build(self, method: str, what: Aggregation, named: object, materialized: object) -> KTable[KR, Any]:
@@ -636,17 +639,18 @@ class KGroupedTable(Facade, Generic[K, V]):
     ) -> KTable[K, list[V]]:
         """Ranks the rows of each group and returns the values of the best n as a list, best first, as rows come, change and go.
 
-        `by(value)` returns the score, a number, compared as a 64-bit float; a row whose score is None is not ranked. The best score
-        is the largest one, or with `largest=False` the smallest. Rows with equal scores are ordered by the bytes of their values.
-        The store holds the lists; all rows of a group are stored in the order of their scores, so that the next row moves up when
-        another is deleted.
+        `by(value)` returns the score: a number, a text, a time (`datetime`, `date`, `time`, `timedelta`), or a tuple of these; a
+        row whose score is None is not ranked. The best score is the largest one, or with `largest=False` the smallest. Rows with
+        equal scores are ordered by the bytes of their values. A score of another kind than those of the group's other rows, or of
+        any other type, fails its record. The store holds the lists; all rows of a group are stored in the order of their scores, so
+        that the next row moves up when another is deleted.
         """
         from streams.dsl.ktable import KTable
 
         score, graph = checked_top(n, by), self._graph
         operator_named, how = named_option("top", Materialized, named, materialized)
         placed, key_serde = self._placed_port(how)
-        list_serde = graph.value_serde(how.value_serde)
+        list_serde = graph.value_serde(how.value_serde, graph.serde_of_values(list_of(serde_type(self._value_serde))))
         spec = TableTopSpec(n, largest, score, key_serde, self._value_serde, caching=how.caching)
         name, store = table_names(spec.kind, placed.lineage, operator_named, how, spec.parameters)
         graph.store(key_value_store(store, how), how.key_serde or key_serde, list_serde)

@@ -1,21 +1,27 @@
 """Aggregates over a field of the value: the base class, and the built-in aggregates.
 
 An aggregate is data (`agg.mean("delay")`), so the engine can decode only that field and process whole columns. The classes here
-define the result: `result` of `updated` over the records, in order. An accumulator is a JSON value, which is stored. The kernels
-that compute the same on whole columns are in `streams.operators.aggregate.accumulators`.
+define the result: `result` of `updated` over what `value_in` reads of the records, in order. An accumulator is a JSON value, which
+is stored; so no built-in aggregate ever becomes NaN or infinite, which JSON does not have: the record that would make it so fails,
+and the accumulator stays as it was. The kernels that compute the same on whole columns are in
+`streams.operators.aggregate.accumulators`.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from datetime import date, datetime, time
+from numbers import Integral, Real
+from typing import Any, ClassVar, Final, TypeAlias
 
-from streams.errors import TopologyError
+from streams.errors import RecordError, TopologyError
 from streams.migration_hints import AnswersUnknownNames
 from streams.model.expressions import Col, Expression
 from streams.model.record import pick
+from streams.wording import described
 
 Field: TypeAlias = str | Expression
 """What an aggregate reads of each value: a dotted path, or an expression."""
@@ -48,6 +54,8 @@ class Aggregate(ABC):
     """
 
     field: Field | None
+    takes_only: ClassVar[tuple[tuple[type, ...], str] | None] = None
+    """The classes of the values that a built-in aggregate takes, apart from `bool`, and what a message says of them; None: all."""
 
     def __post_init__(self) -> None:
         if isinstance(self.field, Col):  # the same as its path, also in names and hashes
@@ -85,8 +93,12 @@ class Aggregate(ABC):
         return self.field.paths if isinstance(self.field, Expression) else (self.field,)
 
     def value_in(self, value: Any) -> Any:
-        """What the aggregate reads of a record's value. Raises `RecordError`."""
-        return self.field(value) if isinstance(self.field, Expression) else pick(value, self.field)
+        """What the aggregate reads of a record's value. Raises `RecordError`, also for what it cannot aggregate."""
+        return self.checked(self.field(value) if isinstance(self.field, Expression) else pick(value, self.field))
+
+    def checked(self, value: Any) -> Any:
+        """The field's value as the aggregate takes it; by default any value. Raises `RecordError` for one that it cannot take."""
+        return value
 
     def takes(self, value: Any) -> bool:
         """Whether to aggregate a field's value: by default if it exists and is not null. Other values never reach `add`."""
@@ -149,6 +161,10 @@ class Count(_BuiltIn):
         if self.field is not None:
             super().__post_init__()
 
+    def value_in(self, value: Any) -> Any:
+        """The field's value; None if no field is given."""
+        return None if self.field is None else super().value_in(value)
+
     def takes(self, value: Any) -> bool:
         """Every record if no field is given."""
         return self.field is None or value is not None
@@ -175,7 +191,7 @@ class _Optional(_BuiltIn):
 
     def add(self, accumulator: Any, value: Any) -> Any:
         """The accumulator combined with the value."""
-        return self.merge(accumulator, value)
+        return value if accumulator is None else self.both(accumulator, value)
 
     def merge(self, earlier: Any, later: Any) -> Any:
         """Both accumulators combined, or the one that is not None."""
@@ -188,35 +204,145 @@ class _Optional(_BuiltIn):
         """Combines two accumulators that are not None."""
 
 
+_ISO: Final[Mapping[type, Callable[[str], Any]]] = {
+    datetime: datetime.fromisoformat,
+    date: date.fromisoformat,
+    time: time.fromisoformat,
+}
+"""The times that `min` and `max` order, and what reads their text."""
+
+
+class _OfNumbers(_BuiltIn):
+    """An aggregate that computes with numbers. Null takes no part; any other value (text, a truth value) fails its record."""
+
+    takes_only = (Real,), "takes numbers (int, float)"
+
+    def checked(self, value: Any) -> Any:
+        """An `int`, a `float` that is finite, or None. Raises `RecordError` for any other value."""
+        if value is None or type(value) is int or (type(value) is float and math.isfinite(value)):
+            return value
+        number = _number(value)
+        if number is None:
+            raise _refused(self, value)
+        return number
+
+
+def _number(value: Any) -> int | float | None:
+    """A finite number as an `int` or a `float`, such as one of NumPy's; None: it is not."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if math.isfinite(value) else None
+
+
+def _refused(aggregate: Aggregate, value: Any) -> RecordError:
+    """The error of a record whose field has a value that an aggregate does not take."""
+    if isinstance(value, float):
+        return RecordError(f"{aggregate.text} is given {described(float(value))}, which is not a finite number")
+    what = "" if aggregate.takes_only is None else aggregate.takes_only[1]
+    return RecordError(
+        f"{aggregate.text} {what}, not {described(value)}: convert the field with map_values(...) or an expression before, or "
+        f"leave such records out with filter(...)"
+    )
+
+
 @dataclass(frozen=True)
-class Sum(_Optional, NumericAggregate):
-    """Sum. A sum of integers is an integer; a single float makes it a float."""
+class Sum(_OfNumbers, _Optional):
+    """Sum. A sum of integers is an exact integer of any size; a single float makes it a float."""
 
     def both(self, earlier: Any, later: Any) -> Any:
-        """Their sum."""
-        return earlier + later
+        """Their sum. Raises `RecordError` if that is not a finite float."""
+        return _sum(self, earlier, later)
 
 
-@dataclass(frozen=True)
-class Min(_Optional, NumericAggregate):
-    """Smallest number; of equal ones the first."""
+def _sum(aggregate: Aggregate, earlier: Any, later: Any) -> Any:
+    try:
+        total = earlier + later
+    except OverflowError:  # an integer that is too large next to a float
+        raise _overflow(aggregate, earlier, later) from None
+    if type(total) is int or math.isfinite(total):
+        return total
+    raise _overflow(aggregate, earlier, later)
+
+
+def _overflow(aggregate: Aggregate, earlier: Any, later: Any) -> RecordError:
+    return RecordError(
+        f"{aggregate.text} overflows: {described(earlier)} plus {described(later)} is more than a float holds (1.8e308). The sum "
+        f"stays as it was before this record"
+    )
+
+
+class _Extreme(_Optional):
+    """The smallest or largest value of a field: of numbers, of texts, or of times.
+
+    A time's accumulator is `{"datetime": "2026-01-31T12:00:00+00:00"}`, with the name of its class and the ISO text, which is the
+    result.
+    """
+
+    takes_only = (Real, str, date, time), "orders numbers (int, float), texts, or times (datetime, date, time)"
+    choose: ClassVar[Callable[..., Any]]
+    """Python's `min` or `max`, which take the first of equal values."""
+
+    def checked(self, value: Any) -> Any:
+        """A finite number, a text, or a time. Raises `RecordError` for any other value."""
+        if value is None or type(value) in (int, str) or (type(value) is float and math.isfinite(value)):
+            return value
+        if isinstance(value, str):
+            return str.__str__(value)
+        if isinstance(value, date | time):
+            kind = next(kind for kind in _ISO if isinstance(value, kind))
+            return {kind.__name__: value.isoformat()}
+        number = _number(value)
+        if number is None:
+            raise _refused(self, value)
+        return number
 
     def both(self, earlier: Any, later: Any) -> Any:
-        """The smaller one."""
-        return min(earlier, later)
+        """The better one. Raises `RecordError` if they are of two kinds, such as a number and a text."""
+        try:
+            if type(earlier) is not dict and type(later) is not dict:
+                return self.choose(earlier, later)
+            return self.choose(earlier, later, key=_ordered)
+        except TypeError:
+            raise RecordError(
+                f"{self.text} cannot order {described(_shown(later))} and {described(_shown(earlier))}, which it has of earlier "
+                f"records: the field needs values of one kind"
+            ) from None
+
+    def result(self, accumulator: Any) -> Any:
+        """The number or the text; of a time its ISO text."""
+        return _shown(accumulator)
+
+
+def _ordered(accumulator: Any) -> Any:
+    """What an accumulator is compared by."""
+    if type(accumulator) is not dict:
+        return accumulator
+    ((name, text),) = accumulator.items()
+    return next(read(text) for kind, read in _ISO.items() if kind.__name__ == name)
+
+
+def _shown(accumulator: Any) -> Any:
+    return next(iter(accumulator.values())) if type(accumulator) is dict else accumulator
 
 
 @dataclass(frozen=True)
-class Max(_Optional, NumericAggregate):
-    """Largest number; of equal ones the first."""
+class Min(_Extreme):
+    """Smallest value; of equal ones the first."""
 
-    def both(self, earlier: Any, later: Any) -> Any:
-        """The larger one."""
-        return max(earlier, later)
+    choose = staticmethod(min)
 
 
 @dataclass(frozen=True)
-class Mean(_BuiltIn, NumericAggregate):
+class Max(_Extreme):
+    """Largest value; of equal ones the first."""
+
+    choose = staticmethod(max)
+
+
+@dataclass(frozen=True)
+class Mean(_OfNumbers):
     """Arithmetic mean, a float; the accumulator is `[sum, count]`."""
 
     def initial(self) -> list[Any]:
@@ -224,12 +350,18 @@ class Mean(_BuiltIn, NumericAggregate):
         return [0, 0]
 
     def add(self, accumulator: list[Any], value: Any) -> list[Any]:
-        """One more number."""
-        return [accumulator[0] + value, accumulator[1] + 1]
+        """One more number. Raises `RecordError` if the sum or the mean is not a finite float."""
+        return self._both(accumulator[0], value, accumulator[1] + 1)
 
     def merge(self, earlier: list[Any], later: list[Any]) -> list[Any]:
-        """Both sums, both counts."""
-        return [earlier[0] + later[0], earlier[1] + later[1]]
+        """Both sums, both counts. Raises `RecordError` if the sum or the mean is not a finite float."""
+        return self._both(earlier[0], later[0], earlier[1] + later[1])
+
+    def _both(self, earlier: Any, later: Any, count: int) -> list[Any]:
+        total = _sum(self, earlier, later)
+        if type(total) is int and not -_MOST < total < _MOST and abs(total) >= _MOST * count:
+            raise _overflow(self, earlier, later)
+        return [total, count]
 
     def result(self, accumulator: list[Any]) -> float | None:
         """The mean; None of no numbers."""
@@ -237,8 +369,22 @@ class Mean(_BuiltIn, NumericAggregate):
         return mean
 
 
+_MOST: Final = 2**1023
+"""A quotient of integers below is a finite float."""
+
+
+class Chosen(_Optional):
+    """One of the values of a field, of any type that JSON has."""
+
+    def checked(self, value: Any) -> Any:
+        """The value. Raises `RecordError` for NaN and infinity."""
+        if isinstance(value, float) and not math.isfinite(value):
+            raise _refused(self, value)
+        return value
+
+
 @dataclass(frozen=True)
-class First(_Optional):
+class First(Chosen):
     """The first value that is not null, in order of processing."""
 
     def both(self, earlier: Any, later: Any) -> Any:
@@ -247,7 +393,7 @@ class First(_Optional):
 
 
 @dataclass(frozen=True)
-class Last(_Optional):
+class Last(Chosen):
     """The last value that is not null, in order of processing."""
 
     def both(self, earlier: Any, later: Any) -> Any:
@@ -265,17 +411,17 @@ class AggregateFunctions(AnswersUnknownNames):
 
     @staticmethod
     def sum(field: Field) -> Aggregate:
-        """Sum of a field."""
+        """Sum of a field; of whole numbers exact, whatever their size."""
         return Sum(field)
 
     @staticmethod
     def min(field: Field) -> Aggregate:
-        """Smallest number in a field."""
+        """Smallest number, text or time in a field; of times the result is the ISO text."""
         return Min(field)
 
     @staticmethod
     def max(field: Field) -> Aggregate:
-        """Largest number in a field."""
+        """Largest number, text or time in a field; of times the result is the ISO text."""
         return Max(field)
 
     @staticmethod

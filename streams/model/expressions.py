@@ -166,6 +166,24 @@ OPERATIONS: dict[str, Definition] = {
 }
 """All operations, by their names in `Operation.name`."""
 
+TRUTH: frozenset[str] = frozenset(
+    {
+        "equal",
+        "not_equal",
+        "less",
+        "less_equal",
+        "greater",
+        "greater_equal",
+        "and",
+        "or",
+        "not",
+        "is_null",
+        "is_not_null",
+        "is_in",
+    }
+)
+"""The operations whose results are truth values."""
+
 
 ReadField: TypeAlias = Callable[[str], Any]
 """Reads one field of a record's value by its dotted path."""

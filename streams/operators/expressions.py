@@ -9,13 +9,13 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.errors import NoFieldsError
 from streams.model.expressions import Col, Expression, Lit, Operation, truth
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell, encoded
+from streams.serdes.json_text import dumps
 
 # --- `Vector`: one value per row, with a kind for each, and the rows that only the definition can decide.
 #
@@ -90,7 +90,7 @@ def of_constant(value: bool | int | float | str | None) -> Vector:
     elif isinstance(value, float):
         kind, number = FLOAT, value
     elif value is not None:
-        kind, text = TEXT, pa.array([orjson.dumps(value)], pa.binary())
+        kind, text = TEXT, pa.array([dumps(value)], pa.binary())
     return Vector(
         np.array([kind], np.uint8),
         np.array([whole], np.int64),
@@ -536,8 +536,8 @@ def _unsure_where(vector: Vector, unsure: Bools) -> Vector:
     return Vector(vector.kinds, vector.ints, vector.floats, vector.texts, vector.unsure | unsure)
 
 
-def _one_by_one(expression: Expression, frame: Frame, rows: Bools, failed: dict[int, Exception]) -> dict[int, Any]:
-    return dict(_each(expression.evaluate, frame, rows, failed))
+def _one_by_one(expression: Expression, frame: Frame, rows: Bools, failed: dict[int, Exception]) -> dict[int, _Cell]:
+    return dict(_each(lambda read: encoded(expression.evaluate(read)), frame, rows, failed))
 
 
 def _each(
@@ -553,14 +553,17 @@ def _each(
     return found
 
 
-def _with_values(column: FieldColumn, values: Mapping[int, Any]) -> FieldColumn:
+_Cell: TypeAlias = "tuple[int, int, float, bytes | None]"
+
+
+def _with_values(column: FieldColumn, values: Mapping[int, _Cell]) -> FieldColumn:
     """The column with the cells of some rows replaced."""
     if not values:
         return column
     kinds, ints, floats = column.kinds.copy(), column.ints.copy(), column.floats.copy()
     texts: dict[int, bytes] = {}
     for row, value in values.items():
-        kinds[row], ints[row], floats[row], text = encoded(value)
+        kinds[row], ints[row], floats[row], text = value
         if text is not None:
             texts[row] = text
     if not texts:

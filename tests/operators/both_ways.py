@@ -38,8 +38,9 @@ class Step(NamedTuple):
 
 
 NUMBERS = (0, 1, 2, -3, 7, 100, 0.1, 0.2, 0.3, 2.5, 1.0, -0.0, 1e16, -1e16)
-HUGE = (*NUMBERS, 2**53 + 1, 2**62, -(2**62), 2**63 - 1, 2**64 - 1, 1e308)
-OTHERS = (None, "text", "", True, False, [1], {"z": 4})
+HUGE = (*NUMBERS, 2**53 + 1, 2**62, -(2**62), 2**63 - 1, 2**64 - 1, 10**30, -(10**25), 1.7e308, -1.7e308)
+OTHERS = (None, True, False, [1], {"z": 4})
+"""No number; a minimum of texts is found record by record."""
 
 
 def _value(random: Random, numbers: Sequence[Any]) -> Any:

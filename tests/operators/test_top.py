@@ -1,19 +1,169 @@
-"""`top`: the best n of each group; of tables exact while rows change and leave."""
+"""`top`: the best n of each group; of tables exact while rows change and leave. Scores of every kind, or a record that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from enum import Enum
+from functools import partial
+from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams import Materialized, StreamsBuilder, TimeWindows, TopologyError
-from streams.operators.table.table_aggregate import ordered
+from streams import Consumed, JsonSerde, Materialized, StreamsBuilder, TimeWindows, TopologyError
+from streams.errors import RecordError
+from streams.model.scores import inverted, order_bytes, ordered, score_of
 from streams.testing import TopologyTestDriver
 
 scores = st.one_of(st.none(), st.integers(-3, 3), st.floats(-3, 3, allow_nan=False))
 
+ZONES = st.integers(-12, 14).map(lambda hours: timezone(timedelta(hours=hours)))
+NUMBERS = (
+    st.integers()
+    | st.floats(allow_nan=False)
+    | st.sampled_from([2**53 - 1, 2**53, 2**53 + 1, -(2**53) - 1, 2.0**53, 2**64 + 1, 10**400, -(10**400), 1.7e308])
+)
+ORDERS: dict[str, st.SearchStrategy[Any]] = {
+    "numbers": NUMBERS,
+    "decimals": st.decimals(allow_nan=False, allow_infinity=False),
+    "texts": st.text(max_size=4) | st.sampled_from(["a", "a\0", "a\0b", "ab"]),
+    "dates": st.dates(),
+    "moments": st.datetimes(timezones=ZONES),
+    "local times": st.datetimes(),
+    "times": st.times(),
+    "lengths": st.timedeltas(),
+    "truth values": st.booleans(),
+    "tuples": st.tuples(st.booleans(), st.text("ab\0", max_size=2), NUMBERS),
+}
+
 
 @given(st.floats(allow_nan=False), st.floats(allow_nan=False))
-def test_scores_sort_as_bytes(one, two):
+def test_floats_sort_as_bytes(one, two):
     assert (one < two) == (ordered(one, False) < ordered(two, False)) == (ordered(one, True) > ordered(two, True))
+
+
+def place(score: Any) -> bytes:
+    found = score_of(score)
+    assert found is not None
+    return order_bytes(found)
+
+
+@pytest.mark.parametrize("kind", ORDERS)
+@given(st.data())
+def test_scores_sort_as_bytes(kind, data):
+    one, two = data.draw(ORDERS[kind]), data.draw(ORDERS[kind])
+    assert (one < two) == (place(one) < place(two)) == (inverted(place(one)) > inverted(place(two)))
+    assert (one == two) == (place(one) == place(two))
+    assert one == two or not place(one).startswith(place(two))
+
+
+class Named(Enum):
+    A = 1
+
+
+@pytest.mark.parametrize(
+    "score", [float("nan"), Decimal("NaN"), b"x", {1}, {}, UUID(int=1), Named.A, (1, None)], ids=repr
+)
+def test_other_scores_are_refused(score):
+    with pytest.raises(RecordError, match="top ranks by a number, a text, a time"):
+        score_of(score)
+
+
+# --- Grouped streams and tables, against a plain model.
+
+
+@dataclass
+class Task:
+    """A typed value, whose fields are times and tuples in a step and in the next one."""
+
+    id: int
+    due: date
+    at: datetime
+    name: str
+    rank: tuple[int, str]
+    size: int
+
+
+AN_HOUR = timedelta(hours=1)
+tasks = st.builds(
+    Task,
+    st.integers(0, 99),
+    st.dates(date(2026, 1, 1), date(2026, 1, 5)),
+    st.integers(0, 5).map(lambda n: datetime(2026, 1, 1, tzinfo=timezone(n * AN_HOUR)) + 2 * n * AN_HOUR),
+    st.sampled_from(["", "a", "b", "ä"]),
+    st.tuples(st.integers(0, 2), st.sampled_from("xy")),
+    st.sampled_from([1, 2, 2**53, 2**53 + 1, 2**63 - 1]),
+)
+BY = {
+    "due": lambda task: task.due,
+    "at": lambda task: task.at,
+    "name": lambda task: task.name,
+    "rank": lambda task: task.rank,
+    "size": lambda task: task.size,
+    "several": lambda task: (task.due, task.size),
+}
+
+
+def best(values: Sequence[Task], by: Any, largest: bool) -> list[Task]:
+    return sorted(values, key=by, reverse=largest)[:3]
+
+
+@pytest.mark.parametrize("by", BY)
+@settings(max_examples=8, deadline=None)
+@given(
+    found=st.lists(st.tuples(tasks, st.sampled_from(["", "restart", "together"])), max_size=8),
+    largest=st.booleans(),
+    caching=st.booleans(),
+)
+def test_of_a_stream_of_typed_values(by, found, largest, caching):
+    """Python's order, in which equal ones keep theirs, whatever the steps."""
+    builder = StreamsBuilder()
+    stream = builder.stream("in", Consumed(value_serde=JsonSerde(Task)))
+    stream.group_by_key().top(3, BY[by], largest, materialized=Materialized("best", caching=caching)).to_stream().to(
+        "out"
+    )
+    with TopologyTestDriver(builder.build(), rocksdb=False) as driver:
+        topic = driver.create_input_topic("in", value_serde=JsonSerde(Task))
+        for task, how in found:
+            if how == "together":
+                with driver.batch():
+                    topic.pipe_input("k", task, 1)
+                    topic.pipe_input("k", task, 1)
+            else:
+                topic.pipe_input("k", task, 1)
+            if how == "restart":
+                driver.restart()
+        values = driver.create_output_topic("out", value_serde=JsonSerde(list[Task])).read_values_to_list()
+    given_tasks = [task for task, how in found for _ in range(2 if how == "together" else 1)]
+    assert values[-1:] == [best(given_tasks, BY[by], largest)][: len(given_tasks)]
+
+
+@pytest.mark.parametrize("by", BY)
+@settings(max_examples=8, deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.sampled_from("abcd"), st.none() | tasks, st.booleans()), max_size=10),
+    largest=st.booleans(),
+)
+def test_of_a_table_of_typed_values(by, rows, largest):
+    builder = StreamsBuilder()
+    table = builder.table("in", Consumed(value_serde=JsonSerde(Task)))
+    table.group_by(lambda key, task: ("all", task)).top(3, BY[by], largest, named="best").to_stream().to("out")
+    with TopologyTestDriver(builder.build(), rocksdb=False) as driver:
+        topic, now = driver.create_input_topic("in", value_serde=JsonSerde(Task)), {}
+        for key, task, restart in rows:
+            topic.pipe_input(key, task, 1)
+            now[key] = task
+            if restart:
+                driver.restart()
+        values = driver.create_output_topic("out", value_serde=JsonSerde(list[Task])).read_values_to_list()
+    there = [task for task in now.values() if task is not None]
+    expected = list(map(BY[by], best(there, BY[by], largest)))
+    assert list(map(BY[by], (values or [None])[-1] or [])) == expected
 
 
 @pytest.mark.slow
@@ -48,6 +198,51 @@ def test_of_a_table(rows, largest, caching):
         if members:
             expected[group] = members
     assert {group: [v[1] for v in best] for group, best in found.items() if best is not None} == expected
+
+
+def of_stream(largest: bool, builder: StreamsBuilder) -> Any:
+    return builder.stream("in").group_by_key().top(2, lambda v: v["n"], largest, named="best")
+
+
+def of_table(largest: bool, builder: StreamsBuilder) -> Any:
+    return builder.table("in").group_by(lambda k, v: ("k", v)).top(2, lambda v: v["n"], largest, named="best")
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("build", [of_stream, of_table])
+@pytest.mark.parametrize("wrong", ["text", [1], True, {"a": 1}])
+def test_a_score_of_another_kind_fails_its_record_and_no_other(build, largest, wrong):
+    builder = StreamsBuilder()
+    partial(build, largest)(builder).to_stream().to("out")
+    with TopologyTestDriver(builder.build(), processing="skip") as driver:
+        topic = driver.create_input_topic("in")
+        for number, score in enumerate((1, wrong, None, 2)):
+            topic.pipe_input("k" if build is of_stream else f"row {number}", {"n": score}, 1)
+            driver.restart()
+        found = driver.create_output_topic("out").read_values_to_list()[-1]
+        assert found == [{"n": 2}, {"n": 1}][:: 1 if largest else -1]
+        assert driver.dropped("processing") == 1
+
+
+def test_a_row_whose_score_failed_can_be_ranked_again():
+    builder = StreamsBuilder()
+    of_table(True, builder).to_stream().to("out")
+    with TopologyTestDriver(builder.build(), processing="skip") as driver:
+        for score in ({"a": 1}, 2, 3):
+            driver.create_input_topic("in").pipe_input("a", {"n": score}, 1)
+        assert driver.create_output_topic("out").read_values_to_list() == [[{"n": 2}], [{"n": 3}]]
+        assert driver.dropped("processing") == 1
+
+
+def test_a_row_that_alone_changes_its_kind_is_ranked():
+    builder = StreamsBuilder()
+    of_table(True, builder).to_stream().to("out")
+    with TopologyTestDriver(builder.build(), processing="skip") as driver:
+        for key, score in (("a", 1), ("a", "x"), ("b", 2), ("b", "y"), ("a", 3)):
+            driver.create_input_topic("in").pipe_input(key, {"n": score}, 1)
+        found = driver.create_output_topic("out").read_values_to_list()
+        assert found == [[{"n": 1}], [{"n": "x"}], [{"n": "y"}, {"n": "x"}]]
+        assert driver.dropped("processing") == 2, "2 next to 'x', and 3 next to 'y'"
 
 
 def test_of_a_stream_and_of_its_windows():

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,6 +27,7 @@ from streams import (
     lit,
     timestamp_field,
 )
+from streams.serdes.json_text import dumps
 from streams.topology.plan import build_plan
 from streams.topology.planning.column_head import ColumnHead
 from tests.both_ways import Fed, Seen, played
@@ -37,11 +37,11 @@ scalars = (
     st.none()
     | st.booleans()
     | st.integers(-5, 5)
-    | st.sampled_from([2**53 + 1, 2**63 - 1, 2**64 - 1, -(2**63), 0.5, -0.0, 1e308, 1.0])
+    | st.sampled_from([2**53 + 1, 2**63 - 1, 2**64 - 1, -(2**63), 2**64 + 1, -(10**30), 0.5, -0.0, 1e308, 1.0])
     | st.sampled_from(["", "x", "warm", 'a"b', "é", "a\\/b"])
 )
-objects = st.dictionaries(st.sampled_from(["a", "b", "t"]), scalars | st.sampled_from([[1], {"x": 2}]))
-raw_values = objects.map(orjson.dumps) | st.sampled_from(
+objects = st.dictionaries(st.sampled_from(["a", "b", "t"]), scalars | st.sampled_from([[1], {"x": 2}, [2**64 + 1]]))
+raw_values = objects.map(dumps) | st.sampled_from(
     [None, b"null", b"5", b'"text"', b"[1,2]", b"{bad", b'{"a":"\\u0041"}', b'{"t":"a\\/b","a":1.5}']
 )
 records = st.tuples(st.sampled_from([b"k", b"l", None]), raw_values, st.integers(0, 40))

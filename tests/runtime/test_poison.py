@@ -256,6 +256,32 @@ def test_a_sum_beyond_64_bits_is_exact_in_each_step_and_over_a_restart():
         assert sums == [2**64 - 1 + 2**70, 2**64 + 2**70]
 
 
+@pytest.mark.parametrize("caching", [True, False])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_record_that_makes_a_sum_overflow_is_refused_alone(policy, caching):
+    builder = StreamsBuilder()
+    how = Materialized("s", caching=caching)
+    builder.stream("in").group_by_key().aggregate(n=agg.sum("x"), materialized=how).to_stream().to("out")
+    numbers = [("a", 1), ("k", 1.5e308), ("k", 1.6e308), ("b", 2), ("k", -1e308)]
+    with TopologyTestDriver(builder.build(), processing=policy, dead_letter_topic="dead") as driver:
+        topic = driver.create_input_topic("in")
+
+        def together():
+            with driver.batch():
+                for key, number in numbers:
+                    topic.pipe_input(key, {"x": number}, 1)
+
+        if policy == "fail":
+            with pytest.raises(RecordFailedError, match=r"(?s)in-0 offset 2, key b'k'.*agg.sum\('x'\) overflows"):
+                together()
+            return
+        together()
+        sums = driver.create_output_topic("out").read_key_values_to_map()
+        assert sums == {"a": {"n": 1}, "b": {"n": 2}, "k": {"n": 1.5e308 - 1e308}}
+        assert driver.dropped("processing") == 1
+        assert [letter.value for letter in letters(driver)] == ([b'{"x":1.6e+308}'] if policy == "dlq" else [])
+
+
 @pytest.mark.parametrize("policy", ["skip", "dlq"])
 def test_a_record_that_several_branches_cannot_read_is_one_bad_record(policy):
     builder = StreamsBuilder()

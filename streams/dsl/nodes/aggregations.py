@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from state.stores.spec import StoreKind, StoreSpec
 from streams.dsl.nodes.graph_builder import GraphBuilder
-from streams.dsl.nodes.inferred_types import Type, check_path
+from streams.dsl.nodes.inferred_types import Type, check_aggregate
 from streams.dsl.nodes.stores import key_value_store, store_spec
 from streams.dsl.options import Materialized
 from streams.errors import TopologyError
@@ -114,11 +114,10 @@ class Aggregation:
         return None if self.fields is None or self.fields.bare else self.fields.result
 
     def check_values(self, node: str, serde: Serde | None) -> None:
-        """Raises `TopologyError` if fields are read from values of `node` that are known not to have them."""
+        """Raises `TopologyError` if values of `node` are known not to have the fields, or fields that cannot be aggregated."""
         if self.fields is not None:
             for one in self.fields.aggregates.values():
-                for path in one.paths:
-                    check_path(one.text, path, node, serde)
+                check_aggregate(one, node, serde)
         if self.projection and type(serde) in _WITHOUT_FIELDS:
             field, name = self.projection[0], type(serde).__name__
             raise TopologyError(

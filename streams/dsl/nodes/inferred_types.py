@@ -23,13 +23,14 @@ import typing_extensions
 from streams.dsl.nodes.bytecode_types import Unknown, made_by, whole, with_any
 from streams.dsl.nodes.computed_keys import makes_keys
 from streams.errors import TopologyError
-from streams.model.expressions import ALL, Col, Expression, JoinedFields, Operation, ValueFields
+from streams.model.aggregates import Aggregate
+from streams.model.expressions import ALL, TRUTH, Col, Expression, JoinedFields, Operation, ValueFields, col
 from streams.operators.processor import Processor
 from streams.serdes.base import Serde, type_name
 from streams.serdes.by_type import UNIONS, DefaultKeySerde, DerivedSerde, plain_type, serde_for
 from streams.serdes.json import JsonSerde, JsonWithKeys, is_plain_json
 from streams.serdes.primitives import BooleanSerde, BytesSerde, Float64Serde, Int64Serde, StringSerde
-from streams.wording import did_you_mean
+from streams.wording import a_or_an, did_you_mean
 
 Type: typing.TypeAlias = Any
 """A type as annotations have it; None: unknown."""
@@ -93,6 +94,12 @@ def element_type(kind: Type) -> Type:
     return _known(arguments[0]) if len(arguments) == 1 else None
 
 
+def list_of(kind: Type) -> Type:
+    """The type of lists of a type's values."""
+    lists = typing.cast("Any", list)
+    return None if kind is None else lists[kind]
+
+
 def pair_types(kind: Type) -> tuple[Type, Type]:
     """The types of a pair's two elements."""
     origin: Type = typing.get_origin(kind)
@@ -149,6 +156,45 @@ def check_path(reader: str, path: str, node: str, serde: Serde[Any] | None) -> N
                 f"{type_name(kind)}.{did_you_mean(name, names)}"
             )
         kind = _field_type(kind, name)
+
+
+def check_aggregate(aggregate: Aggregate, node: str, serde: Serde[Any] | None) -> None:
+    """Raises `TopologyError` if an aggregate reads a field that the values of `node` do not have, or that it cannot aggregate.
+
+    `serde` is that of the values; None: unknown.
+    """
+    for path in aggregate.paths:
+        check_path(aggregate.text, path, node, serde)
+    if aggregate.takes_only is None or aggregate.field is None:
+        return
+    field = col(aggregate.field) if isinstance(aggregate.field, str) else aggregate.field
+    truth = isinstance(field, Operation) and field.name in TRUTH
+    kind = bool if truth else _expression_type(field, serde)
+    classes, what = aggregate.takes_only
+    if kind is not None and _is_none_of(kind, classes):
+        cure = (
+            f"({field!r}).cast(int) is 1 or 0"
+            if kind is bool
+            else "convert it with map_values(...) or .cast(...) before"
+        )
+        raise TopologyError(
+            f"{aggregate.text} {what}, but of the values of '{node}' it is given {a_or_an(type_name(kind))}: {cure}."
+        )
+
+
+def _is_none_of(kind: Type, classes: tuple[type, ...]) -> bool:
+    """Whether no value of a type is one of these classes; `bool` is not a number."""
+    kind = plain_type(kind)
+    origin: Type = typing.get_origin(kind)
+    if origin in UNIONS:
+        return all(one is type(None) or _is_none_of(one, classes) for one in typing.get_args(kind))
+    bare = kind if origin is None else origin
+    if bare is bool or bare is Any:
+        return bare is bool
+    try:
+        return isinstance(bare, type) and not any(issubclass(bare, one) or issubclass(one, bare) for one in classes)
+    except TypeError:  # a protocol with attributes
+        return False
 
 
 def _field_names(kind: Type) -> set[str] | None:

@@ -30,6 +30,7 @@ from streams.dsl.nodes.stores import (
 )
 from streams.dsl.options import Materialized, StreamJoined
 from streams.errors import TopologyError
+from streams.model.scores import NUMBER, Score, check_alike, inverted, order_bytes, score_of
 from streams.model.windows import to_ms
 from streams.operators.table.table_steps import ValueTransformer
 from streams.operators.table.value_getter import MapValueGetter, StoreValueGetter, ValueGetter
@@ -317,19 +318,43 @@ class TopAggregator:
         self.largest = largest
 
     def __call__(self, key: Any, value: Any, best: list[Any]) -> list[Any]:
-        """The best rows with this one among them."""
-        if value is None or self.by(value) is None:
+        """The best rows with this one among them. Raises `RecordError` for a score that has no rank among the others."""
+        score = None if value is None else self.by(value)
+        if score is None:
             return best
+        if not best or not _are_numbers(score, self.by(best[0])):
+            ranked = score_of(score)
+            if best and ranked is not None:
+                check_alike(ranked, self._score(best[0]))
         insort(best, value, key=self._rank)
         return best[: self.n]
 
     def merge(self, key: Any, earlier: list[Any], later: list[Any]) -> list[Any]:
-        """The best n of two lists, for sessions that are merged."""
+        """The best n of two lists, for sessions that are merged. Raises `RecordError` if their scores are of two kinds."""
+        if earlier and later:
+            check_alike(self._score(later[0]), self._score(earlier[0]))
         return sorted((*earlier, *later), key=self._rank)[: self.n]
 
+    def _score(self, value: Any) -> Score:
+        score = score_of(self.by(value))
+        assert score is not None, "only what has a score is in the list"
+        return score
+
     def _rank(self, value: Any) -> Any:
-        score = self.by(value)
-        return -score if self.largest else score
+        number = self.by(value)
+        if type(number) is not int and type(number) is not float:
+            score = self._score(value)
+            if score.kind != NUMBER:
+                data = order_bytes(score)
+                return inverted(data) if self.largest else data
+            number = score.value
+        return -number if self.largest else number
+
+
+def _are_numbers(one: Any, other: Any) -> bool:
+    """Whether two scores, as almost all are, are plain numbers."""
+    plain = (int, float)
+    return type(one) in plain and type(other) in plain and one == one  # noqa: PLR0124 - NaN is not
 
 
 def checked_top(n: int, by: functions.Function) -> Callable[[Any], Any]:

@@ -12,15 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from state.columns import BinaryColumn
 from state.numba_kernels import kernel
 from streams.model.aggregates import Aggregate, Count, First, Last, Max, Mean, Min, Sum
 from streams.operators.aggregate.aggregates import FieldAggregates
-from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, FieldColumn, cell
+from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell
 from streams.operators.columnar import JsonValues, OneByOne
 from streams.operators.stores.codec import Codec
+from streams.serdes.json_text import dumps
 
 # --- Accumulators that are numbers, as arrays, and the kernel that folds rows into them as Python's `+`, `min` and `max` would.
 
@@ -176,7 +176,7 @@ def number_cells(numbers: Numbers) -> Cells:
 def value_cells(values: Sequence[Any]) -> Cells:
     if not values:
         return _NO_CELLS
-    texts = [orjson.dumps(value) for value in values]
+    texts = [dumps(value) for value in values]
     ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
     data = np.frombuffer(b"".join(texts), np.uint8)
     return Cells(data, np.concatenate(([0], ends[:-1])), ends)
@@ -249,7 +249,7 @@ class Accumulators(ABC):
         """Apply operations, in order."""
 
     def check(self) -> None:  # noqa: B027 - most accumulators have no such numbers
-        """Raises `OneByOne` if JSON cannot hold an accumulator."""
+        """Raises `OneByOne` if a record has made an accumulator overflow, so that it fails."""
 
     @abstractmethod
     def take(self, slots: Int64s) -> list[Any]:
@@ -291,7 +291,7 @@ class FieldAccumulators:
             part.apply(rows, slots)
 
     def check(self) -> None:
-        """Raises `OneByOne` if JSON cannot hold an accumulator."""
+        """Raises `OneByOne` if a record has made an accumulator overflow, so that it fails."""
         for part in self._parts:
             part.check()
 
@@ -411,8 +411,6 @@ class _Chosen(Accumulators):
     """First and last values."""
 
     def __init__(self, first: bool, column: FieldColumn, before: list[Any], slots: int) -> None:
-        if not np.isfinite(column.floats).all():
-            raise OneByOne
         self._first, self._column, self._before = first, column, before
         # A row, or ~s for what slot s began with.
         self._choices = np.full(slots, _NONE, np.int64)
@@ -461,13 +459,17 @@ def _most(numbers: Int64s) -> int:
 
 def _slot_sums_fit(column: FieldColumn, before: list[Any]) -> bool:
     most = largest(before) * len(before) + largest_of(column) * len(column.ints)
-    return not has_long_numbers(column) and most < 2**62
+    return are_numbers(column, before) and most < 2**62
 
 
 def _check_finite(numbers: Numbers) -> None:
-    """JSON holds infinite numbers as null, so the next record would start again from nothing."""
-    if not np.isfinite(numbers.floats[numbers.kinds == FLOAT]).all():
+    if not _are_finite(numbers):
         raise OneByOne
+
+
+def _are_finite(numbers: Numbers) -> bool:
+    """Whether no sum has overflowed: once infinite, it stays so, or becomes NaN."""
+    return bool(np.isfinite(numbers.floats[numbers.kinds == FLOAT]).all())
 
 
 @kernel
@@ -498,8 +500,8 @@ def _choose(first: bool, kinds: Any, rows: Any, slots: Any, choices: Any) -> Non
 # The definition is `Aggregate.updated`, record by record in processing order, as in `add_rows`, the reference. The kernels add
 # in the same order and switch from integers to floats where Python would, so sums are equal to the last bit and do not depend
 # on how records are split into steps. Where 64 bits or a double would differ from Python (integers beyond 2^53 next to
-# fractions, sums near 2^63, numbers that came as text), the field goes through `add_rows`, as does every aggregate class of a
-# user's own.
+# fractions, sums near 2^63, numbers that came as text), and for texts, the field goes through `add_rows`, as does every aggregate
+# class of a user's own.
 
 EXACT: Final = 2**53
 """Up to here, a double is exact for every integer."""
@@ -557,24 +559,32 @@ def _chosen(column: FieldColumn, rows: Int64s, groups: Int64s, count: int, prese
 
 
 def _sum(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any] | None:
-    return _folded(SUM, column, rows, groups, before)[0] if _sums_fit(column, before) else None
+    found = _summed(column, rows, groups, before)
+    return None if found is None else found[0]
 
 
 def _mean(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any] | None:
-    sums = [accumulator[0] for accumulator in before]
-    # An infinite sum was stored as null, to which nothing can be added.
-    if None in sums or not _sums_fit(column, sums):
+    sums = [total for total, _ in before]
+    found = None if None in sums else _summed(column, rows, groups, sums)
+    if found is None:
         return None
-    after, counts = _folded(SUM, column, rows, groups, sums)
-    return [[x, old[1] + new] for x, old, new in zip(after, before, counts, strict=True)]
+    return [[total, old[1] + new] for total, old, new in zip(found[0], before, found[1], strict=True)]
+
+
+def _summed(column: FieldColumn, rows: Int64s, groups: Int64s, starts: list[Any]) -> tuple[list[Any], list[int]] | None:
+    """`_folded`; None where the definition decides, also which record makes a sum overflow."""
+    if not _sums_fit(column, starts):
+        return None
+    numbers, counts = _folded(SUM, column, rows, groups, starts)
+    return (numbers.to_list(), counts.tolist()) if _are_finite(numbers) else None
 
 
 def _min(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any] | None:
-    return _folded(MIN, column, rows, groups, before)[0] if comparisons_fit(column, before) else None
+    return _folded(MIN, column, rows, groups, before)[0].to_list() if comparisons_fit(column, before) else None
 
 
 def _max(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any] | None:
-    return _folded(MAX, column, rows, groups, before)[0] if comparisons_fit(column, before) else None
+    return _folded(MAX, column, rows, groups, before)[0].to_list() if comparisons_fit(column, before) else None
 
 
 Kernel: TypeAlias = "Callable[[FieldColumn, Int64s, Int64s, list[Any]], list[Any] | None]"
@@ -591,26 +601,33 @@ _KERNELS: Final[dict[type[Aggregate], Kernel]] = {
 }
 
 
-def _folded(
-    mode: int, column: FieldColumn, rows: Int64s, groups: Int64s, starts: list[Any]
-) -> tuple[list[Any], list[int]]:
+def _folded(mode: int, column: FieldColumn, rows: Int64s, groups: Int64s, starts: list[Any]) -> tuple[Numbers, Int64s]:
     """The number of each group after the rows, and how many numbers the rows contained for it."""
     numbers, counts = Numbers.of(starts), np.zeros(len(starts), np.int64)
     fold(mode, column, rows, groups, numbers, counts)
-    return numbers.to_list(), counts.tolist()
+    return numbers, counts
 
 
 def _sums_fit(column: FieldColumn, starts: list[Any]) -> bool:
-    return not has_long_numbers(column) and largest(starts) + largest_of(column) * len(column.ints) < 2**62
+    return are_numbers(column, starts) and largest(starts) + largest_of(column) * len(column.ints) < 2**62
 
 
 def comparisons_fit(column: FieldColumn, starts: list[Any]) -> bool:
     """Whether numbers compare as in Python: integers with each other always, integers with fractions up to 2^53."""
-    if has_long_numbers(column):
+    if not are_numbers(column, starts):
         return False
     most = max(largest(starts), largest_of(column))
     mixed = bool((column.kinds == FLOAT).any()) or any(isinstance(x, float) for x in starts)
     return most <= (EXACT if mixed else 2**63 - 1)
+
+
+def are_numbers(column: FieldColumn, starts: list[Any]) -> bool:
+    """Whether all cells and accumulators are numbers of 64 bits, or missing: no texts or times, no longer integers."""
+    known = _NUMBERS.issuperset(map(type, starts))
+    return known and (column.texts is None or not (column.kinds == TEXT).any())
+
+
+_NUMBERS: Final = frozenset({int, float, type(None)})
 
 
 def largest(starts: list[Any]) -> int:
@@ -621,11 +638,3 @@ def largest(starts: list[Any]) -> int:
 def largest_of(column: FieldColumn) -> int:
     """The largest absolute value of a column's integers."""
     return max(abs(int(column.ints.min(initial=0))), abs(int(column.ints.max(initial=0))))
-
-
-def has_long_numbers(column: FieldColumn) -> bool:
-    """Whether a text cell is a number that exceeds 64 bits."""
-    if column.texts is None:
-        return False
-    first = pc.unique(pc.binary_slice(column.texts.drop_null(), 0, 1)).to_pylist()
-    return any(byte in b"-0123456789" for byte in first)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from state.columns import binary_column
-from streams.model.aggregates import Aggregate, results
+from streams.errors import RecordError
+from streams.model.aggregates import Aggregate, Chosen, results
 from streams.model.record import (
     NO_TIME,
     Change,
@@ -46,6 +47,8 @@ from streams.operators.stores.key_value import CachedRow, TypedTimestampedKeyVal
 from streams.operators.stores.window import TypedTimestampedWindowStore
 from streams.operators.stream_time import StreamTime
 from streams.operators.table.table_materializer import numbered
+from streams.serdes.json_text import dumps, loads
+from streams.wording import described
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -576,7 +579,14 @@ class FieldAggregates:
 
     def picked(self, value: Any) -> list[Any]:
         """What the aggregates read of a value. Raises `RecordError`."""
-        return [one.value_in(value) for one in self.aggregates.values()]
+        return [
+            _in_json(one, one.value_in(value)) if keeps else one.value_in(value) for one, keeps in self._keeping_values
+        ]
+
+    @cached_property
+    def _keeping_values(self) -> tuple[tuple[Aggregate, bool], ...]:
+        """The aggregates, and whether each keeps values of the field as they are."""
+        return tuple((one, isinstance(one, Chosen)) for one in self.aggregates.values())
 
     def add_picked(self, key: Any, picked: Sequence[Any], accumulator: Any) -> Any:
         """The accumulator after one more value, given by the aggregates' fields in their order."""
@@ -597,6 +607,22 @@ class FieldAggregates:
             return results(self.aggregates, stored)
         (aggregate,) = self.aggregates.values()
         return aggregate.result(stored)
+
+
+_SCALARS: Final = frozenset({int, float, str, bool, type(None)})
+
+
+def _in_json(aggregate: Aggregate, value: Any) -> Any:
+    """A value as the store gives it back, also within the step: of an object that an aggregate keeps, its JSON form."""
+    if type(value) in _SCALARS:
+        return value
+    try:
+        return loads(dumps(value))
+    except (TypeError, ValueError) as error:
+        raise RecordError(
+            f"{aggregate.text} keeps what JSON can hold, not {described(value)} ({error}): convert the field with map_values(...) "
+            f"before"
+        ) from error
 
 
 # --- `count`, `reduce` and `aggregate` of a grouped stream (Kafka Streams: `KStreamAggregate`, `KStreamReduce`).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from itertools import repeat
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from state.columns import BinaryColumn
 from streams.errors import RecordError, StreamsError
-from streams.model.aggregates import BUILT_IN, Aggregate
+from streams.model.aggregates import BUILT_IN, Aggregate, Chosen
 from streams.model.expressions import Expression
 from streams.model.record import NO_TIME, HeldRecord, Record
 from streams.model.windows import TimeWindows
@@ -28,6 +29,7 @@ from streams.operators.aggregate.aggregates import (
     WindowPairs,
 )
 from streams.operators.aggregate.column_rows import (
+    TEXT,
     Assigned,
     FieldColumn,
     FieldValues,
@@ -69,7 +71,8 @@ def columns_of(
             failed.update(dict.fromkeys(np.flatnonzero(needed & values.without_fields).tolist(), wrong))
             needed &= ~values.without_fields
         errors: dict[int, Exception] = {}
-        found.append(_column(aggregate, values, frame, needed, errors))
+        column = _column(aggregate, values, frame, needed, errors)
+        found.append(column if column is None else _checked(aggregate, column, needed, errors))
         needed[list(errors)] = False
         failed.update(errors)
     return found
@@ -81,6 +84,26 @@ def _column(
     if isinstance(aggregate.field, Expression):
         return computed(aggregate.field, frame, needed, errors)
     return None if aggregate.field is None else values.fields[aggregate.field]
+
+
+def _checked(aggregate: Aggregate, column: FieldColumn, needed: Bools, errors: dict[int, Exception]) -> FieldColumn:
+    """The column without the values that the aggregate cannot take, such as texts in a sum, or need not take."""
+    if type(aggregate).checked is Aggregate.checked:
+        return column
+    # Every aggregate takes finite numbers, and `first` and `last` take all that came as text.
+    suspicious = ~np.isfinite(column.floats)
+    if not isinstance(aggregate, Chosen):
+        suspicious |= column.kinds == TEXT
+    if not suspicious.any():
+        return column
+    left_out = suspicious & ~needed
+    for row in np.flatnonzero(suspicious & needed).tolist():
+        try:
+            aggregate.checked(cell(column, row))
+        except RecordError as error:
+            errors[row] = error
+            left_out[row] = True
+    return column.without(left_out)
 
 
 def _error_without_fields(aggregate: Aggregate) -> Exception | None:
@@ -361,40 +384,102 @@ class ColumnAggregate(FoldedAggregate):
     def _fold_what_can_be(
         self, rows: FieldRows, columns: list[FieldColumn | None], at: Any, groups: Groups, failed: dict[int, Exception]
     ) -> None:
-        """`_fold`; on failure, groups are halved until the unreadable ones are found, and only those are left out."""
+        """Update the groups, without the records that are in one that cannot be read, or that an aggregate fails for."""
+        keys = [rows.data[code] for code in groups.codes.tolist()]
+        entries = self._readable(list(zip(keys, groups.starts.tolist(), strict=True)))
+        for number, entry in enumerate(entries):
+            if isinstance(entry, Exception):
+                failed.update(dict.fromkeys(at[groups.of_rows == number].tolist(), entry))
+        known = [entry if isinstance(entry, CachedRow) else None for entry in entries]
+        before = [self._accumulators(entry) for entry in known]
+        done = ~np.isin(at, list(failed))
         try:
-            self._fold(rows, columns, at, groups)
+            after = self._added(columns, at[done], groups.of_rows[done], before)
         except Exception as error:
             if not concerns_records(error):
                 raise
-            count = len(groups.codes)
-            if count == 1:
-                failed.update(dict.fromkeys(at.tolist(), error))
-                return
-            for first, end in ((0, count // 2), (count // 2, count)):
-                mine, part = groups.part(first, end)
-                self._fold_what_can_be(rows, columns, at[mine], part, failed)
+            after = self._added_in_turn(columns, at, groups.of_rows, before, failed)
+            done = ~np.isin(at, list(failed))
+        self._keep(rows.batch, at[done], groups.of_rows[done], known, after)
 
-    def _fold(self, rows: FieldRows, columns: list[FieldColumn | None], at: Any, groups: Groups) -> None:
-        """Update all groups, or none: one read of the store, one pass per aggregate."""
-        batch, keys = rows.batch, [rows.data[code] for code in groups.codes.tolist()]
-        entries = self.store.entries(list(zip(keys, groups.starts.tolist(), strict=True)))
-        timestamps = np.array([entry.timestamp for entry in entries], np.int64)
-        np.maximum.at(timestamps, groups.of_rows, batch.timestamps[at])
-        before = [self._accumulators(entry) for entry in entries]
+    def _readable(self, places: list[tuple[bytes, int]]) -> list[CachedRow | Exception]:
+        """The rows of the store; instead of one that cannot be read, the error. They are halved until these are found."""
+        try:
+            return list(self.store.entries(places))
+        except Exception as error:
+            if not concerns_records(error):
+                raise
+            if len(places) == 1:
+                return [error]
+            middle = len(places) // 2
+            return self._readable(places[:middle]) + self._readable(places[middle:])
+
+    def _added(
+        self, columns: list[FieldColumn | None], at: Int64s, groups: Int64s, before: list[list[Any]]
+    ) -> list[list[Any]]:
+        """The accumulators of all groups with the rows added to them, one pass for each aggregate."""
         after = []
         for index, aggregate in enumerate(self.fields.aggregates.values()):
             old = [accumulators[index] for accumulators in before]
-            after.append(accumulate(aggregate, columns[index], at, groups.of_rows, old))
-        last_rows = np.zeros(len(entries), np.int64)
-        last_rows[groups.of_rows] = at  # the last assignment to an index wins
-        folded = zip(entries, timestamps.tolist(), last_rows.tolist(), *after, strict=True)
-        for entry, timestamp, last_row, *accumulators in folded:
-            entry.set(accumulators[0] if self.fields.bare else accumulators, timestamp)
-            self.keep(batch.keys[last_row], batch.headers_of(last_row), entry)
+            after.append(accumulate(aggregate, columns[index], at, groups, old))
+        return [list(accumulators) for accumulators in zip(*after, strict=True)]
 
-    def _accumulators(self, entry: CachedRow) -> list[Any]:
-        stored = self.fields.initial() if entry.value is None else entry.value
+    def _added_in_turn(
+        self,
+        columns: list[FieldColumn | None],
+        at: Int64s,
+        groups: Int64s,
+        before: list[list[Any]],
+        failed: dict[int, Exception],
+    ) -> list[list[Any]]:
+        """The same, one record after the other: one that an aggregate fails for is added to no group."""
+        after = list(before)
+        groups_of: dict[int, list[int]] = {}
+        for row, number in zip(at.tolist(), groups.tolist(), strict=True):
+            groups_of.setdefault(row, []).append(number)
+        for row, numbers in groups_of.items():
+            if row in failed:
+                continue
+            read = [None if column is None else cell(column, row) for column in columns]
+            try:
+                updated = [self._with_record(after[number], read) for number in numbers]
+            except Exception as error:
+                if not concerns_records(error):
+                    raise
+                failed[row] = error
+            else:
+                for number, accumulators in zip(numbers, updated, strict=True):
+                    after[number] = accumulators
+        return after
+
+    def _with_record(self, accumulators: list[Any], read: list[Any]) -> list[Any]:
+        parts = zip(self.fields.aggregates.values(), accumulators, read, strict=True)
+        # Copied, because a user's `add` may change its accumulator in place, and another aggregate may fail behind it.
+        return [one.updated(old if type(one) in BUILT_IN else deepcopy(old), value) for one, old, value in parts]
+
+    def _keep(
+        self,
+        batch: ColumnarBatch,
+        at: Int64s,
+        groups: Int64s,
+        entries: list[CachedRow | None],
+        after: list[list[Any]],
+    ) -> None:
+        """Leave the groups of these rows pending with their new accumulators, in the order of their first rows."""
+        timestamps = np.array([NO_TIME if entry is None else entry.timestamp for entry in entries], np.int64)
+        np.maximum.at(timestamps, groups, batch.timestamps[at])
+        places = np.arange(len(at))
+        firsts, lasts = (np.full(len(entries), -1, np.int64) for _ in range(2))
+        firsts[groups[::-1]], lasts[groups] = places[::-1], places  # the last assignment to an index wins
+        there = np.flatnonzero(lasts >= 0)
+        for number in there[np.argsort(firsts[there])].tolist():
+            entry, row, accumulators = entries[number], int(at[lasts[number]]), after[number]
+            assert entry is not None, "its rows have failed otherwise"
+            entry.set(accumulators[0] if self.fields.bare else accumulators, int(timestamps[number]))
+            self.keep(batch.keys[row], batch.headers_of(row), entry)
+
+    def _accumulators(self, entry: CachedRow | None) -> list[Any]:
+        stored = self.fields.initial() if entry is None or entry.value is None else entry.value
         return [stored] if self.fields.bare else stored
 
 

@@ -8,12 +8,12 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 import pyarrow as pa
 
 from state.numba_kernels import kernel
 from streams.model.windows import TimeWindows
 from streams.operators.columnar import ValueColumn
+from streams.serdes.json_text import dumps, loads
 
 # --- The declared fields of values, in place of the values.
 
@@ -44,6 +44,12 @@ class FieldColumn:
         texts = None if self.texts is None else self.texts.take(pa.array(rows))
         return FieldColumn(self.kinds[rows], self.ints[rows], self.floats[rows], texts)
 
+    def without(self, rows: npt.NDArray[np.bool_]) -> FieldColumn:
+        """The same with nothing in some rows."""
+        kinds, floats = self.kinds.copy(), self.floats.copy()
+        kinds[rows], floats[rows] = ABSENT, 0.0
+        return FieldColumn(kinds, self.ints, floats, self.texts)
+
     @classmethod
     def joined(cls, parts: Sequence[FieldColumn]) -> FieldColumn:
         """The cells of several columns, one after the other."""
@@ -67,9 +73,7 @@ def cell(column: FieldColumn, row: int) -> Any:
         return float(column.floats[row])
     if kind != TEXT or column.texts is None:
         return None
-    text = column.texts[row].as_py()
-    # A number is here only if it is an integer that exceeds 64 bits, which orjson would read as a double.
-    return int(text) if text[0] in b"-0123456789" else orjson.loads(text)
+    return loads(column.texts[row].as_py())
 
 
 def encoded(value: Any) -> tuple[int, int, float, bytes | None]:
@@ -80,11 +84,7 @@ def encoded(value: Any) -> tuple[int, int, float, bytes | None]:
         return TEXT, 0, 0.0, str(value).encode()
     if isinstance(value, float):
         return FLOAT, 0, value, None
-    return (
-        (ABSENT, 0, 0.0, None)
-        if value is None
-        else (TEXT, 0, 0.0, orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)[:-1])
-    )
+    return (ABSENT, 0, 0.0, None) if value is None else (TEXT, 0, 0.0, dumps(value))
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import chain, islice, repeat
-from typing import Any
+from itertools import chain, groupby, islice, repeat
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from streams.errors import RecordError
 from streams.model.record import Change, Record, ValueAndTimestamp
+from streams.model.scores import (
+    NUMBER,
+    Score,
+    check_alike,
+    inverted,
+    nearest_float,
+    order_bytes,
+    ordered,
+    score_of,
+)
 from streams.operators.aggregate.aggregates import Aggregator, Initializer
 from streams.operators.columnar import NULL_KEY, ColumnarBatch
 from streams.operators.operator import OperatorContext, RecordOperator, drop_rows
@@ -165,19 +175,16 @@ class TableAggregate(TableOperator):
 
 # --- `top` of a grouped table: the best n rows of each group, exact even when rows change and leave.
 
-_DOUBLE = struct.Struct(">d")
-_BITS = 2**64 - 1
-
 
 class TableTop(RecordOperator, TableOperator):
     """Orders all rows of a group by score, and forwards the list of the first n when it changes.
 
-    Scores are compared as 64-bit floats, equal ones by the bytes of the values. A row without a score (None, or not a number) is
+    Scores of one kind are compared (`streams.model.scores`), equal ones by the bytes of the values. A row whose score is None is
     not ranked. Null keys are dropped. The result's time is the largest of its updates.
 
     Args:
         store: Name of a timestamped key-value store of the lists.
-        rows: Name of a key-value store of the ranked values, by `ranked_key`, with the number of occurrences.
+        rows: Name of a key-value store of the ranked values, by `_Ranks.key`, with the number of occurrences.
         value_serde: Serde of the values.
         key_serde: Serde of the groups' keys.
         n: Length of the list.
@@ -212,6 +219,7 @@ class TableTop(RecordOperator, TableOperator):
         assert self.store_name is not None, "the lists are kept"
         self._tops = ctx.store(self.store_name)
         self._rows: TypedKeyValueStore = ctx.store(self.rows_name)
+        self._ranks = Ranks(self.largest)
 
     def process(self, record: Record) -> None:
         """Remove the old value, add the new one, read the first n."""
@@ -221,11 +229,13 @@ class TableTop(RecordOperator, TableOperator):
             return
         change: Change = record.value
         # Both scores before the first row changes: a record may fail for its new value alone.
-        ranked = [(self._ranked_key(group, change.old), -1), (self._ranked_key(group, change.new), 1)]
-        for key, difference in ranked:
-            if key is not None:
-                count = (self._rows.get(key) or 0) + difference
-                self._rows.put(key, count if count > 0 else None, record.timestamp)
+        old, new = self._left(group, change.old), self._ranked(group, change.new)
+        if new is not None:
+            self._check(group, new.score, None if old is None else old.key)
+        for ranked, difference in ((old, -1), (new, 1)):
+            if ranked is not None:
+                count = (self._rows.get(ranked.key) or 0) + difference
+                self._rows.put(ranked.key, count if count > 0 else None, record.timestamp)
         found = self._tops.get(record.key)
         before, timestamp = (None, -1) if found is None else found
         now = self._first(group) or None
@@ -233,27 +243,94 @@ class TableTop(RecordOperator, TableOperator):
             time = max(timestamp, record.timestamp)
             self._table.update(Record(record.key, None, time, record.headers), now)
 
-    def _ranked_key(self, group: bytes, value: Any) -> bytes | None:
+    def _ranked(self, group: bytes, value: Any) -> _Ranked | None:
         """Where a value is among those of its group; None for one that is not ranked."""
-        score = None if value is None else self.by(value)
-        if isinstance(score, bool) or not isinstance(score, int | float):
+        score = None if value is None else score_of(self.by(value))
+        if score is None:
             return None
-        data = self.value_serde.serialize(self.rows_name, value)
-        return _prefix(group) + ordered(float(score), self.largest) + (data or b"")
+        data = self.value_serde.serialize(self.rows_name, value) or b""
+        return _Ranked(score, _prefix(group) + self._ranks.key(score, data))
+
+    def _left(self, group: bytes, value: Any) -> _Ranked | None:
+        """The same for a value that leaves its group; one whose score fails has failed when it came, and was never ranked."""
+        try:
+            return self._ranked(group, value)
+        except RecordError:
+            return None
+
+    def _check(self, group: bytes, score: Score, leaves: bytes | None) -> None:
+        """Raises `RecordError` if a score has no rank among those of its group, without the row that leaves it."""
+        prefix = _prefix(group)
+        for key, count in self._rows.prefix(prefix):
+            if key != leaves or count > 1:
+                check_alike(score, self._score(self._ranks.data(key[len(prefix) :])))
+                return
+
+    def _score(self, data: bytes) -> Score:
+        score = score_of(self.by(self.value_serde.deserialize(self.rows_name, data)))
+        assert score is not None, "only what has a score is ranked"
+        return score
 
     def _first(self, group: bytes) -> list[Any]:
-        prefix = _prefix(group)
-        skip = len(prefix) + _DOUBLE.size
-        rows = ((key[skip:], count) for key, count in self._rows.prefix(prefix))
-        values = chain.from_iterable(repeat(data, count) for data, count in rows)
+        skip = len(_prefix(group))
+        rows = ((key[skip:], count) for key, count in self._rows.prefix(_prefix(group)))
+        ranked = ((self._ranks.data(key), count) for key, count in self._in_order(rows))
+        values = chain.from_iterable(repeat(data, count) for data, count in ranked)
         return [self.value_serde.deserialize(self.rows_name, data) for data in islice(values, self.n)]
 
+    def _in_order(self, rows: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
+        """The rows by their scores, where several integers are one float, too."""
+        for place, run in groupby(rows, lambda row: row[0][:_FLOAT]):
+            if not self._ranks.may_differ(place):
+                yield from run
+            else:
+                sign = -1 if self.largest else 1
+                yield from sorted(run, key=lambda row: sign * self._score(self._ranks.data(row[0])).value)
 
-def ordered(score: float, largest: bool) -> bytes:
-    """8 bytes that sort as the scores do, the best first."""
-    (bits,) = struct.unpack(">Q", _DOUBLE.pack(score + 0.0))  # -0.0 becomes 0.0
-    bits = bits ^ _BITS if bits >> 63 else bits | 1 << 63
-    return struct.pack(">Q", bits ^ _BITS if largest else bits)
+
+class _Ranked(NamedTuple):
+    """A value among those of its group: its score, and its key in the store of all rows."""
+
+    score: Score
+    key: bytes
+
+
+_FLOAT: Final = 8
+"""Bytes of a number's place among the others: those of its float."""
+_LENGTH: Final = 4
+_OTHERS: Final = b"\xff\xff"
+"""Stands before the bytes of scores that are not numbers; no float begins with it."""
+
+
+class Ranks:
+    """The keys of ranked rows within their group: bytes in the order of the scores, then the value's own bytes.
+
+    A number is 8 bytes. Any other score has an end of its own, and the length of the value stands behind the value.
+    """
+
+    def __init__(self, largest: bool) -> None:
+        self._largest = largest
+        self._others = inverted(_OTHERS) if largest else _OTHERS
+        self._exact_up_to = sorted(ordered(float(one), largest) for one in (-(2**53), 2**53))
+
+    def key(self, score: Score, data: bytes) -> bytes:
+        """The key of a value with these bytes."""
+        if score.kind == NUMBER:
+            return ordered(nearest_float(score.value), self._largest) + data
+        place = order_bytes(score)
+        return self._others + (inverted(place) if self._largest else place) + data + len(data).to_bytes(_LENGTH, "big")
+
+    def data(self, key: bytes) -> bytes:
+        """The value's bytes in a key."""
+        if not key.startswith(self._others):
+            return key[_FLOAT:]
+        end = len(key) - _LENGTH
+        return key[end - int.from_bytes(key[end:], "big") : end]
+
+    def may_differ(self, place: bytes) -> bool:
+        """Whether several numbers have this place: integers beyond 2^53."""
+        least, most = self._exact_up_to
+        return not place.startswith(self._others) and not least < place < most
 
 
 def _prefix(group: bytes) -> bytes:

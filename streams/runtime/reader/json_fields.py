@@ -1,4 +1,4 @@
-"""Declared fields of JSON values as columns: a scanner for flat objects, and orjson for everything else."""
+"""Declared fields of JSON values as columns: a scanner for flat objects, and the serde for everything else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 import pyarrow as pa
 
 from state.numba_kernels import kernel
@@ -16,13 +15,14 @@ from streams.model.record import has_fields, pick
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, encoded
 from streams.runtime.rows import NULL, SCALAR
 from streams.serdes.json_scan import UNSURE_AT, Bytes, is_utf8, literal_end, plain_text_end, skip_space, text_end
+from streams.serdes.json_text import loads
 
 # --- Finds declared fields in flat JSON objects, for a whole column of values at once (numba).
 #
 # Reading 160-byte objects into Python objects with a JSON library costs more than all the rest of the reader's work. The
 # scanner accepts a row only if it is certain that the row is valid JSON that it understood: objects whose values are numbers,
 # strings, true, false and null, and flat arrays of these. Everything else (deeper nesting, unicode escapes, very long
-# numbers, anything malformed) gets the status `UNSURE`, and orjson decides (together with `pick` it is the
+# numbers, anything malformed) gets the status `UNSURE`, and the serde decides (together with `pick` it is the
 # reference). Numbers with a fraction are read exactly: a mantissa up to 2^53 times or over a power of ten
 # up to 22 is rounded once (Clinger's fast path). Positions are unsigned: for signed ones numba would check for negative
 # indices at every byte, which made the scanner 2.5 times slower.
@@ -70,7 +70,7 @@ def _number(data: Bytes, at: Any, end: Any) -> tuple[int, int, float, Any]:  # p
         return _STOP, mantissa, 0.0, behind
     more = behind < end and data[behind] >= 46 and data[behind] != 47 and data[behind] != 93 and data[behind] != 125
     if not more:
-        # "-0" is left to orjson, which decides whether it is an integer.
+        # "-0" is left to the serde, which decides whether it is an integer.
         return _STOP if negative and mantissa == 0 else INT, -mantissa if negative else mantissa, 0.0, behind
     at = behind
     exponent = 0
@@ -226,10 +226,10 @@ def gather(data: Bytes, starts: Any, offsets: Any, out: Bytes) -> None:  # pragm
             out[begin + i] = data[starts[row] + i]
 
 
-# --- Declared fields of a column of JSON values: by the scanner where it is certain, else by orjson row by row.
+# --- Declared fields of a column of JSON values: by the scanner where it is certain, else by the serde row by row.
 #
-# orjson and `pick` are the definition, and the scanner's reference. Rows are rejected only if they are not JSON, or contain
-# fields nested deeper than orjson writes.
+# The serde and `pick` are the definition, and the scanner's reference. Rows are rejected only if they are not JSON, or contain
+# fields nested deeper than JSON is written.
 
 Load: TypeAlias = Callable[[bytes], Any]
 _FlatPath: TypeAlias = "tuple[str, int]"
@@ -257,7 +257,7 @@ class JsonFields:
         return {NULL: self.null_values, SCALAR: self.without_fields}
 
 
-def read_fields(values: pa.BinaryArray, paths: Sequence[str], load: Load = orjson.loads) -> JsonFields:
+def read_fields(values: pa.BinaryArray, paths: Sequence[str], load: Load = loads) -> JsonFields:
     """Decode some fields of all values."""
     count = len(values)
     valid = np.ones(count, np.bool_) if values.null_count == 0 else values.is_valid().to_numpy(zero_copy_only=False)
