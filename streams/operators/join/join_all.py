@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from streams.model.ownership import only_reads
 from streams.model.record import MAX_TIME, NO_TIME
 from streams.operators.columnar import ColumnarBatch, Int64s
 from streams.operators.join.pairs import (
@@ -34,7 +35,6 @@ from streams.operators.join.pairs import (
     Reach,
     StoredStep,
     clamped,
-    only_reads,
     store_keys,
 )
 from streams.operators.operator import Operator, OperatorContext, forward_in_one
