@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from state.columns import BinaryColumn, binary_column
 from streams.errors import RecordError
+from streams.model.ownership import lending, only_reads
 from streams.model.record import Instruction, Record, Response, Subscription
 from streams.operators.columnar import (
     NULL_KEY,
@@ -89,10 +90,12 @@ class ForeignKeySubscribe(Operator):
         versioned: The left table is versioned; out-of-order updates are skipped (KIP-914).
     """
 
+    leaves_values = True
+
     def __init__(
         self, extractor: Callable[[Any, Any], Any], value_serde: Serde, left: bool, versioned: bool = False
     ) -> None:
-        self.extractor = extractor
+        self.extractor = lending(extractor)
         self.value_serde = value_serde
         self.left = left
         self.versioned = versioned
@@ -109,7 +112,7 @@ class ForeignKeySubscribe(Operator):
         digests = _value_hashes(self.value_serde, self.ctx.node, changes.new)
         olds = repeat(None) if changes.old is None else changes.old
         updates = zip(changes.new, olds, digests, strict=False)
-        records, found = call_each(self.ctx, batch, self._asked_with, batch.keys, updates)
+        records, found = call_each(self.ctx, batch, self._asked_with, batch.keys.each(), updates)
         nothing = [self._refers_to_nothing(new, asked) for new, _, asked in found]
         drop_rows(self.ctx, records, {"null_foreign_key": np.array(nothing, np.bool_)})
         keys = list(records.keys)
@@ -173,6 +176,10 @@ class ForeignKeyResult(Operator):
         self.joiner = joiner
         self.left = left
 
+    @property
+    def leaves_values(self) -> bool:
+        return only_reads(self.joiner)
+
     def init(self, ctx: OperatorContext) -> None:
         super().init(ctx)
         self._lookup = opened(ctx, self.this)
@@ -185,7 +192,7 @@ class ForeignKeyResult(Operator):
         """
         if (batch.keys.codes == NULL_KEY).any():
             raise RecordError(_NO_KEY)
-        values = self._lookup(batch.keys, batch.order).values
+        values = self._lookup(batch.keys, batch.order).values_for(self.joiner, self.ctx.results_change)
         digests = _value_hashes(self.value_serde, self.ctx.node, values)
         awaited = np.array([one.hash == mine for one, mine in zip(batch.values, digests, strict=True)], np.bool_)
         rows = np.flatnonzero(awaited)
@@ -193,7 +200,7 @@ class ForeignKeyResult(Operator):
         found = batch.take(rows)
         lefts = [values[row] for row in rows.tolist()]
         rights = [response.value for response in found.values]
-        results, joined = call_each(self.ctx, found, self._joined, found.keys, lefts, rights)
+        results, joined = call_each(self.ctx, found, self._joined, found.keys.each(), lefts, rights)
         self.ctx.forward_batch(results.with_values(joined))
 
     def _joined(self, key: Any, left: Any, right: Any) -> Any:
@@ -231,6 +238,8 @@ class ForeignKeySubscriptions(Operator):
         keys: Serde of that store's keys.
         other: The value getter of the right table.
     """
+
+    leaves_values = True
 
     def __init__(self, store: str, keys: CombinedKeySerde, other: ValueGetter) -> None:
         self.store_name = store
@@ -312,6 +321,8 @@ class ForeignKeyUpdate(Operator):
         keys: Serde of that store's keys.
         versioned: The right table is versioned; out-of-order updates are skipped (KIP-914).
     """
+
+    leaves_values = True
 
     def __init__(self, store: str, keys: CombinedKeySerde, versioned: bool = False) -> None:
         self.store_name = store

@@ -62,6 +62,9 @@ class StreamJoinAll(Operator):
         state_name: Name of the state that all sides share.
     """
 
+    leaves_values = True
+    makes_results = True
+
     def __init__(self, join: JoinAll, name: str, stores: Sequence[str], state_name: str) -> None:
         self.join = replace(join, windows=clamped(join.windows))
         self.name = name

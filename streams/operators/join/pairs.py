@@ -443,9 +443,11 @@ class StoredStep:
     ) -> None:
         self.codecs, self.records, self.time, self.is_open = codecs, records, time, is_open
         self.batch, self.timestamps = records.batch, records.batch.timestamps
-        self.stored, self._keeps_values, self.alone = stored, keeps_values, alone
+        self.stored, self.alone = stored, alone
+        # A result that others may change must not hold a value that the results of other pairs hold, too.
+        self._keeps_values = keeps_values and not ctx.results_change
         self.refused: list[Refused] = []
-        self.own: Callable[[Any], Any] = (lambda value: value) if keeps_values else ctx.copy_of
+        self.own: Callable[[Any], Any] = (lambda value: value) if self._keeps_values else ctx.copy_of
         self.column = self._written(stored)
 
     def fail(self, error: Exception) -> None:

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from state.columns import BinaryColumn, binary_column
 from state.stores.byte_stores import NOT_PUT, VALID_TO_UNDEFINED, VersionedRecord
+from streams.model.ownership import snapshot
 from streams.model.record import Headers, HeldRecord, ValueAndTimestamp
 from streams.operators.stores.codec import Codec, KeyValueBytes
 from streams.operators.stores.found_rows import TableLookup
@@ -225,7 +226,7 @@ class TypedTimestampedKeyValueStore:
         key_bytes = self.codec.key(key)
         entry = self._cache.get(key_bytes) if self._cache else None
         if entry is not None:
-            return None if entry.value is None else ValueAndTimestamp(entry.value, entry.timestamp)
+            return None if entry.value is None else ValueAndTimestamp(snapshot(entry.value), entry.timestamp)
         return self.codec.read_timestamped(self._rows.get(key_bytes))
 
     def forwarded(self, key: Any) -> ValueAndTimestamp | None:
@@ -235,7 +236,7 @@ class TypedTimestampedKeyValueStore:
 
     def put(self, key: Any, value: Any, timestamp: int) -> None:
         entry = self.entry(key)
-        entry.value, entry.timestamp = None if value is None else self.codec.seen(value), timestamp
+        entry.value, entry.timestamp = None if value is None else snapshot(self.codec.seen(value)), timestamp
         entry.sent(self.write(entry))
 
     def range(self, lower: Any, upper: Any, reverse: bool = False) -> Iterator[tuple[Any, ValueAndTimestamp]]:

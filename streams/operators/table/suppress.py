@@ -394,6 +394,9 @@ class Suppress(Operator):
         send_old: Whether children need `Change.old`.
     """
 
+    leaves_values = True
+    makes_results = True
+
     def __init__(
         self,
         buffer: str,

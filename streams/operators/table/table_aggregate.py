@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from streams.model.ownership import lending, only_reads, snapshot
 from streams.model.record import Change, Record, ValueAndTimestamp
 from streams.operators.aggregate.aggregates import Aggregator, Initializer
 from streams.operators.columnar import NULL_KEY, ColumnarBatch
@@ -37,6 +38,10 @@ class TableGroupBy(RecordOperator):
     def __init__(self, selector: Callable[[Any, Any], tuple[Any, Any] | None], versioned: bool = False) -> None:
         self.selector = selector
         self.versioned = versioned
+
+    @property
+    def leaves_values(self) -> bool:
+        return only_reads(self.selector)
 
     def process(self, record: Record) -> None:
         """Forward one record, two or none."""
@@ -82,6 +87,8 @@ class TableAggregate(TableOperator):
         send_old: As in `TableMaterializer`.
     """
 
+    leaves_values = True
+
     def __init__(
         self,
         store: str,
@@ -93,8 +100,9 @@ class TableAggregate(TableOperator):
     ) -> None:
         super().__init__(store, caching, send_old)
         self.initializer = initializer
-        self.adder = adder
-        self.subtractor = subtractor
+        # A batch is aggregated again, from the same values, when one of its records has failed.
+        self.adder = _with_own_value(adder)
+        self.subtractor = _with_own_value(subtractor)
 
     @property
     def changes_in_place(self) -> bool:
@@ -159,8 +167,13 @@ class TableAggregate(TableOperator):
         if value is None:
             if self.initializer is None:
                 return new
-            value = self.initializer()
+            value = snapshot(self.initializer())
         return self.adder(key, new, value)
+
+
+def _with_own_value(function: Aggregator) -> Aggregator:
+    """A function of a key, a value and an aggregate that gets a copy of the value, unless it only reads."""
+    return function if only_reads(function) else lambda key, value, group: function(key, snapshot(value), group)
 
 
 # --- `top` of a grouped table: the best n rows of each group, exact even when rows change and leave.
@@ -187,6 +200,8 @@ class TableTop(RecordOperator, TableOperator):
         send_old: As in `TableMaterializer`.
     """
 
+    leaves_values = True
+
     def __init__(
         self,
         store: str,
@@ -204,7 +219,7 @@ class TableTop(RecordOperator, TableOperator):
         self.key_serde = key_serde
         self.value_serde = value_serde
         self.n = n
-        self.by = by
+        self.by = lending(by)
         self.largest = largest
 
     def init(self, ctx: OperatorContext) -> None:
