@@ -46,6 +46,13 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
     def private_rows(self) -> bool:
         """Whether stores with a cache give each reader a value of its own; see `Operator.changes_in_place`."""
 
+    def run_with_private_rows(self) -> None:
+        """Run the step again, with private rows, unless it does so already.
+
+        Raises:
+            Exception: It does not.
+        """
+
     @property
     def flushing(self) -> bool:
         """Whether the step is at its end and operators emit their pending results."""

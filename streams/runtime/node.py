@@ -552,6 +552,9 @@ class NodeContext:
     def private_rows(self) -> bool:
         return self._run.private_rows
 
+    def run_with_private_rows(self) -> None:
+        self._run.run_with_private_rows()
+
     @property
     def flushing(self) -> bool:
         return self._run.flushing

@@ -161,7 +161,7 @@ def of_fields(aggregates: Mapping[str, Aggregate]) -> Aggregation:
 
 def _of_fields(aggregates: dict[str, Aggregate], value_serde: Serde, bare: bool) -> Aggregation:
     fields = FieldAggregates(aggregates, bare)
-    functions = AggregationFunctions(fields.add, fields.initial, fields.merge, fields.result)
+    functions = AggregationFunctions(fields.add, fields.initial, fields.merge, fields.result, built_in=True)
     return Aggregation(NodeKind.KSTREAM_AGGREGATE, functions, fields, value_serde)
 
 

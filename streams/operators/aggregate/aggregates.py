@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -12,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from state.columns import binary_column
+from streams.errors import RecordError
 from streams.model.aggregates import Aggregate, results
+from streams.model.ownership import UNCHANGING, may_share, only_reads, snapshot
 from streams.model.record import NO_TIME, Change, Headers, Record, Window, Windowed
 from streams.model.windows import GroupingWindows, TimeWindows, Windows
 from streams.operators.aggregate.column_rows import Assigned, Groups, assign, group
@@ -30,11 +33,12 @@ from streams.operators.columnar import (
 )
 from streams.operators.operator import Operator, OperatorContext, drop_each, forward_in_one
 from streams.operators.pending import RowStore, emit_pending, emit_together, put_rows, write_together
-from streams.operators.stores.codec import Codec, timestamp_of
+from streams.operators.stores.codec import Codec, timestamp_of, value_of
 from streams.operators.stores.key_value import CachedRow, TypedTimestampedKeyValueStore
 from streams.operators.stores.window import TypedTimestampedWindowStore
 from streams.operators.stream_time import StreamTime
 from streams.operators.table.table_materializer import numbered
+from streams.users_code import line_of, users_function
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -239,6 +243,15 @@ class FoldedAggregate(Operator):
         """Without a cache every call gets an aggregate of its own."""
         return self.caching
 
+    @property
+    def leaves_values(self) -> bool:
+        return self.functions.reads
+
+    @property
+    def makes_results(self) -> bool:
+        """True: they are read from their bytes, or copied, if functions below may change them."""
+        return True
+
     def init(self, ctx: OperatorContext) -> None:
         """Open the store."""
         super().init(ctx)
@@ -259,12 +272,43 @@ class FoldedAggregate(Operator):
     def process(self, record: Record) -> None:
         """The same for a single record, which costs a tenth of a batch of one: others that use the store see each update."""
         # Of a record that fails in one window, no window keeps anything.
-        for row, updated in [(row, self._updated(row, record)) for row in self.rows(record)]:
+        rows, values = self.rows(record), repeat(record.value)
+        if len(rows) > 1 and self._parts_values:
+            values = map(snapshot, values)
+        for row, updated in [
+            (row, self._updated(row, value, record)) for row, value in zip(rows, values, strict=False)
+        ]:
             self._set(row, *updated, record)
 
-    def _updated(self, row: CachedRow, record: Record) -> tuple[Any, int]:
-        value, timestamp = self.functions.updated(row, record)
-        return None if value is None else self.store.codec.seen(value), timestamp
+    @property
+    def _parts_values(self) -> bool:
+        """Whether several windows of a record must not have one object as its value."""
+        return not self.functions.reads or self.ctx.results_change
+
+    def _updated(self, row: CachedRow, value: Any, record: Record) -> tuple[Any, int]:
+        """Value and timestamp of a row after one more record. The timestamp is the largest of the records."""
+        functions, before = self.functions, row.value
+        original = functions.original() if before is None else None
+        aggregate = snapshot(original) if before is None else before
+        after = functions.added(record.key, value, aggregate)
+        if after is None and functions.may_change(aggregate):
+            before_call = original if before is None else self.read_again(row.cell)
+            functions.explain_nothing(functions.aggregator, aggregate, before_call, self.store.codec)
+        seen = None if after is None else self.store.codec.seen(after)
+        return seen, record.timestamp if before is None else max(record.timestamp, row.timestamp)
+
+    def read_again(self, cell: bytes | None) -> Any:
+        """An aggregate as it was before the call of a function.
+
+        Args:
+            cell: Its bytes; None: they are not known, unless the step runs with private rows.
+
+        Raises:
+            Exception: The step has to run again with private rows.
+        """
+        if cell is None:
+            self.ctx.run_with_private_rows()
+        return self.store.codec.read_value(cell)
 
     @abstractmethod
     def rows(self, record: Record) -> list[CachedRow]:
@@ -280,7 +324,10 @@ class FoldedAggregate(Operator):
 
     def calls(self, batch: ColumnarBatch, pairs: WindowPairs) -> tuple[Iterable[Any], ...]:
         """What each call of a function is made of: functions, key, value."""
-        return repeat(self.functions), batch.keys.take(pairs.rows), each_value(batch.values, pairs.rows)
+        values: Iterable[Any] = each_value(batch.values, pairs.rows)
+        if self._parts_values and (pairs.rows[1:] == pairs.rows[:-1]).any():
+            values = map(snapshot, values)
+        return repeat(self.functions), batch.keys.take(pairs.rows).each(), values
 
     @abstractmethod
     def keep(self, key: Any, headers: Headers, row: CachedRow) -> None:
@@ -303,9 +350,14 @@ class FoldedAggregate(Operator):
         return replace(
             records,
             keys=self._keys(records.keys, starts),
-            values=Changes(viewed([one.value for one in updates]), olds),
+            values=Changes(self._own([one.value for one in updates]), olds),
             timestamps=np.array([one.timestamp for one in updates], np.int64),
         )
+
+    def _own(self, stored: Sequence[Any]) -> Sequence[Any]:
+        """The table's values of aggregates that others have, too."""
+        found = self.functions.viewed_column(stored)
+        return list(map(snapshot, found)) if self.ctx.results_change else found
 
     def _emit_updates(self) -> None:
         """Emit each pending row's last value, in order of time."""
@@ -451,7 +503,7 @@ class WindowAggregateOnClose(WindowAggregate):
         return replace(
             batch.take(np.array([one.row for one in closed])),
             keys=WindowedKeys(inner, starts, ends),
-            values=Changes(self.functions.viewed_column([row.value for row in rows]), None),
+            values=Changes(self._own([row.value for row in rows]), None),
             timestamps=np.array([row.timestamp for row in rows], np.int64),
         )
 
@@ -479,22 +531,46 @@ class AggregationFunctions:
         initializer: `() -> aggregate`; None for a reduce, which starts with the first value itself.
         merger: `(key, aggregate, aggregate) -> aggregate`, for sessions.
         view: Computes the table's value from the stored aggregate, where they differ.
+        built_in: Whether these are functions of the engine, which leave their arguments as they are.
     """
 
     aggregator: Aggregator
     initializer: Initializer | None = None
     merger: Merger | None = None
     view: Callable[[Any], Any] | None = None
+    built_in: bool = False
+
+    @cached_property
+    def reads(self) -> bool:
+        """Whether the functions leave their arguments as they are."""
+        return self.built_in or all(one is None or only_reads(one) for one in (self.aggregator, self.merger))
+
+    @cached_property
+    def apply(self) -> Aggregator:
+        """The aggregator. An aggregate that may be another key's, too, and that may change is copied."""
+        return self.aggregator if self.reads or not may_share(self.aggregator) else self._apply
+
+    def _apply(self, key: Any, value: Any, aggregate: Any) -> Any:
+        after = self.aggregator(key, value, aggregate)
+        return after if after is aggregate else snapshot(after)
 
     def initial(self) -> Any:
-        """The aggregate before the first value; None for a reduce."""
+        """The aggregate before the first value, each time another object; None for a reduce."""
+        return snapshot(self.original())
+
+    def original(self) -> Any:
+        """The same as the initializer gives it, which may be one object for all keys."""
         return None if self.initializer is None else self.initializer()
+
+    def may_change(self, aggregate: Any) -> bool:
+        """Whether a function may change an aggregate in place."""
+        return not self.reads and type(aggregate) not in UNCHANGING
 
     def added(self, key: Any, value: Any, aggregate: Any) -> Any:
         """The aggregate with one more value; `aggregate` is the result of `initial` or of an earlier call."""
         if aggregate is None and self.initializer is None:
             return value
-        return self.aggregator(key, value, aggregate)
+        return self.apply(key, value, aggregate)
 
     def merged(self, key: Any, earlier: Any, later: Any) -> Any:
         """The aggregate of two sessions; `earlier` is the result of `initial` or of an earlier call."""
@@ -503,11 +579,26 @@ class AggregationFunctions:
         assert self.merger is not None, "sessions are aggregated with a merger"
         return self.merger(key, earlier, later)
 
-    def updated(self, row: CachedRow, record: Record) -> tuple[Any, int]:
-        """Value and timestamp of a row after one more record. The timestamp is the largest of the records."""
-        if row.value is None:
-            return self.added(record.key, record.value, self.initial()), record.timestamp
-        return self.aggregator(record.key, record.value, row.value), max(record.timestamp, row.timestamp)
+    def explain_nothing(self, function: Aggregator | Merger | None, aggregate: Any, before: Any, codec: Codec) -> None:
+        """Called when a function has returned None, which deletes the aggregate; but not if it has changed it.
+
+        Args:
+            function: The aggregator or the merger.
+            aggregate: Its argument.
+            before: What was equal to the argument before the call.
+            codec: That of the store.
+
+        Raises:
+            RecordError: The function has changed its argument, and has probably forgotten to return it.
+        """
+        if function is None or not self.may_change(aggregate) or not _differ(aggregate, before, codec):
+            return
+        what = "merger" if function is self.merger else "reducer" if self.initializer is None else "aggregator"
+        where = line_of(users_function(function))
+        raise RecordError(
+            f"the {what}{f' ({where})' if where else ''} returned None after changing its accumulator in place; return it. "
+            f"None alone means that the key has no row any more"
+        )
 
     def viewed(self, stored: Any) -> Any:
         """The table's value of a stored aggregate; None for none."""
@@ -515,6 +606,18 @@ class AggregationFunctions:
 
     def viewed_column(self, stored: Sequence[Any]) -> Sequence[Any]:
         return stored if self.view is None else list(map(self.viewed, stored))
+
+
+def _differ(aggregate: Any, before: Any, codec: Codec) -> bool:
+    """Whether two aggregates have different bytes."""
+    try:
+        written = codec.value(before)
+    except Exception:
+        return False  # nothing that could be lost
+    try:
+        return codec.value(aggregate) != written
+    except Exception:
+        return True
 
 
 # --- Aggregates of fields as functions, for the operators that work record by record (`ColumnAggregate` works on columns).
@@ -535,7 +638,7 @@ class FieldAggregates:
     @property
     def functions(self) -> AggregationFunctions:
         """The same as functions of records."""
-        return AggregationFunctions(self.add, self.initial, self.merge, self.result)
+        return AggregationFunctions(self.add, self.initial, self.merge, self.result, built_in=True)
 
     def initial(self) -> Any:
         """The accumulator before the first record."""
@@ -665,12 +768,16 @@ class _Fold:
             if at < end_of_failed:
                 continue
             try:
-                before = values[place]
+                original, before = None, values[place]
                 if before is None:
                     begun.append(at)
-                    after = functions.added(key, value, functions.initial())
+                    original = functions.original()
+                    before = snapshot(original)
+                    after = functions.added(key, value, before)
                 else:
-                    after = functions.aggregator(key, value, before)
+                    after = functions.apply(key, value, before)
+                if after is None and functions.may_change(before):
+                    self._explain_nothing(at, functions, before, original, values)
                 values[place] = after if seen is None or after is None else seen(after)
             except Exception as error:
                 self._refuse(at, error)  # raises for a list
@@ -685,6 +792,24 @@ class _Fold:
         opened = [(self._rows[at], self._entries[groups[at]]) for at in begun if done[at]]
         for operator, batch, _ in self._parts:
             operator.end(batch, opened, failed)
+
+    def _explain_nothing(
+        self, at: int, functions: AggregationFunctions, aggregate: Any, original: Any, values: Any
+    ) -> None:
+        """Called when an aggregator has returned None, instead of an aggregate of `values`, or of a copy of the original.
+
+        Raises:
+            RecordError: It has changed the aggregate.
+        """
+        operator, groups = self._parts[0].operator, self._groups.of_rows
+        if original is None:
+            number, cell = groups[at], None
+            if not isinstance(values, list):
+                cell = values.cell(number)
+            elif not (groups[:at] == number).any():
+                cell = self._entries[number].cell
+            original = operator.read_again(cell)
+        functions.explain_nothing(functions.aggregator, aggregate, original, self._store.codec)
 
     def _values(self, groups: Sequence[int]) -> Any:
         """The aggregate before and after each call, by its number."""
@@ -802,6 +927,10 @@ class PrivateValues:
     def __len__(self) -> int:
         return len(self._cells)
 
+    def cell(self, number: int) -> bytes | None:
+        """The bytes of an aggregate."""
+        return self._cells[number]
+
     def __getitem__(self, number: int) -> Any:
         return self._codec.read_value(self._cells[number])
 
@@ -846,6 +975,10 @@ class EveryUpdate:
         self._cells = [row.stored for row in rows]
         self.updates: dict[int, Update] = {}
         """By call, in their order."""
+
+    def cell(self, number: int) -> bytes | None:
+        """The bytes of a group's aggregate."""
+        return value_of(self._cells[number])
 
     def __getitem__(self, call: int) -> Any:
         return self._codec.old_value(self._cells[self._groups[call]])

@@ -240,7 +240,9 @@ class PickedFields:
         """Row -> its error, where a value has no fields, or an expression fails."""
         self.columns = columns_of(fields.aggregates.values(), rows.values, taken, self.errors)
         """What each aggregate reads."""
-        self.functions = AggregationFunctions(partial(_add, fields), fields.initial, fields.merge, fields.result)
+        self.functions = AggregationFunctions(
+            partial(_add, fields), fields.initial, fields.merge, fields.result, built_in=True
+        )
         """The functions of the aggregation for these records."""
         self._batch = rows.batch
 
@@ -432,7 +434,7 @@ class WindowColumnAggregate(ColumnAggregate, WindowAggregate):
         super().__init__(store, windows, fields.functions, None, caching, send_old)
         self.fields = fields
         self.size_ms = windows.size_ms
-        self._of_picked = AggregationFunctions(fields.add_picked, fields.initial)
+        self._of_picked = AggregationFunctions(fields.add_picked, fields.initial, built_in=True)
         self._picked: dict[int, list[Any]] = {}
         self._wrong: dict[int, Exception] = {}
 

@@ -22,7 +22,7 @@ from state.columns import BinaryColumn, binary_column
 from state.stores.byte_stores import NOT_PUT, VALID_TO_UNDEFINED, VersionedRecord
 from streams.model.ownership import snapshot
 from streams.model.record import Headers, HeldRecord, ValueAndTimestamp
-from streams.operators.stores.codec import Codec, KeyValueBytes
+from streams.operators.stores.codec import Codec, KeyValueBytes, value_of
 from streams.operators.stores.found_rows import TableLookup
 
 
@@ -52,6 +52,11 @@ class CachedRow:
     def set(self, value: Any, timestamp: int) -> None:
         self.value, self.timestamp, self.dirty = value, timestamp, True
 
+    @property
+    def cell(self) -> bytes | None:
+        """The bytes of the value; None where they are not known, because it was set since."""
+        return None if self.dirty else value_of(self.stored)
+
     def sent(self, written: bytes | None) -> None:
         """Record that the row was forwarded with this local value."""
         self.stored, self.dirty = written, False
@@ -70,6 +75,10 @@ class PrivateRow(CachedRow):
     def __init__(self, key: bytes, start: int, stored: bytes | None, codec: Codec) -> None:
         self._codec = codec
         super().__init__(key, start, stored, codec)
+
+    @property
+    def cell(self) -> bytes | None:
+        return self._cell
 
     @property  # type: ignore[override]
     def value(self) -> Any:

@@ -101,8 +101,9 @@ class TableAggregate(TableOperator):
         super().__init__(store, caching, send_old)
         self.initializer = initializer
         # A batch is aggregated again, from the same values, when one of its records has failed.
-        self.adder = _with_own_value(adder)
-        self.subtractor = _with_own_value(subtractor)
+        self._own = _itself if only_reads(adder) and only_reads(subtractor) else snapshot
+        self.adder = adder
+        self.subtractor = subtractor
 
     @property
     def changes_in_place(self) -> bool:
@@ -158,9 +159,9 @@ class TableAggregate(TableOperator):
         value, before = (None, -1) if group is None else group
         newest, time = max(timestamp, before), timestamp
         if change.old is not None and value is not None:
-            value, time = self.subtractor(key, change.old, value), newest
+            value, time = self.subtractor(key, self._own(change.old), value), newest
         if change.new is not None:
-            value, time = self._added(key, change.new, value), newest
+            value, time = self._added(key, self._own(change.new), value), newest
         return value, time
 
     def _added(self, key: Any, new: Any, value: Any) -> Any:
@@ -171,9 +172,8 @@ class TableAggregate(TableOperator):
         return self.adder(key, new, value)
 
 
-def _with_own_value(function: Aggregator) -> Aggregator:
-    """A function of a key, a value and an aggregate that gets a copy of the value, unless it only reads."""
-    return function if only_reads(function) else lambda key, value, group: function(key, snapshot(value), group)
+def _itself(value: Any) -> Any:
+    return value
 
 
 # --- `top` of a grouped table: the best n rows of each group, exact even when rows change and leave.
