@@ -130,7 +130,7 @@ class Map(Operator):
     def process_batch(self, batch: ColumnarBatch) -> None:
         """Forward the results, with the timestamps and headers of the records."""
         records, pairs = call_each(self.ctx, batch, self._mapped)
-        keys = KeyColumn.of([key for key, _ in pairs])
+        keys = _new_keys([key for key, _ in pairs])
         values = own_results(self.ctx, self.fn, [value for _, value in pairs])
         self.ctx.forward_batch(replace(records, keys=keys, values=values))
 
@@ -153,7 +153,12 @@ class SelectKey(Operator):
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         records, keys = call_each(self.ctx, batch, self.fn, *lent(batch, self.fn))
-        self.ctx.forward_batch(replace(records, keys=KeyColumn.of(keys)))
+        self.ctx.forward_batch(replace(records, keys=_new_keys(keys)))
+
+
+def _new_keys(keys: list[Any]) -> KeyColumn:
+    """The column of new keys. One that is part of a value does not change with it."""
+    return KeyColumn.of(keys if all_unchanging(keys) else list(map(snapshot, keys)))
 
 
 # --- `map_values` (Kafka Streams: `KStreamMapValues`).
@@ -197,7 +202,7 @@ class FlatMap(Operator):
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         records, pairs = _call_for_several(self.ctx, batch, self._pairs)
-        keys = KeyColumn.of([key for key, _ in pairs])
+        keys = _new_keys([key for key, _ in pairs])
         values = _apart(self.ctx, self.fn, [value for _, value in pairs])
         self.ctx.forward_batch(replace(records, keys=keys, values=values))
 

@@ -427,7 +427,7 @@ def changing_nodes(processors: Mapping[str, AnyProcessor], children: Callable[[s
         children: The children of a node.
     """
     found = set[str]()
-    for name, one in reversed(processors.items()):
+    for name, one in reversed(list(processors.items())):
         passes_on = not (isinstance(one, Operator) and one.makes_results)
         changes = not (isinstance(one, Operator) and one.leaves_values)
         if changes or (passes_on and not found.isdisjoint(children(name))):

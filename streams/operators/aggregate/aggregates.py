@@ -272,7 +272,8 @@ class FoldedAggregate(Operator):
     def process(self, record: Record) -> None:
         """The same for a single record, which costs a tenth of a batch of one: others that use the store see each update."""
         # Of a record that fails in one window, no window keeps anything.
-        rows, values = self.rows(record), repeat(record.value)
+        rows = self.rows(record)
+        values: Iterable[Any] = repeat(record.value)
         if len(rows) > 1 and self._parts_values:
             values = map(snapshot, values)
         for row, updated in [
@@ -580,25 +581,10 @@ class AggregationFunctions:
         return self.merger(key, earlier, later)
 
     def explain_nothing(self, function: Aggregator | Merger | None, aggregate: Any, before: Any, codec: Codec) -> None:
-        """Called when a function has returned None, which deletes the aggregate; but not if it has changed it.
-
-        Args:
-            function: The aggregator or the merger.
-            aggregate: Its argument.
-            before: What was equal to the argument before the call.
-            codec: That of the store.
-
-        Raises:
-            RecordError: The function has changed its argument, and has probably forgotten to return it.
-        """
-        if function is None or not self.may_change(aggregate) or not _differ(aggregate, before, codec):
-            return
+        """Called when the aggregator or the merger has returned None: see `explain_nothing`."""
+        assert function is not None, "it has been called"
         what = "merger" if function is self.merger else "reducer" if self.initializer is None else "aggregator"
-        where = line_of(users_function(function))
-        raise RecordError(
-            f"the {what}{f' ({where})' if where else ''} returned None after changing its accumulator in place; return it. "
-            f"None alone means that the key has no row any more"
-        )
+        explain_nothing(what, function, aggregate, before, codec)
 
     def viewed(self, stored: Any) -> Any:
         """The table's value of a stored aggregate; None for none."""
@@ -606,6 +592,27 @@ class AggregationFunctions:
 
     def viewed_column(self, stored: Sequence[Any]) -> Sequence[Any]:
         return stored if self.view is None else list(map(self.viewed, stored))
+
+
+def explain_nothing(what: str, function: Callable[..., Any], aggregate: Any, before: Any, codec: Codec) -> None:
+    """Called when a function has returned None, which deletes the aggregate; but not if it has changed it.
+
+    Args:
+        what: What the function is called.
+        function: The function.
+        aggregate: Its argument.
+        before: What was equal to the argument before the call.
+        codec: That of the store.
+
+    Raises:
+        RecordError: The function has changed its argument, and has probably forgotten to return it.
+    """
+    if _differ(aggregate, before, codec):
+        where = line_of(users_function(function))
+        raise RecordError(
+            f"the {what}{f' ({where})' if where else ''} returned None after changing its accumulator in place; return it. "
+            f"None alone means that the key has no row any more"
+        )
 
 
 def _differ(aggregate: Any, before: Any, codec: Codec) -> bool:
@@ -642,7 +649,7 @@ class FieldAggregates:
 
     def initial(self) -> Any:
         """The accumulator before the first record."""
-        found = [aggregate.initial() for aggregate in self.aggregates.values()]
+        found = [snapshot(aggregate.initial()) for aggregate in self.aggregates.values()]
         return found[0] if self.bare else found
 
     def add(self, key: Any, value: Any, accumulator: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 
 from streams.model.ownership import lending, only_reads, snapshot
 from streams.model.record import Change, Record, ValueAndTimestamp
-from streams.operators.aggregate.aggregates import Aggregator, Initializer
+from streams.operators.aggregate.aggregates import Aggregator, Initializer, explain_nothing
 from streams.operators.columnar import NULL_KEY, ColumnarBatch
 from streams.operators.operator import OperatorContext, RecordOperator, drop_rows
 from streams.operators.stores.key_value import TypedKeyValueStore, TypedTimestampedKeyValueStore
@@ -168,7 +168,12 @@ class TableAggregate(TableOperator):
         if value is None:
             if self.initializer is None:
                 return new
-            value = snapshot(self.initializer())
+            original = self.initializer()
+            value = snapshot(original)
+            after = self.adder(key, new, value)
+            if after is None and not only_reads(self.adder):
+                explain_nothing("adder", self.adder, value, original, self._store.codec)
+            return after
         return self.adder(key, new, value)
 
 
