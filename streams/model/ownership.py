@@ -12,13 +12,14 @@ import copy
 import dis
 import pickle
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from functools import lru_cache
+from logging import Logger
 from operator import is_
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any, Final, Generic, TypeVar
@@ -80,9 +81,9 @@ def _is_frozen(value: Any) -> bool:
 
 
 @lru_cache(1000)
-def _frozen_fields(kind: type) -> Callable[[Any], Iterable[Any]] | None:
+def _frozen_fields(kind: Hashable) -> Callable[[Any], Iterable[Any]] | None:
     """What gives the fields of a frozen dataclass without a further attribute; None for other classes."""
-    if not is_dataclass(kind) or not kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+    if not is_dataclass(kind) or not kind.__dataclass_params__.frozen:
         return None
     names = [one.name for one in fields(kind)]
     return lambda value: [getattr(value, name, None) for name in names]
@@ -322,7 +323,7 @@ def _is_object(value: Any, seen: frozenset[FunctionType]) -> bool:
     """Whether a value can change, or may give one that can."""
     if isinstance(value, FunctionType):
         return _knows_objects(value, seen)
-    if isinstance(value, type | ModuleType | Enum) or type(value) in UNCHANGING:
+    if isinstance(value, type | ModuleType | Enum | Logger) or type(value) in UNCHANGING:
         return False
     if isinstance(value, BuiltinFunctionType):
         return value.__self__ is not None and not isinstance(value.__self__, ModuleType)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from streams.model.ownership import may_share, only_reads, snapshot
+from streams.model.ownership import all_unchanging, may_share, only_reads, snapshot
 from streams.model.record import Change, Headers, HeldRecord, Record
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, lent_values
 from streams.operators.processor import BaseProcessor, ProcessorContext
@@ -208,9 +208,13 @@ def lent(batch: ColumnarBatch, function: Callable[..., Any]) -> tuple[Iterable[A
     return (batch.keys, batch.values) if only_reads(function) else (batch.keys.each(), lent_values(batch.values))
 
 
-def own_results(ctx: OperatorContext, function: Callable[..., Any], results: list[Any]) -> list[Any]:
-    """The results of a function as objects of the records that they are the values of, if functions below may change them."""
-    return list(map(snapshot, results)) if ctx.results_change and may_share(function) else results
+def own_results(
+    ctx: OperatorContext, function: Callable[..., Any], records: ColumnarBatch, results: list[Any]
+) -> list[Any]:
+    """The results of a function for the values of records, as objects that nobody else has if functions below may change them."""
+    if not ctx.results_change or not may_share(function) or all_unchanging(results):
+        return results
+    return [one if one is value else snapshot(one) for one, value in zip(results, records.values, strict=True)]
 
 
 def call_each(

@@ -131,7 +131,7 @@ class Map(Operator):
         """Forward the results, with the timestamps and headers of the records."""
         records, pairs = call_each(self.ctx, batch, self._mapped)
         keys = _new_keys([key for key, _ in pairs])
-        values = own_results(self.ctx, self.fn, [value for _, value in pairs])
+        values = own_results(self.ctx, self.fn, records, [value for _, value in pairs])
         self.ctx.forward_batch(replace(records, keys=keys, values=values))
 
     def _mapped(self, key: Any, value: Any) -> tuple[Any, Any]:
@@ -180,7 +180,7 @@ class MapValues(Operator):
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         records, values = call_each(self.ctx, batch, self.fn)
-        self.ctx.forward_batch(records.with_values(own_results(self.ctx, self.fn, values)))
+        self.ctx.forward_batch(records.with_values(own_results(self.ctx, self.fn, records, values)))
 
 
 # --- `flat_map` and `flat_map_values`: any number of records out of one (Kafka Streams: `KStreamFlatMap`).
