@@ -108,7 +108,7 @@ def all_unchanging(values: Iterable[Any]) -> bool:
 
 
 def lending(function: Callable[..., T]) -> Callable[..., T]:
-    """The function for calls with arguments that go on as they are: it gets copies, unless it only reads."""
+    """The function for calls with arguments that stay as they are: it gets copies, unless it only reads."""
     return function if only_reads(function) else _Lending(function)
 
 

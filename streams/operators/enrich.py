@@ -175,7 +175,7 @@ class Calls:
     async def _call(self, batch: Sequence[PendingCall]) -> Any:
         rules, records = self._rules, [one.record for one in batch]
         arguments: tuple[Any, ...]
-        # Copies: a call may be repeated, and a record that fails in all of them goes on as it came.
+        # Copies: a call may be repeated, and a record that fails in all of them continues as it came.
         if rules.batch_size is None:
             arguments = (snapshot(records[0].key), snapshot(records[0].value))
         else:

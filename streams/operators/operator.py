@@ -204,7 +204,7 @@ def forward_in_one(ctxs: Sequence[OperatorContext], results: ColumnarBatch, node
 
 
 def lent(batch: ColumnarBatch, function: Callable[..., Any]) -> tuple[Iterable[Any], Iterable[Any]]:
-    """Keys and values for calls of a function whose records go on as they are: copies, unless it only reads."""
+    """Keys and values for calls of a function whose records continue as they are: copies, unless it only reads."""
     return (batch.keys, batch.values) if only_reads(function) else (batch.keys.each(), lent_values(batch.values))
 
 

@@ -436,7 +436,7 @@ def changing_nodes(processors: Mapping[str, AnyProcessor], children: Callable[[s
 
 
 def owners(children: Sequence[str], changing: Collection[str]) -> frozenset[str]:
-    """Which nodes that get the same values need their own: those that may change them, but if all may, not the last one."""
+    """Which nodes that get the same values need their own: each one that may change them, but if all may, not the last one."""
     found = [child for child in children if child in changing]
     return frozenset(found[:-1] if len(found) == len(children) else found)
 
