@@ -13,7 +13,7 @@ import dis
 import pickle
 import re
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -22,7 +22,7 @@ from functools import lru_cache
 from logging import Logger
 from operator import is_
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 from uuid import UUID
 from weakref import WeakSet
 
@@ -76,16 +76,17 @@ def _copied(value: Any) -> Any:
 
 def _is_frozen(value: Any) -> bool:
     """Whether a value is of a frozen dataclass, and none of its fields can change."""
-    names = _frozen_fields(type(value))
+    names = _frozen_fields(cast("Hashable", type(value)))
     return names is not None and all(type(one) in UNCHANGING or _copied(one) is one for one in names(value))
 
 
 @lru_cache(1000)
 def _frozen_fields(kind: Hashable) -> Callable[[Any], Iterable[Any]] | None:
     """What gives the fields of a frozen dataclass without a further attribute; None for other classes."""
-    if not is_dataclass(kind) or not kind.__dataclass_params__.frozen:
+    rules = getattr(kind, "__dataclass_params__", None)
+    if rules is None or not rules.frozen:
         return None
-    names = [one.name for one in fields(kind)]
+    names = [one.name for one in fields(cast("Any", kind))]
     return lambda value: [getattr(value, name, None) for name in names]
 
 

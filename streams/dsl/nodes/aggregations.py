@@ -29,13 +29,12 @@ from streams.model.windows import (
     to_ms,
 )
 from streams.operators.aggregate.aggregates import (
-    AggregationFunctions,
-    FieldAggregates,
     StreamAggregate,
     WindowAggregate,
     WindowAggregateOnClose,
 )
 from streams.operators.aggregate.column_aggregate import StreamColumnAggregate, WindowColumnAggregate
+from streams.operators.aggregate.functions import AggregationFunctions, FieldAggregates
 from streams.operators.aggregate.session_aggregate import SessionAggregate
 from streams.operators.aggregate.sliding_aggregate import SlidingAggregate
 from streams.operators.processor import AnyProcessor

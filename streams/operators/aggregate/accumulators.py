@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from state.columns import BinaryColumn
 from state.numba_kernels import kernel
 from streams.model.aggregates import Aggregate, Count, First, Last, Max, Mean, Min, Sum
-from streams.operators.aggregate.aggregates import FieldAggregates
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, FieldColumn, cell
+from streams.operators.aggregate.functions import FieldAggregates
 from streams.operators.columnar import JsonValues, OneByOne
 from streams.operators.stores.codec import Codec
 

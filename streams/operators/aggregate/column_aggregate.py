@@ -20,8 +20,6 @@ from streams.model.record import NO_TIME, HeldRecord, Record
 from streams.model.windows import TimeWindows
 from streams.operators.aggregate.accumulators import FieldAccumulators, accumulate
 from streams.operators.aggregate.aggregates import (
-    AggregationFunctions,
-    FieldAggregates,
     FoldedAggregate,
     StreamAggregate,
     WindowAggregate,
@@ -36,6 +34,7 @@ from streams.operators.aggregate.column_rows import (
     cell,
     group,
 )
+from streams.operators.aggregate.functions import AggregationFunctions, FieldAggregates
 from streams.operators.columnar import (
     NULL_KEY,
     Changes,

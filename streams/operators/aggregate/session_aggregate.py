@@ -20,7 +20,7 @@ from state.columns import BinaryColumn
 from state.numba_kernels import kernel
 from streams.model.record import Record, Window
 from streams.model.windows import SessionWindows
-from streams.operators.aggregate.aggregates import AggregationFunctions, FieldAggregates
+from streams.operators.aggregate.functions import AggregationFunctions, FieldAggregates
 from streams.operators.aggregate.keyed_windows import (
     ALIVE,
     APART,

@@ -17,7 +17,7 @@ from state.numba_kernels import kernel
 from streams.model.ownership import snapshot
 from streams.model.record import Record, Window
 from streams.model.windows import SlidingWindows
-from streams.operators.aggregate.aggregates import AggregationFunctions
+from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.aggregate.keyed_windows import (
     ALIVE,
     AT,

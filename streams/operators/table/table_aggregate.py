@@ -12,7 +12,7 @@ import numpy as np
 
 from streams.model.ownership import lending, only_reads, snapshot
 from streams.model.record import Change, Record, ValueAndTimestamp
-from streams.operators.aggregate.aggregates import Aggregator, Initializer, explain_nothing
+from streams.operators.aggregate.functions import Aggregator, Initializer, explain_nothing
 from streams.operators.columnar import NULL_KEY, ColumnarBatch
 from streams.operators.operator import OperatorContext, RecordOperator, drop_rows
 from streams.operators.stores.key_value import TypedKeyValueStore, TypedTimestampedKeyValueStore
