@@ -192,6 +192,18 @@ _METHODS: Final = frozenset(
             "removesuffix",
             "isoformat",
             "total_seconds",
+            *(
+                "floor",
+                "ceil",
+                "sqrt",
+                "match",
+                "search",
+                "fullmatch",
+                "loads",
+                "dumps",
+                "fromisoformat",
+                "fromtimestamp",
+            ),
         ),
     )
 )
@@ -257,7 +269,12 @@ def _is_plain(step: dis.Instruction, function: FunctionType) -> bool:
 
 
 def _is_data(value: Any) -> bool:
-    return type(value) in UNCHANGING or (type(value) in (set, frozenset, list, tuple) and all_unchanging(value))
+    """Whether a value cannot be called, and holds nothing that could be."""
+    return (
+        type(value) in UNCHANGING
+        or isinstance(value, ModuleType)
+        or (type(value) in (set, frozenset, list, tuple) and all_unchanging(value))
+    )
 
 
 def _may_be_called(step: dis.Instruction, code: CodeType, function: FunctionType, calling: frozenset[CodeType]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -88,6 +89,7 @@ READING: list[Callable[..., Any]] = [
     lambda value: value["name"].strip().lower().split(","),
     lambda left, right: {**left, "rate": right["rate"]},
     lambda value: f"{value['n']:>3} {ONE}",
+    lambda value: math.floor(value["n"]) > 1,
     dict,
     print,
 ]
