@@ -79,6 +79,18 @@ def line_of(function: object) -> str | None:
     return f"{code.co_filename}, line {code.co_firstlineno}"
 
 
+def users_function(function: Any) -> Any:
+    """The function of the user's behind the adapters of the engine, or the expression.
+
+    A decorator of the user's is a function of its own: what it does around another one counts.
+    """
+    while (inner := getattr(function, "__wrapped__", None)) is not None:
+        if not getattr(function, "__globals__", {}).get("__name__", "").startswith("streams."):
+            break
+        function = inner
+    return function
+
+
 def _is_installed(filename: str) -> bool:
     return not _INSTALLED.isdisjoint(Path(filename).parts)
 

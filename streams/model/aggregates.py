@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 from streams.errors import RecordError, TopologyError
 from streams.migration_hints import AnswersUnknownNames
 from streams.model.expressions import Col, Expression
+from streams.model.ownership import UNCHANGING
 from streams.model.record import pick
 from streams.wording import described
 
@@ -122,7 +123,15 @@ class Aggregate(ABC):
 
     def updated(self, accumulator: Any, value: Any) -> Any:
         """The accumulator after one more record, whose field has the value `value`."""
-        return self.add(accumulator, value) if self.takes(value) else accumulator
+        if not self.takes(value):
+            return accumulator
+        after = self.add(accumulator, value)
+        if after is None and accumulator is not None and type(accumulator) not in UNCHANGING:
+            raise RecordError(
+                f"{self.text}: add returned None for an accumulator of type {type(accumulator).__name__}. If it changes its "
+                f"accumulator in place, it must return it"
+            )
+        return after
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ serde would write the same bytes again; whoever looks at a value still sees an o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from typing import Any, overload
@@ -20,11 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.columns import NOTHING, BinaryColumn, binary_column, decode_headers, one_column, replaced
+from streams.model.ownership import snapshot
 from streams.model.record import Change, Headers, HeldRecord, Record, Window, Windowed
 from streams.serdes.base import Headers as HeadersToRead
 from streams.serdes.base import Serde
 from streams.serdes.columns import is_exact, read_all, reads_alone, write_all
-from streams.serdes.json import is_plain_json
+from streams.serdes.json import JsonSerde, is_plain_json
 from streams.serdes.wrappers import SessionWindowedSerde, TimeWindowedSerde
 
 _ENCODED: Any = object()
@@ -37,6 +38,10 @@ class ValueColumn(Sequence[Any], ABC):
 
     @abstractmethod
     def take(self, rows: Int64s) -> Sequence[Any]: ...
+
+    @abstractmethod
+    def fresh(self) -> Sequence[Any]:
+        """The same values as objects that nobody else has."""
 
     def joined(self, parts: Sequence[Any]) -> Sequence[Any]:
         """The values of several columns of this class, one after the other."""
@@ -57,6 +62,8 @@ class WrittenValues(Sequence[Any], ABC):
 
 class EncodedValues(WrittenValues, ValueColumn):
     """A sequence of n values. Each is decoded once, so that a change of the object is seen by everybody who asks for it.
+
+    Whoever may change them, or lets others change them, and is not the only one who has the column takes `fresh` ones.
 
     Attributes:
         serde: What reads the values.
@@ -134,6 +141,11 @@ class EncodedValues(WrittenValues, ValueColumn):
         if taken._decoded.any():
             taken._objects = [self._objects[row] for row in rows.tolist()]
         return taken
+
+    def fresh(self) -> EncodedValues:
+        """The same values, which are read again; no bytes are copied."""
+        nulls = {row: None for row in np.flatnonzero(self._decoded).tolist() if self._objects[row] is None}
+        return EncodedValues(self._cells, self.serde, self._topic, nulls, self._normal)
 
     def joined(self, parts: Sequence[Any]) -> Sequence[Any]:
         """The values of several columns, as bytes if one serde reads all of them; their topics are in no bytes."""
@@ -224,6 +236,16 @@ def each_value(values: Sequence[Any], rows: Int64s) -> Iterator[Any]:
     return each if (counts == 1).all() else chain.from_iterable(map(repeat, each, counts.tolist()))
 
 
+def fresh_values(values: Sequence[Any]) -> Sequence[Any]:
+    """The same values as objects that nobody else has, without a copy where bytes are known."""
+    return values.fresh() if isinstance(values, ValueColumn | JsonValues) else list(map(snapshot, values))
+
+
+def lent_values(values: Sequence[Any]) -> Iterable[Any]:
+    """The same one after the other, for calls of a function that must not change the values."""
+    return values.fresh().each() if isinstance(values, EncodedValues) else map(snapshot, values)
+
+
 def take_values(values: Sequence[Any], rows: Int64s) -> Sequence[Any]:
     """The values of some rows, as bytes where they are bytes."""
     return values.take(rows) if isinstance(values, ValueColumn) else values_at(values, rows)
@@ -290,6 +312,10 @@ class KeyColumn:
     def __iter__(self) -> Iterator[Any]:
         objects = [*self.objects, None]  # the code of a null key is the last one's index
         return (objects[code] for code in self.codes.tolist())
+
+    def each(self) -> Iterator[Any]:
+        """The keys of the rows, each its own object if it can change."""
+        return iter(self) if all(snapshot(key) is key for key in self.objects) else map(snapshot, self)
 
     def take(self, rows: Any) -> KeyColumn:
         """The keys of some rows, given by indices or by a mask."""
@@ -444,7 +470,7 @@ class ColumnarBatch:
 
     def records(self) -> Iterator[Record]:
         headers = repeat(()) if self.headers is None else map(self.headers_of, range(len(self)))
-        return map(Record, self.keys, self.values, self.timestamps.tolist(), headers)
+        return map(Record, self.keys.each(), self.values, self.timestamps.tolist(), headers)
 
     def record(self, row: int) -> Record:
         return Record(self.keys[row], self.values[row], int(self.timestamps[row]), self.headers_of(row))
@@ -589,6 +615,10 @@ class JsonValues(WrittenValues):
             self._objects = self._make()
         return self._objects
 
+    def fresh(self) -> EncodedValues:
+        """The same values, made of the texts, as objects that nobody else has."""
+        return EncodedValues(self._texts, JsonSerde(), "", {})
+
     def __len__(self) -> int:
         return len(self._texts)
 
@@ -623,6 +653,9 @@ class Changes(ValueColumn):
 
     def take(self, rows: Int64s) -> Changes:
         return Changes(take_values(self.new, rows), None if self.old is None else take_values(self.old, rows))
+
+    def fresh(self) -> Changes:
+        return Changes(fresh_values(self.new), None if self.old is None else fresh_values(self.old))
 
     def joined(self, parts: Sequence[Changes]) -> Changes:
         """The updates of several columns, one after the other."""

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from streams.errors import CallFailedError, EnrichError, RecordError, StreamsError
+from streams.model.ownership import snapshot
 from streams.model.record import Record, RecordMetadata
 from streams.operators.operator import OperatorContext, RecordOperator
 from streams.operators.retry import DEAD, Attempts, level_of, plain
@@ -174,10 +175,11 @@ class Calls:
     async def _call(self, batch: Sequence[PendingCall]) -> Any:
         rules, records = self._rules, [one.record for one in batch]
         arguments: tuple[Any, ...]
+        # Copies: a call may be repeated, and a record that fails in all of them continues as it came.
         if rules.batch_size is None:
-            arguments = (records[0].key, records[0].value)
+            arguments = (snapshot(records[0].key), snapshot(records[0].value))
         else:
-            arguments = ([record.key for record in records], [record.value for record in records])
+            arguments = ([snapshot(one.key) for one in records], [snapshot(one.value) for one in records])
         self._tally.calls += 1
         started = time.perf_counter()
         try:

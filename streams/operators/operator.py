@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from streams.model.ownership import all_unchanging, may_share, only_reads, snapshot
 from streams.model.record import Change, Headers, HeldRecord, Record
-from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s
+from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, lent_values
 from streams.operators.processor import BaseProcessor, ProcessorContext
 
 if TYPE_CHECKING:
@@ -45,9 +46,20 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
     def private_rows(self) -> bool:
         """Whether stores with a cache give each reader a value of its own; see `Operator.changes_in_place`."""
 
+    def run_with_private_rows(self) -> None:
+        """Run the step again, with private rows, unless it does so already.
+
+        Raises:
+            Exception: It does not.
+        """
+
     @property
     def flushing(self) -> bool:
         """Whether the step is at its end and operators emit their pending results."""
+
+    @property
+    def results_change(self) -> bool:
+        """Whether functions below may change what the operator forwards: then nothing else may hold these objects."""
 
     def shared_state(self, name: str) -> dict[str, Any]:
         """A state like `state`, shared by all nodes of the task that use `name` (the two sides of a join)."""
@@ -164,6 +176,16 @@ class Operator(BaseProcessor[Any, Any, OperatorContext]):
         raise NotImplementedError
 
     @property
+    def leaves_values(self) -> bool:
+        """Whether the operator leaves the values that it gets as they are: its functions only read them, or get copies."""
+        return False
+
+    @property
+    def makes_results(self) -> bool:
+        """Whether results hold no object of the values that the operator gets, at least where functions below may change them."""
+        return False
+
+    @property
     def changes_in_place(self) -> bool:
         """Whether functions of the user get values that a step's cache shares: one that fails may have half changed it."""
         return False
@@ -193,13 +215,27 @@ def forward_in_one(ctxs: Sequence[OperatorContext], results: ColumnarBatch, node
 # --- Calls of users' functions for the records of a batch.
 
 
+def lent(batch: ColumnarBatch, function: Callable[..., Any]) -> tuple[Iterable[Any], Iterable[Any]]:
+    """Keys and values for calls of a function whose records continue as they are: copies, unless it only reads."""
+    return (batch.keys, batch.values) if only_reads(function) else (batch.keys.each(), lent_values(batch.values))
+
+
+def own_results(
+    ctx: OperatorContext, function: Callable[..., Any], records: ColumnarBatch, results: list[Any]
+) -> list[Any]:
+    """The results of a function for the values of records, as objects that nobody else has if functions below may change them."""
+    if not ctx.results_change or not may_share(function) or all_unchanging(results):
+        return results
+    return [one if one is value else snapshot(one) for one, value in zip(results, records.values, strict=True)]
+
+
 def call_each(
     ctx: OperatorContext, batch: ColumnarBatch, function: Callable[..., Any], *columns: Iterable[Any]
 ) -> tuple[ColumnarBatch, list[Any]]:
     """Calls a user's function once for each record, also where others fail."""
     results: list[Any] = []
     failed: list[int] = []
-    rows = zip(*(columns or (batch.keys, batch.values)), strict=False)
+    rows = zip(*(columns or (batch.keys.each(), batch.values)), strict=False)
     while len(results) + len(failed) < len(batch):
         try:
             for arguments in rows:

@@ -108,7 +108,12 @@ def emit_together(
     # The sink writes what the store has written, unless somebody changes it.
     shared = results is values and store.codec.holds_json
     store.forget_cache()
-    changes = Changes(JsonValues(written.cells, lambda: values) if shared else results, olds)
+    if results is values and ctx.results_change:
+        # They may hold objects of the values that were aggregated.
+        results = store.codec.encoded(written.cells) or store.codec.read_values(written.cells.to_pylist())
+    elif shared:
+        results = JsonValues(written.cells, lambda: values)
+    changes = Changes(results, olds)
     headers = [encode_headers(one) if one else None for _, one, _ in updates]
     keys = keys_of(store.codec.key_column([key for key, _, _ in updates], [row.key for row in rows]), written.starts)
     held = HeldRows(lambda row: result(*updates[row]), np.arange(len(rows)))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from streams.model.ownership import snapshot
 from streams.model.record import ERROR_HEADERS, ORIGIN, RETRY, Headers, Record, RecordMetadata, plain_headers, set_apart
 from streams.model.timestamps import RETRIED_TIME
 from streams.operators.operator import OperatorContext, RecordOperator
@@ -312,7 +313,9 @@ class Retrying(OuterProcessor[object, object, OperatorContext]):
     def _try(self, record: Record, retried: bool) -> Record | None:
         """Process a record; if that fails, returns it with where it goes."""
         try:
-            self.inner.process(plain(record) if retried else record)
+            # A copy: the record is tried again as it came.
+            given = Record(snapshot(record.key), snapshot(record.value), record.timestamp, record.headers)
+            self.inner.process(plain(given) if retried else given)
         except Exception as error:
             failed = self._attempts.failed(record, self.ctx.fault(error), retried, self.ctx.application_id)
             self.ctx.count("dead_letters" if level_of(failed) == DEAD else "retried", 1)

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from streams.model.ownership import all_unchanging, lending, may_share, only_reads, snapshot
 from streams.model.record import Record
 from streams.model.table_columns import RowLayout, RowMaker
 from streams.operators.columnar import ColumnarBatch, KeyColumn
-from streams.operators.operator import Operator, OperatorContext, call_each
+from streams.operators.operator import Operator, OperatorContext, call_each, lent, own_results
 from streams.serdes.base import shown
 from streams.users_code import line_of
 
@@ -39,11 +40,12 @@ def pair(fn: Callable[..., Any], operator: str, wanted: str, gave: Any) -> tuple
 
 
 def items(fn: Callable[..., Any], operator: str, wanted: str, gave: Iterable[Any]) -> Iterator[Any]:
-    """The results of one record, one after the other."""
+    """The results of one record, one after the other; each as it was when a generator gave it, which may change it afterwards."""
     try:
-        return iter(gave)
+        each = iter(gave)
     except TypeError:
         raise wrong_result(fn, operator, f"{wanted}, [] for none", gave) from None
+    return map(snapshot, each) if each is gave else each
 
 
 # --- `merge`, and the internal joints of other operators (Kafka Streams: `PassThrough`).
@@ -51,6 +53,8 @@ def items(fn: Callable[..., Any], operator: str, wanted: str, gave: Iterable[Any
 
 class PassThrough(Operator):
     """Forwards every record of every parent unchanged."""
+
+    leaves_values = True
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         self.ctx.forward_batch(batch)
@@ -69,9 +73,15 @@ class Peek(Operator):
     def __init__(self, fn: Callable[[Any, Any], object]) -> None:
         self.fn = fn
 
+    @property
+    def leaves_values(self) -> bool:
+        """Without children, the function may have the values for itself."""
+        return only_reads(self.fn)
+
     def process_batch(self, batch: ColumnarBatch) -> None:
         """Call for all records, then forward them."""
-        records, _ = call_each(self.ctx, batch, self.fn)
+        arguments = lent(batch, self.fn) if self.ctx.has_children else ()
+        records, _ = call_each(self.ctx, batch, self.fn, *arguments)
         self.ctx.forward_batch(records)
 
 
@@ -86,12 +96,14 @@ class Filter(Operator):
         negate: True for `filter_not`.
     """
 
+    leaves_values = True
+
     def __init__(self, predicate: Callable[[Any, Any], bool], negate: bool = False) -> None:
         self.predicate = predicate
         self.negate = negate
 
     def process_batch(self, batch: ColumnarBatch) -> None:
-        records, passes = call_each(self.ctx, batch, self._passes)
+        records, passes = call_each(self.ctx, batch, self._passes, *lent(batch, self.predicate))
         self.ctx.forward_batch(records if all(passes) else records.take(np.flatnonzero(passes)))
 
     def _passes(self, key: Any, value: Any) -> bool:
@@ -111,11 +123,16 @@ class Map(Operator):
     def __init__(self, fn: Callable[[Any, Any], tuple[Any, Any]]) -> None:
         self.fn = fn
 
+    @property
+    def leaves_values(self) -> bool:
+        return only_reads(self.fn)
+
     def process_batch(self, batch: ColumnarBatch) -> None:
         """Forward the results, with the timestamps and headers of the records."""
         records, pairs = call_each(self.ctx, batch, self._mapped)
-        keys = KeyColumn.of([key for key, _ in pairs])
-        self.ctx.forward_batch(replace(records, keys=keys, values=[value for _, value in pairs]))
+        keys = _new_keys([key for key, _ in pairs])
+        values = own_results(self.ctx, self.fn, records, [value for _, value in pairs])
+        self.ctx.forward_batch(replace(records, keys=keys, values=values))
 
     def _mapped(self, key: Any, value: Any) -> tuple[Any, Any]:
         made = self.fn(key, value)
@@ -129,12 +146,19 @@ class SelectKey(Operator):
         fn: `(key, value) -> key`.
     """
 
+    leaves_values = True
+
     def __init__(self, fn: Callable[[Any, Any], Any]) -> None:
         self.fn = fn
 
     def process_batch(self, batch: ColumnarBatch) -> None:
-        records, keys = call_each(self.ctx, batch, self.fn)
-        self.ctx.forward_batch(replace(records, keys=KeyColumn.of(keys)))
+        records, keys = call_each(self.ctx, batch, self.fn, *lent(batch, self.fn))
+        self.ctx.forward_batch(replace(records, keys=_new_keys(keys)))
+
+
+def _new_keys(keys: list[Any]) -> KeyColumn:
+    """The column of new keys. One that is part of a value does not change with it."""
+    return KeyColumn.of(keys if all_unchanging(keys) else list(map(snapshot, keys)))
 
 
 # --- `map_values` (Kafka Streams: `KStreamMapValues`).
@@ -150,9 +174,13 @@ class MapValues(Operator):
     def __init__(self, fn: Callable[[Any, Any], Any]) -> None:
         self.fn = fn
 
+    @property
+    def leaves_values(self) -> bool:
+        return only_reads(self.fn)
+
     def process_batch(self, batch: ColumnarBatch) -> None:
         records, values = call_each(self.ctx, batch, self.fn)
-        self.ctx.forward_batch(records.with_values(values))
+        self.ctx.forward_batch(records.with_values(own_results(self.ctx, self.fn, records, values)))
 
 
 # --- `flat_map` and `flat_map_values`: any number of records out of one (Kafka Streams: `KStreamFlatMap`).
@@ -168,10 +196,15 @@ class FlatMap(Operator):
     def __init__(self, fn: Callable[[Any, Any], Iterable[tuple[Any, Any]]]) -> None:
         self.fn = fn
 
+    @property
+    def leaves_values(self) -> bool:
+        return only_reads(self.fn)
+
     def process_batch(self, batch: ColumnarBatch) -> None:
         records, pairs = _call_for_several(self.ctx, batch, self._pairs)
-        keys = KeyColumn.of([key for key, _ in pairs])
-        self.ctx.forward_batch(replace(records, keys=keys, values=[value for _, value in pairs]))
+        keys = _new_keys([key for key, _ in pairs])
+        values = _apart(self.ctx, self.fn, [value for _, value in pairs])
+        self.ctx.forward_batch(replace(records, keys=keys, values=values))
 
     def _pairs(self, key: Any, value: Any) -> list[tuple[Any, Any]]:
         wanted = "a list of tuples (key, value)"
@@ -191,9 +224,13 @@ class FlatMapValues(Operator):
     def __init__(self, fn: Callable[[Any, Any], Iterable[Any]]) -> None:
         self.fn = fn
 
+    @property
+    def leaves_values(self) -> bool:
+        return only_reads(self.fn)
+
     def process_batch(self, batch: ColumnarBatch) -> None:
         records, values = _call_for_several(self.ctx, batch, self._values)
-        self.ctx.forward_batch(records.with_values(values))
+        self.ctx.forward_batch(records.with_values(_apart(self.ctx, self.fn, values)))
 
     def _values(self, key: Any, value: Any) -> list[Any]:
         return list(items(self.fn, "flat_map_values", "a list of values", self.fn(key, value)))
@@ -208,6 +245,14 @@ def _call_for_several(
     return records.with_values(results).take(rows), list(chain.from_iterable(results))
 
 
+def _apart(ctx: OperatorContext, fn: Callable[..., Any], values: list[Any]) -> list[Any]:
+    """The results of all records; if functions below may change one, as objects that share nothing with the others."""
+    if not ctx.results_change or all_unchanging(values):
+        return values
+    flat = not may_share(fn) and all(type(one) is dict and all_unchanging(one.values()) for one in values)
+    return values if flat and len(set(map(id, values))) == len(values) else list(map(snapshot, values))
+
+
 # --- `split().branch(...)` (Kafka Streams: `KStreamBranch`).
 
 
@@ -219,8 +264,11 @@ class Branch(Operator):
         children: Names of the children, one for each predicate.
     """
 
+    leaves_values = True
+
     def __init__(self, predicates: Sequence[Callable[[Any, Any], bool] | None], children: Sequence[str]) -> None:
-        self.branches = tuple(zip(predicates, children, strict=True))
+        calls = (None if predicate is None else lending(predicate) for predicate in predicates)
+        self.branches = tuple(zip(calls, children, strict=True))
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         records, chosen = call_each(self.ctx, batch, self._first_match)
@@ -247,6 +295,8 @@ class ToRows(Operator):
     Args:
         layout: The columns.
     """
+
+    leaves_values = True
 
     def __init__(self, layout: RowLayout) -> None:
         self._rows = RowMaker(layout)

@@ -10,7 +10,7 @@ next is due at the next multiple after it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,17 +24,25 @@ import numpy.typing as npt
 
 from state.columns import encode_headers
 from streams.errors import RecordError, RecordFailedError, RegistryError, StreamsError, TopologyError
+from streams.model.ownership import snapshot
 from streams.model.record import Headers, HeldRecord, Record, RecordMetadata
 from streams.model.windows import Duration, to_ms
 from streams.operators.aggregate.column_rows import FieldValues
-from streams.operators.columnar import ColumnarBatch, KeyColumn, OneByOne, in_order, in_step_order, of_group
+from streams.operators.columnar import (
+    ColumnarBatch,
+    KeyColumn,
+    OneByOne,
+    fresh_values,
+    in_order,
+    in_step_order,
+    of_group,
+)
 from streams.operators.operator import Mode, Operator, dropped_record
 from streams.operators.processor import AnyProcessor, PunctuationType, punctuation_type
 from streams.runtime.event_time import checked
 from streams.runtime.handlers import error_headers
 from streams.runtime.settings import LOOKED_UP, ONE_BY_ONE, UNMATCHED
 from streams.runtime.step_context import ChangedInPlace, StepContext
-from streams.runtime.values import snapshot
 from streams.users_code import is_of_state
 
 _NEVER: Final = 2**63 - 1
@@ -409,6 +417,40 @@ class Forwarded:
         return [row for row in range(len(self.keys)) if named(row, None if named_only else child) == child]
 
 
+# --- Values of their own for those who may change them, where several nodes get the same (`streams.model.ownership`).
+
+
+def changing_nodes(processors: Mapping[str, AnyProcessor], children: Callable[[str], Iterable[str]]) -> frozenset[str]:
+    """The nodes that may change the values that they get: they themselves, or nodes below, to which they pass the same objects.
+
+    Args:
+        processors: The nodes of a task or a head, in run order. What other nodes get is written at once.
+        children: The children of a node.
+    """
+    found = set[str]()
+    for name, one in reversed(list(processors.items())):
+        passes_on = not (isinstance(one, Operator) and one.makes_results)
+        changes = not (isinstance(one, Operator) and one.leaves_values)
+        if changes or (passes_on and not found.isdisjoint(children(name))):
+            found.add(name)
+    return frozenset(found)
+
+
+def owners(children: Sequence[str], changing: Collection[str]) -> frozenset[str]:
+    """Which nodes that get the same values need their own: each one that may change them, but if all may, not the last one."""
+    found = [child for child in children if child in changing]
+    return frozenset(found[:-1] if len(found) == len(children) else found)
+
+
+def own_batch(batch: ColumnarBatch) -> ColumnarBatch:
+    """The same records with values that nobody else has."""
+    return batch.with_values(fresh_values(batch.values))
+
+
+def _own_record(record: Record) -> Record:
+    return Record(snapshot(record.key), snapshot(record.value), record.timestamp, record.headers)
+
+
 # --- `NodeContext`: what an operator sees of the step that it runs in, and where its records go.
 
 
@@ -434,8 +476,11 @@ class NodeContext:
         self._receivers: Mapping[str, Callable[[Record], None]] = {}
         self._inboxes: Mapping[str, Edge] = {}
         self._on_drop: Collection[str] = ()
-        self._results: tuple[Callable[[Record], None], ...] = ()
-        self._waiting: tuple[Edge, ...] = ()
+        self._results: Mapping[str, Callable[[Record], None]] = {}
+        self._waiting: Mapping[str, Edge] = {}
+        self._changing: Collection[str] = ()
+        self._owning: Collection[str] = ()
+        self.results_change = False
         self._collected = Forwarded(run)
         self._alone: ColumnarBatch | None = None
         """The record that is processed by itself, whose error a wrapper sees."""
@@ -453,16 +498,20 @@ class NodeContext:
         direct: Mapping[str, Receiver],
         inboxes: Mapping[str, Edge] = MappingProxyType({}),
         on_drop: Collection[str] = (),
+        changing: frozenset[str] = frozenset(),
     ) -> None:
         """Set the children: the ones that receive each record at once, in their order, and those whose records wait for their unit.
 
-        Some of them receive only the records that the node drops.
+        Some of them receive only the records that the node drops; some may change the values that they get (`changing_nodes`).
         """
         self._receivers = {name: child.receive for name, child in direct.items()}
         self._inboxes = inboxes
         self._on_drop = on_drop
-        self._results = tuple(receive for name, receive in self._receivers.items() if name not in on_drop)
-        self._waiting = tuple(inbox for name, inbox in inboxes.items() if name not in on_drop)
+        self._results = {name: receive for name, receive in self._receivers.items() if name not in on_drop}
+        self._waiting = {name: inbox for name, inbox in inboxes.items() if name not in on_drop}
+        self._changing = changing
+        self._owning = owners((*self._results, *self._waiting), changing)
+        self.results_change = not changing.isdisjoint((*self._results, *self._waiting))
 
     @property
     def application_id(self) -> str:
@@ -504,6 +553,9 @@ class NodeContext:
     def private_rows(self) -> bool:
         return self._run.private_rows
 
+    def run_with_private_rows(self) -> None:
+        self._run.run_with_private_rows()
+
     @property
     def flushing(self) -> bool:
         return self._run.flushing
@@ -534,18 +586,23 @@ class NodeContext:
         return self.store(name)
 
     def forward(self, record: Record, child: str | None = None) -> None:
+        # Whoever forwards single records may still have them.
+        self._pass_on(record, child, self._changing)
+
+    def _pass_on(self, record: Record, child: str | None, owning: Collection[str]) -> None:
+        """Passes a record on to all children, or to one; some get a record of their own."""
         self.forwarded += 1
         if child is not None:
-            self._forward_to(child, record)
+            self._forward_to(child, record, owning)
             return
-        for receive in self._results:
-            receive(record)
+        for name, receive in self._results.items():
+            receive(_own_record(record) if name in owning else record)
         if self._waiting:
             self._collected.add(record, None)
 
-    def _forward_to(self, child: str, record: Record) -> None:
+    def _forward_to(self, child: str, record: Record, owning: Collection[str]) -> None:
         if child in self._receivers:
-            self._receivers[child](record)
+            self._receivers[child](_own_record(record) if child in owning else record)
         elif child in self._inboxes:
             self._collected.add(record, child)
         else:
@@ -562,8 +619,9 @@ class NodeContext:
         if not len(batch):
             return
         if self._receivers:
+            owning = self._owning if child is None else ()
             for record in each_record(batch, self._run):
-                self.forward(record, child)
+                self._pass_on(record, child, owning)
             return
         self.count_forwarded(len(batch))
         self.hand_on()
@@ -575,8 +633,11 @@ class NodeContext:
             start = self._run.position
             self._run.position += len(batch)
             batch = replace(batch, order=np.arange(start, self._run.position))
-        for inbox in self._waiting if child is None else [self._inboxes[child]]:
-            inbox.add(batch)
+        if child is not None:
+            self._inboxes[child].add(batch)
+            return
+        for name, inbox in self._waiting.items():
+            inbox.add(own_batch(batch) if name in self._owning else batch)
 
     def hand_on(self) -> None:
         """Move the records that were forwarded one by one to the children's inboxes."""
@@ -587,7 +648,7 @@ class NodeContext:
             if self.numbering is not None:
                 order = self.numbering(order)
             for child, batch in collected.batches(order, self._inboxes, self._on_drop):
-                self._inboxes[child].add(batch)
+                self._inboxes[child].add(own_batch(batch) if child in self._owning else batch)
 
     def discard(self) -> None:
         """Forgets the records that were forwarded one by one and not handed on."""
@@ -670,7 +731,7 @@ class NodeContext:
 
     def divert(self, record: Record) -> None:
         for name in self._on_drop:
-            self._forward_to(name, record)
+            self._forward_to(name, record, self._changing)
 
     def count_looked_up(self, number: int, missing: Mapping[str, int], join: str | None = None) -> None:
         name = self.node if join is None else join

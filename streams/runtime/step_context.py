@@ -23,7 +23,7 @@ from streams.runtime.settings import CPU_NS, Counters, TaskSettings
 
 
 class ChangedInPlace(Exception):
-    """A function has failed that may have changed a shared value before: the step must run again with private rows."""
+    """A function has failed, or deletes, that may have changed a shared value before: the step must run again with private rows."""
 
 
 @dataclass(slots=True)
@@ -169,7 +169,16 @@ class StepContext:
         Raises:
             ChangedInPlace: The value may be half changed, and the step would continue with it.
         """
-        if not self.private_rows and self.settings.processing != "fail":
+        if self.settings.processing != "fail":
+            self.run_with_private_rows()
+
+    def run_with_private_rows(self) -> None:
+        """Runs the step again, with private rows, unless it does so already.
+
+        Raises:
+            ChangedInPlace: It does not.
+        """
+        if not self.private_rows:
             self._changed_in_place = ChangedInPlace()
             raise self._changed_in_place
 

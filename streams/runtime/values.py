@@ -10,28 +10,18 @@ Only bytes written by this application's readers are ever deserialised: they com
 
 from __future__ import annotations
 
-import copy
 import io
 import pickle
 import sys
 import uuid
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
-from fractions import Fraction
 from types import CodeType
-from typing import Any, Final
-from uuid import UUID
+from typing import Any
 
 import cloudpickle
 
 from streams.errors import RecordError, TopologyError, ValueNotPicklableError
-from streams.model.record import Change
 
 _PROTOCOL = 5
-
-_UNCHANGING: Final = frozenset(
-    (str, int, float, bool, bytes, type(None), complex, Decimal, Fraction, UUID, datetime, date, time, timedelta)
-)
 
 _classes: dict[str, type] = {}
 """Id -> class that a job has brought into this process, or taken along from it."""
@@ -75,44 +65,6 @@ def load_value(data: bytes) -> Any:
         raise ValueNotPicklableError(
             f"a value that was handed on cannot be made again: {type(error).__name__}: {error}"
         ) from error
-
-
-def snapshot(value: Any) -> Any:
-    """A value that later changes to the given one do not reach: itself if it cannot change, otherwise a copy.
-
-    A value without a copy (an open file, a generator) stays itself.
-    """
-    try:
-        return _copied(value)
-    except RecursionError:
-        # It may hold itself.
-        return _copied_object(value)
-
-
-def _copied(value: Any) -> Any:
-    kind = type(value)
-    if kind in _UNCHANGING:
-        return value
-    if kind is dict:
-        return {key: one if type(one) in _UNCHANGING else _copied(one) for key, one in value.items()}
-    if kind is list or kind is tuple:
-        return kind([one if type(one) in _UNCHANGING else _copied(one) for one in value])
-    if kind is Change:
-        return Change(_copied(value.new), _copied(value.old), value.is_latest)
-    return _copied_object(value)
-
-
-def _copied_object(value: Any) -> Any:
-    kind = type(value)
-    if kind not in _need_ids:
-        try:
-            return pickle.loads(pickle.dumps(value, _PROTOCOL))
-        except Exception:
-            _need_ids.add(kind) if kind in _ids else None
-    try:
-        return copy.deepcopy(value)
-    except Exception:
-        return value
 
 
 def dump_job(job: Any) -> bytes:

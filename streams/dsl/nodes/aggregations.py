@@ -29,13 +29,12 @@ from streams.model.windows import (
     to_ms,
 )
 from streams.operators.aggregate.aggregates import (
-    AggregationFunctions,
-    FieldAggregates,
     StreamAggregate,
     WindowAggregate,
     WindowAggregateOnClose,
 )
 from streams.operators.aggregate.column_aggregate import StreamColumnAggregate, WindowColumnAggregate
+from streams.operators.aggregate.functions import AggregationFunctions, FieldAggregates
 from streams.operators.aggregate.session_aggregate import SessionAggregate
 from streams.operators.aggregate.sliding_aggregate import SlidingAggregate
 from streams.operators.processor import AnyProcessor
@@ -160,7 +159,7 @@ def of_fields(aggregates: Mapping[str, Aggregate]) -> Aggregation:
 
 def _of_fields(aggregates: dict[str, Aggregate], value_serde: Serde, bare: bool) -> Aggregation:
     fields = FieldAggregates(aggregates, bare)
-    functions = AggregationFunctions(fields.add, fields.initial, fields.merge, fields.result)
+    functions = AggregationFunctions(fields.add, fields.initial, fields.merge, fields.result, built_in=True)
     return Aggregation(NodeKind.KSTREAM_AGGREGATE, functions, fields, value_serde)
 
 

@@ -30,6 +30,7 @@ from streams.dsl.nodes.stores import (
 )
 from streams.dsl.options import Materialized, StreamJoined
 from streams.errors import TopologyError
+from streams.model.ownership import lending, only_reads
 from streams.model.scores import NUMBER, Score, check_alike, inverted, order_bytes, score_of
 from streams.model.windows import to_ms
 from streams.operators.table.table_steps import ValueTransformer
@@ -211,7 +212,7 @@ def add_filter(
     )
 
     def computed() -> ValueGetter:
-        return MapValueGetter(above.view(), partial(_value_if, predicate, negate))
+        return MapValueGetter(above.view(), partial(_value_if, lending(predicate), negate), reads=True)
 
     value_serde = how.value_serde or port.value_serde
     return _add(spec, port, above, name, how, value_serde, computed)
@@ -232,7 +233,7 @@ def add_map_values(
     """Adds a table with mapped values; `value_type` is the type that the function returns, if known."""
 
     def computed() -> ValueGetter:
-        return MapValueGetter(above.view(), fn)
+        return MapValueGetter(above.view(), fn, only_reads(fn))
 
     spec = TableMapValuesSpec(fn, caching=how.caching)
     derived = above.graph.serde_of_values(value_type)

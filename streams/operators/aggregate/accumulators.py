@@ -16,8 +16,8 @@ import pyarrow as pa
 from state.columns import BinaryColumn
 from state.numba_kernels import kernel
 from streams.model.aggregates import Aggregate, Count, First, Last, Max, Mean, Min, Sum
-from streams.operators.aggregate.aggregates import FieldAggregates
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell
+from streams.operators.aggregate.functions import FieldAggregates
 from streams.operators.columnar import JsonValues, OneByOne
 from streams.operators.stores.codec import Codec
 from streams.serdes.json_text import dumps

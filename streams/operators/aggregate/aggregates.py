@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from state.columns import binary_column
-from streams.errors import RecordError
-from streams.model.aggregates import Aggregate, Chosen, results
+from streams.model.ownership import snapshot
 from streams.model.record import (
     NO_TIME,
     Change,
@@ -27,6 +26,7 @@ from streams.model.record import (
 )
 from streams.model.windows import GroupingWindows, TimeWindows, Windows
 from streams.operators.aggregate.column_rows import Assigned, Groups, assign, group
+from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.aggregate.open_windows import ClosedWindow, Closing, OpenWindows
 from streams.operators.columnar import (
     NULL_KEY,
@@ -42,13 +42,11 @@ from streams.operators.columnar import (
 )
 from streams.operators.operator import Operator, OperatorContext, drop_each, forward_in_one
 from streams.operators.pending import RowStore, emit_pending, emit_together, put_rows, write_together
-from streams.operators.stores.codec import Codec, timestamp_of
+from streams.operators.stores.codec import Codec, timestamp_of, value_of
 from streams.operators.stores.key_value import CachedRow, TypedTimestampedKeyValueStore, result_of
 from streams.operators.stores.window import TypedTimestampedWindowStore
 from streams.operators.stream_time import StreamTime
 from streams.operators.table.table_materializer import numbered
-from streams.serdes.json_text import dumps, loads
-from streams.wording import described
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -256,6 +254,15 @@ class FoldedAggregate(Operator):
         """Without a cache every call gets an aggregate of its own."""
         return self.caching
 
+    @property
+    def leaves_values(self) -> bool:
+        return self.functions.reads
+
+    @property
+    def makes_results(self) -> bool:
+        """True: they are read from their bytes, or copied, if functions below may change them."""
+        return True
+
     def init(self, ctx: OperatorContext) -> None:
         """Open the store."""
         super().init(ctx)
@@ -276,12 +283,44 @@ class FoldedAggregate(Operator):
     def process(self, record: Record) -> None:
         """The same for a single record, which costs a tenth of a batch of one: others that use the store see each update."""
         # Of a record that fails in one window, no window keeps anything.
-        for row, updated in [(row, self._updated(row, record)) for row in self.rows(record)]:
+        rows = self.rows(record)
+        values: Iterable[Any] = repeat(record.value)
+        if len(rows) > 1 and self._parts_values:
+            values = map(snapshot, values)
+        for row, updated in [
+            (row, self._updated(row, value, record)) for row, value in zip(rows, values, strict=False)
+        ]:
             self._set(row, *updated, record)
 
-    def _updated(self, row: CachedRow, record: Record) -> tuple[Any, int]:
-        value, timestamp = self.functions.updated(row, record)
-        return None if value is None else self.store.codec.seen(value), timestamp
+    @property
+    def _parts_values(self) -> bool:
+        """Whether several windows of a record must not have one object as its value."""
+        return not self.functions.reads or self.ctx.results_change
+
+    def _updated(self, row: CachedRow, value: Any, record: Record) -> tuple[Any, int]:
+        """Value and timestamp of a row after one more record. The timestamp is the largest of the records."""
+        functions, before = self.functions, row.value
+        original = functions.original() if before is None else None
+        aggregate = snapshot(original) if before is None else before
+        after = functions.added(record.key, value, aggregate)
+        if after is None and functions.may_change(aggregate):
+            before_call = original if before is None else self.read_again(row.cell)
+            functions.explain_nothing(functions.aggregator, aggregate, before_call, self.store.codec)
+        seen = None if after is None else self.store.codec.seen(after)
+        return seen, record.timestamp if before is None else max(record.timestamp, row.timestamp)
+
+    def read_again(self, cell: bytes | None) -> Any:
+        """An aggregate as it was before the call of a function.
+
+        Args:
+            cell: Its bytes; None: they are not known, unless the step runs with private rows.
+
+        Raises:
+            Exception: The step has to run again with private rows.
+        """
+        if cell is None:
+            self.ctx.run_with_private_rows()
+        return self.store.codec.read_value(cell)
 
     @abstractmethod
     def rows(self, record: Record) -> list[CachedRow]:
@@ -297,7 +336,10 @@ class FoldedAggregate(Operator):
 
     def calls(self, batch: ColumnarBatch, pairs: WindowPairs) -> tuple[Iterable[Any], ...]:
         """What each call of a function is made of: functions, key, value."""
-        return repeat(self.functions), batch.keys.take(pairs.rows), each_value(batch.values, pairs.rows)
+        values: Iterable[Any] = each_value(batch.values, pairs.rows)
+        if self._parts_values and (pairs.rows[1:] == pairs.rows[:-1]).any():
+            values = map(snapshot, values)
+        return repeat(self.functions), batch.keys.take(pairs.rows).each(), values
 
     @abstractmethod
     def keep(self, key: Any, headers: Headers, row: CachedRow) -> None:
@@ -320,9 +362,14 @@ class FoldedAggregate(Operator):
         return replace(
             records,
             keys=self._keys(records.keys, starts),
-            values=Changes(viewed([one.value for one in updates]), olds),
+            values=Changes(self._own([one.value for one in updates]), olds),
             timestamps=np.array([one.timestamp for one in updates], np.int64),
         )
+
+    def _own(self, stored: Sequence[Any]) -> Sequence[Any]:
+        """The table's values of aggregates that others have, too."""
+        found = self.functions.viewed_column(stored)
+        return list(map(snapshot, found)) if self.ctx.results_change else found
 
     def _emit_updates(self) -> None:
         """Emit each pending row's last value, in order of time."""
@@ -478,7 +525,7 @@ class WindowAggregateOnClose(WindowAggregate):
         return replace(
             causes,
             keys=WindowedKeys(inner, starts, ends),
-            values=Changes(self.functions.viewed_column([row.value for row in rows]), None),
+            values=Changes(self._own([row.value for row in rows]), None),
             timestamps=np.array([row.timestamp for row in rows], np.int64),
             # The record that has moved time is not to blame.
             held=HeldRows(
@@ -492,137 +539,6 @@ class WindowAggregateOnClose(WindowAggregate):
         for row in self._unwritten.values():
             self.store.write(row)
         self._unwritten.clear()
-
-
-# --- The functions of an aggregation, and the new aggregate that they compute from an old one.
-
-Initializer: TypeAlias = Callable[[], Any]
-Aggregator: TypeAlias = Callable[[Any, Any, Any], Any]
-Merger: TypeAlias = Callable[[Any, Any, Any], Any]
-
-
-@dataclass(frozen=True)
-class AggregationFunctions:
-    """The functions of an aggregation.
-
-    Attributes:
-        aggregator: `(key, value, aggregate) -> aggregate`; a result of None deletes, and the next record starts again.
-        initializer: `() -> aggregate`; None for a reduce, which starts with the first value itself.
-        merger: `(key, aggregate, aggregate) -> aggregate`, for sessions.
-        view: Computes the table's value from the stored aggregate, where they differ.
-    """
-
-    aggregator: Aggregator
-    initializer: Initializer | None = None
-    merger: Merger | None = None
-    view: Callable[[Any], Any] | None = None
-
-    def initial(self) -> Any:
-        """The aggregate before the first value; None for a reduce."""
-        return None if self.initializer is None else self.initializer()
-
-    def added(self, key: Any, value: Any, aggregate: Any) -> Any:
-        """The aggregate with one more value; `aggregate` is the result of `initial` or of an earlier call."""
-        if aggregate is None and self.initializer is None:
-            return value
-        return self.aggregator(key, value, aggregate)
-
-    def merged(self, key: Any, earlier: Any, later: Any) -> Any:
-        """The aggregate of two sessions; `earlier` is the result of `initial` or of an earlier call."""
-        if earlier is None and self.initializer is None:
-            return later
-        assert self.merger is not None, "sessions are aggregated with a merger"
-        return self.merger(key, earlier, later)
-
-    def updated(self, row: CachedRow, record: Record) -> tuple[Any, int]:
-        """Value and timestamp of a row after one more record. The timestamp is the largest of the records."""
-        if row.value is None:
-            return self.added(record.key, record.value, self.initial()), record.timestamp
-        return self.aggregator(record.key, record.value, row.value), max(record.timestamp, row.timestamp)
-
-    def viewed(self, stored: Any) -> Any:
-        """The table's value of a stored aggregate; None for none."""
-        return stored if self.view is None or stored is None else self.view(stored)
-
-    def viewed_column(self, stored: Sequence[Any]) -> Sequence[Any]:
-        return stored if self.view is None else list(map(self.viewed, stored))
-
-
-# --- Aggregates of fields as functions, for the operators that work record by record (`ColumnAggregate` works on columns).
-
-
-@dataclass(frozen=True)
-class FieldAggregates:
-    """Several aggregates, computed together.
-
-    Attributes:
-        aggregates: The aggregates, by their names in the result.
-        bare: A single aggregate, not wrapped into a list and an object.
-    """
-
-    aggregates: Mapping[str, Aggregate]
-    bare: bool = False
-
-    @property
-    def functions(self) -> AggregationFunctions:
-        """The same as functions of records."""
-        return AggregationFunctions(self.add, self.initial, self.merge, self.result)
-
-    def initial(self) -> Any:
-        """The accumulator before the first record."""
-        found = [aggregate.initial() for aggregate in self.aggregates.values()]
-        return found[0] if self.bare else found
-
-    def add(self, key: Any, value: Any, accumulator: Any) -> Any:
-        """The accumulator after one more value."""
-        return self.add_picked(key, self.picked(value), accumulator)
-
-    def picked(self, value: Any) -> list[Any]:
-        """What the aggregates read of a value. Raises `RecordError`."""
-        return [
-            _in_json(one, one.value_in(value)) if keeps else one.value_in(value) for one, keeps in self._keeping_values
-        ]
-
-    @cached_property
-    def _keeping_values(self) -> tuple[tuple[Aggregate, bool], ...]:
-        """The aggregates, and whether each keeps values of the field as they are."""
-        return tuple((one, isinstance(one, Chosen)) for one in self.aggregates.values())
-
-    def add_picked(self, key: Any, picked: Sequence[Any], accumulator: Any) -> Any:
-        """The accumulator after one more value, given by the aggregates' fields in their order."""
-        before = [accumulator] if self.bare else accumulator
-        parts = zip(self.aggregates.values(), before, picked, strict=True)
-        after = [one.updated(old, value) for one, old, value in parts]
-        return after[0] if self.bare else after
-
-    def merge(self, key: Any, earlier: Any, later: Any) -> Any:
-        """The accumulator of two consecutive runs of records."""
-        parts = ([earlier], [later]) if self.bare else (earlier, later)
-        after = [one.merge(a, b) for one, a, b in zip(self.aggregates.values(), *parts, strict=True)]
-        return after[0] if self.bare else after
-
-    def result(self, stored: Any) -> Any:
-        """The table's value of an accumulator."""
-        if not self.bare or stored is None:
-            return results(self.aggregates, stored)
-        (aggregate,) = self.aggregates.values()
-        return aggregate.result(stored)
-
-
-_SCALARS: Final = frozenset({int, float, str, bool, type(None)})
-
-
-def _in_json(aggregate: Aggregate, value: Any) -> Any:
-    """A value as the store gives it back, also within the step: of an object that an aggregate keeps, its JSON form."""
-    if type(value) in _SCALARS:
-        return value
-    try:
-        return loads(dumps(value))
-    except (TypeError, ValueError) as error:
-        raise RecordError(
-            f"{aggregate.text} keeps what JSON can hold, not {described(value)} ({error}): convert the field with map_values(...) "
-            f"before"
-        ) from error
 
 
 # --- `count`, `reduce` and `aggregate` of a grouped stream (Kafka Streams: `KStreamAggregate`, `KStreamReduce`).
@@ -719,12 +635,16 @@ class _Fold:
             if at < end_of_failed:
                 continue
             try:
-                before = values[place]
+                original, before = None, values[place]
                 if before is None:
                     begun.append(at)
-                    after = functions.added(key, value, functions.initial())
+                    original = functions.original()
+                    before = snapshot(original)
+                    after = functions.added(key, value, before)
                 else:
-                    after = functions.aggregator(key, value, before)
+                    after = functions.apply(key, value, before)
+                if after is None and functions.may_change(before):
+                    self._explain_nothing(at, functions, before, original, values)
                 values[place] = after if seen is None or after is None else seen(after)
             except Exception as error:
                 self._refuse(at, error)  # raises for a list
@@ -739,6 +659,24 @@ class _Fold:
         opened = [(self._rows[at], self._entries[groups[at]]) for at in begun if done[at]]
         for operator, batch, _ in self._parts:
             operator.end(batch, opened, failed)
+
+    def _explain_nothing(
+        self, at: int, functions: AggregationFunctions, aggregate: Any, original: Any, values: Any
+    ) -> None:
+        """Called when an aggregator has returned None, instead of an aggregate of `values`, or of a copy of the original.
+
+        Raises:
+            RecordError: It has changed the aggregate.
+        """
+        operator, groups = self._parts[0].operator, self._groups.of_rows
+        if original is None:
+            number, cell = groups[at], None
+            if not isinstance(values, list):
+                cell = values.cell(number)
+            elif not (groups[:at] == number).any():
+                cell = self._entries[number].cell
+            original = operator.read_again(cell)
+        functions.explain_nothing(functions.aggregator, aggregate, original, self._store.codec)
 
     def _values(self, groups: Sequence[int]) -> Any:
         """The aggregate before and after each call, by its number."""
@@ -856,6 +794,10 @@ class PrivateValues:
     def __len__(self) -> int:
         return len(self._cells)
 
+    def cell(self, number: int) -> bytes | None:
+        """The bytes of an aggregate."""
+        return self._cells[number]
+
     def __getitem__(self, number: int) -> Any:
         return self._codec.read_value(self._cells[number])
 
@@ -900,6 +842,10 @@ class EveryUpdate:
         self._cells = [row.stored for row in rows]
         self.updates: dict[int, Update] = {}
         """By call, in their order."""
+
+    def cell(self, number: int) -> bytes | None:
+        """The bytes of a group's aggregate."""
+        return value_of(self._cells[number])
 
     def __getitem__(self, call: int) -> Any:
         return self._codec.old_value(self._cells[self._groups[call]])

@@ -21,8 +21,6 @@ from streams.model.record import NO_TIME, HeldRecord, Record
 from streams.model.windows import TimeWindows
 from streams.operators.aggregate.accumulators import FieldAccumulators, accumulate
 from streams.operators.aggregate.aggregates import (
-    AggregationFunctions,
-    FieldAggregates,
     FoldedAggregate,
     StreamAggregate,
     WindowAggregate,
@@ -38,6 +36,7 @@ from streams.operators.aggregate.column_rows import (
     cell,
     group,
 )
+from streams.operators.aggregate.functions import AggregationFunctions, FieldAggregates
 from streams.operators.columnar import (
     NULL_KEY,
     Changes,
@@ -265,7 +264,9 @@ class PickedFields:
         """Row -> its error, where a value has no fields, or an expression fails."""
         self.columns = columns_of(fields.aggregates.values(), rows.values, taken, self.errors)
         """What each aggregate reads."""
-        self.functions = AggregationFunctions(partial(_add, fields), fields.initial, fields.merge, fields.result)
+        self.functions = AggregationFunctions(
+            partial(_add, fields), fields.initial, fields.merge, fields.result, built_in=True
+        )
         """The functions of the aggregation for these records."""
         self._batch = rows.batch
 
@@ -519,7 +520,7 @@ class WindowColumnAggregate(ColumnAggregate, WindowAggregate):
         super().__init__(store, windows, fields.functions, None, caching, send_old)
         self.fields = fields
         self.size_ms = windows.size_ms
-        self._of_picked = AggregationFunctions(fields.add_picked, fields.initial)
+        self._of_picked = AggregationFunctions(fields.add_picked, fields.initial, built_in=True)
         self._picked: dict[int, list[Any]] = {}
         self._wrong: dict[int, Exception] = {}
 

@@ -112,6 +112,10 @@ class FieldValues(ValueColumn):
         fields = {path: column.take(rows) for path, column in self.fields.items()}
         return FieldValues(fields, self.nulls[rows], self.without_fields[rows])
 
+    def fresh(self) -> FieldValues:
+        """These, which have no objects."""
+        return self
+
     def joined(self, parts: Sequence[FieldValues]) -> FieldValues:
         """The values of several columns with the same fields, one after the other."""
         fields = {path: FieldColumn.joined([part.fields[path] for part in parts]) for path in self.fields}

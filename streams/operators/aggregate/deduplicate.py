@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from state.numba_kernels import kernel
+from streams.model.ownership import lending
 from streams.model.record import MAX_TIME, CombinedKey
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, values_at
 from streams.operators.join.pairs import StoreKeys, grouped, store_keys
@@ -68,11 +69,13 @@ class Deduplicate(Operator):
         by: `(key, value) -> id`; None: only the key counts. A record whose id is None is always forwarded.
     """
 
+    leaves_values = True
+
     def __init__(self, store: str, within_ms: int, grace_ms: int, by: Callable[[Any, Any], Any] | None = None) -> None:
         self.store_name = store
         self.within_ms = within_ms
         self.grace_ms = grace_ms
-        self.by = by
+        self.by = None if by is None else lending(by)
 
     def init(self, ctx: OperatorContext) -> None:
         """Open the store and restore stream time."""

@@ -22,7 +22,7 @@ from state.columns import BinaryColumn, binary_column, decode_headers
 from state.numba_kernels import kernel
 from streams.model.record import NO_TIME, HeldRecord, Record, ValueAndTimestamp, Window, Windowed
 from streams.operators.aggregate.accumulators import FieldAccumulators
-from streams.operators.aggregate.aggregates import AggregationFunctions, FieldAggregates, W, WindowedAggregation
+from streams.operators.aggregate.aggregates import W, WindowedAggregation
 from streams.operators.aggregate.column_aggregate import (
     FieldRows,
     PickedFields,
@@ -31,6 +31,7 @@ from streams.operators.aggregate.column_aggregate import (
     rows_of_fields,
 )
 from streams.operators.aggregate.column_rows import FieldValues, KeyOrder, by_key
+from streams.operators.aggregate.functions import AggregationFunctions, FieldAggregates
 from streams.operators.columnar import (
     NULL_KEY,
     Changes,

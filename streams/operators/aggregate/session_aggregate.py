@@ -20,7 +20,7 @@ from state.columns import BinaryColumn
 from state.numba_kernels import kernel
 from streams.model.record import Record, Window
 from streams.model.windows import SessionWindows
-from streams.operators.aggregate.aggregates import AggregationFunctions, FieldAggregates
+from streams.operators.aggregate.functions import AggregationFunctions, FieldAggregates
 from streams.operators.aggregate.keyed_windows import (
     ALIVE,
     APART,
@@ -274,18 +274,33 @@ class SessionAggregate(KeyedAggregation[SessionWindows]):
         """The sessions that are merged, then the one that they become."""
         *merged, (_, session) = operations
         start, end = windows.bounds[session]
-        aggregate, updates = functions.initial(), list[Update]()
-        for source, _ in merged:
-            cell = windows.cells[~source]
-            aggregate = functions.merged(record.key, aggregate, self.read(cell))
-            if start < end:
-                updates.append(Update(~source, None, None, cell, windows.bounds[~source].end))
+        cells, updates = [windows.cells[~source] for source, _ in merged], list[Update]()
+        aggregate = self._merged(functions, record.key, cells)
+        if start < end:
+            bounds = windows.bounds
+            updates = [
+                Update(~source, None, None, cell, bounds[~source].end)
+                for (source, _), cell in zip(merged, cells, strict=True)
+            ]
         added = functions.added(record.key, record.value, aggregate)
+        if added is None and functions.may_change(aggregate):
+            before = self._merged(functions, record.key, cells)
+            functions.explain_nothing(functions.aggregator, aggregate, before, self.store.codec)
         cell = self.store.codec.fitting(windows.keys[session], self.store.codec.value(added))
         # Without a cache, Kafka Streams does not forward the old value of a session whose bounds stay the same.
         known = start == end and (self.caching or self.ctx.mode == "strict")
         updates.append(Update(session, added, cell, windows.cells[session] if known else None, end))
         return updates
+
+    def _merged(self, functions: AggregationFunctions, key: Any, cells: Sequence[bytes | None]) -> Any:
+        """The aggregate of merged sessions, made of the bytes of each."""
+        aggregate = functions.initial()
+        for number, cell in enumerate(cells):
+            before, aggregate = aggregate, functions.merged(key, aggregate, self.read(cell))
+            if aggregate is None and functions.may_change(before):
+                before_call = self._merged(functions, key, cells[:number])
+                functions.explain_nothing(functions.merger, before, before_call, self.store.codec)
+        return aggregate
 
     def read(self, cell: bytes | None) -> Any:
         return self.store.codec.read_value(cell)

@@ -14,9 +14,10 @@ import numpy as np
 
 from state.columns import BinaryColumn
 from state.numba_kernels import kernel
+from streams.model.ownership import snapshot
 from streams.model.record import Record, Window
 from streams.model.windows import SlidingWindows
-from streams.operators.aggregate.aggregates import AggregationFunctions
+from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.aggregate.keyed_windows import (
     ALIVE,
     AT,
@@ -352,11 +353,16 @@ class SlidingAggregate(KeyedAggregation[SlidingWindows]):
         """Adds the record to a window, or to a new one that begins with what another window holds."""
         codec, old = self.store.codec, windows.cells[window]
         before = begun if old is None else old
-        aggregate = functions.initial() if before is None else self.read(before)
+        original = functions.original() if before is None else None
+        aggregate = snapshot(original) if before is None else self.read(before)
         if old is None and self._shows_origin:
             old = codec.timestamped(aggregate, record.timestamp) if before is None else before
         time = record.timestamp if before is None else max(record.timestamp, timestamp_of(before))
-        value = functions.added(record.key, record.value, aggregate)
+        added = snapshot(record.value) if not functions.reads or self.ctx.results_change else record.value
+        value = functions.added(record.key, added, aggregate)
+        if value is None and functions.may_change(aggregate):
+            before_call = original if before is None else self.read(before)
+            functions.explain_nothing(functions.aggregator, aggregate, before_call, codec)
         return Update(window, value, codec.fitting(windows.keys[window], codec.timestamped(value, time)), old, time)
 
     @property

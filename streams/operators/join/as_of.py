@@ -51,6 +51,9 @@ class AsOfJoin(Operator):
         state_name: Name of the state that both sides share.
     """
 
+    leaves_values = True
+    makes_results = True
+
     def __init__(self, join: AsOf, is_left: bool, store: str, waiting: str, state_name: str) -> None:
         # Longer ones would not fit sums of 64 bits, and are longer than any log.
         within_ms, grace_ms = min(join.within_ms, FARTHEST_MS), min(join.grace_ms, FARTHEST_MS)

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from state.columns import BinaryColumn, binary_column
 from streams.errors import RecordError
+from streams.model.ownership import lending, only_reads
 from streams.model.record import Instruction, Record, Response, Subscription
 from streams.operators.columnar import (
     NULL_KEY,
@@ -91,10 +92,12 @@ class ForeignKeySubscribe(Operator):
         versioned: The left table is versioned; out-of-order updates are skipped (KIP-914).
     """
 
+    leaves_values = True
+
     def __init__(
         self, extractor: Callable[[Any, Any], Any], value_serde: Serde, left: bool, versioned: bool = False
     ) -> None:
-        self.extractor = extractor
+        self.extractor = lending(extractor)
         self.value_serde = value_serde
         self.left = left
         self.versioned = versioned
@@ -111,7 +114,7 @@ class ForeignKeySubscribe(Operator):
         digests = _value_hashes(self.value_serde, self.ctx.node, changes.new)
         olds = repeat(None) if changes.old is None else changes.old
         updates = zip(changes.new, olds, digests, strict=False)
-        records, found = call_each(self.ctx, batch, self._asked_with, batch.keys, updates)
+        records, found = call_each(self.ctx, batch, self._asked_with, batch.keys.each(), updates)
         nothing = np.array([self._refers_to_nothing(new, asked) for new, _, asked in found], np.bool_)
         drop_rows(self.ctx, records, {} if self.left else {"null_foreign_key": nothing})
         rows = sum(new is not None for new, _, _ in found)
@@ -179,6 +182,10 @@ class ForeignKeyResult(Operator):
         self.joiner = joiner
         self.left = left
 
+    @property
+    def leaves_values(self) -> bool:
+        return only_reads(self.joiner)
+
     def init(self, ctx: OperatorContext) -> None:
         super().init(ctx)
         self._lookup = opened(ctx, self.this)
@@ -191,7 +198,7 @@ class ForeignKeyResult(Operator):
         """
         if (batch.keys.codes == NULL_KEY).any():
             raise RecordError(_NO_KEY)
-        values = self._lookup(batch.keys, batch.order).values
+        values = self._lookup(batch.keys, batch.order).values_for(self.joiner, self.ctx.results_change)
         digests = _value_hashes(self.value_serde, self.ctx.node, values)
         awaited = np.array([one.hash == mine for one, mine in zip(batch.values, digests, strict=True)], np.bool_)
         rows = np.flatnonzero(awaited)
@@ -199,7 +206,7 @@ class ForeignKeyResult(Operator):
         found = batch.take(rows)
         lefts = [values[row] for row in rows.tolist()]
         rights = [response.value for response in found.values]
-        results, joined = call_each(self.ctx, found, self._joined, found.keys, lefts, rights)
+        results, joined = call_each(self.ctx, found, self._joined, found.keys.each(), lefts, rights)
         self.ctx.forward_batch(results.with_values(joined))
 
     def _joined(self, key: Any, left: Any, right: Any) -> Any:
@@ -237,6 +244,8 @@ class ForeignKeySubscriptions(Operator):
         keys: Serde of that store's keys.
         other: The value getter of the right table.
     """
+
+    leaves_values = True
 
     def __init__(self, store: str, keys: CombinedKeySerde, other: ValueGetter) -> None:
         self.store_name = store
@@ -320,6 +329,8 @@ class ForeignKeyUpdate(Operator):
         keys: Serde of that store's keys.
         versioned: The right table is versioned; out-of-order updates are skipped (KIP-914).
     """
+
+    leaves_values = True
 
     def __init__(self, store: str, keys: CombinedKeySerde, versioned: bool = False) -> None:
         self.store_name = store

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from streams.model.ownership import only_reads
 from streams.model.record import MAX_TIME, NO_TIME
 from streams.operators.columnar import ColumnarBatch, Int64s
 from streams.operators.join.pairs import (
@@ -34,7 +35,6 @@ from streams.operators.join.pairs import (
     Reach,
     StoredStep,
     clamped,
-    only_reads,
     store_keys,
 )
 from streams.operators.operator import Operator, OperatorContext, forward_in_one
@@ -61,6 +61,9 @@ class StreamJoinAll(Operator):
         stores: Window stores of all the streams, with duplicates, in the order of the join's streams.
         state_name: Name of the state that all sides share.
     """
+
+    leaves_values = True
+    makes_results = True
 
     def __init__(self, join: JoinAll, name: str, stores: Sequence[str], state_name: str) -> None:
         self.join = replace(join, windows=clamped(join.windows))

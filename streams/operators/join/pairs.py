@@ -5,16 +5,11 @@ Read on: `waiting` has the records without a partner, `stream_join` the operator
 
 from __future__ import annotations
 
-import dis
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from inspect import unwrap
 from itertools import pairwise
-from types import FunctionType
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +21,7 @@ from state.numba_kernels import kernel
 from state.sorting import is_identity
 from streams.errors import RecordError
 from streams.model.expressions import JoinedFields
+from streams.model.ownership import only_reads
 from streams.model.record import LEFT, RIGHT
 from streams.model.windows import JoinWindows
 from streams.operators.columnar import (
@@ -59,41 +55,6 @@ def joined_fields(joiner: Callable[..., Any]) -> JoinedFields | None:
     return wrapped if isinstance(wrapped, JoinedFields) else None
 
 
-_READS: Final = re.compile(
-    "LOAD_|STORE_FAST|BUILD_|LIST_|SET_UPDATE|DICT_|FORMAT_|CONVERT_|POP_|JUMP_|RETURN_|BINARY_|UNARY_|COMPARE_|CONTAINS_|IS_|TO_BOOL|"
-    "COPY|SWAP|ROT_|DUP_|PUSH_NULL|PRECALL|KW_NAMES|RESUME|NOP|CACHE|EXTENDED_ARG|NOT_TAKEN"
-)
-"""How instructions begin that change nothing but the function's own variables and what it makes."""
-_CALLED: Final = frozenset(("get", "len", "str", "int", "float", "bool", "round", "min", "max", "abs"))
-"""What may be called: nothing of these names changes its arguments."""
-
-
-def only_reads(joiner: Callable[..., Any]) -> bool:
-    """Whether a function's instructions show that it leaves its arguments as they are, so that they need not be copied for it.
-
-    For example, `lambda left, right: {**left, "rate": right["rate"]}` does. False says nothing.
-    """
-    function = unwrap(joiner)
-    return isinstance(function, FunctionType) and _only_reads(function)
-
-
-@lru_cache(1000)
-def _only_reads(function: FunctionType) -> bool:
-    steps, code = list(dis.get_instructions(function)), function.__code__
-    calls = [step for step in steps if step.opname.startswith("CALL")]
-    if calls:
-        called = [step.argval for step in steps if step.opname in ("LOAD_GLOBAL", "LOAD_METHOD", "LOAD_ATTR")]
-        allowed = _CALLED - function.__globals__.keys()
-        if code.co_freevars or len(called) != len(calls) or not allowed.issuperset(called):
-            return False
-    return all(step in calls or (_READS.match(step.opname) and not _changes(step)) for step in steps)
-
-
-def _changes(step: dis.Instruction) -> bool:
-    """`+=` changes a list."""
-    return step.opname == "BINARY_OP" and step.argrepr.endswith("=")
-
-
 @dataclass(frozen=True, slots=True)
 class StreamJoin:
     """A join of two streams in time.
@@ -123,7 +84,7 @@ class StreamJoin:
     @property
     def keeps_values(self) -> bool:
         """Whether the joiner is known to leave its arguments as they are: an expression does."""
-        return self.fields is not None or only_reads(self.joiner)
+        return only_reads(self.joiner)
 
     @property
     def fields(self) -> JoinedFields | None:
@@ -493,9 +454,11 @@ class StoredStep:
     ) -> None:
         self.codecs, self.records, self.time, self.is_open = codecs, records, time, is_open
         self.batch, self.timestamps = records.batch, records.batch.timestamps
-        self.stored, self._keeps_values, self.alone = stored, keeps_values, alone
+        self.stored, self.alone = stored, alone
+        # A result that others may change must not hold a value that the results of other pairs hold, too.
+        self._keeps_values = keeps_values and not ctx.results_change
         self.refused: list[Refused] = []
-        self.own: Callable[[Any], Any] = (lambda value: value) if keeps_values else ctx.copy_of
+        self.own: Callable[[Any], Any] = (lambda value: value) if self._keeps_values else ctx.copy_of
         self.column = self._written(stored)
 
     def fail(self, error: Exception, partly_done: bool) -> None:

@@ -232,6 +232,9 @@ class StreamStreamJoin(Operator):
         buffer: Key-value store of the records without a partner (`serdes.waiting`); None: an inner join.
     """
 
+    leaves_values = True
+    makes_results = True
+
     def __init__(self, join: StreamJoin, side: JoinSide, buffer: str | None = None) -> None:
         self.join = replace(join, windows=clamped(join.windows))
         self.side = side
@@ -450,6 +453,9 @@ class StreamSelfJoin(Operator):
         store: Window store of the records, with duplicates.
         buffer: Key-value store of the records without a partner; None: an inner join.
     """
+
+    leaves_values = True
+    makes_results = True
 
     def __init__(self, join: StreamJoin, store: str, buffer: str | None = None) -> None:
         self.join = replace(join, windows=clamped(join.windows))

@@ -10,11 +10,12 @@ import numpy as np
 
 from state.columns import one_column
 from streams.errors import RecordError
+from streams.model.ownership import only_reads
 from streams.model.record import LEFT, Record, ValueAndTimestamp
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, null_values, unread_json
 from streams.operators.join.joined_objects import JoinedObjects
 from streams.operators.join.pairs import joined_fields
-from streams.operators.operator import Operator, OperatorContext, RecordOperator, call_each, drop_rows
+from streams.operators.operator import Operator, OperatorContext, RecordOperator, call_each, drop_rows, lent
 from streams.operators.stores.found_rows import FoundRows
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stream_time import StreamTime
@@ -40,6 +41,10 @@ class StreamTableJoin(Operator):
         self.joiner = joiner
         self.left = left
 
+    @property
+    def leaves_values(self) -> bool:
+        return only_reads(self.joiner)
+
     def init(self, ctx: OperatorContext) -> None:
         super().init(ctx)
         self._lookup = opened(ctx, self.table)
@@ -64,7 +69,7 @@ class StreamTableJoin(Operator):
         joined = np.flatnonzero(~null_value if self.left else met >= 0)
         results = batch if len(joined) == len(batch) else batch.take(joined)
         values = self._joined_bytes(results, rows, met[joined]) if len(results) else []
-        found = [] if values is not None else [*rows.values, None]
+        found = [] if values is not None else [*rows.values_for(self.joiner, self.ctx.results_change), None]
         drop_rows(self.ctx, batch, {"null_value": null_value} | ({} if self.left else {"null_key": null_key}))
         missing = {
             "no_row": len(known) - int(np.count_nonzero(rows.there)),
@@ -89,7 +94,7 @@ class StreamTableJoin(Operator):
         return objects.of_pairs(one_column([left, right]), np.arange(len(left)), right_at, certain)
 
     def _all_joined(self, batch: ColumnarBatch, keys: KeyColumn, values: list[Any]) -> tuple[ColumnarBatch, list[Any]]:
-        return call_each(self.ctx, batch, self.joiner, batch.keys, batch.values, values)
+        return call_each(self.ctx, batch, self.joiner, batch.keys.each(), batch.values, values)
 
 
 class StreamGlobalJoin(StreamTableJoin):
@@ -108,11 +113,11 @@ class StreamGlobalJoin(StreamTableJoin):
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         """Compute the keys, look up and join."""
-        selected, keys = call_each(self.ctx, batch, self.selector)
+        selected, keys = call_each(self.ctx, batch, self.selector, *lent(batch, self.selector))
         self._join_together(selected, KeyColumn.of(keys))
 
     def _all_joined(self, batch: ColumnarBatch, keys: KeyColumn, values: list[Any]) -> tuple[ColumnarBatch, list[Any]]:
-        return call_each(self.ctx, batch, self.joiner, batch.keys, keys, batch.values, values)
+        return call_each(self.ctx, batch, self.joiner, batch.keys.each(), keys.each(), batch.values, values)
 
 
 class GraceTableJoin(RecordOperator, StreamTableJoin):

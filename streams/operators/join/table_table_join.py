@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streams.model.ownership import only_reads
 from streams.model.record import Change, Record
 from streams.operators.columnar import NULL_KEY, Changes, ColumnarBatch, Int64s, null_values, take_values
 from streams.operators.operator import Operator, OperatorContext, call_each, drop_rows, latest_only
@@ -60,11 +61,16 @@ class TableTableJoin(Operator):
         self.related = related
         self.send_old = send_old
 
+    @property
+    def leaves_values(self) -> bool:
+        return only_reads(self.joiner)
+
     def init(self, ctx: OperatorContext) -> None:
         super().init(ctx)
         # The rows as forwarded by the other table: a cached row may be deleted again before it is ever forwarded.
         self._lookup = opened(ctx, self.other, forwarded=True)
         # In strict mode, the join of related sides is stored where old values are needed.
+        self._own = _itself if only_reads(self.joiner) and not ctx.results_change else ctx.copy_of
         self._joins_old = self.send_old and not (self.related and ctx.mode == "strict")
         # An inner join of related sides: the row of the other side may have been deleted by the same update as this one's. Then
         # neither side finds the other, and (in Kafka Streams) the joined row is never deleted.
@@ -100,24 +106,25 @@ class TableTableJoin(Operator):
 
     def _forward_joined(self, updates: ColumnarBatch, found: FoundRows, rows: Int64s) -> None:
         """Join some of the updates with the other table's rows, and forward the results."""
+        others = found.values_for(self.joiner, self.ctx.results_change)
         if len(rows) < len(updates):
             updates, there, times = updates.take(rows), rows.tolist(), found.timestamps[rows]
-            others = [found.values[row] for row in there]
+            others = [others[row] for row in there]
         else:
-            others, times = found.values, found.timestamps
+            times = found.timestamps
         changes = Changes.of(updates.values)
         timed = replace(updates, timestamps=np.maximum(updates.timestamps, times))
         if not self._joins_old:
-            results, news = call_each(self.ctx, timed, self._joined, timed.keys, changes.new, others)
+            results, news = call_each(self.ctx, timed, self._joined, timed.keys.each(), changes.new, others)
             self.ctx.forward_batch(results.with_values(Changes(news, None)))
             return
         olds = repeat(None) if changes.old is None else changes.old
-        results, pairs = call_each(self.ctx, timed, self._joined_both, timed.keys, changes.new, olds, others)
+        results, pairs = call_each(self.ctx, timed, self._joined_both, timed.keys.each(), changes.new, olds, others)
         both = [new for new, _ in pairs], [old for _, old in pairs]
         self.ctx.forward_batch(results.with_values(Changes(*both)))
 
     def _joined_both(self, key: Any, new: Any, old: Any, other: Any) -> tuple[Any, Any]:
-        return self._joined(key, new, other), self._joined(key, old, other)
+        return self._joined(key, new, self._own(other)), self._joined(key, old, other)
 
     def _joined(self, key: Any, value: Any, other: Any) -> Any:
         if value is None and not (self.other_alone and other is not None):
@@ -132,6 +139,10 @@ def _rows_without_another(updates: ColumnarBatch, found: FoundRows) -> int:
     return int(np.count_nonzero(~null_values(take_values(Changes.of(updates.values).new, alone)))) if len(alone) else 0
 
 
+def _itself(value: Any) -> Any:
+    return value
+
+
 class TableJoinMerge(TableOperator):
     """The joined table: the results of both sides, stored if it has a store (Kafka Streams: `KTableKTableJoinMerger`).
 
@@ -142,6 +153,8 @@ class TableJoinMerge(TableOperator):
             mode, without caching, the old value is computed as in Kafka Streams: this side's old value with the other side's
             current one, which may never have been forwarded.
     """
+
+    leaves_values = True
 
     def init(self, ctx: OperatorContext) -> None:
         super().init(ctx)

@@ -319,6 +319,11 @@ class Codec:
         return ValueAndTimestamp(self.read_value(data[_TIMESTAMP:]), timestamp_of(data))
 
 
+def value_of(stored: bytes | None) -> bytes | None:
+    """The value's bytes in a local value; None for none."""
+    return None if stored is None else stored[_TIMESTAMP:]
+
+
 def timestamp_of(stored: bytes) -> int:
     """The timestamp in a local value, ms."""
     return int.from_bytes(stored[:_TIMESTAMP], "big")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streams.model.ownership import only_reads, snapshot
 from streams.model.record import NO_TIME
 from streams.operators.columnar import EncodedValues, Int64s, KeyColumn
 
@@ -20,14 +21,16 @@ class FoundRows:
         timestamps: int64[n], ms; `NO_TIME` where there is no row.
         read: Gives the values; None where there is no row.
         encoded: Gives the same as bytes that nobody has read, if they are known.
+        shared: Whether others have these very objects: the table, or another look-up.
 
     Attributes:
         there: See above.
         timestamps: See above.
         encoded: See above.
+        shared: See above.
     """
 
-    __slots__ = ("_read", "_values", "encoded", "there", "timestamps")
+    __slots__ = ("_read", "_values", "encoded", "shared", "there", "timestamps")
 
     def __init__(
         self,
@@ -35,16 +38,17 @@ class FoundRows:
         timestamps: Int64s,
         read: Callable[[], list[Any]],
         encoded: Callable[[], EncodedValues | None] = lambda: None,
+        shared: bool = False,
     ) -> None:
-        self.there, self.timestamps, self.encoded = there, timestamps, encoded
+        self.there, self.timestamps, self.encoded, self.shared = there, timestamps, encoded, shared
         self._read = read
         self._values: list[Any] | None = None
 
     @classmethod
-    def of(cls, values: list[Any], timestamps: Int64s) -> FoundRows:
+    def of(cls, values: list[Any], timestamps: Int64s, shared: bool = False) -> FoundRows:
         """Rows that are there where the value is not None."""
         there = np.fromiter((value is not None for value in values), np.bool_, len(values))
-        return cls(there, np.where(there, timestamps, NO_TIME), lambda: values)
+        return cls(there, np.where(there, timestamps, NO_TIME), lambda: values, shared=shared)
 
     @property
     def values(self) -> list[Any]:
@@ -52,8 +56,18 @@ class FoundRows:
             self._values = self._read()
         return self._values
 
+    def values_for(self, function: Callable[..., Any], results_change: bool = False) -> list[Any]:
+        """The values for calls of a function, which may change them.
+
+        Args:
+            function: What is called.
+            results_change: Whether others may change its results, which may hold the values.
+        """
+        may_change = self.shared and (results_change or not only_reads(function))
+        return list(map(snapshot, self.values)) if may_change else self.values
+
     def with_values(self, values: list[Any]) -> FoundRows:
-        return FoundRows(self.there, self.timestamps, lambda: values)
+        return FoundRows(self.there, self.timestamps, lambda: values, shared=self.shared)
 
 
 TableLookup = Callable[[KeyColumn, Int64s], FoundRows]

@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 
 from state.columns import BinaryColumn, binary_column
 from state.stores.byte_stores import NOT_PUT, VALID_TO_UNDEFINED, VersionedRecord
+from streams.model.ownership import snapshot
 from streams.model.record import Headers, HeldRecord, ValueAndTimestamp, Window, Windowed
-from streams.operators.stores.codec import Codec, KeyValueBytes
+from streams.operators.stores.codec import Codec, KeyValueBytes, value_of
 from streams.operators.stores.found_rows import TableLookup
 
 
@@ -51,6 +52,11 @@ class CachedRow:
     def set(self, value: Any, timestamp: int) -> None:
         self.value, self.timestamp, self.dirty = value, timestamp, True
 
+    @property
+    def cell(self) -> bytes | None:
+        """The bytes of the value; None where they are not known, because it was set since."""
+        return None if self.dirty else value_of(self.stored)
+
     def sent(self, written: bytes | None) -> None:
         """Record that the row was forwarded with this local value."""
         self.stored, self.dirty = written, False
@@ -69,6 +75,10 @@ class PrivateRow(CachedRow):
     def __init__(self, key: bytes, start: int, stored: bytes | None, codec: Codec) -> None:
         self._codec = codec
         super().__init__(key, start, stored, codec)
+
+    @property
+    def cell(self) -> bytes | None:
+        return self._cell
 
     @property  # type: ignore[override]
     def value(self) -> Any:
@@ -232,7 +242,7 @@ class TypedTimestampedKeyValueStore:
         key_bytes = self.codec.key(key)
         entry = self._cache.get(key_bytes) if self._cache else None
         if entry is not None:
-            return None if entry.value is None else ValueAndTimestamp(entry.value, entry.timestamp)
+            return None if entry.value is None else ValueAndTimestamp(snapshot(entry.value), entry.timestamp)
         return self.codec.read_timestamped(self._rows.get(key_bytes))
 
     def forwarded(self, key: Any) -> ValueAndTimestamp | None:
@@ -242,7 +252,7 @@ class TypedTimestampedKeyValueStore:
 
     def put(self, key: Any, value: Any, timestamp: int) -> None:
         entry = self.entry(key)
-        entry.value, entry.timestamp = None if value is None else self.codec.seen(value), timestamp
+        entry.value, entry.timestamp = None if value is None else snapshot(self.codec.seen(value)), timestamp
         entry.sent(self.write(entry))
 
     def range(self, lower: Any, upper: Any, reverse: bool = False) -> Iterator[tuple[Any, ValueAndTimestamp]]:

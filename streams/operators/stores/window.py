@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from state.stores.byte_stores import SessionRows, WindowRows
+from streams.model.ownership import snapshot
 from streams.model.record import Headers, ValueAndTimestamp, Window, Windowed
 from streams.operators.columnar import Int64s
 from streams.operators.stores.codec import Codec, SessionBytes, WindowBytes
@@ -146,7 +147,7 @@ class TypedTimestampedWindowStore:
         key_bytes = self.codec.key(key)
         entry = self._cache.get((key_bytes, start)) if self._cache else None
         if entry is not None:
-            return None if entry.value is None else ValueAndTimestamp(entry.value, entry.timestamp)
+            return None if entry.value is None else ValueAndTimestamp(snapshot(entry.value), entry.timestamp)
         return self.codec.read_timestamped(self._rows.fetch(key_bytes, start))
 
     def get(self, key: Windowed) -> ValueAndTimestamp | None:
@@ -167,7 +168,7 @@ class TypedTimestampedWindowStore:
             self._rows.put(data, start, cell, timestamp)
             return
         entry = self.entry(data, start)
-        entry.value, entry.timestamp = None if value is None else self.codec.seen(value), timestamp
+        entry.value, entry.timestamp = None if value is None else snapshot(self.codec.seen(value)), timestamp
         self.write(entry)
 
     def fetch_range(

@@ -406,6 +406,9 @@ class Suppress(Operator):
         send_old: Whether children need `Change.old`.
     """
 
+    leaves_values = True
+    makes_results = True
+
     def __init__(
         self,
         buffer: str,

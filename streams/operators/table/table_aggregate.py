@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from streams.errors import RecordError
+from streams.model.ownership import lending, only_reads, snapshot
 from streams.model.record import Change, Record, ValueAndTimestamp
 from streams.model.scores import (
     NUMBER,
@@ -21,7 +22,7 @@ from streams.model.scores import (
     ordered,
     score_of,
 )
-from streams.operators.aggregate.aggregates import Aggregator, Initializer
+from streams.operators.aggregate.functions import Aggregator, Initializer, explain_nothing
 from streams.operators.columnar import NULL_KEY, ColumnarBatch
 from streams.operators.operator import OperatorContext, RecordOperator, drop_rows
 from streams.operators.stores.key_value import TypedKeyValueStore, TypedTimestampedKeyValueStore
@@ -47,6 +48,10 @@ class TableGroupBy(RecordOperator):
     def __init__(self, selector: Callable[[Any, Any], tuple[Any, Any] | None], versioned: bool = False) -> None:
         self.selector = selector
         self.versioned = versioned
+
+    @property
+    def leaves_values(self) -> bool:
+        return only_reads(self.selector)
 
     def process(self, record: Record) -> None:
         """Forward one record, two or none."""
@@ -92,6 +97,8 @@ class TableAggregate(TableOperator):
         send_old: As in `TableMaterializer`.
     """
 
+    leaves_values = True
+
     def __init__(
         self,
         store: str,
@@ -103,6 +110,8 @@ class TableAggregate(TableOperator):
     ) -> None:
         super().__init__(store, caching, send_old)
         self.initializer = initializer
+        # A batch is aggregated again, from the same values, when one of its records has failed.
+        self._own = _itself if only_reads(adder) and only_reads(subtractor) else snapshot
         self.adder = adder
         self.subtractor = subtractor
 
@@ -160,17 +169,26 @@ class TableAggregate(TableOperator):
         value, before = (None, -1) if group is None else group
         newest, time = max(timestamp, before), timestamp
         if change.old is not None and value is not None:
-            value, time = self.subtractor(key, change.old, value), newest
+            value, time = self.subtractor(key, self._own(change.old), value), newest
         if change.new is not None:
-            value, time = self._added(key, change.new, value), newest
+            value, time = self._added(key, self._own(change.new), value), newest
         return value, time
 
     def _added(self, key: Any, new: Any, value: Any) -> Any:
         if value is None:
             if self.initializer is None:
                 return new
-            value = self.initializer()
+            original = self.initializer()
+            value = snapshot(original)
+            after = self.adder(key, new, value)
+            if after is None and not only_reads(self.adder):
+                explain_nothing("adder", self.adder, value, original, self._store.codec)
+            return after
         return self.adder(key, new, value)
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 # --- `top` of a grouped table: the best n rows of each group, exact even when rows change and leave.
@@ -194,6 +212,8 @@ class TableTop(RecordOperator, TableOperator):
         send_old: As in `TableMaterializer`.
     """
 
+    leaves_values = True
+
     def __init__(
         self,
         store: str,
@@ -211,7 +231,7 @@ class TableTop(RecordOperator, TableOperator):
         self.key_serde = key_serde
         self.value_serde = value_serde
         self.n = n
-        self.by = by
+        self.by = lending(by)
         self.largest = largest
 
     def init(self, ctx: OperatorContext) -> None:

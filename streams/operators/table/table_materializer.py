@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from state.columns import BinaryColumn, binary_column
+from state.sorting import is_identity
 from streams.model.record import NO_TIME, Change, Headers, HeldRecord, Record, ValueAndTimestamp
 from streams.operators.columnar import (
     Changes,
@@ -73,6 +74,7 @@ class TableUpdates:
         self._by_place = np.argsort(self._places, kind="stable")
         self._sorted_places = self._places[self._by_place]
         self._before: BinaryColumn | None = None
+        self._written: BinaryColumn | None = None
 
     def key_column(self, rows: Int64s) -> BinaryColumn:
         """The bytes of the keys of some updates."""
@@ -99,7 +101,13 @@ class TableUpdates:
         return self._store.stored_column(self.key_column(rows).to_pylist())
 
     def _value_column(self, rows: Int64s) -> BinaryColumn:
-        return self._store.codec.values(take_values(self.batch.values, rows))
+        """The bytes of some values; without a cache as they were at first, since functions below get the values at once."""
+        if self.caching:
+            return self._store.codec.values(take_values(self.batch.values, rows))
+        if self._written is None:
+            self._written = self._store.codec.values(self.batch.values)
+        whole = len(rows) == len(self.batch) and is_identity(rows)
+        return self._written if whole else self._written.take(pa.array(rows))
 
     def followed_by(self, later: TableUpdates) -> TableUpdates:
         """These updates and later ones of the same step, for the end of the step."""
@@ -168,9 +176,9 @@ class TableUpdates:
         if self.caching and isinstance(values, EncodedValues):
             there = ~values.nulls[rows]
             timestamps = np.where(there, timestamps, NO_TIME)
-            return FoundRows(there, timestamps, partial(values_at, values, rows), partial(_unread, values, rows))
+            return FoundRows(there, timestamps, partial(values_at, values, rows), partial(_unread, values, rows), True)
         if self.caching:
-            return FoundRows.of(values_at(values, rows), timestamps)
+            return FoundRows.of(values_at(values, rows), timestamps, shared=True)
         written, codec = self._value_column(rows), self._store.codec
         there = written.is_valid().to_numpy(zero_copy_only=False)
         timestamps = np.where(there, timestamps, NO_TIME)
@@ -271,6 +279,7 @@ def woven(first: npt.NDArray[np.bool_], rows: FoundRows, others: FoundRows) -> F
         np.concatenate([rows.timestamps, others.timestamps])[place],
         read,
         encoded,
+        rows.shared or others.shared,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic
 import numpy as np
 
 from streams.errors import TopologyError
+from streams.model.ownership import lending, only_reads
 from streams.model.record import RIGHT, Change, Record
 from streams.model.typing import K, V, VOut
 from streams.operators.columnar import NULL_KEY, Changes, ColumnarBatch
@@ -37,6 +38,8 @@ class TableSource(TableOperator):
         caching: Forward the last value of a key once, at the end of the step; False: every update.
         send_old: Whether children need `Change.old`.
     """
+
+    leaves_values = True
 
     def process(self, record: Record) -> None:
         """Set or delete. The store shows the update at once, even if forwarding waits."""
@@ -83,6 +86,8 @@ class TableFilter(TableOperator):
         send_old: As in `TableMaterializer`.
     """
 
+    leaves_values = True
+
     def __init__(
         self,
         predicate: Callable[[Any, Any], bool],
@@ -95,7 +100,7 @@ class TableFilter(TableOperator):
         send_old: bool = False,
     ) -> None:
         super().__init__(store, caching, send_old)
-        self.predicate = predicate
+        self.predicate = lending(predicate)
         self.negate = negate
         self.old_is_exact = old_is_exact
         self.drops_needless = (knows_old or send_old) and not versioned
@@ -157,6 +162,10 @@ class TableMapValues(TableOperator):
     ) -> None:
         super().__init__(store, caching, send_old)
         self.fn = fn
+
+    @property
+    def leaves_values(self) -> bool:
+        return only_reads(self.fn)
 
     def process(self, record: Record) -> None:
         """Map the new value, and the old one where it is needed and not stored."""
@@ -280,6 +289,8 @@ class _SilentContext(UserContext):
 
 class TableToStream(Operator):
     """`KTable.to_stream`: each update's new value as a record; a deletion is a null value."""
+
+    leaves_values = True
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         changes = batch.values

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from streams.model.ownership import may_share
 from streams.model.record import ValueAndTimestamp
 from streams.operators.columnar import Int64s, KeyColumn
 from streams.operators.operator import OperatorContext
@@ -95,10 +96,12 @@ class MapValueGetter:
     Attributes:
         parent: The table above.
         fn: `(key, value) -> value`, None where there is no row; not called for None.
+        reads: Whether the function leaves values as they are.
     """
 
     parent: ValueGetter
     fn: Callable[[Any, Any], Any]
+    reads: bool
 
     @property
     def stores(self) -> tuple[str, ...]:
@@ -123,8 +126,10 @@ class MapValueGetter:
 
         def lookup(keys: KeyColumn, order: Int64s) -> FoundRows:
             found = above(keys, order)
-            rows = zip(found.there.tolist(), keys, found.values, strict=True)
-            return FoundRows.of([fn(key, value) if there else None for there, key, value in rows], found.timestamps)
+            given = found.values if self.reads else found.values_for(fn)
+            rows = zip(found.there.tolist(), keys, given, strict=True)
+            values = [fn(key, value) if there else None for there, key, value in rows]
+            return FoundRows.of(values, found.timestamps, found.shared or may_share(fn))
 
         return lookup
 
@@ -173,8 +178,9 @@ class JoinValueGetter:
         def lookup(keys: KeyColumn, order: Int64s) -> FoundRows:
             left, right = on_left(keys, order), on_right(keys, order)
             joins = (left.there | right.there) & (left.there | (not needs_left)) & (right.there | (not needs_right))
-            rows = zip(joins.tolist(), keys, left.values, right.values, strict=True)
+            rows = zip(joins.tolist(), keys, left.values_for(joiner), right.values_for(joiner), strict=True)
             values = [joiner(key, one, other) if join else None for join, key, one, other in rows]
-            return FoundRows.of(values, np.maximum(left.timestamps, right.timestamps))
+            shared = left.shared or right.shared or may_share(joiner)
+            return FoundRows.of(values, np.maximum(left.timestamps, right.timestamps), shared)
 
         return lookup

@@ -17,7 +17,17 @@ import numpy as np
 
 from streams.errors import RecordFailedError, TopologyError
 from streams.operators.columnar import ColumnarBatch, Int64s
-from streams.runtime.node import Edge, Inbox, NodeContext, NodeRunner, Punctuations, process_group
+from streams.runtime.node import (
+    Edge,
+    Inbox,
+    NodeContext,
+    NodeRunner,
+    Punctuations,
+    changing_nodes,
+    own_batch,
+    owners,
+    process_group,
+)
 from streams.runtime.step_context import StepContext
 from streams.topology.graph import ProcessorNode
 from streams.topology.plan import SubTopology
@@ -173,6 +183,7 @@ class Head:
             context = NodeContext(name, (), run, punctuations)
             context.numbering = ways.numbering(name)
             self.nodes[name] = NodeRunner.of(name, node.processor(), context, run)
+        changing = changing_nodes({name: runner.processor for name, runner in self.nodes.items()}, sub.children)
         for name, runner in self.nodes.items():
             edges: dict[str, Edge] = {
                 child: self._edge(
@@ -180,17 +191,18 @@ class Head:
                 )
                 for child in sub.children(name)
             }
-            runner.context.connect({}, edges, on_drop=sub.takers_of_dropped(name))
+            runner.context.connect({}, edges, sub.takers_of_dropped(name), changing)
             runner.processor.init(runner.context)
         self.sources = {
-            source.name: [
-                self._edge(source.name, child, self._inboxes[child].add)
+            source.name: {
+                child: self._edge(source.name, child, self._inboxes[child].add)
                 for child in sub.children(source.name)
                 if child in ways.inside
-            ]
+            }
             for source in sub.sources
         }
         """The edges to the operators that take the records of a source."""
+        self._owners = {source: owners(list(edges), changing) for source, edges in self.sources.items()}
 
     def _edge(self, name: str, child: str, receive: Callable[[ColumnarBatch], None]) -> _HeadEdge:
         node = self._ways.inside.get(name)
@@ -217,8 +229,8 @@ class Head:
 
     def _process(self, source: str, batch: ColumnarBatch) -> None:
         batch = replace(batch, order=batch.order << self._ways.bits)
-        for edge in self.sources[source]:
-            edge.add(batch)
+        for child, edge in self.sources[source].items():
+            edge.add(own_batch(batch) if child in self._owners[source] else batch)
         for name, runner in self.nodes.items():
             process_group([runner], [self._inboxes[name]], self._run)
             runner.context.attempt(runner.processor.flush)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from state.columns import RecordColumns
+from streams.model.ownership import snapshot
 from streams.operators.columnar import ColumnarBatch
 from streams.runtime.cells import CellReader
 from streams.runtime.reader.column_reader import ColumnReader, Columns, EntryColumns, field_rows
@@ -165,8 +166,10 @@ class SourceReader:
             kept &= at < min(unreadable)
         if timestamps is None:
             timestamps = np.full(len(columns), DROPPED, np.int64)
+            # Operators get the values behind the extractor.
+            lent = snapshot if self.has_operators and not self._times.reads else _itself
             for row in np.flatnonzero(kept).tolist():
-                timestamps[at[row]] = self._times.record(rows, int(at[row]), keys[row], values[row])
+                timestamps[at[row]] = self._times.record(rows, int(at[row]), lent(keys[row]), lent(values[row]))
             kept &= timestamps[at] != DROPPED
         else:
             timestamps = timestamps.copy()
@@ -175,6 +178,10 @@ class SourceReader:
             return timestamps, None
         batch = ColumnarBatch(keys, values, timestamps[at], at, headers)
         return timestamps, batch if kept.all() else batch.take(np.flatnonzero(kept))
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 def _first_below(sub: SubTopology, source: str, entry: TaskInput) -> str:

@@ -13,9 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from streams.model.expressions import Expression
+from streams.model.ownership import only_reads
 from streams.model.record import NO_TIME
 from streams.model.timestamps import (
     ConsumedRecord,
+    CustomTimestampExtractor,
     ExpressionTimestampExtractor,
     FieldTimestampExtractor,
     WallclockTimestampExtractor,
@@ -44,6 +46,12 @@ class TimestampReader:
 
     def __init__(self, source: SourceNode, run: StepContext, partition_times: dict[tuple[str, int], int]) -> None:
         self.needs_record: bool = source.timestamp_extractor.needs_record
+        extractor = source.timestamp_extractor
+        users = extractor.fn if isinstance(extractor, CustomTimestampExtractor) else None
+        self.reads: bool = (
+            only_reads(users) if users else type(extractor).__module__ == CustomTimestampExtractor.__module__
+        )
+        """Whether extraction leaves keys and values as they are."""
         self._source = source
         self._extractor = source.timestamp_extractor
         self._run = run

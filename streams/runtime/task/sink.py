@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from state.columns import binary_column
 from streams.errors import OversizedRecordError
+from streams.model.ownership import lending
 from streams.model.record import Headers, Record, RecordContext, Windowed
 from streams.model.timestamps import RETRIED_TIME
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, WindowedKeys, value_column
@@ -33,6 +34,8 @@ class SinkRunner:
         self._run = run
         self._topic = None if node.topic is None else str(node.topic)
         self._target: Target | None = None
+        self._extractor = node.topic_extractor and lending(node.topic_extractor)
+        self._partitioner = node.partitioner and lending(node.partitioner)
         self._drops_null_keys = node.repartitions and not node.keeps_null_keys and run.settings.mode == "compat"
 
     def receive(self, record: Record) -> None:
@@ -120,17 +123,16 @@ class SinkRunner:
         return self._target
 
     def _extract_topic(self, record: Record) -> str:
-        extractor = self._node.topic_extractor
-        assert extractor is not None, "a sink has a topic or an extractor"
+        assert self._extractor is not None, "a sink has a topic or an extractor"
         where = self._run.metadata()
         topic, partition, offset = where if where else (None, -1, -1)
-        return extractor(
+        return self._extractor(
             record.key, record.value, RecordContext(topic, partition, offset, record.timestamp, record.headers)
         )
 
     def _partitions(self, target: Target, record: Record) -> Collection[int]:
         """The partitions of the record (KIP-837): several copies for several partitions, none for none, which is counted."""
-        partitioner = self._node.partitioner
+        partitioner = self._partitioner
         if partitioner is None:
             return _BY_KEY
         topic, count = target.topic, target.partitions

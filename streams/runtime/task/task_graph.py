@@ -21,6 +21,7 @@ from streams.runtime.node import (
     Punctuation,
     Punctuations,
     StreamTimePunctuations,
+    changing_nodes,
     process_group,
     records_in_order,
 )
@@ -47,6 +48,7 @@ class UnitRunner:
         children: The children of each node, in their order, and the receivers of dropped records among them.
         inboxes: Those of all nodes of the task.
         ranks: `Unit.ranks` of all units.
+        changing: See `changing_nodes`.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class UnitRunner:
         children: Mapping[str, tuple[Sequence[str], Collection[str]]],
         inboxes: Mapping[str, Inbox],
         ranks: Mapping[tuple[str, str], int],
+        changing: frozenset[str],
         run: StepContext,
     ) -> None:
         self._nodes = nodes
@@ -69,7 +72,8 @@ class UnitRunner:
             assert isinstance(node, NodeRunner), "sinks have no children"
             at_once = {child: nodes[child] for child in below if not groups and child in nodes}
             waiting = {child: InboxEdge(inboxes[child], ranks.get((name, child), 0)) for child in below}
-            node.context.connect(at_once, {child: waiting[child] for child in below if child not in at_once}, on_drop)
+            later = {child: waiting[child] for child in below if child not in at_once}
+            node.context.connect(at_once, later, on_drop, changing)
 
     def start(self, tables: Sequence[TypedTimestampedKeyValueStore]) -> None:
         """Called after the operators' `init`.
@@ -190,6 +194,7 @@ class TaskGraph:
     def _connect(self) -> None:
         runners: dict[str, NodeRunner | SinkRunner] = {**self._nodes, **self._sinks}
         ranks = {edge: rank for unit in self._sub.units for edge, rank in unit.ranks.items()}
+        changing = changing_nodes({name: node.processor for name, node in self._nodes.items()}, self._sub.children)
         for unit in self._sub.units:
             nodes = {name: runners[name] for name in unit.nodes}
             children = {
@@ -197,7 +202,7 @@ class TaskGraph:
                 for name in unit.nodes
                 if name in self._nodes
             }
-            made = UnitRunner(unit, nodes, children, self._inboxes, ranks, self._run)
+            made = UnitRunner(unit, nodes, children, self._inboxes, ranks, changing, self._run)
             self._units.append(made)
             self._unit_of |= dict.fromkeys(unit.nodes, made)
             for names in unit.timed:

@@ -1,0 +1,203 @@
+"""The functions of an aggregation: those of users, and those of built-in aggregates for operators that work record by record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, TypeAlias
+
+from streams.errors import RecordError
+from streams.model.aggregates import Aggregate, Chosen, results
+from streams.model.ownership import UNCHANGING, may_share, only_reads, snapshot
+from streams.operators.stores.codec import Codec
+from streams.serdes.json_text import dumps, loads
+from streams.users_code import line_of, users_function
+from streams.wording import described
+
+# --- The functions of an aggregation, and the new aggregate that they compute from an old one.
+
+Initializer: TypeAlias = Callable[[], Any]
+Aggregator: TypeAlias = Callable[[Any, Any, Any], Any]
+Merger: TypeAlias = Callable[[Any, Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class AggregationFunctions:
+    """The functions of an aggregation.
+
+    Attributes:
+        aggregator: `(key, value, aggregate) -> aggregate`; a result of None deletes, and the next record starts again.
+        initializer: `() -> aggregate`; None for a reduce, which starts with the first value itself.
+        merger: `(key, aggregate, aggregate) -> aggregate`, for sessions.
+        view: Computes the table's value from the stored aggregate, where they differ.
+        built_in: Whether these are functions of the engine, which leave their arguments as they are.
+    """
+
+    aggregator: Aggregator
+    initializer: Initializer | None = None
+    merger: Merger | None = None
+    view: Callable[[Any], Any] | None = None
+    built_in: bool = False
+
+    @cached_property
+    def reads(self) -> bool:
+        """Whether the functions leave their arguments as they are."""
+        return self.built_in or all(one is None or only_reads(one) for one in (self.aggregator, self.merger))
+
+    @cached_property
+    def apply(self) -> Aggregator:
+        """The aggregator. An aggregate that may be another key's, too, and that may change is copied."""
+        return self.aggregator if self.reads or not may_share(self.aggregator) else self._apply
+
+    def _apply(self, key: Any, value: Any, aggregate: Any) -> Any:
+        after = self.aggregator(key, value, aggregate)
+        return after if after is aggregate else snapshot(after)
+
+    def initial(self) -> Any:
+        """The aggregate before the first value, each time another object; None for a reduce."""
+        return snapshot(self.original())
+
+    def original(self) -> Any:
+        """The same as the initializer gives it, which may be one object for all keys."""
+        return None if self.initializer is None else self.initializer()
+
+    def may_change(self, aggregate: Any) -> bool:
+        """Whether a function may change an aggregate in place."""
+        return not self.reads and type(aggregate) not in UNCHANGING
+
+    def added(self, key: Any, value: Any, aggregate: Any) -> Any:
+        """The aggregate with one more value; `aggregate` is the result of `initial` or of an earlier call."""
+        if aggregate is None and self.initializer is None:
+            return value
+        return self.apply(key, value, aggregate)
+
+    def merged(self, key: Any, earlier: Any, later: Any) -> Any:
+        """The aggregate of two sessions; `earlier` is the result of `initial` or of an earlier call."""
+        if earlier is None and self.initializer is None:
+            return later
+        assert self.merger is not None, "sessions are aggregated with a merger"
+        return self.merger(key, earlier, later)
+
+    def explain_nothing(self, function: Aggregator | Merger | None, aggregate: Any, before: Any, codec: Codec) -> None:
+        """Called when the aggregator or the merger has returned None: see `explain_nothing`."""
+        assert function is not None, "it has been called"
+        what = "merger" if function is self.merger else "reducer" if self.initializer is None else "aggregator"
+        explain_nothing(what, function, aggregate, before, codec)
+
+    def viewed(self, stored: Any) -> Any:
+        """The table's value of a stored aggregate; None for none."""
+        return stored if self.view is None or stored is None else self.view(stored)
+
+    def viewed_column(self, stored: Sequence[Any]) -> Sequence[Any]:
+        return stored if self.view is None else list(map(self.viewed, stored))
+
+
+def explain_nothing(what: str, function: Callable[..., Any], aggregate: Any, before: Any, codec: Codec) -> None:
+    """Called when a function has returned None, which deletes the aggregate; but not if it has changed it.
+
+    Args:
+        what: What the function is called.
+        function: The function.
+        aggregate: Its argument.
+        before: What was equal to the argument before the call.
+        codec: That of the store.
+
+    Raises:
+        RecordError: The function has changed its argument, and has probably forgotten to return it.
+    """
+    if _differ(aggregate, before, codec):
+        where = line_of(users_function(function))
+        raise RecordError(
+            f"the {what}{f' ({where})' if where else ''} returned None after changing its accumulator in place; return it. "
+            f"None alone means that the key has no row any more"
+        )
+
+
+def _differ(aggregate: Any, before: Any, codec: Codec) -> bool:
+    """Whether two aggregates have different bytes."""
+    try:
+        written = codec.value(before)
+    except Exception:
+        return False  # nothing that could be lost
+    try:
+        return codec.value(aggregate) != written
+    except Exception:
+        return True
+
+
+# --- Aggregates of fields as functions, for the operators that work record by record (`ColumnAggregate` works on columns).
+
+
+@dataclass(frozen=True)
+class FieldAggregates:
+    """Several aggregates, computed together.
+
+    Attributes:
+        aggregates: The aggregates, by their names in the result.
+        bare: A single aggregate, not wrapped into a list and an object.
+    """
+
+    aggregates: Mapping[str, Aggregate]
+    bare: bool = False
+
+    @property
+    def functions(self) -> AggregationFunctions:
+        """The same as functions of records."""
+        return AggregationFunctions(self.add, self.initial, self.merge, self.result, built_in=True)
+
+    def initial(self) -> Any:
+        """The accumulator before the first record."""
+        found = [snapshot(aggregate.initial()) for aggregate in self.aggregates.values()]
+        return found[0] if self.bare else found
+
+    def add(self, key: Any, value: Any, accumulator: Any) -> Any:
+        """The accumulator after one more value."""
+        return self.add_picked(key, self.picked(value), accumulator)
+
+    def picked(self, value: Any) -> list[Any]:
+        """What the aggregates read of a value. Raises `RecordError`."""
+        return [
+            _in_json(one, one.value_in(value)) if keeps else one.value_in(value) for one, keeps in self._keeping_values
+        ]
+
+    @cached_property
+    def _keeping_values(self) -> tuple[tuple[Aggregate, bool], ...]:
+        """The aggregates, and whether each keeps values of the field as they are."""
+        return tuple((one, isinstance(one, Chosen)) for one in self.aggregates.values())
+
+    def add_picked(self, key: Any, picked: Sequence[Any], accumulator: Any) -> Any:
+        """The accumulator after one more value, given by the aggregates' fields in their order."""
+        before = [accumulator] if self.bare else accumulator
+        parts = zip(self.aggregates.values(), before, picked, strict=True)
+        after = [one.updated(old, value) for one, old, value in parts]
+        return after[0] if self.bare else after
+
+    def merge(self, key: Any, earlier: Any, later: Any) -> Any:
+        """The accumulator of two consecutive runs of records."""
+        parts = ([earlier], [later]) if self.bare else (earlier, later)
+        after = [one.merge(a, b) for one, a, b in zip(self.aggregates.values(), *parts, strict=True)]
+        return after[0] if self.bare else after
+
+    def result(self, stored: Any) -> Any:
+        """The table's value of an accumulator."""
+        if not self.bare or stored is None:
+            return results(self.aggregates, stored)
+        (aggregate,) = self.aggregates.values()
+        return aggregate.result(stored)
+
+
+_SCALARS: Final = frozenset({int, float, str, bool, type(None)})
+
+
+def _in_json(aggregate: Aggregate, value: Any) -> Any:
+    """A value as the store gives it back, also within the step: of an object that an aggregate keeps, its JSON form."""
+    if type(value) in _SCALARS:
+        return value
+    try:
+        return loads(dumps(value))
+    except (TypeError, ValueError) as error:
+        raise RecordError(
+            f"{aggregate.text} keeps what JSON can hold, not {described(value)} ({error}): convert the field with map_values(...) "
+            f"before"
+        ) from error
