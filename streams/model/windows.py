@@ -384,7 +384,7 @@ def _begin_s(zone: str, day: date) -> int:
     begin = int(midnight.timestamp())
     if _wall_clock(begin, rules) == midnight.replace(tzinfo=None):
         return begin
-    # The clocks go forward across midnight: the day begins when they do, which lies between both readings of a midnight that is not.
+    # The clocks go forward across midnight: the day begins when they do, between both readings of a midnight that does not exist.
     earliest = int(midnight.replace(fold=1).timestamp())
     seconds = range(earliest, begin)
     return seconds[0] + bisect_left(seconds, True, key=lambda second: _wall_clock(second, rules).date() >= day)
