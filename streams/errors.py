@@ -206,6 +206,10 @@ class OperatorStateError(StreamsError):
     """What operators keep in `ctx.state` cannot be written into the commit marker; no record's fault, no policy applies."""
 
 
+class KeyOrderError(StreamsError):
+    """A range of keys was asked for whose serde's bytes do not sort as the keys do, so that rows would be missing."""
+
+
 class LakeError(StreamsError):
     """A lake sink cannot continue; its records wait in its internal topic."""
 

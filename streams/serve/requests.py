@@ -13,6 +13,7 @@ from streams.application.store_rows import StoreRow
 from streams.config.settings import to_milliseconds
 from streams.errors import ConfigError, QueryError
 from streams.model.record import to_timestamp_ms
+from streams.serdes.json import JsonSerde
 from streams.serve.position import Position, commits_text, parse_commits
 from streams.serve.reading import Answer, Point, ReadStore
 from streams.serve.scans import Scan
@@ -128,8 +129,8 @@ class Parameters:
         """
         lower, upper, prefix = (self._query.get(name) for name in ("from", "to", "prefix"))
         return Scan(
-            lower=None if lower is None else key_bytes(store, lower)[0],
-            upper=None if upper is None else key_bytes(store, upper)[0],
+            lower=None if lower is None else bound_bytes(store, lower),
+            upper=None if upper is None else bound_bytes(store, upper),
             prefix=None if prefix is None else prefix.encode(),
             reverse=self.flag("reverse"),
             limit=self.rows("limit", self._limits.page_rows),
@@ -229,6 +230,18 @@ def key_bytes(store: ReadStore, text: str) -> list[bytes]:
         return store.reader.key_candidates(text)
     except ConfigError as error:
         raise QueryError(str(error)) from error
+
+
+def bound_bytes(store: ReadStore, text: str) -> bytes:
+    """The bytes of a bound of a range from an address; where keys are JSON, the bound is JSON if it can be.
+
+    Raises:
+        QueryError: The store has no such keys, or their bytes do not sort as the keys do.
+    """
+    found = key_bytes(store, text)
+    data = found[-1] if isinstance(store.reader.key_serde, JsonSerde) else found[0]
+    store.check_bound(store.reader.show_key(data))
+    return data
 
 
 def row_json(row: StoreRow) -> dict[str, Any]:
