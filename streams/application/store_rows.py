@@ -129,13 +129,17 @@ class StoreReader:
         except SerdeError:
             return None
 
+    def read_key(self, data: bytes) -> Any:
+        """The key of its bytes. Raises `SerdeError` if they cannot be read."""
+        return self._node.key_serde.deserialize(self._topic, data)
+
     def decoded(self, row: DumpRow, task: int) -> StoreRow:
         """A row with the key and value of its bytes.
 
         Raises:
             SerdeError: The row cannot be read.
         """
-        key = self._node.key_serde.deserialize(self._topic, row.key)
+        key = self.read_key(row.key)
         value = self._node.value_serde.deserialize(self._topic, row.value)
         if self._view is not None and value is not None:
             value = self._view(value)

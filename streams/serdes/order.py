@@ -1,13 +1,15 @@
 """Ranges of keys: where their rows lie in a store, which sorts the bytes of keys, and which ranges are refused.
 
 A range is in the order of the keys. Bytes of texts (code points), bytes, UUIDs and booleans sort as these do. Numbers of the number
-serdes have Java's bytes, in which negative numbers stand behind the others, negative floats the largest first: their ranges are read
-as two, one on each side of zero. Bytes of anything else (numbers in JSON, tuples, Avro) say nothing of the order, so a range with a
-bound is refused (`KeyOrderError`) instead of missing rows. A serde of one's own makes its own order: that of its bytes.
+serdes have Java's bytes: negative numbers stand behind the others, negative floats the largest first. Their ranges are read as two,
+one on each side of zero. Bytes of anything else (JSON, tuples, Avro) do not sort as the keys do: 10 stands before 9, and "New York"
+before "New", because of the quote. A range with such a bound is refused (`KeyOrderError`) instead of missing rows. Dates and UUIDs
+in JSON all have one length, and sort. A serde of one's own makes its own order: that of its bytes.
 """
 
 from __future__ import annotations
 
+import math
 import uuid
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -142,22 +144,20 @@ def check_bound(serde: Serde[Any], key: Any, store: str) -> None:
     if isinstance(serde, DerivedSerde):
         check_bound(serde.taken(), key, store)
     elif isinstance(serde, _UNSORTED) or (isinstance(serde, JsonSerde) and not _sorts_as_json(key)):
-        number = (
-            " Numbers sort by their value with Int64Serde() or Float64Serde() as key_serde." if _is_number(key) else ""
-        )
         raise KeyOrderError(
-            f"{store} cannot give a range of keys with the bound {shown(key)}: its keys are bytes of {serde!r}, which do not sort as "
-            f"the keys do, so rows would be missing.{number} Read all() and choose, or scan a prefix of the bytes."
+            f"{store} cannot give a range of keys with the bound {shown(key)}: its keys are bytes of {serde!r}, which do not sort "
+            f"as the keys do, so rows would be missing.{_cure(key)} Or read all rows and choose, or scan a prefix of the bytes."
         )
-    elif type(serde) in _NUMBERS and key != key:
-        raise KeyOrderError(
-            f"{store} cannot give a range of keys with the bound NaN, which no number is above or below."
-        )
+    elif type(serde) in _NUMBERS and isinstance(key, float) and math.isnan(key):
+        raise KeyOrderError(f"{store} cannot give a range of keys with the bound NaN: no number is above or below it.")
 
 
 def _sorts_as_json(key: Any) -> bool:
-    return isinstance(key, str | uuid.UUID) or (isinstance(key, date) and not isinstance(key, datetime))
+    return isinstance(key, uuid.UUID) or (isinstance(key, date) and not isinstance(key, datetime))
 
 
-def _is_number(key: Any) -> bool:
-    return isinstance(key, int | float) and not isinstance(key, bool)
+def _cure(key: Any) -> str:
+    if isinstance(key, str):
+        return " Keys of StringSerde() do."
+    is_number = isinstance(key, int | float) and not isinstance(key, bool)
+    return " Keys of a number serde, such as Int64Serde(), do." if is_number else ""

@@ -229,7 +229,7 @@ class StoreClient(_Requests["httpx2.Client", K, V]):
         """Rows in the order of the keys, page by page, all as of the same commits; with a prefix, in that of their bytes.
 
         Raises:
-            QueryError: The bytes of such keys do not sort as the keys do: numbers in JSON, tuples, lists, Avro.
+            QueryError: The bytes of such keys do not sort as the keys do: JSON, tuples, lists, Avro.
         """
         yield from self._pages("range", **{"from": lower, "to": upper}, prefix=prefix, reverse=reverse)
 

@@ -72,7 +72,7 @@ class LocalStore(Generic[K, V]):
         With a prefix, in the order of the keys' bytes.
 
         Raises:
-            QueryError: The bytes of such keys do not sort as the keys do: numbers in JSON, tuples, lists, Avro.
+            QueryError: The bytes of such keys do not sort as the keys do: JSON, tuples, lists, Avro.
         """
         ends = [None if key is None else self._bound(key) for key in (lower, upper)]
         begins = None if prefix is None else prefix.encode()

@@ -13,7 +13,6 @@ from streams.application.store_rows import StoreRow
 from streams.config.settings import to_milliseconds
 from streams.errors import ConfigError, QueryError
 from streams.model.record import to_timestamp_ms
-from streams.serdes.json import JsonSerde
 from streams.serve.position import Position, commits_text, parse_commits
 from streams.serve.reading import Answer, Point, ReadStore
 from streams.serve.scans import Scan
@@ -233,14 +232,13 @@ def key_bytes(store: ReadStore, text: str) -> list[bytes]:
 
 
 def bound_bytes(store: ReadStore, text: str) -> bytes:
-    """The bytes of a bound of a range from an address; where keys are JSON, the bound is JSON if it can be.
+    """The bytes of a bound of a range from an address.
 
     Raises:
         QueryError: The store has no such keys, or their bytes do not sort as the keys do.
     """
-    found = key_bytes(store, text)
-    data = found[-1] if isinstance(store.reader.key_serde, JsonSerde) else found[0]
-    store.check_bound(store.reader.show_key(data))
+    data = key_bytes(store, text)[0]
+    store.check_bound(store.reader.read_key(data))
     return data
 
 

@@ -129,7 +129,7 @@ class ReadOnlyKeyValueStore(Generic[K, V]):
         """Rows with lower <= key <= upper, in the order of the keys; None = open.
 
         Raises:
-            KeyOrderError: The bytes of the serde do not sort as such keys do: numbers in JSON, tuples, lists, Avro.
+            KeyOrderError: The bytes of the serde do not sort as such keys do: JSON, tuples, lists, Avro.
         """
         return self._store.range(lower, upper, reverse)
 
