@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, available_timezones
 import pytest
 
 from streams import CalendarWindows, EmitStrategy, Materialized, StreamsBuilder, Windows, agg
-from streams.errors import StreamsError
+from streams.errors import TopologyError
 from streams.testing import TopologyTestDriver
 
 HOUR = 3_600_000
@@ -173,7 +173,7 @@ def test_windows_of_ones_own_that_would_lose_rows_are_refused(windows, says, fie
     builder = StreamsBuilder()
     group = builder.stream("in").group_by_key().windowed_by(windows)
     (group.aggregate(**fields) if fields else group.count()).to_stream().to("out")
-    with TopologyTestDriver(builder.build(), rocksdb=False) as driver, pytest.raises(StreamsError, match=says):
+    with TopologyTestDriver(builder.build(), rocksdb=False) as driver, pytest.raises(TopologyError, match=says):
         driver.create_input_topic("in").pipe_input("a", {}, 7)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from state.columns import binary_column
-from streams.errors import RecordError
+from streams.errors import TopologyError
 from streams.model.aggregates import Aggregate, results
 from streams.model.record import NO_TIME, Change, Headers, Record, Window, Windowed
 from streams.model.windows import GroupingWindows, TimeWindows, Windows
@@ -205,13 +205,13 @@ def _open_starts(timestamp: int, windows: Windows, close_time: int) -> tuple[lis
     """The starts of the windows of a time that are still open, and the number of the others.
 
     Raises:
-        RecordError: A user's class of windows contradicts itself, so that rows would be lost.
+        TopologyError: A user's class of windows contradicts itself, so that rows would be lost.
     """
     starts, size_ms, found = list(windows.starts(timestamp)), windows.size_ms, list[int]()
     for start in starts:
         end = windows.end_of(start)
         if not (start <= timestamp < end and end - start <= size_ms):
-            raise RecordError(_contradiction(windows, start, end, timestamp))
+            raise TopologyError(_contradiction(windows, start, end, timestamp))
         if end > close_time:
             found.append(start)
     return found, len(starts) - len(found)
