@@ -166,6 +166,11 @@ OPERATIONS: dict[str, Definition] = {
 }
 """All operations, by their names in `Operation.name`."""
 
+_CONDITIONS = {
+    *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+    *("and", "or", "not", "is_null", "is_not_null", "is_in"),
+}
+
 
 ReadField: TypeAlias = Callable[[str], Any]
 """Reads one field of a record's value by its dotted path."""
@@ -202,6 +207,11 @@ class Expression(ABC):
     def __call__(self, value: Any) -> Any:
         """The result for one value. Raises `RecordError`, or `NoFieldsError` for a value without fields."""
         return self.evaluate(partial(pick, value))
+
+    @property
+    def is_condition(self) -> bool:
+        """Whether every result is true, false or null."""
+        return False
 
     def is_true(self, value: Any) -> bool:
         """Whether the result for a value is true; null is not. Raises `RecordError` if the result is not a truth value."""
@@ -389,6 +399,11 @@ class Operation(Expression):
     def evaluate(self, read: ReadField) -> Any:
         """The operation's result."""
         return OPERATIONS[self.name].of([partial(operand.evaluate, read) for operand in self.operands])
+
+    @property
+    def is_condition(self) -> bool:
+        """Whether the operation compares, or joins conditions."""
+        return self.name in _CONDITIONS or (self.name == "otherwise" and self.operands[0].is_condition)
 
     @property
     def paths(self) -> tuple[str, ...]:

@@ -256,6 +256,9 @@ def test_impossible_aggregations():
         grouped.windowed_by(UnlimitedWindows()).emit_strategy(EmitStrategy.on_window_close())
     with pytest.raises(TopologyError, match="grouped streams of one StreamsBuilder"):
         grouped.cogroup(lambda v, n: n).cogroup(StreamsBuilder().stream("in").group_by_key(), lambda v, n: n)
+    again = builder.stream("again")
+    with pytest.raises(TopologyError, match=r"the grouped stream of '.*' twice"):
+        again.group_by_key().cogroup(lambda v, n: n).cogroup(again.group_by_key(), lambda v, n: n)
     numbers = builder.stream("numbers").group_by_key()
     longs = builder.stream("longs", Consumed(key_serde=Int64Serde())).group_by_key()
     with pytest.raises(TopologyError, match="Read both with the same key serde"):

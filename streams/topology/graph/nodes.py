@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -188,7 +188,7 @@ class StoreNode(AnswersUnknownNames):
     spec: StoreSpec
     key_serde: Serde
     value_serde: Serde
-    window_size_ms: int | None = None
+    window_size_ms: int | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
