@@ -293,7 +293,7 @@ _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 _LONGEST_DAYS: dict[str, int] = {"day": 1, "week": 7, "month": 31, "year": 366}
 _LAST_CHANGE_S = 4_102_444_800
-"""The year 2100: no rule of a zone is known that begins later, and those that are known repeat every year."""
+"""The year 2100: no known rule of a zone begins later, and the known rules repeat every year."""
 _SAMPLE_S = 7 * 86_400
 
 

@@ -101,7 +101,7 @@ class KeyOrder:
         return Span(low, high, reverse) if low <= high else Span(high, low, not reverse)
 
     def _zero(self, bound: bytes, sign: int) -> bytes:
-        """A bound; 0.0 and -0.0 are one number, of which the range has both."""
+        """A bound; 0.0 and -0.0 are one number, and the range has both."""
         is_zero = self.floating and not any(bound[1:]) and not bound[0] & ~_SIGN
         return bytes((sign,)) + bound[1:] if is_zero else bound
 
