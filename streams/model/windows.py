@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from streams.errors import TopologyError
 from streams.migration_hints import AnswersUnknownNames
-from streams.model.record import MAX_TIME
+from streams.model.record import MAX_TIME, to_timestamp_ms
 
 Duration = timedelta | int
 
@@ -432,11 +432,9 @@ class UnlimitedWindows(Windows):
 
     @classmethod
     def start_on(cls, start: datetime | int) -> UnlimitedWindows:
-        """The window that begins at a time, a `datetime` with a zone or epoch ms."""
+        """The window that begins at a time, a `datetime` (without a zone: UTC) or epoch ms."""
         if isinstance(start, datetime):
-            if start.tzinfo is None:
-                raise TopologyError(f"{start} has no time zone: give one, as in datetime(..., tzinfo=timezone.utc).")
-            start = _epoch_ms(start)
+            start = to_timestamp_ms(start)
         return cls(to_ms(start, "A window's start"))
 
     @property
@@ -451,7 +449,3 @@ class UnlimitedWindows(Windows):
     def end_of(self, start: int) -> int:
         """Never."""
         return MAX_TIME
-
-
-def _epoch_ms(moment: datetime) -> int:
-    return round(moment.timestamp() * 1000)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from state.secrets import mask
@@ -12,6 +11,7 @@ from state.stores.codec import MAX_TIME
 from streams.application.store_rows import StoreRow
 from streams.config.settings import to_milliseconds
 from streams.errors import ConfigError, QueryError
+from streams.model.iso import moment
 from streams.model.record import to_timestamp_ms
 from streams.serve.position import Position, commits_text, parse_commits
 from streams.serve.reading import Answer, Point, ReadStore
@@ -203,11 +203,7 @@ class Parameters:
         if text is None:
             return None
         try:
-            return (
-                int(text)
-                if text.lstrip("-").isdecimal()
-                else to_timestamp_ms(datetime.fromisoformat(text.replace("Z", "+00:00")))
-            )
+            return int(text) if text.lstrip("-").isdecimal() else to_timestamp_ms(moment(text))
         except ValueError as error:
             raise QueryError(f"{name} is a time in ms, or such as 2024-05-01T10:00:00Z, not {text!r}") from error
 
