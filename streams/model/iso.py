@@ -20,7 +20,6 @@ _TIME = rf"(?P<hour>[0-9]{{2}})(?::?(?P<minute>[0-9]{{2}})(?::?{_SECOND})?)?"
 _ZONE = r"(?P<utc>[Zz])|(?P<sign>[+-])(?P<hours>[0-9]{2})(?::?(?P<minutes>[0-9]{2})(?::?(?P<seconds>[0-9]{2}))?)?"
 _USUAL = (25, 29, 32)
 """The lengths of times with an offset, and no, three or six digits of a second."""
-_HOURS = frozenset(f"T{hour:02}" for hour in range(24))
 _DAY = re.compile(_DATE)
 _MOMENT = re.compile(rf"{_DATE}(?:[Tt _]{_TIME}(?:{_ZONE})?)?")
 
@@ -28,8 +27,9 @@ _MOMENT = re.compile(rf"{_DATE}(?:[Tt _]{_TIME}(?:{_ZONE})?)?")
 def moment(text: str) -> datetime:
     """The time of a text, with its zone. Raises `ValueError` if it is none."""
     usual = text[:-1] + "+00:00" if text[-1:] == "Z" else text
-    # The usual forms, ten times as fast. Pythons read them alike, except for 24 o'clock and offsets of more than 59 minutes.
-    if len(usual) in _USUAL and usual[-6] in "+-" and usual[-3] == ":" and usual[-2] < "6" and usual[10:13] in _HOURS:
+    # The usual forms, ten times as fast. Pythons read others differently, and 3.11 takes a part of an hour for one of a second.
+    is_usual = len(usual) in _USUAL and usual[4:17:3] == "--T::" and usual[-6] in "+-" and usual[-3] == ":"
+    if is_usual and usual[11:13] < "24" and usual[-2] < "6":
         with suppress(ValueError):
             return datetime.fromisoformat(usual)
     found = _MOMENT.fullmatch(text)
