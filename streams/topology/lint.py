@@ -366,7 +366,8 @@ def _filtered_rows(topology: Graph) -> Iterator[LintFinding]:
         if not isinstance(node, ProcessorNode) or not isinstance(node.spec, FilterSpec):
             continue
         topics = [sink.topic for sink in _sinks_of_rows(topology, node) if isinstance(sink.topic, str)]
-        if topics and is_of_table(topology.nodes, node):
+        # The results of an aggregation are often filtered for alerts, where nothing has to be deleted.
+        if topics and is_of_table(topology.nodes, node) and not any(_aggregated(topology, node)):
             yield LintFinding(
                 "filtered-rows",
                 Level.NOTE,
@@ -374,6 +375,15 @@ def _filtered_rows(topology: Graph) -> Iterator[LintFinding]:
                 f"it holds back rows of a table that do not pass, so that an earlier row stays in the topic '{topics[0]}' if "
                 f"that is compacted or read as a table. Filter the table instead, which deletes it: table.filter(...).to_stream()",
             )
+
+
+def _aggregated(topology: Graph, node: Node) -> Iterator[bool]:
+    """Whether each operator that makes the rows of a node is an aggregation."""
+    for name in node.parents:
+        above = topology.nodes[name]
+        if isinstance(above, ProcessorNode):
+            yield isinstance(above.spec, AggregationSpec)
+            yield from _aggregated(topology, above)
 
 
 def _sinks_of_rows(topology: Graph, node: Node) -> Iterator[SinkNode]:

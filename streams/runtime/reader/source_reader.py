@@ -115,7 +115,7 @@ class SourceReader:
             self._run.handlers.handle("deserialization", self.name, rows.origin(row), error)
 
     def _note_time(self, columns: RecordColumns, timestamps: npt.NDArray[np.int64]) -> None:
-        """Keeps the largest event time, for metrics, and counts those that look like another unit."""
+        """Keeps the largest event time, for metrics, and counts the times that look like another unit."""
         for counter, count in in_other_units(timestamps).items() if self._is_input else ():
             self._run.counters.add(f"{counter}:{self.name}", count)
         largest = int(timestamps.max(initial=DROPPED))
