@@ -26,6 +26,7 @@
     │   ├── StoreNotReadyError       no copy here can be read yet
     │   ├── NotUpToBoundError        the copy has not reached the position or commit that the request names
     │   └── CursorExpiredError       the commit that a cursor continues is not kept any more
+    ├── KeyOrderError                a range of keys was asked for whose bytes do not sort as the keys do
     ├── SuppressBufferFullError      a buffer that must not emit early has reached its bound
     ├── KeyPlacementError            live execution: a record is in another partition than its key's
     ├── NewPartitionsError           live execution: a topic has more partitions than there are tasks
@@ -75,6 +76,7 @@ __all__ = [
     "ErrorKind",
     "ForbiddenTopicError",
     "FutureTimestampError",
+    "KeyOrderError",
     "KeyPlacementError",
     "LakeConflictError",
     "LakeError",
@@ -204,6 +206,10 @@ class ValueNotPicklableError(StreamsError):
 
 class OperatorStateError(StreamsError):
     """What operators keep in `ctx.state` cannot be written into the commit marker; no record's fault, no policy applies."""
+
+
+class KeyOrderError(StreamsError):
+    """A range of keys was asked for whose serde's bytes do not sort as the keys do, so that rows would be missing."""
 
 
 class LakeError(StreamsError):

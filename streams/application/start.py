@@ -6,6 +6,7 @@ topic and no file. `Preflight`, once the topics exist, compares Spark's checkpoi
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -57,11 +58,13 @@ from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.source.pauses import Pauses, read_pauses
 from streams.source.planner import BatchPlanner
 from streams.source.sampling import Positions, ReadRecords, Record
-from streams.topology.diff import REFUSED, compare_plan, unreadable_topics
+from streams.topology.diff import REFUSED, Severity, compare_plan, unreadable_topics
 from streams.topology.graph import InternalTopic
 from streams.topology.manifest import plan_manifest
 from streams.topology.plan import Plan
 from streams.topology.topology import Topology
+
+_log = logging.getLogger(__name__)
 
 
 def check_start(application: Application, admin: KafkaAdmin, log: MarkerLog) -> None:
@@ -91,6 +94,7 @@ def check_may_continue(application: Application, admin: KafkaAdmin, log: MarkerL
     kept = own_manifest(config)
     if kept is not None and _has_committed(kept, config.application_id, admin):
         check_structure(application.plan, kept)
+        warn_of_rows_left(application.plan, kept)
         check_readable(application, kept, admin)
         check_all_read(application, kept, admin)
 
@@ -135,6 +139,13 @@ def check_structure(plan: Plan, kept: Mapping[str, Any]) -> None:
             f"the state of {plan.application_id} was written by another topology, described in topology.json in the checkpoint's "
             f"folder: {reasons}. {REFUSED}. Nothing was written. `streams diff` shows all differences."
         )
+
+
+def warn_of_rows_left(plan: Plan, kept: Mapping[str, Any]) -> None:
+    """Names the changes with which the program may start although they need something to be done."""
+    for change in compare_plan(kept, plan):
+        if change.severity is not Severity.SAFE and not change.refused:
+            _log.warning("%s: %s: %s %s.", plan.application_id, change.where, change.what, change.says)
 
 
 def check_readable(application: Application, kept: Mapping[str, Any], admin: KafkaAdmin) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from operator import add
 from typing import Any, NamedTuple
 
 from state.changelog import changelog_topic
@@ -12,7 +13,7 @@ from state.stores.dump import DumpRow, dump
 from state.stores.task_store import TaskStore
 from streams.errors import ConfigError, SerdeError
 from streams.model.record import plain
-from streams.model.windows import TimeWindows
+from streams.model.windows import SlidingWindows, Windows
 from streams.operators.aggregate.aggregates import StreamAggregate, WindowedAggregation
 from streams.serdes.base import Serde
 from streams.serdes.json import JsonSerde
@@ -53,7 +54,7 @@ class StoreReader:
     """A reader of the rows of one store.
 
     Args:
-        window_ms: The size of the store's windows, if all have the same.
+        end_of: The end of the window that begins at a time (`window_ends`); None: a store without windows, or of sessions.
         view: Computes the table's value of a stored one: built-in aggregates store what they need to continue, not their results.
         topic: What serdes get as topic; default: the store's changelog.
 
@@ -67,15 +68,14 @@ class StoreReader:
         self,
         node: StoreNode,
         application_id: str,
-        window_ms: int | None,
+        end_of: Callable[[int], int] | None,
         view: Callable[[Any], Any] | None = None,
         topic: str | None = None,
     ) -> None:
         self._node = node
         self._topic = topic or changelog_topic(application_id, node.name)
-        self._window_ms = window_ms
+        self._end_of = end_of
         self._view = view
-        self._sized = node.spec.kind.windowed and window_ms is not None
         self.key: Callable[[Any], bytes | None] = partial(node.key_serde.serialize, self._topic)
         if type(node.key_serde) is StringSerde:
             self.key = _quick(str.encode, self.key)
@@ -129,13 +129,17 @@ class StoreReader:
         except SerdeError:
             return None
 
+    def read_key(self, data: bytes) -> Any:
+        """The key of its bytes. Raises `SerdeError` if they cannot be read."""
+        return self._node.key_serde.deserialize(self._topic, data)
+
     def decoded(self, row: DumpRow, task: int) -> StoreRow:
         """A row with the key and value of its bytes.
 
         Raises:
             SerdeError: The row cannot be read.
         """
-        key = self._node.key_serde.deserialize(self._topic, row.key)
+        key = self.read_key(row.key)
         value = self._node.value_serde.deserialize(self._topic, row.value)
         if self._view is not None and value is not None:
             value = self._view(value)
@@ -147,8 +151,8 @@ class StoreReader:
         return StoreRow(task, key, value, row.window_start, self._end(row), row.timestamp)
 
     def _end(self, row: DumpRow) -> int | None:
-        if self._sized and row.window_start is not None:
-            return row.window_start + (self._window_ms or 0)
+        if row.window_end is None and row.window_start is not None and self._end_of is not None:
+            return self._end_of(row.window_start)
         return row.window_end
 
     def _shower(self, serde: Serde, view: Callable[[Any], Any] | None = None) -> Callable[[bytes | None], Any]:
@@ -169,12 +173,20 @@ class StoreReader:
         return shown
 
 
-def window_size_ms(sub: SubTopology, store: str) -> int | None:
-    """The size of a store's windows, by the aggregation that fills the store; None: no windows, or of several sizes."""
+def window_ends(sub: SubTopology, store: str) -> Callable[[int], int] | None:
+    """What computes the ends of a store's windows from their starts, ms, as they are in the keys of the results.
+
+    It can be pickled. None: the store has no windows; or its rows have their ends, as sessions do; or they are records, as in the
+    store of a join; or nothing says how long its windows are, as in a processor's window store without `window_size`.
+    """
+    node = sub.stores[store]
+    if node.window_size_ms is not None:
+        return partial(add, node.window_size_ms)
+    if not node.spec.kind.windowed:
+        return None
     specs = [node.spec for node in sub.nodes.values() if isinstance(node, ProcessorNode) and store in node.stores]
     windows = [spec.windows for spec in specs if isinstance(spec, AggregationSpec)]
-    sizes = {one.size_ms for one in windows if isinstance(one, TimeWindows)}
-    return sizes.pop() if len(sizes) == 1 else None
+    return next((one.end_of for one in windows if isinstance(one, Windows | SlidingWindows)), None)
 
 
 def view_of(sub: SubTopology, store: str) -> Callable[[Any], Any] | None:

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,11 +22,12 @@ from state.secrets import is_secret, mask, redact, remember
 from streams.broker.cluster import ClusterRecord
 from streams.broker.secure import parse_java_properties
 from streams.cli.command import OptionGroup, argument, option
-from streams.cli.output import EPOCH
 from streams.cli.target import TopologyTarget
 from streams.config import Layer, StreamsConfig, config_layers, config_of
 from streams.config.settings import to_milliseconds
 from streams.errors import ConfigError
+from streams.model.iso import moment
+from streams.model.record import to_timestamp_ms
 from streams.wording import did_you_mean
 
 if TYPE_CHECKING:
@@ -326,14 +326,11 @@ def to_timestamp(text: str) -> int:
     if re.fullmatch(r"\d+", text):
         return int(text)
     try:
-        # Python 3.10 does not know the Z.
-        found = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
+        return to_timestamp_ms(moment(text))
     except ValueError:
         raise ConfigError(
             f"{text!r} is not a time: write milliseconds since 1970, or ISO 8601 such as 2026-01-31T12:00:00Z"
         ) from None
-    aware = found if found.tzinfo is not None else found.replace(tzinfo=timezone.utc)
-    return to_milliseconds(aware - EPOCH)  # type: ignore[no-any-return]
 
 
 def duration_ms(name: str, text: str) -> int:

@@ -23,7 +23,7 @@ from state.restore.snapshots import TaskSnapshots
 from state.stores.dump import read_task_store
 from state.stores.task_store import TaskStore
 from streams.application.restore import StoredTask, restore_tasks, stateful_subs, stored_tasks
-from streams.application.store_rows import StoreReader, StoreRow, view_of, window_size_ms
+from streams.application.store_rows import StoreReader, StoreRow, view_of, window_ends
 from streams.cli.command import argument, command, option
 from streams.cli.options import ApplicationOptions, AsJson, Target, complete_stores, reachable
 from streams.cli.output import print_json, print_json_line, print_table, shown_time, visible
@@ -83,7 +83,7 @@ def state(
             _print_sizes(list(_sizes(places)), as_json)
             return
         sub = places[0].sub
-        reader = StoreReader(sub.stores[store], config.application_id, window_size_ms(sub, store), view_of(sub, store))
+        reader = StoreReader(sub.stores[store], config.application_id, window_ends(sub, store), view_of(sub, store))
         keys = None if key is None else reader.key_bytes(key)
         if count:
             rows = sum(_counts(places, store, reader, keys))

@@ -75,6 +75,11 @@ class Group:
         self._port = port
         self._placed: Port | None = None
 
+    @property
+    def origin(self) -> str:
+        """The node that gives the records with their keys."""
+        return self._port.node
+
     def placed_port(self, how: Materialized) -> tuple[Port, Serde]:
         """The port with every record in the task of its key, and the serde of those keys."""
         key_serde = self.graph.key_serde(self.grouped.key_serde, self._port.key_serde, how.key_serde)
@@ -481,9 +486,17 @@ class CogroupedKStream(Cogrouped[K, R]):
     def cogroup(
         self, grouped: KGroupedStream[K, V], aggregator: Aggregator[V, R] | KeyAggregator[K, V, R]
     ) -> CogroupedKStream[K, R]:
-        """Adds a stream; `aggregator(value, aggregate)` or `aggregator(key, value, aggregate)` adds a record to the aggregate."""
+        """Adds a stream; `aggregator(value, aggregate)` or `aggregator(key, value, aggregate)` adds a record to the aggregate.
+
+        A stream that is in the cogroup already raises `TopologyError`.
+        """
         if not isinstance(grouped, KGroupedStream) or grouped._group.graph is not self._parts[0][0].graph:
             raise TopologyError("cogroup takes grouped streams of one StreamsBuilder.")
+        if any(part.origin == grouped._group.origin for part, _ in self._parts):
+            raise TopologyError(
+                f"cogroup is given the grouped stream of '{grouped._group.origin}' twice, so each of its records would be added "
+                f"twice (Kafka Streams would forget the first aggregator): do both in one aggregator."
+            )
         return CogroupedKStream((*self._parts, (grouped._group, functions.aggregator(aggregator))))
 
     def aggregate(

@@ -392,9 +392,15 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     def merge(self, other: KStream[K2, V2], named: NameLike = None) -> KStream[K | K2, V | V2]:
         """Merges two streams of one builder. A task processes the oldest waiting record of both first.
 
-        Source: Kafka Streams' `KStreamImpl.merge`.
+        A record that is in both, as behind a filter, is in the result twice. A stream and itself raise `TopologyError`: Kafka
+        Streams merges them into the stream as it was. Source: Kafka Streams' `KStreamImpl.merge`.
         """
         self._check_stream(other)
+        if other._port.node == self._port.node:
+            raise TopologyError(
+                f"merge is given the stream of '{self._port.node}' and itself: leave it out. For each record twice, write "
+                f"flat_map_values(lambda value: [value, value])."
+            )
         name = operator_name("merge", named)
         return self._stream(self._graph.stateless(MergeSpec(), self._port, name, others=(other._port,)))
 

@@ -195,7 +195,7 @@ def _store(
             f"the retention must not be smaller."
         )
     spec = StoreSpec(check_name(name), kind, retention_ms, retain_duplicates=bool(given.get("retain_duplicates")))
-    return StoreNode(spec, given["key_serde"], given["value_serde"])
+    return StoreNode(spec, given["key_serde"], given["value_serde"], times.get("window_size"))
 
 
 def _by_name(method: str, shape: _Shape, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:

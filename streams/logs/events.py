@@ -95,6 +95,12 @@ DEAD_LETTERS = EventKind(
     "Records were sent to the dead letter topic; one event in 10 s for a sub-topology and a stage, with the number since the last.",
     ("topic", "stage", "count"),
 )
+OTHER_UNIT = EventKind(
+    "other_unit",
+    logging.WARNING,
+    "The event times of a source look like seconds, or like micro- or nanoseconds; once for each source and unit.",
+    ("source", "counter", "count"),
+)
 BROKER_AWAY = EventKind(
     "broker_away", logging.WARNING, "The brokers do not answer; repeated each minute.", ("servers", "reason"), said=True
 )
@@ -135,6 +141,7 @@ KINDS: tuple[EventKind, ...] = (
     RETRIED,
     SLOW_STEP,
     DEAD_LETTERS,
+    OTHER_UNIT,
     BROKER_AWAY,
     BROKER_BACK,
     QUERY_RESTARTED,

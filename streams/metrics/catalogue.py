@@ -344,7 +344,8 @@ METRICS: tuple[Metric, ...] = (
         "streams_operator_events",
         "counter",
         (*OPERATOR, "event"),
-        "Further counts of an operator: calls, retries and failures of an `enrich`.",
+        "Further counts of an operator: calls, retries and failures of an `enrich`; of a source, records whose times look like "
+        "seconds (`in_seconds`) or like micro- or nanoseconds (`in_microseconds`).",
         _operator_events,
     ),
     Metric(

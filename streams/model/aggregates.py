@@ -167,6 +167,11 @@ class Count(_BuiltIn):
     """Number of records, or of those in which the field exists and is not null."""
 
     def __post_init__(self) -> None:
+        if isinstance(self.field, Expression) and self.field.is_condition:
+            raise TopologyError(
+                f"{self.text} would count the records for which the condition is false, too: false is not null. Write "
+                f"agg.sum(({self.field!r}).cast(int)), or filter the stream before it is grouped."
+            )
         if self.field is not None:
             super().__post_init__()
 
@@ -415,7 +420,10 @@ class AggregateFunctions(AnswersUnknownNames):
 
     @staticmethod
     def count(field: Field | None = None) -> Aggregate:
-        """Number of records, or with a field, of those in which the field exists and is not null."""
+        """Number of records, or with a field or an expression, of those in which it is there and not null.
+
+        A condition raises `TopologyError`, since false is not null: `agg.sum((col("delay") > 15).cast(int))` counts the true ones.
+        """
         return Count(field)
 
     @staticmethod

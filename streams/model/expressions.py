@@ -221,6 +221,11 @@ class Expression(ABC):
         """The result for one value. Raises `RecordError`, or `NoFieldsError` for a value without fields."""
         return self.evaluate(partial(pick, value))
 
+    @property
+    def is_condition(self) -> bool:
+        """Whether every result is true, false or null."""
+        return False
+
     def is_true(self, value: Any) -> bool:
         """Whether the result for a value is true; null is not. Raises `RecordError` if the result is not a truth value."""
         return truth(self(value)) is True
@@ -407,6 +412,11 @@ class Operation(Expression):
     def evaluate(self, read: ReadField) -> Any:
         """The operation's result."""
         return OPERATIONS[self.name].of([partial(operand.evaluate, read) for operand in self.operands])
+
+    @property
+    def is_condition(self) -> bool:
+        """Whether the operation compares, or joins conditions."""
+        return self.name in TRUTH or (self.name == "otherwise" and self.operands[0].is_condition)
 
     @property
     def paths(self) -> tuple[str, ...]:

@@ -47,7 +47,8 @@ def to_timestamp_ms(timestamp: TimestampLike, what: str = "a timestamp") -> int:
     """
     if isinstance(timestamp, datetime):
         moment = timestamp if timestamp.tzinfo is not None else timestamp.replace(tzinfo=timezone.utc)
-        return (moment - _EPOCH) // _MILLISECOND
+        since = moment - _EPOCH  # Divided part by part: a division of timedeltas takes as long as all the rest.
+        return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
     if isinstance(timestamp, timedelta):
         return timestamp // _MILLISECOND
     if not isinstance(timestamp, bool):

@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from streams.errors import RowError
+from streams.model import iso
 from streams.model.record import Record, Windowed
 
 _INT64 = 2**63
@@ -77,7 +78,7 @@ def _moment(value: Any) -> Cell:
     if type(value) is int:
         return _whole(value * 1000)
     if isinstance(value, str):
-        value = datetime.fromisoformat(value.replace("Z", "+00:00"))
+        value = iso.moment(value)
     if not isinstance(value, datetime):
         raise TypeError
     moment = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
@@ -87,7 +88,7 @@ def _moment(value: Any) -> Cell:
 def _day(value: Any) -> Cell:
     """The days since 1970 of a `date`, or of ISO 8601 text."""
     if isinstance(value, str):
-        value = date.fromisoformat(value)
+        value = iso.day(value)
     if not isinstance(value, date) or isinstance(value, datetime):
         raise TypeError
     return value.toordinal() - _EPOCH.toordinal()

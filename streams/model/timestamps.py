@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any, Protocol, overload
 
 from streams.errors import RecordError, TimestampError, TopologyError
 from streams.model.expressions import Col, Expression
+from streams.model.iso import moment
+from streams.model.record import to_timestamp_ms
 
 DROP = -1
 RETRIED_TIME = "__streams.retry.timestamp"
@@ -120,7 +122,7 @@ class CustomTimestampExtractor:
         """The function's result. Raises `TimestampError` if the result is neither an integer nor a datetime."""
         timestamp = self.fn(record, partition_time)
         if isinstance(timestamp, datetime):
-            return _ms_of(timestamp)
+            return to_timestamp_ms(timestamp)
         if isinstance(timestamp, bool) or not isinstance(timestamp, int):
             raise TimestampError(
                 f"The timestamp extractor gave {timestamp!r} for the record at {record}; it must give epoch ms as int, "
@@ -244,7 +246,7 @@ def timestamp_field(path: str | Expression, unit: str = "ms") -> FieldTimestampE
 
 def _ms(found: Any, unit: str) -> int:
     if isinstance(found, datetime):  # of a typed value
-        return _ms_of(found)
+        return to_timestamp_ms(found)
     return _iso_ms(found) if unit == "iso" else _scaled_ms(found, unit)
 
 
@@ -259,15 +261,7 @@ def _scaled_ms(found: Any, unit: str) -> int:
 def _iso_ms(found: Any) -> int:
     if not isinstance(found, str):
         raise TypeError
-    return _ms_of(datetime.fromisoformat(found.replace("Z", "+00:00")))
-
-
-def _ms_of(moment: datetime) -> int:
-    """Epoch ms of a moment; one without a zone is UTC."""
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
-    since = moment - datetime(1970, 1, 1, tzinfo=timezone.utc)
-    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+    return to_timestamp_ms(moment(found))
 
 
 FAIL_ON_INVALID_TIMESTAMP = FailOnInvalidTimestamp()

@@ -8,15 +8,17 @@ aggregation in each kind of windows are in `streams.dsl.nodes.aggregations`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from streams.errors import TopologyError
 from streams.migration_hints import AnswersUnknownNames
-from streams.model.record import MAX_TIME
+from streams.model.record import MAX_TIME, to_timestamp_ms
 
 Duration = timedelta | int
 
@@ -290,11 +292,18 @@ CalendarUnit: TypeAlias = Literal["day", "week", "month", "year"]
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 _LONGEST_DAYS: dict[str, int] = {"day": 1, "week": 7, "month": 31, "year": 366}
+_LAST_CHANGE_S = 4_102_444_800
+"""The year 2100: no known rule of a zone begins later, and the known rules repeat every year."""
+_SAMPLE_S = 7 * 86_400
 
 
 @dataclass(frozen=True)
 class CalendarWindows(Windows):
-    """Days, weeks (from Monday), months or years of a time zone, summer time included: a day has 23 to 25 hours.
+    """Days, weeks (from Monday), months or years of a time zone, with all changes of its clocks: a day has 23 to 31 hours.
+
+    A day begins at the first moment with its date or a later one, and ends where the next one begins. So windows of one unit
+    cover all time and never overlap, even where clocks go back across midnight: the hour of yesterday that comes again (St.
+    John's until 2011) belongs to the day that has already begun. This is the day of Java's `LocalDate.atStartOfDay(zone)`.
 
     Windows are half open, and close when stream time reaches the end plus grace. An unknown unit or zone raises `TopologyError`.
 
@@ -326,34 +335,81 @@ class CalendarWindows(Windows):
 
     @property
     def size_ms(self) -> int:
-        """The longest possible size, including the extra hour at the end of summer time."""
-        return _LONGEST_DAYS[self.unit] * _DAY_MS + _HOUR_MS
+        """The length of the zone's longest window since 1970, ms; at least that of the unit and an hour."""
+        return _longest_ms(self.unit, self.zone)
 
     def starts(self, timestamp: int) -> Iterable[int]:
         """The start of the one window of a timestamp; no window starts before 0."""
-        return (max(0, _epoch_ms(self._first_day(timestamp))),)
+        return (_calendar_window(self.unit, self.zone, timestamp)[0],)
 
     def end_of(self, start: int) -> int:
         """The start of the next window."""
-        first = self._first_day(start)
-        if self.unit == "month":
-            following = (first + timedelta(days=31)).replace(day=1)
-        elif self.unit == "year":
-            following = first.replace(year=first.year + 1)
-        else:
-            following = first + timedelta(days=_LONGEST_DAYS[self.unit])
-        return _epoch_ms(following)
+        return _calendar_window(self.unit, self.zone, start)[1]
 
-    def _first_day(self, timestamp: int) -> datetime:
-        # Wall-clock arithmetic: a date plus a day is the next date at midnight, however long the day is.
-        day = datetime.fromtimestamp(timestamp / 1000, ZoneInfo(self.zone)).replace(
-            hour=0, minute=0, second=0, microsecond=0, fold=0
-        )
-        if self.unit == "week":
-            return day - timedelta(days=day.weekday())
-        if self.unit == "day":
-            return day
-        return day.replace(day=1) if self.unit == "month" else day.replace(day=1, month=1)
+
+def _calendar_window(unit: CalendarUnit, zone: str, timestamp: int) -> tuple[int, int]:
+    """Start and end of the window of a timestamp, epoch ms."""
+    first = _first_day(unit, datetime.fromtimestamp(timestamp // 1000, ZoneInfo(zone)).date())
+    start, end = _between_midnights(unit, zone, first)
+    while end <= timestamp:
+        # The clocks have gone back to a day before, but the next window has begun.
+        first = _following(unit, first)
+        start, end = _between_midnights(unit, zone, first)
+    return start, end
+
+
+def _first_day(unit: CalendarUnit, day: date) -> date:
+    if unit == "day":
+        return day
+    if unit == "week":
+        return day - timedelta(days=day.weekday())
+    return day.replace(day=1) if unit == "month" else day.replace(day=1, month=1)
+
+
+def _following(unit: CalendarUnit, first: date) -> date:
+    return _first_day(unit, first + timedelta(days=_LONGEST_DAYS[unit]))
+
+
+@lru_cache(maxsize=4096)
+def _between_midnights(unit: CalendarUnit, zone: str, first: date) -> tuple[int, int]:
+    """Start and end of the unit that begins with a date, epoch ms; a date that the zone leaves out has no time between them."""
+    return max(0, _begin_s(zone, first) * 1000), _begin_s(zone, _following(unit, first)) * 1000
+
+
+def _begin_s(zone: str, day: date) -> int:
+    """The first second at which the date in a zone is a day or a later one."""
+    rules = ZoneInfo(zone)
+    midnight = datetime(day.year, day.month, day.day, tzinfo=rules)
+    # Of two midnights, Python takes the earlier one.
+    begin = int(midnight.timestamp())
+    if _wall_clock(begin, rules) == midnight.replace(tzinfo=None):
+        return begin
+    # The clocks go forward across midnight: the day begins when they do, between both readings of a midnight that does not exist.
+    earliest = int(midnight.replace(fold=1).timestamp())
+    seconds = range(earliest, begin)
+    return seconds[0] + bisect_left(seconds, True, key=lambda second: _wall_clock(second, rules).date() >= day)
+
+
+def _wall_clock(second: int, rules: ZoneInfo) -> datetime:
+    return datetime.fromtimestamp(second, rules).replace(tzinfo=None)
+
+
+@lru_cache
+def _longest_ms(unit: CalendarUnit, zone: str) -> int:
+    """The length of a zone's longest unit, ms: lengths are looked at where the zone's offset from UTC changes."""
+    rules = ZoneInfo(zone)
+    longest = _LONGEST_DAYS[unit] * _DAY_MS + _HOUR_MS
+    offset = None
+    for second in range(0, _LAST_CHANGE_S, _SAMPLE_S):
+        before, offset = offset, datetime.fromtimestamp(second, rules).utcoffset()
+        if offset == before:
+            continue
+        at, until = max(0, second - _SAMPLE_S - 86_400) * 1000, second * 1000
+        while at <= until:
+            start, end = _calendar_window(unit, zone, at)
+            longest = max(longest, end - start)
+            at = end
+    return longest
 
 
 @dataclass(frozen=True)
@@ -376,11 +432,9 @@ class UnlimitedWindows(Windows):
 
     @classmethod
     def start_on(cls, start: datetime | int) -> UnlimitedWindows:
-        """The window that begins at a time, a `datetime` with a zone or epoch ms."""
+        """The window that begins at a time, a `datetime` (without a zone: UTC) or epoch ms."""
         if isinstance(start, datetime):
-            if start.tzinfo is None:
-                raise TopologyError(f"{start} has no time zone: give one, as in datetime(..., tzinfo=timezone.utc).")
-            start = _epoch_ms(start)
+            start = to_timestamp_ms(start)
         return cls(to_ms(start, "A window's start"))
 
     @property
@@ -395,7 +449,3 @@ class UnlimitedWindows(Windows):
     def end_of(self, start: int) -> int:
         """Never."""
         return MAX_TIME
-
-
-def _epoch_ms(moment: datetime) -> int:
-    return round(moment.timestamp() * 1000)

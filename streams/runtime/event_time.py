@@ -11,6 +11,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from streams.errors import FutureTimestampError, RecordError, TimestampError
 from streams.runtime.settings import TaskSettings
 
@@ -30,6 +33,41 @@ def latest(settings: TaskSettings, now_ms: int) -> int:
     return min(LATEST, now_ms + settings.max_future_ms)
 
 
+SECONDS: Final = (10**9, 10**10)
+"""Times that are milliseconds of the first months of 1970 or, far more likely, seconds of the years 2001 to 2286."""
+MICROSECONDS: Final = 10**14
+"""The first millisecond (in the year 5138) that is far more likely a microsecond, or a nanosecond."""
+IN_SECONDS: Final = "in_seconds"
+IN_MICROSECONDS: Final = "in_microseconds"
+"""Counters of a source, `<counter>:<source>`: its records whose times look like another unit than milliseconds."""
+
+
+def in_other_units(timestamps: npt.NDArray[np.int64]) -> dict[str, int]:
+    """The counters of the times that look like another unit, if there are any. Usual times cost a look at the extremes."""
+    smallest, largest = timestamps.min(initial=SECONDS[1]), timestamps.max(initial=0)
+    if smallest >= SECONDS[1] and largest < MICROSECONDS:
+        return {}
+    first, last = SECONDS
+    found = {
+        IN_SECONDS: int(((timestamps >= first) & (timestamps < last)).sum()),
+        IN_MICROSECONDS: int((timestamps >= MICROSECONDS).sum()),
+    }
+    return {name: count for name, count in found.items() if count}
+
+
+def unit_warning(counter: str, source: str) -> str:
+    """What a counter of other units means, and what to do, in a sentence."""
+    taken, written, unit = (
+        ("seconds", "the first months of 1970", "s")
+        if counter == IN_SECONDS
+        else ("micro- or nanoseconds", "5138 or later", "us")
+    )
+    return (
+        f"the event times of '{source}' look like {taken}: read as milliseconds they are of {written}. For a field, say its unit: "
+        f"timestamp_field('...', unit='{unit}'); for the records' own timestamps, the producer has to write milliseconds"
+    )
+
+
 def too_far(timestamp: int, settings: TaskSettings, now_ms: int) -> RecordError:
     """The error of a timestamp beyond `latest`."""
     bound = settings.max_future_ms
@@ -39,8 +77,12 @@ def too_far(timestamp: int, settings: TaskSettings, now_ms: int) -> RecordError:
         )
     return FutureTimestampError(
         f"its timestamp {timestamp} ({in_words(timestamp)}) is {timestamp - now_ms} ms ahead of the batch's time {now_ms} "
-        f"({in_words(now_ms)}), {bound} ms are allowed (max_future_ms)"
+        f"({in_words(now_ms)}), {bound} ms are allowed (max_future_ms){_hint(timestamp)}"
     )
+
+
+def _hint(timestamp: int) -> str:
+    return "; it looks like micro- or nanoseconds" if timestamp >= MICROSECONDS else ""
 
 
 def checked(timestamp: object) -> int:

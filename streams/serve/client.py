@@ -226,7 +226,11 @@ class StoreClient(_Requests["httpx2.Client", K, V]):
     def range(
         self, lower: K | None = None, upper: K | None = None, *, prefix: str | None = None, reverse: bool = False
     ) -> Iterator[ClientRow[K, V]]:
-        """Rows in the order of the keys' bytes, page by page, all as of the same commits."""
+        """Rows in the order of the keys, page by page, all as of the same commits; with a prefix, in that of their bytes.
+
+        Raises:
+            QueryError: The bytes of such keys do not sort as the keys do: JSON, tuples, lists, Avro.
+        """
         yield from self._pages("range", **{"from": lower, "to": upper}, prefix=prefix, reverse=reverse)
 
     def windows(

@@ -67,8 +67,14 @@ class LocalStore(Generic[K, V]):
     def range(
         self, lower: K | None = None, upper: K | None = None, *, prefix: str | None = None, reverse: bool = False
     ) -> Iterator[ClientRow[K, V]]:
-        """Rows in the order of the keys' bytes, all as of the same commits; without bounds: all rows."""
-        ends = [None if key is None else self._bytes(key) for key in (lower, upper)]
+        """Rows in the order of the keys, all as of the same commits; without bounds: all rows.
+
+        With a prefix, in the order of the keys' bytes.
+
+        Raises:
+            QueryError: The bytes of such keys do not sort as the keys do: JSON, tuples, lists, Avro.
+        """
+        ends = [None if key is None else self._bound(key) for key in (lower, upper)]
         begins = None if prefix is None else prefix.encode()
         return self._rows(Scan(lower=ends[0], upper=ends[1], prefix=begins, reverse=reverse, limit=_PAGE))
 
@@ -88,6 +94,10 @@ class LocalStore(Generic[K, V]):
         while answer.cursor is not None:
             answer = self._store.scan(scan, answer.cursor)
             yield from _client_rows(answer)
+
+    def _bound(self, key: K) -> bytes:
+        self._store.check_bound(key)
+        return self._bytes(key)
 
     def _bytes(self, key: K) -> bytes:
         found = self._store.reader.key(key)

@@ -1,7 +1,7 @@
 """`ReadStore`: reads one store over the copies of its tasks, by key, range, window and time, and says which commits it shows.
 
 All rows of an answer that come from one task come from one commit. So do all pages of a scan: the cursor names the commit of each
-task, which the copies keep for a while. Rows of several tasks are merged in the order of their key bytes, or of their times.
+task, which the copies keep for a while. Rows of several tasks are merged in the order of their keys, or of their times.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -22,7 +22,9 @@ from state.stores.dump import DumpRow
 from state.stores.spec import StoreKind
 from state.tables.table import Row
 from streams.application.store_rows import StoreReader, StoreRow
-from streams.errors import QueryError, StoreNotReadyError
+from streams.errors import KeyOrderError, QueryError, StoreNotReadyError
+from streams.serdes.base import Serde
+from streams.serdes.order import KeyOrder, check_bound, key_order
 from streams.serve.copies import Copy, View
 from streams.serve.position import Position, common
 from streams.serve.scans import Asked, Order, Scan
@@ -330,13 +332,22 @@ class ReadStore:
                 view = reading.enter_context(copy.reading(asked.versions.get(task)))
                 views.append((copy, view))
                 points.append(self.point(task, copy, view))
-                parts.append(self._part(task, view, _behind(scan, asked.after, self.kind)))
+                parts.append(self._part(task, view, self._behind(scan, asked.after)))
             merged = heapq.merge(*parts, key=lambda part: part[0], reverse=scan.reverse)
             rows = list(islice(_after(merged, asked.after, scan.reverse), asked.reach))
             if hold or len(rows) == asked.reach:
                 for copy, view in views:
                     copy.hold(view, HELD_S)
             return Part(rows, tuple(points))
+
+    def _behind(self, scan: Scan, after: Order | None) -> Scan:
+        """The scan without what lies before the cursor, as far as the store can leave it out."""
+        if after is None:
+            return scan
+        if self.kind.segmented:
+            return replace(scan, to_ms=after[0]) if scan.reverse else replace(scan, from_ms=after[0])
+        key = _order(self.reader.key_serde, scan).key_of(after[0])
+        return replace(scan, upper=key) if scan.reverse else replace(scan, lower=key)
 
     def _part(self, task: int, view: View, scan: Scan) -> Iterator[_Row]:
         return ((order, (row, task)) for order, row in self._rows(view, scan))
@@ -378,6 +389,17 @@ class ReadStore:
         if scan.limit < 1:
             raise QueryError(f"a page has at least one row, not {scan.limit}")
 
+    def check_bound(self, key: Any) -> None:
+        """Checks that a key can be the bound of a range.
+
+        Raises:
+            QueryError: The bytes of such keys do not sort as the keys do.
+        """
+        try:
+            check_bound(self.reader.key_serde, key, f"store {self.name!r}")
+        except KeyOrderError as error:
+            raise QueryError(str(error)) from error
+
     def point(self, task: int, copy: Copy, view: View) -> Point:
         """As of what a view of a task answers."""
         return Point(self.sub, task, view.version, view.position, copy.age_ms_of(view))
@@ -406,7 +428,8 @@ class ReadStore:
             )
         if self.kind.windowed:
             return (((start, key), self._row(key, value, start)) for key, start, value in _windows(found, scan))
-        return (((key,), self._row(key, value)) for key, value in _keys(found, scan))
+        order = _order(self.reader.key_serde, scan)
+        return (((order.rank(key),), self._row(key, value)) for key, value in _keys(found, scan, order))
 
 
 def _of(view: View, name: str) -> KeyValueBytesStore:
@@ -429,24 +452,21 @@ def _windows(store: WindowBytesStore, scan: Scan) -> Iterator[tuple[bytes, int, 
     return ((key, start, value) for start, value in store.fetch_range(key, scan.from_ms, scan.to_ms, scan.reverse))
 
 
-def _keys(store: KeyValueBytesStore, scan: Scan) -> Iterator[Row]:
+def _order(serde: Serde, scan: Scan) -> KeyOrder:
+    """A range is in the order of the keys; rows with a prefix of bytes are in the order of bytes."""
+    return key_order(serde) if scan.prefix is None else KeyOrder()
+
+
+def _keys(store: KeyValueBytesStore, scan: Scan, order: KeyOrder) -> Iterator[Row]:
     prefix = scan.prefix
     if prefix is None:
-        return store.range(scan.lower, scan.upper, scan.reverse)
+        spans = order.spans(scan.lower, scan.upper, scan.reverse)
+        return chain.from_iterable([store.range(*span) for span in spans])
     if scan.lower is None and scan.upper is None:
         return store.prefix(prefix, scan.reverse)
     # Behind a cursor, which stands at a row with the prefix.
     rows = store.range(scan.lower or prefix, scan.upper, scan.reverse)
     return takewhile(lambda row: row[0].startswith(prefix), rows)
-
-
-def _behind(scan: Scan, after: Order | None, kind: StoreKind) -> Scan:
-    """The scan without what lies before the cursor, as far as the store can leave it out."""
-    if after is None:
-        return scan
-    if kind.segmented:
-        return replace(scan, to_ms=after[0]) if scan.reverse else replace(scan, from_ms=after[0])
-    return replace(scan, upper=after[0]) if scan.reverse else replace(scan, lower=after[0])
 
 
 def _after(rows: Iterator[_Row], after: Order | None, reverse: bool) -> Iterator[_Row]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from state.secrets import mask
@@ -12,6 +11,7 @@ from state.stores.codec import MAX_TIME
 from streams.application.store_rows import StoreRow
 from streams.config.settings import to_milliseconds
 from streams.errors import ConfigError, QueryError
+from streams.model.iso import moment
 from streams.model.record import to_timestamp_ms
 from streams.serve.position import Position, commits_text, parse_commits
 from streams.serve.reading import Answer, Point, ReadStore
@@ -128,8 +128,8 @@ class Parameters:
         """
         lower, upper, prefix = (self._query.get(name) for name in ("from", "to", "prefix"))
         return Scan(
-            lower=None if lower is None else key_bytes(store, lower)[0],
-            upper=None if upper is None else key_bytes(store, upper)[0],
+            lower=None if lower is None else bound_bytes(store, lower),
+            upper=None if upper is None else bound_bytes(store, upper),
             prefix=None if prefix is None else prefix.encode(),
             reverse=self.flag("reverse"),
             limit=self.rows("limit", self._limits.page_rows),
@@ -203,11 +203,7 @@ class Parameters:
         if text is None:
             return None
         try:
-            return (
-                int(text)
-                if text.lstrip("-").isdecimal()
-                else to_timestamp_ms(datetime.fromisoformat(text.replace("Z", "+00:00")))
-            )
+            return int(text) if text.lstrip("-").isdecimal() else to_timestamp_ms(moment(text))
         except ValueError as error:
             raise QueryError(f"{name} is a time in ms, or such as 2024-05-01T10:00:00Z, not {text!r}") from error
 
@@ -229,6 +225,17 @@ def key_bytes(store: ReadStore, text: str) -> list[bytes]:
         return store.reader.key_candidates(text)
     except ConfigError as error:
         raise QueryError(str(error)) from error
+
+
+def bound_bytes(store: ReadStore, text: str) -> bytes:
+    """The bytes of a bound of a range from an address.
+
+    Raises:
+        QueryError: The store has no such keys, or their bytes do not sort as the keys do.
+    """
+    data = key_bytes(store, text)[0]
+    store.check_bound(store.reader.read_key(data))
+    return data
 
 
 def row_json(row: StoreRow) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from state.changelog import commits_topic
 from state.kafka.topics import TopicPartition
 from state.restore.verify import TaskPlace
 from streams.application.restore import ReplicaTask
-from streams.application.store_rows import StoreReader, view_of, window_size_ms
+from streams.application.store_rows import StoreReader, view_of, window_ends
 from streams.errors import NotUpToBoundError, QueryError
 from streams.serdes.base import serde_identity
 from streams.serve.copies import Copy, GlobalCopy, TaskCopy, View
@@ -98,7 +98,7 @@ class Served:
 
         for name, node in sub.stores.items():
             if node.spec.logged:
-                reader = StoreReader(node, self.application_id, window_size_ms(sub, name), view_of(sub, name))
+                reader = StoreReader(node, self.application_id, window_ends(sub, name), view_of(sub, name))
                 self.stores[name] = ReadStore(name, node.spec.kind, reader, sub.name, tasks, copy_of)
 
     def store(self, name: str) -> ReadStore:

@@ -16,10 +16,20 @@ from state.errors import KafkaClientError, StreamsError
 from state.kafka.admin import LateAdmin
 from state.kafka.config import QUIET, ClientConfig
 from streams.config import StreamsConfig
-from streams.logs.events import BROKER_AWAY, BROKER_BACK, DEAD_LETTERS, EXECUTION_CHANGED, PAUSED, RESUMED, Events
+from streams.logs.events import (
+    BROKER_AWAY,
+    BROKER_BACK,
+    DEAD_LETTERS,
+    EXECUTION_CHANGED,
+    OTHER_UNIT,
+    PAUSED,
+    RESUMED,
+    Events,
+)
 from streams.metrics.application import MicroBatchFigures
 from streams.metrics.recorder import MetricsRecorder
 from streams.metrics.restores import RestoreReports
+from streams.runtime.event_time import IN_MICROSECONDS, IN_SECONDS, unit_warning
 from streams.source.log import LiveLog
 from streams.source.pauses import WHOLE, Pauses, read_pauses
 
@@ -125,6 +135,24 @@ class DeadLetterEvents:
             records = "1 record was" if count == 1 else f"{count:,} records were"
             message = f"{records} sent{where} as dead letters ({stage}) by {sub}"
             self._events.emit(DEAD_LETTERS, message, sub, topic=self._topic, stage=stage, count=count)
+
+
+class OtherUnitEvents:
+    """Reports once for each source that its event times look like another unit than milliseconds."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._reported: set[str] = set()
+
+    def step(self, sub_topology: str, counters: Mapping[str, int]) -> None:
+        for name in counters.keys() - self._reported:
+            counter, _, source = name.partition(":")
+            if counter in (IN_SECONDS, IN_MICROSECONDS):
+                self._reported.add(name)
+                message = unit_warning(counter, source)
+                self._events.emit(
+                    OTHER_UNIT, message, sub_topology, source=source, counter=counter, count=counters[name]
+                )
 
 
 _Own = TypeVar("_Own", bound="_Background")

@@ -57,6 +57,7 @@ from streams.spark.queries import Report, Supervisor, start_query
 from streams.spark.reports import (
     BrokerWatch,
     DeadLetterEvents,
+    OtherUnitEvents,
     PauseEvents,
     driver_address,
     log_steps,
@@ -116,6 +117,7 @@ class StreamsApplication:
         self.events = Events(config.application_id, None if config.logs.json else self.progress.say, self._happened)
         self._on_event = on_event
         self._dead_letters = DeadLetterEvents(self.events, config.dead_letter_topic)
+        self._other_units = OtherUnitEvents(self.events)
         if config.logs.json:
             self.progress.metrics.listen(log_steps)
         self._read_pauses, close_reader = pauses_reader(config)
@@ -496,6 +498,7 @@ class StreamsApplication:
         for one in reports:
             self.events.reported(sub, one["task"], one.get("events", ()))
             self._dead_letters.step(sub, one["counters"])
+            self._other_units.step(sub, one["counters"])
 
     def make_source(self, job: QueryJob) -> type[DataSource]:
         """The data source of a query; a subclass may plan micro-batches differently."""

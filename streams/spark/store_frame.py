@@ -22,7 +22,7 @@ from state.commit.live import LiveKafka
 from state.restore.task_stores import TaskStateManager
 from state.restore.verify import last_marker
 from streams.application.restore import StoredTask, stored_tasks
-from streams.application.store_rows import StoreReader, StoreRow, view_of, window_size_ms
+from streams.application.store_rows import StoreReader, StoreRow, view_of, window_ends
 from streams.config import StreamsConfig
 from streams.errors import ConfigError
 from streams.model.record import plain
@@ -58,7 +58,7 @@ class _Job:
     """What the processes need; the client's properties may have secrets, so they are not shown."""
 
     store: str
-    window_ms: int | None
+    end_of: Callable[[int], int] | None
     view: Callable[[Any], Any] | None
     tasks: list[StoredTask]
     client: dict[str, str] = field(repr=False)
@@ -89,7 +89,7 @@ def store_dataframe(
     (sub,) = [one for one in build_plan(topology, config.application_id).sub_topologies if store in one.stores]
     job = _Job(
         store,
-        window_size_ms(sub, store),
+        window_ends(sub, store),
         view_of(sub, store),
         tasks,
         dict(config.client),
@@ -127,7 +127,7 @@ def _rows_of(job: _Job, task: StoredTask) -> Iterator[pa.RecordBatch]:
     if marker is None:
         return
     node = task.stores[job.store]
-    reader = StoreReader(node, task.place.application_id, job.window_ms, job.view)
+    reader = StoreReader(node, task.place.application_id, job.end_of, job.view)
     with tempfile.TemporaryDirectory(prefix="streams-store-") as folder:
         stores = TaskStateManager(kafka, task.place.identity(marker), [node.spec], Path(folder))
         with stores.open() as opened:

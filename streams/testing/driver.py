@@ -7,6 +7,7 @@ and `crash_at()` ends a task's process at a given point of a commit.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
@@ -33,6 +34,7 @@ from streams.model.record import TimestampLike, to_timestamp_ms
 from streams.model.typing import K, V
 from streams.model.windows import Duration, to_ms
 from streams.operators.operator import Mode
+from streams.runtime.event_time import IN_MICROSECONDS, IN_SECONDS, unit_warning
 from streams.runtime.global_tables import GlobalTables, global_store_specs
 from streams.runtime.settings import Counters, Policy, TaskSettings
 from streams.serdes.base import Serde
@@ -47,6 +49,8 @@ from streams.topology.plan import Plan, SubTopology, build_plan
 from streams.topology.rewrite import has_patterns, with_matching_topics
 from streams.topology.topology import Topology, check_topology
 from streams.wording import did_you_mean
+
+_log = logging.getLogger(__name__)
 
 # --- The stores of a test driver as they are served: over copies of their own, which follow the driver's commits before each look.
 
@@ -465,6 +469,9 @@ class TopologyTestDriver(StoreAccess):
 
     def _count(self, counters: Mapping[str, int]) -> None:
         for name, count in counters.items():
+            counter, _, source = name.partition(":")
+            if counter in (IN_SECONDS, IN_MICROSECONDS) and name not in self.counters:
+                _log.warning("%s.", unit_warning(counter, source))
             self.counters.add(name, count)
 
     def _most_partitions(self, sub: SubTopology) -> int:

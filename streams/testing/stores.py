@@ -6,8 +6,10 @@ results of records, so that a restart restores it; nothing is forwarded.
 
 from __future__ import annotations
 
+import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeAlias, overload
 
 from state.stores.codec import MAX_TIME
@@ -16,6 +18,7 @@ from streams.migration_hints import AnswersUnknownNames
 from streams.model.record import TimestampLike, ValueAndTimestamp, Window, Windowed, to_timestamp_ms
 from streams.model.typing import K, V
 from streams.operators.stores.codec import Codec
+from streams.serdes.order import Span
 from streams.testing.topics import listed
 
 Write: TypeAlias = Callable[[Any, Callable[[Any], None]], None]
@@ -99,8 +102,14 @@ class DriverKeyValueStore(DriverStore[K, V]):
         return found
 
     def range(self, lower: K | None = None, upper: K | None = None, reverse: bool = False) -> Iterator[tuple[K, V]]:
-        """Rows with lower <= key <= upper in the order of the keys' bytes; None: no bound."""
-        return self._scan(lambda store: store.range(lower, upper, reverse), reverse)
+        """Rows with lower <= key <= upper, in the order of the keys; None: no bound. Raises `KeyOrderError`."""
+        parts = [self._ranked(task(), lower, upper, reverse) for task in self._tasks]
+        return self._shown(row for _, row in heapq.merge(*parts, key=itemgetter(0), reverse=reverse))
+
+    @staticmethod
+    def _ranked(store: Any, lower: K | None, upper: K | None, reverse: bool) -> Iterator[tuple[bytes, Any]]:
+        codec: Codec = store.codec
+        return ((codec.order.rank(codec.key(row[0])), row) for row in store.range(lower, upper, reverse))
 
     def reverse_range(self, lower: K | None = None, upper: K | None = None) -> Iterator[tuple[K, V]]:
         """The same rows as `range`, in reverse order."""
@@ -141,8 +150,8 @@ class DriverWindowStore(DriverStore[K, V]):
     def fetch(self, key: K, time: Any, time_to: Any = None, last: Any = None) -> Any:
         """With one time, the value of the window that starts then; with two, the windows that start between them.
 
-        With two keys and two times, key, start and value of the windows of the keys between the two, by start. Keys are in the
-        order of their bytes.
+        With two keys and two times, key, start and value of the windows of the keys between the two, by start. A range of
+        keys is as that of `range`.
         """
         if last is not None:
             return _between(self.fetch_all(time_to, last), self._of(key).codec, key, time)
@@ -188,7 +197,7 @@ class DriverSessionStore(DriverStore[K, V]):
     def fetch(self, key: K, key_to: K) -> Iterator[tuple[Windowed[K], V]]: ...
 
     def fetch(self, key: K, key_to: K | None = None) -> Iterator[tuple[Window, V]] | Iterator[tuple[Windowed[K], V]]:
-        """All sessions of a key with their values; with two keys, those of the keys between them, in the order of their bytes."""
+        """All sessions of a key with their values; with two keys, those of the keys between them, by end."""
         if key_to is None:
             return self.find_sessions(key)
         rows = ((session.key, session, value) for session, value in self.all())
@@ -215,9 +224,13 @@ class DriverVersionedStore(DriverStore[K, V]):
 
 
 def _between(rows: Iterator[Any], codec: Codec, lower: Any, upper: Any) -> Iterator[Any]:
-    """The rows whose keys, their first field, have bytes from those of one key to those of another."""
-    first, last = codec.key(lower), codec.key(upper)
-    return (row for row in rows if first <= codec.key(row[0]) <= last)
+    """The rows whose keys, their first field, are from one to another."""
+    spans = codec.spans(lower, upper, reverse=False)
+    return (row for row in rows if any(_holds(span, codec.key(row[0])) for span in spans))
+
+
+def _holds(span: Span, key: bytes) -> bool:
+    return (span.lower is None or span.lower <= key) and (span.upper is None or key <= span.upper)
 
 
 KINDS: Mapping[StoreKind, type[DriverStore[Any, Any]]] = {

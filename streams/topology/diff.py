@@ -2,11 +2,12 @@
 
 Kafka Streams finds such changes at run time, or never: a renamed store silently begins empty. Here the manifest of the old
 program (`streams describe --format json`, or the one next to the application's checkpoint) is compared with the new program.
-Every change is *safe*, *needs migration* (the state stays, but the engine does not start on it unchanged) or *loses state*, and
-says whether the engine refuses to start. A start makes the same comparison as `streams diff`.
+Every change is *safe*, *needs migration* (the state stays, but does not fit the program, or what was written does not) or *loses
+state*, and says whether the engine refuses to start. A start makes the same comparison as `streams diff`.
 
 Invariants: a change of a sub-topology's hash is refused, and so is one that moves a store or a source to where its commits are
-unknown. Functions cannot be compared, so a changed function is not a change here.
+unknown. Functions cannot be compared, so a changed function is not a change here; only a digest shows that the condition of a
+table's filter is another one, which leaves rows behind it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 from streams.errors import TopologyError
 from streams.serdes.json import unreadable
 from streams.topology.graph import Graph
-from streams.topology.manifest import FORMAT, Manifest, plan_manifest
+from streams.topology.manifest import EXPRESSION, FORMAT, Manifest, plan_manifest
 from streams.topology.plan import Plan, plan_alone
 
 REFUSED = (
@@ -235,8 +236,54 @@ def _sub_topology(
             yield from changed_store(where, name, settings, new["stores"][name])
         else:
             yield missing_store(where, name, settings, added, owner, stays=True)
+    filters = list(_filters(where, old, new))
+    yield from filters
+    named = {change.what for change in filters}
     for part, kind in (("stateless", "operator"), ("sinks", "sink")):
-        yield from _harmless(where, kind, old[part], new[part])
+        yield from (one for one in _harmless(where, kind, old[part], new[part]) if one.what not in named)
+
+
+def _filters(where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[TopologyChange]:
+    """Filters of tables that may hold back rows which were written without them.
+
+    A row that passed before and is held back now is never deleted behind the filter: its deletion is held back, too.
+    """
+    before: Mapping[str, Any] = old.get("filters", {})
+    for name, now in new.get("filters", {}).items():
+        was, into = before.get(name), _has_rows(old, new, now)
+        if not into or (was is None and name in old["stateless"]):
+            continue
+        if was is None:
+            said = "is a new filter of a table"
+            rows = "that it holds back"
+        elif _differ(was["condition"], now["condition"]):
+            said = "filters a table by another condition"
+            rows = "that it holds back now and did not before"
+        else:
+            continue
+        said += (
+            f": rows {rows} stay in {', '.join(into)} for ever, because nothing deletes them. Write a tombstone for each, or give "
+            f"what is behind the filter a new name, so that it is filled again"
+        )
+        yield TopologyChange(Severity.NEEDS_MIGRATION, where, f"operator '{name}'", said)
+
+
+def _has_rows(old: Mapping[str, Any], new: Mapping[str, Any], filtered: Mapping[str, Any]) -> list[str]:
+    """What is behind a filter and may have rows of the old program: topics that it wrote to, and its stateful operators."""
+    topics = dict.fromkeys(new["sinks"][name] for name in filtered["sinks"])
+    written = [one for one in topics if one in old["sinks"].values()]
+    return [
+        *("topics that records name" if one is None else f"the topic '{one}'" for one in written),
+        *(f"the operator '{name}'" for name in filtered["operators"] if name in old["operators"]),
+    ]
+
+
+def _differ(was: str | None, now: str | None) -> bool:
+    """Whether two descriptions of a condition show that it was changed; those of functions under other Pythons show nothing."""
+    if was is None or now is None:
+        return False
+    forms = {one.removeprefix("not ").split(":")[0] for one in (was, now)}
+    return was != now and (len(forms) == 1 or EXPRESSION in forms)
 
 
 def _sources(where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[TopologyChange]:

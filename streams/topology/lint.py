@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import dis
-import functools
 import random
 import types
 from collections.abc import Iterator, Mapping
@@ -12,16 +10,18 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-import state
 from streams.serdes.by_type import DefaultKeySerde
 from streams.serdes.json import is_plain_json
 from streams.topology.graph import Graph, InternalTopic, Node, ProcessorNode, SinkNode, SourceNode
+from streams.topology.manifest import is_of_table
 from streams.topology.naming import is_generated
 from streams.topology.node_kind import NodeKind
 from streams.topology.plan import Plan, SubTopology, plan_alone
+from streams.topology.specs.aggregations import AggregationSpec
+from streams.topology.specs.joins import StreamJoinSpec, StreamSelfJoinSpec
 from streams.topology.specs.streams import FilterSpec, MapValuesSpec, SelectKeySpec
-
-_ENGINE = ("streams.", f"{state.__name__}.")
+from streams.topology.specs.tables import SuppressSpec, TableFilterSpec
+from streams.topology.users_functions import users_functions
 
 # --- Functions whose results differ in each attempt
 #
@@ -42,7 +42,6 @@ _CHANGING = {
     "uuid.uuid4",
 }
 _CHANGING_MODULES = ("random.", "secrets.", "numpy.random.")
-_DEEPEST = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,55 +61,10 @@ def changing_calls(node: Any) -> list[ChangingCall]:
     """The calls in the functions and classes that a program has passed to a node."""
     found = (
         ChangingCall(called, f"{function.__code__.co_filename}, line {function.__code__.co_firstlineno}")
-        for function in _functions(node, set(), 0)
+        for function in users_functions(node)
         for called in _changing(function.__code__, function.__globals__)
     )
     return list(dict.fromkeys(found))
-
-
-def _functions(value: Any, seen: set[int], depth: int) -> Iterator[types.FunctionType]:
-    """The program's own functions within a value: itself, or in classes, partials, containers and the engine's closures."""
-    if id(value) in seen or depth > _DEEPEST:
-        return
-    seen.add(id(value))
-    if isinstance(value, types.FunctionType) and not _is_ours(value.__module__):
-        yield value
-        return
-    for part in _parts(value):
-        yield from _functions(part, seen, depth + 1)
-
-
-def _parts(value: Any) -> Iterator[Any]:
-    if isinstance(value, functools.partial):
-        yield from (value.func, *value.args, *value.keywords.values())
-    elif isinstance(value, types.FunctionType):
-        yield from (cell.cell_contents for cell in value.__closure__ or () if _is_full(cell))
-        yield from value.__defaults__ or ()
-    elif isinstance(value, types.MethodType):
-        yield from (value.__func__, value.__self__)
-    elif isinstance(value, type):
-        if not _is_ours(value.__module__):
-            yield from vars(value).values()
-    elif isinstance(value, Mapping):
-        yield from value.values()
-    elif isinstance(value, list | tuple | set | frozenset):
-        yield from value
-    elif dataclasses.is_dataclass(value):
-        yield from (getattr(value, field.name, None) for field in dataclasses.fields(value))
-    elif callable(value) and hasattr(value, "__dict__"):
-        yield from (type(value), *vars(value).values())
-
-
-def _is_ours(module: str | None) -> bool:
-    return f"{module}.".startswith(_ENGINE)
-
-
-def _is_full(cell: types.CellType) -> bool:
-    try:
-        _ = cell.cell_contents
-    except ValueError:
-        return False
-    return True
 
 
 def _changing(code: types.CodeType, names: Mapping[str, Any]) -> Iterator[str]:
@@ -206,6 +160,9 @@ def lint(topology: Graph) -> list[LintFinding]:
         *_dead_ends(topology),
         *_changing_functions(topology),
         *_leaving_columns(plan),
+        *_late_rows_of_joins(topology),
+        *_filters_before_suppress(topology),
+        *_filtered_rows(topology),
         *(
             LintFinding(
                 "untyped-keys",
@@ -336,6 +293,107 @@ def _leaving_columns(plan: Plan) -> Iterator[LintFinding]:
                     above.name,
                     f"{reason.why}. '{name}' aggregates fields, and could read these alone, as columns, for a fraction of the work",
                 )
+
+
+# --- What passes unnoticed: rows that come late because of what is above, or that are never deleted.
+
+
+def _late_rows_of_joins(topology: Graph) -> Iterator[LintFinding]:
+    for node in topology.nodes.values():
+        windows = (
+            node.spec.windows if isinstance(node, ProcessorNode) and isinstance(node.spec, AggregationSpec) else None
+        )
+        if windows is None or not windows.closes:
+            continue
+        above = (one.spec for one in _passing_on(topology, node))
+        for join in dict.fromkeys(spec.join for spec in above if isinstance(spec, StreamJoinSpec | StreamSelfJoinSpec)):
+            wait_ms = max(join.windows.before_ms, join.windows.after_ms, 0) + join.windows.grace_ms
+            if join.join_kind != "inner" and windows.grace_ms < wait_ms:
+                yield LintFinding(
+                    "late-rows-of-a-join",
+                    Level.NOTE,
+                    node.name,
+                    f"its windows wait {windows.grace_ms} ms for late records, but records without a match leave the "
+                    f"{join.join_kind} join above up to {wait_ms} ms after their time, behind newer pairs, and are dropped. "
+                    f"Give the windows a grace of at least {wait_ms} ms",
+                )
+
+
+def _passing_on(topology: Graph, node: Node) -> Iterator[ProcessorNode]:
+    """The operators above a node whose results get there with the times that they have left with."""
+    waiting, seen = list(node.parents), set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        above = topology.nodes[name]
+        if isinstance(above, ProcessorNode):
+            yield above
+            if isinstance(above.spec, AggregationSpec | SuppressSpec):
+                continue
+            waiting += above.parents
+        elif isinstance(above, SourceNode):
+            waiting += [sink.name for sink in topology.sinks() if sink.topic in above.topics]
+        else:
+            waiting += above.parents
+
+
+def _filters_before_suppress(topology: Graph) -> Iterator[LintFinding]:
+    for node in topology.nodes.values():
+        if (
+            not isinstance(node, ProcessorNode)
+            or not isinstance(node.spec, SuppressSpec)
+            or not node.spec.rules.by_window
+        ):
+            continue
+        for above in _passing_on(topology, node):
+            if isinstance(above.spec, AggregationSpec):
+                break
+            if isinstance(above.spec, TableFilterSpec | FilterSpec):
+                yield LintFinding(
+                    "filter-before-suppress",
+                    Level.NOTE,
+                    above.name,
+                    f"it stands in front of '{node.name}', whose windows close by the time of the updates that get there: they "
+                    f"stay open until a later update passes the filter, perhaps for ever. Filter behind suppress, or emit on close "
+                    f"(emit_strategy)",
+                )
+
+
+def _filtered_rows(topology: Graph) -> Iterator[LintFinding]:
+    for node in topology.nodes.values():
+        if not isinstance(node, ProcessorNode) or not isinstance(node.spec, FilterSpec):
+            continue
+        topics = [sink.topic for sink in _sinks_of_rows(topology, node) if isinstance(sink.topic, str)]
+        # The results of an aggregation are often filtered for alerts, where nothing has to be deleted.
+        if topics and is_of_table(topology.nodes, node) and not any(_aggregated(topology, node)):
+            yield LintFinding(
+                "filtered-rows",
+                Level.NOTE,
+                node.name,
+                f"it holds back rows of a table that do not pass, so that an earlier row stays in the topic '{topics[0]}' if "
+                f"that is compacted or read as a table. Filter the table instead, which deletes it: table.filter(...).to_stream()",
+            )
+
+
+def _aggregated(topology: Graph, node: Node) -> Iterator[bool]:
+    """Whether each operator that makes the rows of a node is an aggregation."""
+    for name in node.parents:
+        above = topology.nodes[name]
+        if isinstance(above, ProcessorNode):
+            yield isinstance(above.spec, AggregationSpec)
+            yield from _aggregated(topology, above)
+
+
+def _sinks_of_rows(topology: Graph, node: Node) -> Iterator[SinkNode]:
+    """The sinks that get what a node forwards, with its keys."""
+    for name in topology.children(node.name):
+        child = topology.nodes[name]
+        if isinstance(child, SinkNode):
+            yield child
+        elif isinstance(child, ProcessorNode) and child.stateless and not child.key_changing:
+            yield from _sinks_of_rows(topology, child)
 
 
 def _of_plain_json(sub: SubTopology, node: Node) -> bool:

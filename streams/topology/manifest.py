@@ -1,23 +1,32 @@
 """The manifest of a topology: its persistent parts by name, as plain JSON, stored next to each checkpoint and compared by `diff`.
 
 Invariants: a manifest has no application id, so that a program can be described without being run; equal topologies have equal
-manifests; functions are left out (their text does not identify them), and so are the addresses to which serdes connect.
+manifests; functions are left out (their text does not identify them) except for a digest of the conditions of table filters, and so
+are the addresses to which serdes connect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import orjson
 
+from streams.model.expressions import Expression
 from streams.serdes.base import serde_identity
 from streams.serdes.json import fields_of
-from streams.topology.graph import Graph, InternalTopic, ProcessorNode, SinkNode, SourceNode, StoreNode
+from streams.topology.graph import Graph, InternalTopic, Node, ProcessorNode, SinkNode, SourceNode, StoreNode
 from streams.topology.plan import Plan, SubTopology, nearest_lasting, plan_alone, topology_hash
 from streams.topology.planning.sub_topologies import sub_topology_name
+from streams.topology.specs.base import TableSpec
+from streams.topology.specs.streams import FilterSpec
+from streams.topology.specs.tables import TableFilterSpec
+from streams.topology.users_functions import code_digest
 
 Manifest: TypeAlias = dict[str, Any]
+
+EXPRESSION = "expression"
+"""What the description of a condition begins with that is an expression; others begin with a version of Python."""
 
 FORMAT = 1
 """Changes when an older program could misread a description."""
@@ -42,8 +51,9 @@ def plan_manifest(plan: Plan, known: Sequence[str] | None = None) -> Manifest:
 
     A sub-topology holds `hash` (of its structure, without the application's id), `sources` (name -> topics), `operators`
     (stateful ones: kind, stores, parameters, inputs), `stateless` (name -> kind), `sinks` (name -> topic; None:
-    chosen by the record) and `stores` (name -> kind, serdes, fields of typed values, retention in ms, ...). `topic_fields` has
-    the fields of the records in repartition topics.
+    chosen by the record), `stores` (name -> kind, serdes, fields of typed values, retention in ms, ...) and `filters` (those of
+    tables: the sinks and operators behind them, and a digest of their conditions). `topic_fields` has the fields of the records
+    in repartition topics.
     """
     topology = plan.topology
     return {
@@ -118,7 +128,49 @@ def _sub_topology(topology: Graph, names: list[str]) -> Manifest:
             if isinstance(node, SinkNode)
         },
         "stores": {name: _store(store) for name, store in stores.items()},
+        **({"filters": filters} if (filters := _filters(nodes)) else {}),
     }
+
+
+def _filters(nodes: Mapping[str, Node]) -> Manifest:
+    """The filters of tables that keep no rows: what is behind them, and what tells their conditions from others."""
+    return {
+        name: {
+            "sinks": sorted({one.name for one in _reached(nodes, name) if isinstance(one, SinkNode)}),
+            "operators": sorted({one.name for one in _reached(nodes, name) if isinstance(one, ProcessorNode)}),
+            "condition": _condition(node.spec),
+        }
+        for name, node in nodes.items()
+        if isinstance(node, ProcessorNode)
+        and isinstance(node.spec, FilterSpec | TableFilterSpec)
+        and not node.stores
+        and is_of_table(nodes, node)
+    }
+
+
+def is_of_table(nodes: Mapping[str, Node], node: Node) -> bool:
+    """Whether the records of a node are rows of a table, with their keys."""
+    if isinstance(node, ProcessorNode) and isinstance(node.spec, TableSpec):
+        return True
+    if not isinstance(node, ProcessorNode) or not node.stateless or node.key_changing:
+        return False
+    return all(parent in nodes and is_of_table(nodes, nodes[parent]) for parent in node.parents)
+
+
+def _reached(nodes: Mapping[str, Node], name: str) -> Iterator[Node]:
+    """The sinks and the stateful operators that get what a node forwards."""
+    for child in (one for one in nodes.values() if name in one.parents):
+        if isinstance(child, SinkNode) or (isinstance(child, ProcessorNode) and not child.stateless):
+            yield child
+        else:
+            yield from _reached(nodes, child.name)
+
+
+def _condition(spec: FilterSpec | TableFilterSpec) -> str | None:
+    """What tells a filter's condition from others; None: nothing does."""
+    given = getattr(spec.predicate, "__wrapped__", spec.predicate)
+    found = f"{EXPRESSION}:{given!r}" if isinstance(given, Expression) else code_digest(given)
+    return None if found is None else f"not {found}" if spec.negate else found
 
 
 def _store(store: StoreNode) -> Manifest:

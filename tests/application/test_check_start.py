@@ -162,6 +162,22 @@ def test_what_is_safe_starts_and_is_kept(tmp_path: Path) -> None:
     assert kept["sub_topologies"]["in"]["stateless"]
 
 
+def test_a_new_filter_of_a_table_is_named_by_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def rows(builder: StreamsBuilder, limit: int | None = None) -> None:
+        table = builder.table("in", materialized=Materialized(name="rows"))
+        (table if limit is None else table.filter(lambda v: v > limit)).to_stream().to("out")
+
+    kafka, config = cluster(), settings(tmp_path)
+    run(rows, kafka, config)
+    start(rows, kafka, config)
+    assert not caplog.records
+    start(lambda builder: rows(builder, 0), kafka, config)
+    start(lambda builder: rows(builder, 10), kafka, config)
+    new, narrower = (record.getMessage() for record in caplog.records)
+    assert "is a new filter of a table: rows that it holds back stay in the topic 'out' for ever" in new
+    assert "filters a table by another condition" in narrower
+
+
 def test_as_long_as_nothing_is_committed_programs_come_and_go(tmp_path: Path) -> None:
     kafka, config = cluster().put("app-in-commits"), settings(tmp_path)
     start(counts, kafka, config)

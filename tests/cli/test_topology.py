@@ -107,6 +107,65 @@ def test_problems(define, found: list[str]) -> None:
     assert rules(define) == found
 
 
+def notes(define) -> list[str]:
+    builder = StreamsBuilder()
+    define(builder)
+    return [one.rule for one in lint(builder.build()) if one.level is Level.NOTE]
+
+
+def behind_a_join(kind: str, grace: int):
+    def define(builder: StreamsBuilder) -> None:
+        pairs = JoinWindows.of_time_difference_and_grace(10, 5).after(3)
+        left, right = builder.stream("left"), builder.stream("right")
+        joined = getattr(left, kind)(right, lambda x, y: [x, y], pairs, StreamJoined(name="pairs"))
+        windows = TimeWindows.of_size_and_grace(10, grace)
+        grouped = joined.group_by(lambda v: str(v), Grouped(name="by-v")).windowed_by(windows)
+        grouped.count(materialized=Materialized(name="counts")).to_stream().to("out")
+
+    return define
+
+
+@pytest.mark.parametrize(
+    ("kind", "grace", "found"),
+    [
+        ("left_join", 14, ["late-rows-of-a-join"]),
+        ("outer_join", 0, ["late-rows-of-a-join"]),
+        ("left_join", 15, []),
+        ("join", 0, []),
+    ],
+)
+def test_windows_that_are_too_short_for_a_join_are_noted(kind: str, grace: int, found: list[str]) -> None:
+    assert [rule for rule in notes(behind_a_join(kind, grace)) if rule != "untyped-keys"] == found
+
+
+def suppressed(filtered_first: bool):
+    def define(builder: StreamsBuilder) -> None:
+        windows = TimeWindows.of_size_with_no_grace(10)
+        table = builder.stream("in").group_by_key().windowed_by(windows).count(materialized=Materialized(name="counts"))
+        last = Suppressed.until_window_closes()
+        if filtered_first:
+            table.filter(lambda n: n > 1).suppress(last, named="last").to_stream().to("out")
+        else:
+            table.suppress(last, named="last").filter(lambda n: n > 1).to_stream().to("out")
+
+    return define
+
+
+def test_a_filter_in_front_of_suppress_is_noted() -> None:
+    assert notes(suppressed(filtered_first=True)) == ["filter-before-suppress"]
+    assert notes(suppressed(filtered_first=False)) == []
+
+
+def test_a_filter_of_the_stream_of_a_table_is_noted() -> None:
+    def table(builder: StreamsBuilder):
+        return builder.table("in", materialized=Materialized(name="rows"))
+
+    assert notes(lambda b: table(b).to_stream().filter(bool).to("out")) == ["filtered-rows"]
+    assert notes(lambda b: table(b).filter(bool).to_stream().to("out")) == []
+    assert notes(lambda b: table(b).to_stream().select_key(lambda v: str(v)).filter(bool).to("out")) == []
+    assert notes(lambda b: b.stream("in").filter(bool).to("out")) == []
+
+
 def test_a_loop_through_another_topic_is_found() -> None:
     builder = StreamsBuilder()
     builder.stream("in").to("between")

@@ -76,6 +76,7 @@ RAISED_IN = {
     "JarFetchError": ("streams/broker/jars",),
     "JarsMissingError": ("streams/broker/jars",),
     "JavaError": ("streams/broker/jars",),
+    "KeyOrderError": ("streams/serdes/order",),
     "KeyPlacementError": ("streams/live/task",),
     "LakeConflictError": ("streams/lake/writer",),
     "LakePositionError": (

@@ -36,6 +36,7 @@ from streams import (
     TopologyError,
     UuidSerde,
     agg,
+    col,
 )
 from streams.errors import RecordError
 from streams.model.aggregates import Sum, results
@@ -212,6 +213,28 @@ def test_results_have_the_names_given():
 def test_a_field_is_a_path(field):
     with pytest.raises(TopologyError, match="a field is a name"):
         agg.sum(field)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [col("f") > 5, ~(col("f") == 1), col("f").is_null(), col("f").isin([1]), (col("f") > 5).otherwise(False)],
+    ids=repr,
+)
+def test_a_condition_is_not_counted(condition):
+    with pytest.raises(
+        TopologyError, match=r"agg\.count\(.*would count .* false, too.* Write agg\.sum\(\(.*\)\.cast\(int\)\)"
+    ):
+        agg.count(condition)
+
+
+def test_a_condition_is_summed():
+    builder = StreamsBuilder()
+    group = builder.stream("in").group_by_key()
+    group.aggregate(large=agg.sum((col("f") > 5).cast(int)), known=agg.count(col("f") + 1)).to_stream().to("out")
+    with TopologyTestDriver(builder.build(), rocksdb=False) as driver:
+        for value in (3, 7, None, 9):
+            driver.create_input_topic("in").pipe_input("a", {"f": value}, 1)
+        assert driver.create_output_topic("out").read_values_to_list()[-1] == {"large": 2, "known": 3}
 
 
 # --- Aggregates of users' own, and which values have fields to aggregate.

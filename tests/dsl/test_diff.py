@@ -26,6 +26,7 @@ from streams import (
     TopologyError,
     VersionedSerde,
     agg,
+    col,
 )
 from streams.topology.diff import Severity, compare, worst
 from streams.topology.manifest import manifest, manifest_json
@@ -67,7 +68,58 @@ def two(builder):
     builder.stream("other").to_table(Materialized(name="others"))
 
 
+def filtered(condition, to="out"):
+    def program(builder):
+        table = builder.table("in", materialized=Materialized("rows"))
+        (table if condition is None else table.filter(condition)).to_stream().to(to)
+
+    return program
+
+
+def counted_by_value(condition):
+    def program(builder):
+        table = builder.table("in", materialized=Materialized("rows"))
+        kept = table if condition is None else table.filter(condition)
+        kept.group_by(lambda k, v: (str(v), v), Grouped(name="by-v")).count(materialized=Materialized(name="counts"))
+
+    return program
+
+
+def above(limit):
+    return lambda v: v > limit
+
+
+def two_outputs(builder):
+    rows = builder.table("in", materialized=Materialized("rows"))
+    rows.to_stream().to("out")
+    rows.filter(lambda v: v > 0).to_stream().to("new")
+
+
 CHANGES = {
+    "a filter of a table": (
+        filtered(None),
+        filtered(lambda v: v > 0),
+        MIGRATION,
+        "a new filter of a table: rows that it holds back stay in the topic 'out'",
+    ),
+    "a narrower one": (
+        filtered(lambda v: v > 0),
+        filtered(lambda v: v > 10),
+        MIGRATION,
+        "by another condition: rows that it holds back now and did not before",
+    ),
+    "a narrower one by a value": (filtered(above(0)), filtered(above(10)), MIGRATION, "by another condition"),
+    "a narrower expression": (filtered(col("x") > 0), filtered(col("x") > 1), MIGRATION, "by another condition"),
+    "an equal function": (filtered(above(1)), filtered(above(1)), SAFE, ""),
+    "an equal expression": (filtered(col("x") > 1), filtered(col("x") > 1), SAFE, ""),
+    "a filter in front of a new topic": (filtered(None), two_outputs, SAFE, "is new"),
+    "a filter in front of an aggregate": (
+        counted_by_value(None),
+        counted_by_value(lambda v: v > 0),
+        MIGRATION,
+        "stay in the",
+    ),
+    "a filter less": (filtered(lambda v: v > 0), filtered(None), SAFE, "is gone"),
     "nothing": (base, base, SAFE, ""),
     "a stateless operator": (base, lambda b: counts(b.stream("in").filter(lambda v: v)), SAFE, "is new"),
     "one less": (lambda b: counts(b.stream("in").peek(print)), base, SAFE, "is gone"),
@@ -168,6 +220,11 @@ STARTS_ALL_THE_SAME = {
     "shorter retention": "what is older than the new retention is dropped",
     "no changelog": "the store goes on where it is",
     "a removed operator": "it was a sub-topology of its own",
+    "a filter of a table": "what was written before stays",
+    "a narrower one": "the same",
+    "a narrower one by a value": "the same",
+    "a narrower expression": "the same",
+    "a filter in front of an aggregate": "what was counted before stays counted",
 }
 """What loses state, or some of it, and yet is started."""
 DEPENDS = {"another repartition topic", "its partitions"}

@@ -13,15 +13,19 @@ import pytest
 from pyspark import cloudpickle
 
 from streams import (
+    CalendarWindows,
     Consumed,
     EmitStrategy,
     Grouped,
     Int64Serde,
     JoinWindows,
     Materialized,
+    Processor,
     Produced,
     Repartitioned,
     SessionWindows,
+    SlidingWindows,
+    Stores,
     StreamJoined,
     StreamsBuilder,
     StringSerde,
@@ -29,9 +33,10 @@ from streams import (
     TimeWindows,
     TopologyError,
     UnlimitedWindows,
+    Windows,
     agg,
 )
-from streams.application.store_rows import view_of, window_size_ms
+from streams.application.store_rows import view_of, window_ends
 from streams.topology.node_kind import NodeKind
 from streams.topology.plan import build_plan
 from streams.topology.specs.base import NodeSpec
@@ -314,13 +319,60 @@ def test_a_kind_is_written_as_its_text():
     assert f"{NodeKind.KSTREAM_KEY_SELECT}-in" == "KSTREAM-KEY-SELECT-in"
 
 
-def test_the_size_of_windows_is_known_of_their_store():
+class Thirds(Windows):
+    """Windows of one's own."""
+
+    size_ms = 3
+    grace_ms = 0
+
+    def __repr__(self):
+        return "Thirds()"
+
+    def starts(self, timestamp):
+        return [timestamp // 3 * 3]
+
+    def end_of(self, start):
+        return start + 3
+
+
+@pytest.mark.parametrize(
+    ("windows", "start", "end"),
+    [
+        (TimeWindows.of_size_with_no_grace(10), 20, 30),
+        (TimeWindows.of_size_with_no_grace(10).advance_by(4), 16, 26),
+        (SlidingWindows.of_time_difference_with_no_grace(10), 7, 17),
+        (CalendarWindows.of("day", "Europe/Berlin"), 1_774_738_800_000, 1_774_738_800_000 + 23 * 3_600_000),
+        (UnlimitedWindows(5), 5, 2**63 - 1),
+        (Thirds(), 6, 9),
+    ],
+)
+def test_the_ends_of_windows_are_known_of_their_store(windows, start, end):
     builder = StreamsBuilder()
-    windows = TimeWindows.of_size_with_no_grace(10)
     builder.stream("in").group_by_key().windowed_by(windows).count(materialized=Materialized(name="counts"))
     builder.stream("in").group_by_key().count(materialized=Materialized(name="all"))
     (sub,) = build_plan(builder.build(), "app").sub_topologies
-    assert [window_size_ms(sub, store) for store in ("counts", "all")] == [10, None]
+    ends = window_ends(sub, "counts")
+    assert ends is not None
+    assert ends(start) == pickle.loads(pickle.dumps(ends))(start) == end
+    assert window_ends(sub, "all") is None
+
+
+class Idle(Processor):
+    def process(self, record):
+        """Does nothing."""
+
+
+def test_the_windows_of_a_processors_store_end_after_their_size():
+    builder = StreamsBuilder()
+    serdes = {"key_serde": StringSerde(), "value_serde": Int64Serde()}
+    builder.add_state_store(Stores.window_store("sized", retention=100, window_size=10, **serdes))
+    builder.add_state_store(Stores.window_store("times", retention=100, **serdes))
+    builder.stream("in").process(Idle, ["sized", "times"])
+    (sub,) = build_plan(builder.build(), "app").sub_topologies
+    ends = window_ends(sub, "sized")
+    assert ends is not None
+    assert ends(7) == 17
+    assert window_ends(sub, "times") is None
 
 
 def test_rows_of_built_in_aggregates_are_shown_as_their_results():

@@ -16,6 +16,7 @@ from streams.logs.events import (
     DEAD_LETTERS,
     EXECUTION_CHANGED,
     KINDS,
+    OTHER_UNIT,
     PAUSED,
     RESTORED,
     RESUMED,
@@ -28,7 +29,7 @@ from streams.logs.events import (
 )
 from streams.microbatch.step import log_failed_attempt, step_events
 from streams.source.pauses import WHOLE, Pauses
-from streams.spark.reports import INTERVAL_S, DeadLetterEvents, PauseEvents
+from streams.spark.reports import INTERVAL_S, DeadLetterEvents, OtherUnitEvents, PauseEvents
 
 
 class Heard:
@@ -209,6 +210,18 @@ def test_dead_letters_are_told_now_and_then_with_their_number(heard: Heard) -> N
     ]
     assert {event.kind for event in heard.events} == {DEAD_LETTERS}
     assert heard.events[0].message == "1 record was sent to dlq as dead letters (processing) by sub"
+
+
+def test_times_in_another_unit_are_told_once_for_each_source(heard: Heard) -> None:
+    units = OtherUnitEvents(heard.all)
+    units.step("sub", {"in_seconds:a": 3, "in:a": 3})
+    units.step("sub", {"in_seconds:a": 5, "in_microseconds:b": 1})
+    units.step("sub", {"in_seconds:a": 1})
+    assert [(event.kind, event.fields) for event in heard.events] == [
+        (OTHER_UNIT, {"source": "a", "counter": "in_seconds", "count": 3}),
+        (OTHER_UNIT, {"source": "b", "counter": "in_microseconds", "count": 1}),
+    ]
+    assert "look like seconds" in heard.events[0].message
 
 
 def test_pauses_and_resumes_are_events_whoever_has_asked_for_them(heard: Heard) -> None:

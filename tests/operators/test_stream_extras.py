@@ -148,3 +148,16 @@ def test_misuse():
         stream.group_by_key().reduce(lambda a, b: a, materialized=Materialized(ttl=5))
     with pytest.raises(TopologyError, match="ttl above zero and no history_retention"):
         builder.table("t", materialized=Materialized(ttl=5, history_retention=5))
+
+
+@pytest.mark.parametrize("mode", ["strict", "compat"])
+def test_a_stream_is_merged_with_a_part_of_itself_but_not_with_itself(mode):
+    builder = StreamsBuilder()
+    stream = builder.stream("in")
+    with pytest.raises(TopologyError, match=r"is given the stream of '.*' and itself"):
+        stream.merge(stream)
+    stream.merge(stream.filter(lambda value: value > 1)).to("out")
+    with TopologyTestDriver(builder.build(), mode=mode, rocksdb=False) as driver:
+        for value in (1, 2):
+            driver.create_input_topic("in").pipe_input("a", value, 1)
+        assert driver.create_output_topic("out").read_values_to_list() == [1, 2, 2]

@@ -3,20 +3,27 @@
 from datetime import timedelta
 
 import pytest
+from starlette.testclient import TestClient
 
 from streams import (
+    CalendarWindows,
     Consumed,
     Int64Serde,
     JsonSerde,
     Materialized,
     SessionWindows,
+    SlidingWindows,
     StreamsBuilder,
     StringSerde,
     TimeWindows,
+    UnlimitedWindows,
 )
 from streams.errors import CursorExpiredError, NotUpToBoundError, QueryError
+from streams.serve.app import Api
 from streams.serve.position import Position, parse_commits
+from streams.serve.requests import Limits
 from streams.serve.scans import Scan
+from streams.serve.security import Guard, Security
 from streams.serve.served import Bound, Consistency
 from streams.testing import TopologyTestDriver
 
@@ -257,3 +264,24 @@ def test_positions_as_text(text):
 def test_what_is_no_position_is_refused(text):
     with pytest.raises(QueryError, match="TOPIC-PARTITION=OFFSET"):
         Position.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("windows", "length"),
+    [
+        (CalendarWindows.of("day", "Europe/Berlin"), 25 * 3_600_000),
+        (SlidingWindows.of_time_difference_with_no_grace(7), 7),
+        (UnlimitedWindows(0), 2**63 - 1),
+    ],
+)
+def test_windows_of_every_kind_have_their_end(windows, length):
+    builder = StreamsBuilder()
+    builder.stream("in").group_by_key().windowed_by(windows).count(Materialized("counts"))
+    autumn = 1_792_879_200_000  # 25 October 2026 in Berlin
+    with TopologyTestDriver(builder.build(), rocksdb=False) as driver:
+        driver.create_input_topic("in").pipe_input("a", 1, autumn)
+        (row,) = driver.served().store("counts").scan(Scan()).rows
+        client = TestClient(Api(driver.served(), Guard(Security()), Limits()).application(), client=("127.0.0.1", 1))
+        (shown,) = client.get("/v1/stores/counts/windows", params={"key": "a"}).json()["rows"]
+    assert row.window_end == row.window_start + length
+    assert shown["window"] == {"start": row.window_start, "end": row.window_end}

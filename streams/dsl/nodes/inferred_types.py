@@ -24,7 +24,7 @@ from streams.dsl.nodes.bytecode_types import Unknown, made_by, whole, with_any
 from streams.dsl.nodes.computed_keys import makes_keys
 from streams.errors import TopologyError
 from streams.model.aggregates import Aggregate
-from streams.model.expressions import ALL, TRUTH, Col, Expression, JoinedFields, Operation, ValueFields, col
+from streams.model.expressions import ALL, Col, Expression, JoinedFields, Operation, ValueFields, col
 from streams.operators.processor import Processor
 from streams.serdes.base import Serde, type_name
 from streams.serdes.by_type import UNIONS, DefaultKeySerde, DerivedSerde, plain_type, serde_for
@@ -168,7 +168,7 @@ def check_aggregate(aggregate: Aggregate, node: str, serde: Serde[Any] | None) -
     if aggregate.takes_only is None or aggregate.field is None:
         return
     field = col(aggregate.field) if isinstance(aggregate.field, str) else aggregate.field
-    truth = isinstance(field, Operation) and field.name in TRUTH
+    truth = isinstance(field, Expression) and field.is_condition
     kind = bool if truth else _expression_type(field, serde)
     classes, what = aggregate.takes_only
     if kind is not None and _is_none_of(kind, classes):

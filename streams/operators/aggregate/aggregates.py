@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from state.columns import binary_column
+from streams.errors import TopologyError
 from streams.model.ownership import snapshot
 from streams.model.record import (
     NO_TIME,
@@ -216,10 +217,32 @@ def _per_row(rows: Int64s, count: int) -> Int64s:
 
 
 def _open_starts(timestamp: int, windows: Windows, close_time: int) -> tuple[list[int], int]:
-    """The starts of the windows of a time that are still open, and the number of the others."""
-    starts = list(windows.starts(timestamp))
-    found = [start for start in starts if windows.end_of(start) > close_time]
+    """The starts of the windows of a time that are still open, and the number of the others.
+
+    Raises:
+        TopologyError: A user's class of windows contradicts itself, so that rows would be lost.
+    """
+    starts, size_ms, found = list(windows.starts(timestamp)), windows.size_ms, list[int]()
+    for start in starts:
+        end = windows.end_of(start)
+        if not (start <= timestamp < end and end - start <= size_ms):
+            raise TopologyError(_contradiction(windows, start, end, timestamp))
+        if end > close_time:
+            found.append(start)
     return found, len(starts) - len(found)
+
+
+def _contradiction(windows: Windows, start: int, end: int, timestamp: int) -> str:
+    """What is wrong with a window of a user's class."""
+    if start <= timestamp < end:
+        return (
+            f"{windows!r} has a window from {start} to {end}, which is longer than its size_ms, {windows.size_ms}: its rows would "
+            f"be forgotten before it closes. size_ms must be the length of the longest window."
+        )
+    return (
+        f"{windows!r} gives a window from {start} to {end}, which does not contain the time {timestamp}: starts(t) must give the "
+        f"starts of windows with start <= t < end_of(start)."
+    )
 
 
 def _assign_each(timestamps: Sequence[int], windows: Windows, stream_time: int) -> tuple[Assigned, Int64s]:

@@ -121,8 +121,9 @@ class _Rows(Protocol):
 class ReadOnlyKeyValueStore(Generic[K, V]):
     """A read-only store from key to value (Kafka Streams: `ReadOnlyKeyValueStore`).
 
-    Scans go in the order of the keys' bytes, which for text is that of its code points and for the number serdes that of numbers
-    >= 0. A scan reads the store as of its beginning, so rows may be written and deleted meanwhile.
+    A range is in the order of the keys, which for text is that of its code points; `all` and `prefix` are in the order of the keys'
+    bytes, in which negative numbers stand behind the others. A scan reads the store as of its beginning, so rows may be written and
+    deleted meanwhile.
 
     Attributes:
         name: The store's name.
@@ -137,7 +138,11 @@ class ReadOnlyKeyValueStore(Generic[K, V]):
         return found
 
     def range(self, lower: K | None = None, upper: K | None = None, reverse: bool = False) -> Iterator[tuple[K, V]]:
-        """Rows with lower <= key <= upper; None = open."""
+        """Rows with lower <= key <= upper, in the order of the keys; None = open.
+
+        Raises:
+            KeyOrderError: The bytes of the serde do not sort as such keys do: JSON, tuples, lists, Avro.
+        """
         return self._store.range(lower, upper, reverse)
 
     def reverse_range(self, lower: K | None = None, upper: K | None = None) -> Iterator[tuple[K, V]]:

@@ -21,6 +21,7 @@ from streams.operators.columnar import EncodedValues, KeyColumn, WrittenValues, 
 from streams.serdes.base import Serde, cannot_keep, comes_back, kept
 from streams.serdes.columns import read_all, write_all
 from streams.serdes.json import is_plain_json
+from streams.serdes.order import Span, check_bound, key_order
 
 
 class KeyValueBytes(Protocol):
@@ -148,6 +149,7 @@ class Codec:
         self._check: Callable[[Any], object] | None = (
             getattr(self._value_serde, "check", None) if self._shares else None
         )
+        self.order = key_order(key_serde)
         # Most records of a step repeat a few text keys. Only text: 1, 1.0 and True are equal but different keys.
         self._text_keys: dict[str, bytes] = {}
 
@@ -166,6 +168,20 @@ class Codec:
         """The bytes of a windowed key without its window; `data`, all of its bytes, where the serde does not tell them apart."""
         base = getattr(self._key_serde, "serialize_base_key", None)
         return data if base is None else cast("bytes", base(self.topic, key))
+
+    def spans(self, lower: Any, upper: Any, reverse: bool) -> list[Span]:
+        """Where the rows with lower <= key <= upper lie, in the order of the keys; None: no bound.
+
+        Raises:
+            KeyOrderError: The bytes of such keys do not sort as the keys do.
+        """
+        return self.order.spans(self._bound(lower), self._bound(upper), reverse)
+
+    def _bound(self, key: Any) -> bytes | None:
+        if key is None:
+            return None
+        check_bound(self._key_serde, key, f"The store with the changelog '{self.topic}'")
+        return self.key(key)
 
     def keys(self, keys: KeyColumn) -> list[bytes]:
         """The bytes of a column's distinct keys, as from `key`; empty for None, which no row has as its key."""

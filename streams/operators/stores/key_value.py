@@ -11,6 +11,7 @@ a function has failed runs again with private rows, which keep that invariant wi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +25,7 @@ from streams.model.ownership import snapshot
 from streams.model.record import Headers, HeldRecord, ValueAndTimestamp, Window, Windowed
 from streams.operators.stores.codec import Codec, KeyValueBytes, value_of
 from streams.operators.stores.found_rows import TableLookup
+from streams.serdes.order import Span
 
 
 class CachedRow:
@@ -141,18 +143,24 @@ class TypedKeyValueStore:
         self.rows.put_columns(keys, values, timestamps)
 
     def range(self, lower: Any, upper: Any, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
-        """Rows with lower <= key <= upper in order of the keys' bytes; None = open."""
-        for key, value in self.rows.range(_bound(self.codec, lower), _bound(self.codec, upper), reverse):
-            yield self.codec.read_key(key), self.codec.read_value(value)
+        """Rows with lower <= key <= upper in order of the keys; None = open. Raises `KeyOrderError`."""
+        return self._spans(self.codec.spans(lower, upper, reverse))
 
     def prefix(self, prefix: bytes) -> Iterator[tuple[Any, Any]]:
         """Rows whose key's bytes start with these, in order of the keys' bytes."""
-        for key, value in self.rows.prefix(prefix):
-            yield self.codec.read_key(key), self.codec.read_value(value)
+        return self._decoded(self.rows.prefix(prefix))
 
     def all(self, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
         """All rows in order of the keys' bytes."""
-        return self.range(None, None, reverse)
+        return self._spans([Span(None, None, reverse)])
+
+    def _spans(self, spans: list[Span]) -> Iterator[tuple[Any, Any]]:
+        # All are opened at once, because a scan reads the store as of its beginning.
+        yield from self._decoded(chain.from_iterable([self.rows.range(*span) for span in spans]))
+
+    def _decoded(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[Any, Any]]:
+        for key, value in rows:
+            yield self.codec.read_key(key), self.codec.read_value(value)
 
     def count(self) -> int:
         """The number of rows, which are read but not decoded."""
@@ -256,9 +264,8 @@ class TypedTimestampedKeyValueStore:
         entry.sent(self.write(entry))
 
     def range(self, lower: Any, upper: Any, reverse: bool = False) -> Iterator[tuple[Any, ValueAndTimestamp]]:
-        """Rows with lower <= key <= upper in order of the keys' bytes; None = open."""
-        self._write_through()
-        yield from self._decoded(self._rows.range(_bound(self.codec, lower), _bound(self.codec, upper), reverse))
+        """Rows with lower <= key <= upper in order of the keys; None = open. Raises `KeyOrderError`."""
+        return self._spans(self.codec.spans(lower, upper, reverse))
 
     def prefix(self, prefix: bytes) -> Iterator[tuple[Any, ValueAndTimestamp]]:
         """Rows whose key's bytes start with these, in order of the keys' bytes."""
@@ -267,7 +274,7 @@ class TypedTimestampedKeyValueStore:
 
     def all(self, reverse: bool = False) -> Iterator[tuple[Any, ValueAndTimestamp]]:
         """All rows in order of the keys' bytes."""
-        return self.range(None, None, reverse)
+        return self._spans([Span(None, None, reverse)])
 
     def count(self) -> int:
         """The number of rows, which are read but not decoded."""
@@ -279,15 +286,16 @@ class TypedTimestampedKeyValueStore:
         for entry in (self._cache or {}).values():
             self.write(entry)
 
+    def _spans(self, spans: list[Span]) -> Iterator[tuple[Any, ValueAndTimestamp]]:
+        self._write_through()
+        # All are opened at once, because a scan reads the store as of its beginning.
+        yield from self._decoded(chain.from_iterable([self._rows.range(*span) for span in spans]))
+
     def _decoded(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[Any, ValueAndTimestamp]]:
         for key, value in rows:
             found = self.codec.read_timestamped(value)
             assert found is not None, "scans give rows that exist"
             yield self.codec.read_key(key), found
-
-
-def _bound(codec: Codec, key: Any) -> bytes | None:
-    return None if key is None else codec.key(key)
 
 
 # --- The typed store of versioned tables (KIP-889): every value of a key, with the time from which it is valid.

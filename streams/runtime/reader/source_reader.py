@@ -15,6 +15,7 @@ from state.columns import RecordColumns
 from streams.model.ownership import snapshot
 from streams.operators.columnar import ColumnarBatch
 from streams.runtime.cells import CellReader
+from streams.runtime.event_time import in_other_units
 from streams.runtime.reader.column_reader import ColumnReader, Columns, EntryColumns, field_rows
 from streams.runtime.reader.json_fields import JsonFields, read_fields
 from streams.runtime.reader.task_inputs import BRANCH_BITS, tasks_of
@@ -72,6 +73,11 @@ class SourceReader:
             if entry.source == source.name
         ]
         self.has_operators = has_operators
+        own = run.settings.application_id + "-"
+        # Records in a repartition topic were counted where they were read first.
+        self._is_input = not any(
+            str(one).startswith(own) and str(one).endswith("-repartition") for one in source.topics
+        )
         self._paths = list(sub.columns.paths[source.name])
         self._columns = ColumnReader(sub, source.name, [entry for _, entry in self._direct], run)
         self._any_columns = any(entry.transport == "columns" for _, entry in self._direct)
@@ -110,7 +116,9 @@ class SourceReader:
             self._run.handlers.handle("deserialization", self.name, rows.origin(row), error)
 
     def _note_time(self, columns: RecordColumns, timestamps: npt.NDArray[np.int64]) -> None:
-        """Keeps the largest event time, for metrics."""
+        """Keeps the largest event time, for metrics, and counts the times that look like another unit."""
+        for counter, count in in_other_units(timestamps).items() if self._is_input else ():
+            self._run.counters.add(f"{counter}:{self.name}", count)
         largest = int(timestamps.max(initial=DROPPED))
         if largest != DROPPED:
             place = (columns.topic, columns.partition)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -183,11 +183,17 @@ class SinkNode:
 
 @dataclass(frozen=True, slots=True)
 class StoreNode(AnswersUnknownNames):
-    """A store and its serdes."""
+    """A store and its serdes.
+
+    Attributes:
+        window_size_ms: The length of the windows in a processor's window store, ms, where the program says it: rows are shown with
+            their ends. It changes no row.
+    """
 
     spec: StoreSpec
     key_serde: Serde
     value_serde: Serde
+    window_size_ms: int | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
