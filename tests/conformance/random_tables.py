@@ -59,7 +59,11 @@ class Chance:
     def derived(self, table: str, numbers: bool, stored: float = 0.3) -> str:
         """A filtered or mapped table."""
         how = {"in": table, "store": self.store(stored)}
-        value: Any = "identity" if numbers else {"fn": "if", "predicate": {"fn": "ge", "n": 0}, "then": "identity", "else": "length"}
+        value: Any = (
+            "identity"
+            if numbers
+            else {"fn": "if", "predicate": {"fn": "ge", "n": 0}, "then": "identity", "else": "length"}
+        )
         if self.happens(0.6):
             test = self.of(["even", "odd", {"fn": "ge", "n": 3}, {"fn": "lt", "n": 7}])
             predicate = test if numbers else {"fn": "on", "of": {"fn": "index", "i": self.of([0, 1])}, "is": test}

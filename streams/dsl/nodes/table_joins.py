@@ -79,10 +79,7 @@ def join_tables(
     if related and kind == "inner":
         _remember_passed_on(graph, merged.node, f"{base}-passed-on", how, serdes[0])
 
-    def make_store() -> str:
-        _forget_passed_on(graph, merged.node)
-        return graph.materialize(merged.node, table_store(f"{base}-store", how), *serdes)
-
+    make_store = partial(_remember_rows, graph, merged.node, table_store(f"{base}-store", how), *serdes)
     nodes, parents = (this.node, that.node, merged.node), (left_node, right_node)
     merged = replace(merged, value_serde=how.value_serde)
     return merged, TableNode(graph, nodes, None, make_store, parents, computed, joined=True, related=related)
@@ -110,12 +107,14 @@ def _remember_passed_on(graph: GraphBuilder, node: str, store: str, how: Materia
     graph.change_spec(node, TableJoinMergeSpec(passed_on=store, caching=False))
 
 
-def _forget_passed_on(graph: GraphBuilder, node: str) -> None:
-    """Takes that store away again, because the joined rows themselves are to be stored."""
+def _remember_rows(graph: GraphBuilder, node: str, store: StoreSpec, key_serde: Serde, value_serde: Serde) -> str:
+    """Gives a joined table a store of the rows that it has passed on, which are its old values in strict mode."""
     spec = graph.operator(node).spec
-    if isinstance(spec, TableJoinMergeSpec) and spec.passed_on is not None:
+    assert isinstance(spec, TableJoinMergeSpec), "joins end in one"
+    if spec.passed_on is not None:
         graph.remove_store(node, spec.passed_on)
-        graph.change_spec(node, replace(spec, passed_on=None))
+    graph.change_spec(node, replace(spec, passed_on=None, only_strict=True))
+    return graph.materialize(node, store, key_serde, value_serde)
 
 
 def _are_related(topology: Graph, nodes: tuple[str, str], views: tuple[ValueGetter, ValueGetter]) -> bool:

@@ -2,8 +2,9 @@
 
 Rules (Kafka Streams: `KTableImpl.enableSendingOldValues`, `valueGetterSupplier`): a table has a store only if it has a name, is
 looked up, or its old values are needed. A filtered or mapped table without a name never has one, but is computed from the tables
-above at each look-up. A joined table is computed, too, unless both sides derive from one table and its old values are needed: the
-computed old value would never have been sent (the other side has changed with the same update), which only compat mode accepts.
+above at each look-up. So is a joined table. If both sides of it derive from one table and its old values are needed, it has a store all
+the same, but for these only, and in strict mode only: the computed old value would never have been sent (the other side has
+changed with the same update), which compat mode accepts.
 Such needs become known late, when an operator below is added, so the node is then replaced in place.
 """
 
@@ -54,7 +55,7 @@ class TableNode:
     Attributes:
         nodes: The names of the operators that can fill `Change.old`.
         store: The table's store; None if there is none so far.
-        materialize: Adds a store; None if that is not possible later.
+        materialize: Adds a store, for a computed table one of the values that it has forwarded; None if that is not possible later.
         parents: The tables that this one derives from.
         computed: How to look rows up without a store.
         from_stored: Converts stored values to the table's values; None: they are the same.
@@ -76,6 +77,7 @@ class TableNode:
     related: bool = False
     forwards_all: bool = False
     _sends_old: bool = field(default=False, init=False)
+    _remembers: bool = field(default=False, init=False)
 
     @property
     def versioned(self) -> bool:
@@ -103,7 +105,10 @@ class TableNode:
 
     def _materialize_related(self) -> None:
         if self.store is None and self.related:
-            self.require_store()
+            assert self.materialize is not None, "a join knows how to remember its rows"
+            if not self._remembers:
+                self.materialize()
+            self._remembers = True
         elif self.store is None:
             for parent in self.parents:
                 parent._materialize_related()
@@ -111,7 +116,7 @@ class TableNode:
     @property
     def old_values_are_exact(self) -> bool:
         """Whether old values, if sent, are exactly the ones that were forwarded before."""
-        if self.store is not None:
+        if self.store is not None or self._remembers:
             return True
         return not self.related and all(parent.old_values_are_exact for parent in self.parents)
 

@@ -19,7 +19,7 @@ from streams.operators.table.value_getter import ValueGetter
 
 
 class _Unseen:
-    """Neither side has a row any more, and each may have lost it unseen by the other: a joined row that was passed on is deleted."""
+    """Neither side has a row any more, and may have lost it unseen by the other: a joined row that was passed on is deleted."""
 
 
 UNSEEN = _Unseen()
@@ -142,21 +142,28 @@ class TableJoinMerge(TableOperator):
             current one, which may never have been forwarded.
         passed_on: Name of a key-value store of the keys whose joined rows were forwarded; None: the joined table is stored, or no
             row can vanish unseen.
+        only_strict: The store is for old values in strict mode; in compat mode the table is not stored.
     """
 
     def __init__(
-        self, store: str | None = None, caching: bool = True, send_old: bool = False, passed_on: str | None = None
+        self,
+        store: str | None = None,
+        caching: bool = True,
+        send_old: bool = False,
+        passed_on: str | None = None,
+        only_strict: bool = False,
     ) -> None:
         super().__init__(store, caching, send_old)
         self.passed_on = passed_on
+        self.only_strict = only_strict
 
     def init(self, ctx: OperatorContext) -> None:
         super().init(ctx)
         remembers = self.passed_on is not None and ctx.mode == "strict"
         self._passed_on: TypedKeyValueStore | None = ctx.store(self.passed_on) if remembers else None
-        self._table = TableMaterializer(
-            ctx, self.store_name, self.caching, self.send_old, given_old=ctx.mode == "compat"
-        )
+        compat = ctx.mode == "compat"
+        store = None if compat and self.only_strict else self.store_name
+        self._table = TableMaterializer(ctx, store, self.caching, self.send_old, given_old=compat)
 
     def process(self, record: Record) -> None:
         new, old, is_latest = record.value

@@ -326,16 +326,18 @@ class TableJoinMergeSpec(CachingTableSpec):
     Attributes:
         passed_on: Name of the store of the keys whose rows were forwarded, in an inner join without another store whose sides one
             update may change.
+        only_strict: Whether the store is for old values only, which compat mode computes.
     """
 
     passed_on: str | None = field(default=None, kw_only=True)
+    only_strict: bool = field(default=False, kw_only=True)
 
     kind = NodeKind.KTABLE_MERGE
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the store, or without."""
         store = None if self.passed_on is not None else only(stores)
-        return TableJoinMerge(store, self.caching, self.send_old, self.passed_on)
+        return TableJoinMerge(store, self.caching, self.send_old, self.passed_on, self.only_strict)
 
     def dropped_by(self, name: str, parents: tuple[str, ...]) -> tuple[str, ...]:
         """The sides: a merge drops nothing itself."""
