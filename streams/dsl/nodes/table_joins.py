@@ -9,14 +9,13 @@ from typing import Any
 
 from state.stores.spec import StoreKind, StoreSpec
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
-from streams.dsl.nodes.stores import history_ms, is_materialized, lazy_store, store_spec, table_names, table_store
+from streams.dsl.nodes.stores import history_ms, is_materialized, lazy_store, table_names, table_store
 from streams.dsl.nodes.stream_joins import common_key_serde, sides
-from streams.dsl.nodes.tables import TableNode, add_stored
+from streams.dsl.nodes.tables import TableNode, add_stored, remember_passed_on
 from streams.dsl.options import Materialized
 from streams.operators.table.value_getter import JoinKind, JoinValueGetter, ValueGetter
 from streams.serdes.base import Serde
 from streams.serdes.internal import CombinedKeySerde, ResponseSerde, SubscriptionSerde
-from streams.serdes.primitives import BytesSerde
 from streams.topology.graph import Graph
 from streams.topology.naming import stateful_name
 from streams.topology.node_kind import NodeKind
@@ -77,7 +76,9 @@ def join_tables(
     merged = graph.stateless(TableJoinMergeSpec(caching=False), this, base, others=(that,))
     serdes = how.key_serde or key_serde, graph.value_serde(how.value_serde)
     if related and kind == "inner":
-        _remember_passed_on(graph, merged.node, f"{base}-passed-on", how, serdes[0])
+        # Both sides may lose their rows with one update, and then neither tells of it.
+        passed_on = remember_passed_on(graph, merged.node, how, serdes[0])
+        graph.change_spec(merged.node, TableJoinMergeSpec(passed_on=passed_on, caching=False))
 
     make_store = partial(_remember_rows, graph, merged.node, table_store(f"{base}-store", how), *serdes)
     nodes, parents = (this.node, that.node, merged.node), (left_node, right_node)
@@ -95,16 +96,6 @@ def _stored(
     port, store = add_stored(graph, spec, joined, name, store, how, graph.value_serde(how.value_serde))
     nodes = (this.node, that.node, port.node)
     return port, TableNode(graph, nodes, store, parents=parents, history_ms=history_ms(how), joined=True)
-
-
-def _remember_passed_on(graph: GraphBuilder, node: str, store: str, how: Materialized, key_serde: Serde) -> None:
-    """Gives a joined table without a store one of the keys whose rows it has passed on.
-
-    Both sides may lose their rows with one update, and then neither tells of it. Whether there is a row to delete is known only
-    from what was passed on; in compat mode nothing is deleted, and the store stays empty.
-    """
-    graph.materialize(node, store_spec(store, StoreKind.KEY_VALUE, how), key_serde, BytesSerde())
-    graph.change_spec(node, TableJoinMergeSpec(passed_on=store, caching=False))
 
 
 def _remember_rows(graph: GraphBuilder, node: str, store: StoreSpec, key_serde: Serde, value_serde: Serde) -> str:

@@ -2,9 +2,10 @@
 
 Rules (Kafka Streams: `KTableImpl.enableSendingOldValues`, `valueGetterSupplier`): a table has a store only if it has a name, is
 looked up, or its old values are needed. A filtered or mapped table without a name never has one, but is computed from the tables
-above at each look-up. So is a joined table. If both sides of it derive from one table and its old values are needed, it has a store all
-the same, but for these only, and in strict mode only: the computed old value would never have been sent (the other side has
-changed with the same update), which compat mode accepts.
+above at each look-up. So is a joined table. If both sides of it derive from one table and its old values are needed, it has a
+store all the same, but for these only, and in strict mode only: the computed old value would never have been sent (the other side
+has changed with the same update), which compat mode accepts. Where neither is needed, but a deletion must not be forwarded without
+a row, the node remembers the keys of the rows that it has passed on, also in strict mode only.
 Such needs become known late, when an operator below is added, so the node is then replaced in place.
 """
 
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from state.stores.spec import StoreKind
 from streams.dsl import functions
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.dsl.nodes.inferred_types import Type
@@ -25,6 +27,7 @@ from streams.dsl.nodes.stores import (
     is_materialized,
     key_value_store,
     lazy_store,
+    store_spec,
     table_names,
     table_store,
     waiting_store,
@@ -210,15 +213,24 @@ def add_filter(
 ) -> tuple[Port, TableNode]:
     """Adds a filtered table. Needless deletions are left out if the table above has old values at no cost."""
     knows_old = above.send_old_values(False)
-    spec = TableFilterSpec(
-        predicate, negate, knows_old, above.old_values_are_exact, above.versioned, caching=how.caching
-    )
+    spec = TableFilterSpec(predicate, negate, knows_old, above.versioned, caching=how.caching)
 
     def computed() -> ValueGetter:
         return MapValueGetter(above.view(), partial(_value_if, predicate, negate))
 
     value_serde = how.value_serde or port.value_serde
-    return _add(spec, port, above, name, how, value_serde, computed)
+    made, node = _add(spec, port, above, name, how, value_serde, computed)
+    if node.store is None and knows_old and not above.old_values_are_exact:
+        graph = above.graph
+        store = remember_passed_on(graph, made.node, how, how.key_serde or graph.key_serde(port.key_serde))
+        graph.change_spec(made.node, replace(spec, passed_on=store))
+    return made, node
+
+
+def remember_passed_on(graph: GraphBuilder, node: str, how: Materialized, key_serde: Serde) -> str:
+    """Gives a table without a store one of the keys whose rows it has passed on, and returns the store's name."""
+    spec = store_spec(f"{node}-passed-on", StoreKind.KEY_VALUE, how)
+    return graph.materialize(node, spec, key_serde, BytesSerde())
 
 
 def _value_if(predicate: Callable[[Any, Any], bool], negate: bool, key: Any, value: Any) -> Any:

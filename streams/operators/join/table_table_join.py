@@ -13,8 +13,7 @@ from streams.model.record import Record
 from streams.operators.columnar import NULL_KEY, Changes, ColumnarBatch, Int64s, null_values
 from streams.operators.operator import Operator, OperatorContext, call_each, drop_rows, latest_only
 from streams.operators.stores.found_rows import FoundRows
-from streams.operators.stores.key_value import TypedKeyValueStore
-from streams.operators.table.table_materializer import TableMaterializer, TableOperator, opened
+from streams.operators.table.table_materializer import PassedOn, TableMaterializer, TableOperator, opened
 from streams.operators.table.value_getter import ValueGetter
 
 
@@ -140,8 +139,7 @@ class TableJoinMerge(TableOperator):
         send_old: As in `TableMaterializer`; the old value is the one that was forwarded last. In compat
             mode, without caching, the old value is computed as in Kafka Streams: this side's old value with the other side's
             current one, which may never have been forwarded.
-        passed_on: Name of a key-value store of the keys whose joined rows were forwarded; None: the joined table is stored, or no
-            row can vanish unseen.
+        passed_on: Name of a store for `PassedOn`; None: the joined table is stored, or no row can vanish unseen.
         only_strict: The store is for old values in strict mode; in compat mode the table is not stored.
     """
 
@@ -159,8 +157,7 @@ class TableJoinMerge(TableOperator):
 
     def init(self, ctx: OperatorContext) -> None:
         super().init(ctx)
-        remembers = self.passed_on is not None and ctx.mode == "strict"
-        self._passed_on: TypedKeyValueStore | None = ctx.store(self.passed_on) if remembers else None
+        self._passed_on = PassedOn.opened(ctx, self.passed_on)
         compat = ctx.mode == "compat"
         store = None if compat and self.only_strict else self.store_name
         self._table = TableMaterializer(ctx, store, self.caching, self.send_old, given_old=compat)
@@ -172,16 +169,11 @@ class TableJoinMerge(TableOperator):
                 return
             new = None
         if self._passed_on is not None:
-            self._remember(self._passed_on, record, new)
+            self._passed_on.note(record, new)
         self._table.update(record, new, old, is_latest)
 
     def _was_passed_on(self, key: Any) -> bool:
-        held = self._table.value(key) if self._passed_on is None else self._passed_on.get(key)
-        return held is not None
-
-    def _remember(self, passed_on: TypedKeyValueStore, record: Record, new: Any) -> None:
-        if (passed_on.get(record.key) is None) is not (new is None):
-            passed_on.put(record.key, None if new is None else b"", record.timestamp)
+        return self._table.value(key) is not None if self._passed_on is None else key in self._passed_on
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         changes = Changes.of(batch.values)
