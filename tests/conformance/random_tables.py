@@ -18,6 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.conformance.case import parse
+from tests.conformance.table_model import differences
+
 Node = dict[str, Any]
 
 _JOINS = ("join", "join", "left_join", "outer_join")
@@ -195,19 +198,29 @@ def make(seed: int, family: str, number: int) -> dict[str, Any]:
     return {"name": f"random/{family}/{number}", "family": family, "topology": chance.topology, "records": records}
 
 
+def with_restarts(case: dict[str, Any], seed: int) -> dict[str, Any]:
+    """The same case, one in four with a restart between two records."""
+    chance = random.Random(f"{seed}/{case['name']}/restart")
+    if chance.random() < 0.25:
+        case["records"].insert(chance.randint(1, len(case["records"])), {"restart": True})
+    return case
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.random_tables", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=40, help="of each family")
     parser.add_argument("--family", choices=sorted(FAMILIES))
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--check", action="store_true", help="compare strict mode with the model")
     given = parser.parse_args(arguments)
     names = [given.family] if given.family else list(FAMILIES)
-    lines = [
-        json.dumps(make(given.seed, name, number), ensure_ascii=False, separators=(",", ":"))
-        for name in names
-        for number in range(given.count)
-    ]
+    cases = (make(given.seed, name, number) for name in names for number in range(given.count))
+    if given.check:
+        found = [problem for case in cases for problem in differences(parse(with_restarts(case, given.seed)))]
+        print(*found, f"{len(found)} cases differ", sep="\n")
+        return int(bool(found))
+    lines = [json.dumps(case, ensure_ascii=False, separators=(",", ":")) for case in cases]
     text = "".join(f"{line}\n" for line in lines)
     if given.out is None:
         sys.stdout.write(text)
