@@ -1,11 +1,12 @@
 """Random cases of tables: chains of joins of a table with itself and what is made of it, and versioned tables in groups and joins.
 
     python -m tests.conformance.random_tables [--seed 1] [--count 40] [--family NAME] [--out FILE]
-    python -m tests.conformance.random_tables --strict --check --count 3000    # compares with tests/conformance/table_model.py
+    python -m tests.conformance.random_tables --check --seed 2 --count 750
 
-Writes one case a line, in the form that tests/conformance reads, and without results: for compat mode Kafka Streams itself gives
-them; with `--strict`, the model does. With `--check` nothing is written, but the engine runs the cases. A case depends only on the
-seed, the family and its number, so that a larger count only adds cases.
+Writes one case a line, in the form that tests/conformance reads, and without results, which Kafka Streams itself gives for compat
+mode; some are in cases/random_tables.jsonl. With `--check` nothing is written: strict mode runs the cases, one in four with a
+restart, and is compared with `table_model`. A case depends only on the seed, the family and its number, so that a larger count
+only adds cases.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from streams.operators.operator import Mode
 from streams.testing import TopologyTestDriver
 from tests.conformance.aggregates import joiner
 from tests.conformance.build import build
@@ -160,7 +161,7 @@ _EMPTY = {"0", "[]", canonical({"sum": 0, "count": 0})}
 """Aggregates of a group without rows, which stay."""
 
 
-def differences(case: Case) -> Iterator[str]:
+def differences(case: Case, mode: Mode = "strict") -> Iterator[str]:
     """What the engine has told otherwise than the definitions say, record after record."""
     topology = build(case.topology)
     model = Model(case.topology)
@@ -168,7 +169,7 @@ def differences(case: Case) -> Iterator[str]:
     grouped = {topic for topic, table in sinks.items() if model.nodes[table]["op"] in ("count", "reduce", "aggregate")}
     modelled = set(sinks)
     told: dict[str, dict[str, str]] = {topic: {} for topic in sinks}
-    with TopologyTestDriver(topology, mode="strict", rocksdb=False) as driver:
+    with TopologyTestDriver(topology, mode=mode, rocksdb=False) as driver:
         for at, record in enumerate(case.records):
             if "topic" not in record:
                 _mark(driver, record)
