@@ -1,7 +1,7 @@
 """JSON of a union of classes that look alike: the text says which class it is, in a field `$type`.
 
 `JsonSerde(Created | Deleted)`, where both have the same fields, would read a `Deleted` back as a `Created`. So the class is named
-in front of the fields: `{"$type":"Deleted","id":"1"}`. A union whose classes can be told apart has no such field.
+in front of the fields: `{"$type":"Deleted","id":"1"}`. A union whose classes differ in JSON has no such field.
 """
 
 from __future__ import annotations
