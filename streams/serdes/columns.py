@@ -7,15 +7,34 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 
 from state.columns import BinaryColumn
 from state.exact_json import UNREADABLE, read
 from streams.serdes.base import Headers, Serde
 from streams.serdes.json import JsonSerde, is_plain_json
 from streams.serdes.json_scan import is_utf8, normal_json
-from streams.serdes.primitives import BytesSerde, Int16Serde, Int32Serde, Int64Serde, StringSerde
+from streams.serdes.primitives import (
+    BooleanSerde,
+    BytesSerde,
+    Float32Serde,
+    Float64Serde,
+    Int16Serde,
+    Int32Serde,
+    Int64Serde,
+    ListSerde,
+    StringSerde,
+    TupleSerde,
+    UuidSerde,
+    VoidSerde,
+)
+from streams.serdes.wrappers import CustomWindowedSerde, SessionWindowedSerde, TimeWindowedSerde
 
 _EXACT = (StringSerde, BytesSerde, Int16Serde, Int32Serde, Int64Serde)
+_CANONICAL = (*_EXACT, Float64Serde, BooleanSerde, VoidSerde)
+_WITHOUT_HEADERS = (*_CANONICAL, Float32Serde, UuidSerde, JsonSerde)
+_WINDOWED = (TimeWindowedSerde, CustomWindowedSerde, SessionWindowedSerde)
+_UUID = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 
 
 def is_exact(serde: Serde) -> bool:
@@ -26,9 +45,18 @@ def is_exact(serde: Serde) -> bool:
     return isinstance(serde, _EXACT)
 
 
+def always_canonical(serde: Serde) -> bool:
+    """Whether all bytes that a serde reads are those that it writes for what it has read: it has no two notations."""
+    if isinstance(serde, _WINDOWED):
+        return always_canonical(serde.inner)
+    return isinstance(serde, _CANONICAL) or (isinstance(serde, TupleSerde) and all(map(always_canonical, serde.entries)))
+
+
 def reads_alone(serde: Serde) -> bool:
     """Whether a serde reads the same bytes, and writes the same object, in the same way under all headers."""
-    return isinstance(serde, (*_EXACT, JsonSerde))
+    if isinstance(serde, (*_WINDOWED, ListSerde)):
+        return reads_alone(serde.inner)
+    return isinstance(serde, _WITHOUT_HEADERS) or (isinstance(serde, TupleSerde) and all(map(reads_alone, serde.entries)))
 
 
 def normal_cells(serde: Serde, cells: BinaryColumn) -> npt.NDArray[np.bool_] | None:
@@ -42,6 +70,9 @@ def normal_cells(serde: Serde, cells: BinaryColumn) -> npt.NDArray[np.bool_] | N
         return normal
     if type(serde) is StringSerde:
         return np.full(len(cells), is_utf8(cells))
+    if type(serde) is UuidSerde:
+        written: npt.NDArray[np.bool_] = pc.match_substring_regex(cells, _UUID).fill_null(True).to_numpy(False)
+        return written
     return np.ones(len(cells), np.bool_) if type(serde) is BytesSerde else None
 
 
