@@ -14,6 +14,7 @@ from state.exact_json import UNREADABLE, read
 from streams.serdes.base import Headers, Serde
 from streams.serdes.json import JsonSerde, is_plain_json
 from streams.serdes.json_scan import is_utf8, normal_json
+from streams.serdes.keys import JsonKeySerde
 from streams.serdes.primitives import (
     BooleanSerde,
     BytesSerde,
@@ -64,8 +65,8 @@ def normal_cells(serde: Serde, cells: BinaryColumn) -> npt.NDArray[np.bool_] | N
 
     Null cells are. None: the serde has no way to find out that is faster than reading.
     """
-    if is_plain_json(serde):
-        normal = normal_json(cells)
+    if is_plain_json(serde) or isinstance(serde, JsonKeySerde):
+        normal = normal_json(cells, isinstance(serde, JsonKeySerde))
         normal |= cells.is_null().to_numpy(zero_copy_only=False)
         return normal
     if type(serde) is StringSerde:
