@@ -28,7 +28,7 @@ def same_key(one: Any, other: Any) -> bool:
         return bool(one == other)
     if isinstance(one, _BY_TEXT):
         return repr(one) == repr(other)
-    if not one == other:
+    if one != other:
         return False
     return all(map(same_key, _parts(one), _parts(other)))
 

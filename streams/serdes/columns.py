@@ -18,12 +18,10 @@ from streams.serdes.keys import JsonKeySerde
 from streams.serdes.primitives import (
     BooleanSerde,
     BytesSerde,
-    Float32Serde,
     Float64Serde,
     Int16Serde,
     Int32Serde,
     Int64Serde,
-    ListSerde,
     StringSerde,
     TupleSerde,
     UuidSerde,
@@ -33,7 +31,6 @@ from streams.serdes.wrappers import CustomWindowedSerde, SessionWindowedSerde, T
 
 _EXACT = (StringSerde, BytesSerde, Int16Serde, Int32Serde, Int64Serde)
 _CANONICAL = (*_EXACT, Float64Serde, BooleanSerde, VoidSerde)
-_WITHOUT_HEADERS = (*_CANONICAL, Float32Serde, UuidSerde, JsonSerde)
 _WINDOWED = (TimeWindowedSerde, CustomWindowedSerde, SessionWindowedSerde)
 _UUID = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 
@@ -50,14 +47,14 @@ def always_canonical(serde: Serde) -> bool:
     """Whether all bytes that a serde reads are those that it writes for what it has read: it has no two notations."""
     if isinstance(serde, _WINDOWED):
         return always_canonical(serde.inner)
-    return isinstance(serde, _CANONICAL) or (isinstance(serde, TupleSerde) and all(map(always_canonical, serde.entries)))
+    return isinstance(serde, _CANONICAL) or (
+        isinstance(serde, TupleSerde) and all(map(always_canonical, serde.entries))
+    )
 
 
 def reads_alone(serde: Serde) -> bool:
     """Whether a serde reads the same bytes, and writes the same object, in the same way under all headers."""
-    if isinstance(serde, (*_WINDOWED, ListSerde)):
-        return reads_alone(serde.inner)
-    return isinstance(serde, _WITHOUT_HEADERS) or (isinstance(serde, TupleSerde) and all(map(reads_alone, serde.entries)))
+    return isinstance(serde, (*_EXACT, JsonSerde))
 
 
 def normal_cells(serde: Serde, cells: BinaryColumn) -> npt.NDArray[np.bool_] | None:
