@@ -8,13 +8,14 @@ own, in which `JsonSerde(Key)` writes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
-from streams.serdes.base import Serde, T
+from streams.serdes.base import Headers, Serde, T
 from streams.serdes.by_type import DerivedSerde
 from streams.serdes.json import JsonSerde, is_plain_json
 from streams.serdes.primitives import ListSerde, TupleSerde
+from streams.serdes.registry import JsonSchemaSerde
 from streams.serdes.wrappers import CustomWindowedSerde, SessionWindowedSerde, TimeWindowedSerde
 
 
@@ -48,6 +49,23 @@ class JsonKeySerde(JsonSerde[Any]):
         return hash(JsonSerde())
 
 
+class JsonSchemaKeySerde(JsonSchemaSerde):
+    """`JsonSchemaSerde` for keys: the same, with the fields of objects sorted by their names."""
+
+    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+        """As the serde does."""
+        return super().serialize(topic, in_order(value), headers)
+
+    def identity(self) -> str:
+        """That of the serde."""
+        return f"{JsonSchemaSerde.__qualname__}(is_key={self.is_key})"
+
+    @property
+    def label(self) -> str:
+        """Its name in messages."""
+        return JsonSchemaSerde.__qualname__
+
+
 def in_order(key: Any) -> Any:
     """The same key, whose dicts at any depth have their names in order."""
     kind = type(key)
@@ -61,6 +79,8 @@ def as_key(serde: Serde[T]) -> Serde[T]:
     made: Any = serde
     if is_plain_json(serde):
         made = JsonKeySerde()
+    elif type(serde) is JsonSchemaSerde:
+        made = JsonSchemaKeySerde(**{one.name: getattr(serde, one.name) for one in fields(serde)})
     elif isinstance(serde, TupleSerde):
         made = TupleSerde(*map(as_key, serde.entries))
     elif isinstance(serde, ListSerde | TimeWindowedSerde | CustomWindowedSerde | SessionWindowedSerde):
