@@ -233,7 +233,7 @@ class TaskInputRunner:
     def key_of(self, record: Record, topic: str) -> bytes | None:
         """The key that would route the record here; None where it cannot be serialised, which `receive` then handles."""
         try:
-            return self.entry.key_serde.serialize(topic, record.key, ())
+            return self.entry.key_serde.serialize(topic, record.key, record.headers)
         except Exception:
             return None
 
