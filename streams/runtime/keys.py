@@ -1,4 +1,4 @@
-"""A key is its canonical bytes: those that its serde writes for it, whatever notation its producer uses.
+"""A key is its canonical bytes: the bytes that its serde writes for it, whatever notation its producer uses.
 
 The same key may be written in several ways: a JSON object with other spaces or escapes, a UUID in capitals, a typed key without
 its defaults, Avro with the id of another schema. The reader of a source replaces all of them by what the source's key serde writes

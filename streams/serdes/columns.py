@@ -44,7 +44,7 @@ def is_exact(serde: Serde) -> bool:
 
 
 def always_canonical(serde: Serde) -> bool:
-    """Whether all bytes that a serde reads are those that it writes for what it has read: it has no two notations."""
+    """Whether all bytes that a serde reads are the ones that it writes for what it has read: it has no two notations."""
     if isinstance(serde, _WINDOWED):
         return always_canonical(serde.inner)
     return isinstance(serde, _CANONICAL) or (

@@ -371,7 +371,7 @@ def stage_partition(
     strays: Strays,
     listener: Listener,
 ) -> None:
-    """Copies the rows of a store of one task, and notes those that are in the task of what their producer wrote.
+    """Copies the rows of a store of one task, and notes the rows that are in the task of what their producer wrote.
 
     Raises:
         RescaleError: A row is not in the task of its key.
