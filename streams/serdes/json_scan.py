@@ -181,7 +181,7 @@ def _is_new(
 
 
 @kernel
-def _rises(data: Bytes, starts: Any, ends: Any, last: int, start: Any, end: Any) -> bool:  # pragma: no cover - compiled
+def _rises(data: Bytes, starts: Any, ends: Any, last: int, start: Any, end: Any) -> Any:  # pragma: no cover - compiled
     """Whether data[start:end] comes behind the last name of an object so far."""
     for i in range(min(ends[last] - starts[last], end - start)):
         before, now = data[starts[last] + np.uint64(i)], data[start + np.uint64(i)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, cast
 
 from streams.serdes.base import Headers, Serde, T
 from streams.serdes.by_type import DerivedSerde
@@ -20,21 +20,9 @@ from streams.serdes.wrappers import CustomWindowedSerde, SessionWindowedSerde, T
 
 
 class JsonKeySerde(JsonSerde[Any]):
-    """`JsonSerde()` for keys: the same, with the fields of objects sorted by their names. The two are equal.
-
-    Args:
-        is_kept: As in `JsonSerde.kept`.
-    """
+    """`JsonSerde()` for keys: the same, with the fields of objects sorted by their names. The two are equal."""
 
     __slots__ = ()
-
-    def __init__(self, is_kept: bool = False) -> None:
-        super().__init__()
-        object.__setattr__(self, "is_kept", is_kept)
-
-    def kept(self) -> JsonKeySerde:
-        """The same serde for keys that the engine reads back."""
-        return self if self.is_kept else JsonKeySerde(True)
 
     @property
     def write(self) -> Callable[[Any], bytes]:
@@ -88,7 +76,7 @@ def as_key(serde: Serde[T]) -> Serde[T]:
         made = serde if inner is serde.inner else _around(serde, inner)
     elif isinstance(serde, DerivedSerde) and serde.inner is not None:
         made = replace(serde, inner=as_key(serde.inner))
-    return made
+    return cast("Serde[T]", made)
 
 
 def _around(serde: Any, inner: Serde[Any]) -> Any:
