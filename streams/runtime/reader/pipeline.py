@@ -114,7 +114,7 @@ class ReaderContext(StepContext):
         if piece is None or piece.keys is piece.columns.keys or origin.topic is None:
             return letter.key
         row = int(np.searchsorted(piece.columns.offsets, origin.offset))
-        return piece.rows.route(row)
+        return piece.rows.route(row) if row < len(piece.columns) else letter.key
 
     def take_dead_letters(self) -> tuple[Rows, list[int], list[bytes | None], pa.RecordBatch]:
         """Returns the dead letters so far, their order, the keys that route them, and rows for their routing digest; forgets them.
