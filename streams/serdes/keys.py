@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any, cast
 
-from streams.serdes.base import Headers, Serde, T
+from streams.serdes.base import Serde, T
 from streams.serdes.by_type import DerivedSerde
 from streams.serdes.json import JsonSerde, is_plain_json
 from streams.serdes.primitives import ListSerde, TupleSerde
@@ -40,9 +40,9 @@ class JsonKeySerde(JsonSerde[Any]):
 class JsonSchemaKeySerde(JsonSchemaSerde):
     """`JsonSchemaSerde` for keys: the same, with the fields of objects sorted by their names."""
 
-    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
-        """As the serde does."""
-        return super().serialize(topic, in_order(value), headers)
+    def _make_writer(self, exact: bool) -> Callable[[Any, Any], bytes | None]:
+        write = super()._make_writer(exact)
+        return lambda key, context: write(in_order(key), context)
 
     def identity(self) -> str:
         """That of the serde."""
@@ -68,7 +68,7 @@ def as_key(serde: Serde[T]) -> Serde[T]:
     if is_plain_json(serde):
         made = JsonKeySerde()
     elif type(serde) is JsonSchemaSerde:
-        made = JsonSchemaKeySerde(**{one.name: getattr(serde, one.name) for one in fields(serde)})
+        made = JsonSchemaKeySerde(**{one.name: getattr(serde, one.name) for one in fields(serde) if one.init})
     elif isinstance(serde, TupleSerde):
         made = TupleSerde(*map(as_key, serde.entries))
     elif isinstance(serde, ListSerde | TimeWindowedSerde | CustomWindowedSerde | SessionWindowedSerde):
