@@ -252,7 +252,8 @@ class KeyPlacementError(StreamsError):
     ) -> None:
         super().__init__(
             f"{application_id}/{sub_topology}: a record at {topic}-{partition}, offsets {first} to {last}, has a key of partition "
-            f"{task}: its producer does not use Kafka's default partitioner, or the topic had another number of partitions. "
+            f"{task}: its producer does not use Kafka's default partitioner, or writes the key in another notation than the key's "
+            f"serde (such as JSON with spaces), or the topic had another number of partitions. "
             f"Nothing of this step was written. Live execution needs each key in its own partition, so {sub_topology} runs in "
             f"micro-batches instead; with execution=micro-batch it does from the start"
         )

@@ -18,6 +18,7 @@ from streams.operators.aggregate.aggregates import StreamAggregate, WindowedAggr
 from streams.serdes.base import Serde
 from streams.serdes.json import JsonSerde
 from streams.serdes.json_text import loads
+from streams.serdes.keys import JsonKeySerde
 from streams.serdes.primitives import (
     BooleanSerde,
     Float32Serde,
@@ -158,7 +159,7 @@ class StoreReader:
     def _shower(self, serde: Serde, view: Callable[[Any], Any] | None = None) -> Callable[[bytes | None], Any]:
         """What makes plain JSON data of bytes."""
         topic = self._topic
-        if view is None and type(serde) is JsonSerde:
+        if view is None and type(serde) in (JsonSerde, JsonKeySerde):
             # Without the type, whose objects would only be taken apart again.
             return _quick(loads, partial(JsonSerde().deserialize, topic))
         if view is None and type(serde) is StringSerde:

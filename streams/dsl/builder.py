@@ -32,6 +32,7 @@ from streams.operators.processor import Processor
 from streams.operators.wrapped import ProcessorWrapper
 from streams.serdes.base import Serde
 from streams.serdes.json import JsonSerde
+from streams.serdes.keys import as_key
 from streams.serdes.primitives import StringSerde
 from streams.topology.graph import GlobalTable, Graph, InternalTopic, SourceNode, StoreNode
 from streams.topology.graph.nodes import Ingest
@@ -93,7 +94,7 @@ class StreamsBuilder(AnswersUnknownNames):
     ) -> None:
         self._persistent, self._wrapper = persistent, processor_wrapper
         self._explicit_names = ensure_explicit_naming
-        graph = Graph(default_key_serde or StringSerde(), default_value_serde or JsonSerde())
+        graph = Graph(as_key(default_key_serde or StringSerde()), default_value_serde or JsonSerde())
         self._graph = GraphBuilder(graph, optimize)
 
     def stream(
@@ -403,7 +404,7 @@ def _add_global_store(
 
 def _keys(key: str | Sequence[str], serde: Serde[Any] | None) -> tuple[tuple[str, ...], Serde[Any]]:
     columns = names(key)
-    return columns, serde or (StringSerde() if len(columns) <= 1 else JsonSerde())
+    return columns, as_key(serde or (StringSerde() if len(columns) <= 1 else JsonSerde()))
 
 
 def _add_ingest(graph: GraphBuilder, ingest: Ingest) -> KStream[Any, Any]:

@@ -28,6 +28,7 @@ from streams.model.timestamps import FAIL_ON_INVALID_TIMESTAMP, ConsumedRecord, 
 from streams.model.typing import VO, K, Partitioner, Serializer, V
 from streams.model.windows import Duration, to_ms
 from streams.serdes.base import Serde, check_serde
+from streams.serdes.keys import as_key
 from streams.topology.naming import check_name
 from streams.wording import described
 
@@ -158,6 +159,8 @@ class Option(AnswersUnknownNames):
         for setting, value in place(type(self), given, settings).items():
             object.__setattr__(self, setting, value)
         self._check()
+        if (serde := getattr(self, "key_serde", None)) is not None:
+            object.__setattr__(self, "key_serde", as_key(serde))
 
     def _check(self) -> None:
         """Raises `TopologyError` for an invalid setting."""

@@ -13,6 +13,7 @@ from streams.errors import TopologyError
 from streams.migration_hints import AnswersUnknownNames
 from streams.model.windows import Duration, to_ms
 from streams.serdes.base import Serde, check_serde
+from streams.serdes.keys import as_key
 from streams.topology.graph import StoreNode
 from streams.topology.naming import check_name
 
@@ -195,7 +196,7 @@ def _store(
             f"the retention must not be smaller."
         )
     spec = StoreSpec(check_name(name), kind, retention_ms, retain_duplicates=bool(given.get("retain_duplicates")))
-    return StoreNode(spec, given["key_serde"], given["value_serde"], times.get("window_size"))
+    return StoreNode(spec, as_key(given["key_serde"]), given["value_serde"], times.get("window_size"))
 
 
 def _by_name(method: str, shape: _Shape, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:

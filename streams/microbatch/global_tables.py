@@ -32,6 +32,7 @@ from state.tables.table import MemoryTable
 from streams.microbatch.job import QueryJob
 from streams.runtime.global_tables import GlobalTables, global_store_specs
 from streams.runtime.settings import Counters
+from streams.serdes.columns import always_canonical
 from streams.source.log import now_ms as wall_clock_ms
 from streams.source.offsets import TopicOffsets
 
@@ -46,6 +47,9 @@ _AS_OF_EVERY_MS = 60_000
 """How old the time of a position becomes while its topic has no new records."""
 _UNKNOWN_RETENTION_MS = 60 * 60 * 1000
 """How long a topic is assumed to keep tombstones if these credentials may not ask: less than nearly all topics."""
+
+_CANONICAL = "canonical keys"
+"""Copies of older versions have rows under the bytes of their producers, where no look-up finds them."""
 
 _open: OrderedDict[tuple[int, Path], _Copy] = OrderedDict()
 """The key contains the process id, because a fork copies this dictionary."""
@@ -151,6 +155,8 @@ def _retention_ms(logs: TopicLogs, topic: str) -> int:
 def _folder(job: QueryJob, ends: Mapping[str, TopicOffsets]) -> Path:
     """The folder of the copies, by the topics' ids: a topic that was recreated under the same name is another table."""
     ids = [f"{topic} {of.topic_id}" for topic, of in sorted(ends.items())]
+    if not all(always_canonical(table.source.key_serde) for table in job.sub.global_tables.values()):
+        ids.append(_CANONICAL)
     digest = hashlib.blake2b("\n".join([*sorted(job.sub.global_tables), *ids]).encode(), digest_size=6).hexdigest()
     return job.state_dir / job.settings.application_id / job.sub.name / "global" / digest
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from state.columns import BinaryColumn, decode_headers
 from streams.errors import ValueNotPicklableError
 from streams.model.record import Headers
 from streams.operators.columnar import NULL_KEY, EncodedValues, KeyColumn
+from streams.runtime.keys import read_key
 from streams.runtime.node import may_be_the_records_fault
 from streams.serdes.base import Serde
 from streams.serdes.columns import normal_cells, read_all, reads_alone
@@ -36,9 +39,9 @@ class CellReader:
             self._headers = [tuple(decode_headers(cell)) if cell else () for cell in headers]
 
     def keys(self, serde: Serde, column: BinaryColumn | pa.DictionaryArray, failed: dict[int, Exception]) -> KeyColumn:
-        """The keys; rows whose key cannot be read are noted."""
-        if self._topics is not None or not reads_alone(serde):
-            return KeyColumn.of(self._read(serde, column.to_pylist(), failed))
+        """The keys of canonical bytes (`streams.runtime.keys`); rows whose key cannot be read are noted."""
+        if self._topics is not None or not (self._headers is None or reads_alone(serde)):
+            return KeyColumn.of(self._read_keys(serde, column.to_pylist(), failed))
         keys = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         codes: npt.NDArray[np.int32] = keys.indices.fill_null(NULL_KEY).to_numpy()
         data = keys.dictionary.to_pylist()
@@ -51,6 +54,15 @@ class CellReader:
         if nulls:
             codes = np.where(np.isin(codes, nulls), np.int32(NULL_KEY), codes)
         return KeyColumn(codes, objects, data, serde)
+
+    def _read_keys(self, serde: Serde, cells: list[bytes | None], failed: dict[int, Exception]) -> list[Any]:
+        headers = repeat(()) if self._headers is None else self._headers
+        topics = repeat(self._topic) if self._topics is None else self._topics
+        read = partial(read_key, serde)
+        return [
+            _one(read, topic, cell, of_cell, row, failed)
+            for row, (topic, cell, of_cell) in enumerate(zip(topics, cells, headers, strict=False))
+        ]
 
     def values(self, serde: Serde, column: BinaryColumn, failed: dict[int, Exception], encoded: bool) -> Sequence[Any]:
         """The values, as bytes if `encoded` and the serde allows it; rows whose value cannot be read are noted."""

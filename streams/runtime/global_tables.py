@@ -25,6 +25,7 @@ from streams.operators.operator import Mode
 from streams.operators.process.user_stores import GlobalKeyValueStore
 from streams.operators.processor import AnyProcessor
 from streams.runtime.handlers import NOWHERE, ErrorHandlers, Origin
+from streams.runtime.keys import canonical_keys, read_key
 from streams.runtime.node import may_be_the_records_fault
 from streams.runtime.settings import Counters, TaskSettings
 from streams.runtime.typed_stores import typed_store
@@ -154,8 +155,9 @@ class GlobalTables:
         position = first
         keeper = self._keeper(table, now_ms)
         try:
+            canonical = canonical_keys(table.source.key_serde, columns)
             for index in np.flatnonzero(columns.offsets >= first).tolist():
-                self._take(table, keeper, columns, index, now_ms)
+                self._take(table, keeper, columns, index, canonical[index].as_py(), now_ms)
                 position = int(columns.offsets[index]) + 1
             self._end(table, keeper)
         except BaseException:
@@ -194,9 +196,11 @@ class GlobalTables:
         context = GlobalContext(table, self._store, self._settings, self.counters, now_ms)
         return _Processed(table.supplier(), context)
 
-    def _take(self, table: GlobalTable, keeper: _Keeper, columns: RecordColumns, index: int, now_ms: int) -> None:
+    def _take(
+        self, table: GlobalTable, keeper: _Keeper, columns: RecordColumns, index: int, row: bytes | None, now_ms: int
+    ) -> None:
         key, value = columns.keys[index].as_py(), columns.values[index].as_py()
-        if key is None and not keeper.takes_null_keys:
+        if row is None and not keeper.takes_null_keys:
             self.counters.add(f"dropped:{table.name}:null_key")
             return
         headers = () if columns.headers is None else tuple(decode_headers(columns.headers[index].as_py()))
@@ -204,9 +208,9 @@ class GlobalTables:
         source = table.source
         origin = Origin(columns.topic, columns.partition, offset, timestamp, key, value, headers)
         try:
-            read_key = source.key_serde.deserialize(columns.topic, key, headers)
+            own_key = read_key(source.key_serde, columns.topic, row, headers)
             read_value = source.value_serde.deserialize(columns.topic, value, headers)
-            record = ConsumedRecord(columns.topic, columns.partition, offset, timestamp, read_key, read_value, headers)
+            record = ConsumedRecord(columns.topic, columns.partition, offset, timestamp, own_key, read_value, headers)
             time = source.timestamp_extractor.extract(record, -1, now_ms)
         except Exception as error:
             self._handlers.handle("deserialization", source.name, origin, error)
@@ -215,7 +219,7 @@ class GlobalTables:
             self.counters.add(f"dropped:{source.name}:timestamp")
             return
         try:
-            keeper.take(Record(read_key, read_value, time, headers), origin)
+            keeper.take(Record(own_key, read_value, time, headers), row, origin)
         except Exception as error:
             self._failed(table, origin, error)
 
@@ -247,22 +251,24 @@ def global_table_settings(settings: TaskSettings) -> TaskSettings:
 class _Keeper(Protocol):
     takes_null_keys: bool
 
-    def take(self, record: Record, origin: Origin) -> None: ...
+    def take(self, record: Record, key: bytes | None, origin: Origin) -> None:
+        """Takes a record with the canonical bytes of its key."""
+
     def end(self) -> None: ...
     def close(self) -> None: ...
 
 
 class _LastValues:
-    """Stores the last value of each key as the original bytes; deserialisation is only a check."""
+    """Stores the last value of each key as the original bytes, under its canonical ones; deserialisation is only a check."""
 
     takes_null_keys = False
 
     def __init__(self, rows: Any) -> None:
         self._rows = rows
 
-    def take(self, record: Record, origin: Origin) -> None:
+    def take(self, record: Record, key: bytes | None, origin: Origin) -> None:
         value = None if origin.value is None else record.timestamp.to_bytes(8, "big") + origin.value
-        self._rows.put(origin.key, value, record.timestamp)
+        self._rows.put(key, value, record.timestamp)
 
     def end(self) -> None: ...
     def close(self) -> None: ...
@@ -278,7 +284,7 @@ class _Processed:
         self._context = context
         processor.init(context)
 
-    def take(self, record: Record, origin: Origin) -> None:
+    def take(self, record: Record, key: bytes | None, origin: Origin) -> None:
         assert origin.topic is not None, "it was read from a topic"
         self._context.record_metadata = RecordMetadata(origin.topic, origin.partition, origin.offset)
         self._processor.process(record)

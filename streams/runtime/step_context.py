@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -35,9 +35,11 @@ class SourceRows:
         keys: Key bytes: of the source for raw rows, else of the re-keyed record.
         values: Value bytes: of the source for raw rows, else pickled.
         headers: Encoded header cells, or None if no row has any.
-        source_keys: Original key bytes where they were sent along.
+        source_keys: Original key bytes where they were sent along: also for raw rows, if their producer writes keys otherwise than
+            their serde.
         source_values: Original value bytes where they were sent along.
         raw: Whether keys and values are those of the source.
+        routes: In a reader, the canonical key bytes, where they are not `keys`.
     """
 
     topic: str
@@ -50,6 +52,11 @@ class SourceRows:
     source_keys: list[bytes | None] | None = None
     source_values: list[bytes | None] | None = None
     raw: bool = True
+    routes: Sequence[bytes | None] | None = None
+
+    def route(self, row: int) -> bytes | None:
+        """The canonical bytes of the key, by which the record comes to its task."""
+        return (self.keys if self.routes is None else self.routes)[row]
 
     def headers_of(self, row: int) -> Headers:
         if self.headers is None:
@@ -58,7 +65,8 @@ class SourceRows:
 
     def origin(self, row: int) -> Origin:
         """The source record of one row, as far as known."""
-        keys, values = (self.keys, self.values) if self.raw else (self.source_keys, self.source_values)
+        keys, values = (self.keys, self.values) if self.raw else (None, self.source_values)
+        keys = keys if self.source_keys is None else self.source_keys
         return Origin(
             self.topic,
             self.partition,

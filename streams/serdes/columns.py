@@ -7,15 +7,32 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 
 from state.columns import BinaryColumn
 from state.exact_json import UNREADABLE, read
 from streams.serdes.base import Headers, Serde
 from streams.serdes.json import JsonSerde, is_plain_json
 from streams.serdes.json_scan import is_utf8, normal_json
-from streams.serdes.primitives import BytesSerde, Int16Serde, Int32Serde, Int64Serde, StringSerde
+from streams.serdes.keys import JsonKeySerde
+from streams.serdes.primitives import (
+    BooleanSerde,
+    BytesSerde,
+    Float64Serde,
+    Int16Serde,
+    Int32Serde,
+    Int64Serde,
+    StringSerde,
+    TupleSerde,
+    UuidSerde,
+    VoidSerde,
+)
+from streams.serdes.wrappers import CustomWindowedSerde, SessionWindowedSerde, TimeWindowedSerde
 
 _EXACT = (StringSerde, BytesSerde, Int16Serde, Int32Serde, Int64Serde)
+_CANONICAL = (*_EXACT, Float64Serde, BooleanSerde, VoidSerde)
+_WINDOWED = (TimeWindowedSerde, CustomWindowedSerde, SessionWindowedSerde)
+_UUID = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 
 
 def is_exact(serde: Serde) -> bool:
@@ -24,6 +41,15 @@ def is_exact(serde: Serde) -> bool:
     JSON, for example, is not exact: the same object may be written with or without spaces.
     """
     return isinstance(serde, _EXACT)
+
+
+def always_canonical(serde: Serde) -> bool:
+    """Whether all bytes that a serde reads are the ones that it writes for what it has read: it has no two notations."""
+    if isinstance(serde, _WINDOWED):
+        return always_canonical(serde.inner)
+    return isinstance(serde, _CANONICAL) or (
+        isinstance(serde, TupleSerde) and all(map(always_canonical, serde.entries))
+    )
 
 
 def reads_alone(serde: Serde) -> bool:
@@ -36,12 +62,15 @@ def normal_cells(serde: Serde, cells: BinaryColumn) -> npt.NDArray[np.bool_] | N
 
     Null cells are. None: the serde has no way to find out that is faster than reading.
     """
-    if is_plain_json(serde):
-        normal = normal_json(cells)
+    if is_plain_json(serde) or isinstance(serde, JsonKeySerde):
+        normal = normal_json(cells, isinstance(serde, JsonKeySerde))
         normal |= cells.is_null().to_numpy(zero_copy_only=False)
         return normal
     if type(serde) is StringSerde:
         return np.full(len(cells), is_utf8(cells))
+    if type(serde) is UuidSerde:
+        written: npt.NDArray[np.bool_] = pc.match_substring_regex(cells, _UUID).fill_null(True).to_numpy(False)
+        return written
     return np.ones(len(cells), np.bool_) if type(serde) is BytesSerde else None
 
 

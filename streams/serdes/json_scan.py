@@ -181,8 +181,18 @@ def _is_new(
 
 
 @kernel
+def _rises(data: Bytes, starts: Any, ends: Any, last: int, start: Any, end: Any) -> Any:  # pragma: no cover - compiled
+    """Whether data[start:end] comes behind the last name of an object so far."""
+    for i in range(min(ends[last] - starts[last], end - start)):
+        before, now = data[starts[last] + np.uint64(i)], data[start + np.uint64(i)]
+        if before != now:
+            return before < now
+    return ends[last] - starts[last] < end - start
+
+
+@kernel
 def _scan(  # noqa: PLR0912, PLR0915 - one compiled loop; a call per value would cost more than the value
-    data: Bytes, bounds: Any, valid: Any, normal: Any
+    data: Bytes, bounds: Any, valid: Any, in_order: bool, normal: Any
 ) -> None:  # pragma: no cover - compiled
     """Fill `normal`."""
     objects = np.zeros(_LEVELS, np.bool_)
@@ -229,6 +239,8 @@ def _scan(  # noqa: PLR0912, PLR0915 - one compiled loop; a call per value would
                     break
                 if not _is_new(data, starts, ends, bases[level], names, start, at - _1):
                     break
+                if in_order and names > bases[level] and not _rises(data, starts, ends, names - 1, start, at - _1):
+                    break
                 starts[names], ends[names] = start, at - _1
                 names += 1
                 at += _1
@@ -248,13 +260,18 @@ def _scan(  # noqa: PLR0912, PLR0915 - one compiled loop; a call per value would
                 break
 
 
-def normal_json(values: BinaryColumn) -> npt.NDArray[np.bool_]:
-    """Whether each value is JSON text that orjson would write as it stands; False for null, `null`, and where that is uncertain."""
+def normal_json(values: BinaryColumn, in_order: bool = False) -> npt.NDArray[np.bool_]:
+    """Whether each value is JSON text that orjson would write as it stands; False for null, `null`, and where that is uncertain.
+
+    Args:
+        values: The texts.
+        in_order: Whether the fields of objects also have to be in the order of their names.
+    """
     normal = np.zeros(len(values), np.bool_)
     if not len(values) or not is_utf8(values):
         return normal
     data, bounds = data_and_bounds(values)
-    _scan(data, bounds, values.is_valid().to_numpy(zero_copy_only=False), normal)
+    _scan(data, bounds, values.is_valid().to_numpy(zero_copy_only=False), in_order, normal)
     return normal
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
@@ -18,7 +19,7 @@ from state.commit.decide import TaskIdentity
 from state.commit.step import CommitStep
 from state.kafka.partitioner import partition_for_key
 from state.restore.task_stores import WorkerMemory
-from streams import BytesSerde, StreamsBuilder
+from streams import BytesSerde, Consumed, JsonSerde, Materialized, Produced, StreamsBuilder
 from streams.errors import KeyPlacementError, NewPartitionsError
 from streams.live.task import POLL_S, SILENT_S, LiveTask
 from streams.microbatch.job import QueryJob
@@ -342,3 +343,28 @@ def test_a_task_with_records_that_its_client_has_not_heard_of_is_not_idle() -> N
             task.apply()
     assert world.out() == [b"a", b"b"]
     assert stream_time(task) == 6 + 1_500
+
+
+def test_a_key_belongs_to_the_partition_of_its_canonical_bytes() -> None:
+    """In any notation, with and without an operator in front of the shuffle."""
+    spaced, compact = (json.dumps({"id": 1}, separators=by).encode() for by in (None, (",", ":")))
+    own = partition_for_key(compact, 5)
+    assert partition_for_key(spaced, 5) != own
+    builder = StreamsBuilder()
+    stream = builder.stream("in", Consumed(JsonSerde(), BytesSerde()))
+    stream.group_by_key().count(Materialized("n")).to_stream().to("out", Produced(JsonSerde(), JsonSerde()))
+    stream.filter(lambda k, v: True).group_by_key().count(Materialized("m"))
+    for partition in (own, partition_for_key(spaced, 5)):
+        world = World(builder.build(), partitions=5)
+        for key in (spaced, compact):
+            world.kafka.append("in", key, b"v", 1, partition=partition)
+        with world.task(partition) as task:
+            world.readers["in"].due = 2
+            if partition == own:
+                world.step(task)
+                columns = world.kafka.columns("out", own)
+                assert columns is not None
+                assert (columns.keys.to_pylist(), columns.values.to_pylist()) == ([compact], [b"2"])
+            else:
+                with pytest.raises(KeyPlacementError, match=f"has a key of partition {own}.* in another notation"):
+                    world.step(task)

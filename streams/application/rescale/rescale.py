@@ -38,7 +38,16 @@ from streams.application.rescale.plan import (
     first_batch,
     new_markers,
 )
-from streams.application.rescale.rows import USERS_PROCESSORS, Listener, LogCopy, records_of, row_keys, stage_partition
+from streams.application.rescale.rows import (
+    USERS_PROCESSORS,
+    Listener,
+    LogCopy,
+    Strays,
+    check_strays,
+    records_of,
+    row_keys,
+    stage_partition,
+)
 from streams.application.start import check_may_continue
 from streams.checkpoint.compare import Markers, SubIdentity, check_checkpoint, check_program, check_topic
 from streams.checkpoint.files import (
@@ -180,12 +189,14 @@ class SubRescale:
             if not self._exists(changelog_topic(self._app, spec.name)):
                 continue
             copy = LogCopy(self._context.kafka, self._transactional_id, topic, self.new)
+            changelog, strays = changelog_topic(self._app, spec.name), Strays(spec.name)
             for task in range(self.old):
                 stage_partition(
-                    copy, changelog_topic(self._app, spec.name), spec, keys[spec.name], (task, self.old),
-                    markers.get(task), self._context.listener,
+                    copy, changelog, spec, keys[spec.name], (task, self.old), markers.get(task), strays,
+                    self._context.listener,
                 )  # fmt: skip
             copy.flush()
+            check_strays(copy.kafka, changelog, spec, strays, markers)
         versions = {task: marker.version for task, marker in markers.items() if marker is not None}
         self._note(replace(self.notes.plan, versions=versions), Phase.CLOSING, made)
 

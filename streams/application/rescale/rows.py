@@ -6,7 +6,7 @@ row's changelog key, `stage_partition` copies a changelog to a staging topic by 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
 from state.stores.spec import StoreKind, StoreSpec
 from streams.errors import RescaleError
 from streams.serdes.base import Serde, serde_identity
+from streams.serdes.columns import always_canonical
 from streams.serdes.internal import NUMBER_BYTES, CombinedKeySerde, WaitingKeySerde
 from streams.serdes.primitives import BytesSerde
 from streams.serdes.wrappers import CustomWindowedSerde, SessionWindowedSerde, TimeWindowedSerde
@@ -164,11 +165,14 @@ class RowKey:
         front: Number of bytes in front of it.
         back: Number of bytes behind it.
         counted: Whether the first part behind `front` has its length (4 bytes) in front: then the record key is in that part.
+        has_notations: Whether producers may write the record key in several ways. Versions before keys were canonical brought
+            records to tasks by what the producer had written, so that rows may be in another task than that of their key.
     """
 
     front: int = 0
     back: int = 0
     counted: bool = False
+    has_notations: bool = False
 
     def of(self, keys: pa.BinaryArray) -> pa.BinaryArray:
         if not self.counted:
@@ -206,7 +210,7 @@ def _row_key(sub: SubTopology, store: StoreNode, by_key: bool) -> RowKey:
     routed = _routed_by(sub, own or owners)
     for layer, outside in _layers(serde):
         if routed == {serde_identity(layer)}:
-            return RowKey(front, back + outside, counted)
+            return RowKey(front, back + outside, counted, not always_canonical(layer))
     if by_key:
         return RowKey(front, back, counted)
     raise RescaleError(
@@ -290,6 +294,73 @@ class NobodyListens:
     def on_end(self, store: str, partition: int) -> None: ...
 
 
+@dataclass
+class Strays:
+    """The rows of a store that are in another task than that of their key, by the hash of their changelog key.
+
+    A key that two producers wrote in two ways has rows in two tasks, each made of a part of its records. There is no rule by which
+    one row could be made of them.
+    """
+
+    store: str
+    tasks: dict[int, int] = field(default_factory=dict)
+
+    def add(self, keys: list[bytes], task: int) -> None:
+        """Notes rows of a task.
+
+        Raises:
+            RescaleError: One of the keys has rows in another task, too.
+        """
+        self.check(keys, task)
+        self.tasks.update((hash(key), task) for key in keys)
+
+    def check(self, keys: list[bytes], task: int) -> None:
+        """Checks that no row of a task has the key of a stray row of another one.
+
+        Raises:
+            RescaleError: There is one.
+        """
+        for key in keys:
+            other = self.tasks.get(hash(key), task)
+            if other != task:
+                raise RescaleError(
+                    f"the store {self.store!r} has rows of the key {key!r} in the tasks {min(task, other)} and "
+                    f"{max(task, other)}, because its producers write the key in several ways and an earlier version took these "
+                    f"for different keys. Each row knows a part of the records, and nothing tells how to join them: process the "
+                    f"input again with `streams reset`. Nothing was replaced: `streams rescale --abort` removes the copies"
+                )
+
+
+def check_strays(
+    kafka: KafkaAccess, topic: str, spec: StoreSpec, strays: Strays, markers: Mapping[int, CommitMarker | None]
+) -> None:
+    """Checks that the keys of stray rows have rows in one task only; reads nothing if there are none.
+
+    Raises:
+        RescaleError: A key has rows in two tasks.
+    """
+    for task, marker in markers.items() if strays.tasks else ():
+        for columns in records_of(kafka, topic, task, _end_of(kafka, topic, task, spec, marker)):
+            assert marker is not None, "rows without a marker are refused when they are copied"
+            alive = _alive(columns, spec, marker.expired_before.get(spec.name, 0))
+            strays.check(alive.keys.to_pylist(), task)
+
+
+def _end_of(kafka: KafkaAccess, topic: str, task: int, spec: StoreSpec, marker: CommitMarker | None) -> int:
+    """Up to where a changelog has the state of the last commit, and nothing after it.
+
+    Raises:
+        RestoreError: It has lost records that the last commit promises.
+    """
+    place = (topic, task)
+    end = kafka.end_offsets([place])[place]
+    if marker is None:
+        return end
+    promised = marker.changelog_ends.get(spec.name, end)
+    check_end(spec.name, end, marker.version, promised)
+    return promised
+
+
 def stage_partition(
     copy: LogCopy,
     topic: str,
@@ -297,22 +368,17 @@ def stage_partition(
     key: RowKey,
     task_of: tuple[int, int],
     marker: CommitMarker | None,
+    strays: Strays,
     listener: Listener,
 ) -> None:
-    """Copies the rows of a store of one task.
+    """Copies the rows of a store of one task, and notes the rows that are in the task of what their producer wrote.
 
     Raises:
         RescaleError: A row is not in the task of its key.
         RestoreError: The changelog has lost records that the last commit promises.
     """
     task, tasks = task_of
-    place = (topic, task)
-    end = copy.kafka.end_offsets([place])[place]
-    if marker is not None:
-        # As for a restore, the state is that of the last commit, and nothing after it.
-        promised = marker.changelog_ends.get(spec.name, end)
-        check_end(spec.name, end, marker.version, promised)
-        end = promised
+    end = _end_of(copy.kafka, topic, task, spec, marker)
     listener.on_start(spec.name, task, end)
     for columns in records_of(copy.kafka, topic, task, end):
         if marker is None:
@@ -322,7 +388,11 @@ def stage_partition(
             )
         alive = _alive(columns, spec, marker.expired_before.get(spec.name, 0))
         keys = key.of(alive.keys)
-        _check_place(keys, alive, spec, task, tasks)
+        if key.has_notations:
+            astray = pa.array(partition_for_keys(keys, tasks) != task)
+            strays.add(alive.keys.filter(astray).to_pylist(), task)
+        else:
+            _check_place(keys, alive, spec, task, tasks)
         copy.add(alive, partition_for_keys(keys, copy.partitions))
         listener.on_batch(spec.name, task, len(columns), int(columns.offsets[-1]))
     listener.on_end(spec.name, task)

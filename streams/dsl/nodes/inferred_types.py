@@ -29,6 +29,7 @@ from streams.operators.processor import Processor
 from streams.serdes.base import Serde, type_name
 from streams.serdes.by_type import UNIONS, DefaultKeySerde, DerivedSerde, plain_type, serde_for
 from streams.serdes.json import JsonSerde, JsonWithKeys, is_plain_json
+from streams.serdes.keys import as_key
 from streams.serdes.primitives import BooleanSerde, BytesSerde, Float64Serde, Int64Serde, StringSerde
 from streams.wording import a_or_an, did_you_mean
 
@@ -277,7 +278,7 @@ def derived_key(kind: Type, default: Serde[Any], made_by: str) -> Serde[Any] | N
         members = bare if isinstance(bare, type) and issubclass(bare, str) and issubclass(bare, Enum) else None
         return DerivedSerde(DefaultKeySerde(made_by, is_text=bare is str, member_of=members))
     try:
-        return DerivedSerde(serde_for(kind))
+        return DerivedSerde(as_key(serde_for(kind)))
     except TopologyError as error:
         return DerivedSerde(
             None,

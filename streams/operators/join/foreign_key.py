@@ -16,6 +16,7 @@ from state.columns import BinaryColumn, binary_column
 from streams.errors import RecordError
 from streams.model.ownership import lending, only_reads
 from streams.model.record import Instruction, Record, Response, Subscription
+from streams.model.same_key import same_key
 from streams.operators.columnar import (
     NULL_KEY,
     Changes,
@@ -136,7 +137,7 @@ class ForeignKeySubscribe(Operator):
     def _asked(self, key: Any, new: Any, old: Any) -> Asked:
         """The subscriptions for an update."""
         old_key, new_key = self._foreign(key, old), self._foreign(key, new)
-        forgets = old_key is not None and (old_key != new_key or type(old_key) is not type(new_key))
+        forgets = old_key is not None and not same_key(old_key, new_key)
         if self.left:
             if old is None and new is None:
                 return ()

@@ -12,6 +12,7 @@ import numpy as np
 from streams.errors import RecordError
 from streams.model.ownership import lending, only_reads, snapshot
 from streams.model.record import Change, Record, ValueAndTimestamp
+from streams.model.same_key import same_key
 from streams.model.scores import (
     NUMBER,
     Score,
@@ -61,7 +62,7 @@ class TableGroupBy(RecordOperator):
             return
         old_key, old = self._selected(record.key, change.old)
         new_key, new = self._selected(record.key, change.new)
-        if old is not None and new is not None and old_key == new_key and type(old_key) is type(new_key):
+        if old is not None and new is not None and same_key(old_key, new_key):
             self._forward(record, new_key, Change(new, old))
             return
         if old is not None:

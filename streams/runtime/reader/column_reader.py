@@ -12,12 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.columns import RecordColumns
 from streams.model.expressions import ValueFields
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, FieldColumn
 from streams.operators.expressions import Bools, Frame, computed, true_rows
 from streams.runtime.handlers import Stage
-from streams.runtime.reader.task_inputs import tasks_of, written_keys
+from streams.runtime.reader.task_inputs import Piece, tasks_of, written_keys
 from streams.runtime.rows import NULL, SCALAR
 from streams.runtime.settings import Counters
 from streams.runtime.step_context import SourceRows, StepContext
@@ -205,7 +204,7 @@ def without(rows: Bools, failed: Mapping[int, Exception]) -> Bools:
 
 
 def field_rows(
-    columns: RecordColumns,
+    piece: Piece,
     new_keys: pa.DictionaryArray | None,
     timestamps: npt.NDArray[np.int64],
     seq: int,
@@ -215,7 +214,8 @@ def field_rows(
     with_source: bool,
 ) -> tuple[pa.RecordBatch, npt.NDArray[np.int32]]:
     """Rows of decoded fields."""
-    keys = columns.keys.dictionary_encode() if new_keys is None else new_keys
+    columns = piece.columns
+    keys = piece.keys.dictionary_encode() if new_keys is None else new_keys
     arrays: dict[str, pa.Array] = {
         "offset": pa.array(columns.offsets),
         "seq": pa.array(np.full(len(columns), seq, np.int32)),
@@ -229,6 +229,8 @@ def field_rows(
         arrays["source_value"] = columns.values
     if new_keys is not None:
         arrays["source_key"] = columns.keys if with_source else pa.nulls(len(columns))
+    elif piece.keys is not columns.keys:
+        arrays["source_key"] = columns.keys
     if columns.headers is not None:
         arrays["headers"] = columns.headers
     return pa.RecordBatch.from_pydict(arrays), _routes(keys, columns.partition, tasks)

@@ -27,8 +27,9 @@ from streams.runtime.event_time import UNKNOWN_NOW
 from streams.runtime.handlers import DeadLetter, Origin
 from streams.runtime.reader.column_reader import compact_keys
 from streams.runtime.reader.head import Head, Ways
-from streams.runtime.reader.source_reader import SourceReader, source_rows
+from streams.runtime.reader.source_reader import SourceReader
 from streams.runtime.reader.task_inputs import (
+    Piece,
     Rows,
     RowsOut,
     TaskInputRunner,
@@ -60,6 +61,22 @@ class Held:
     route: bytes | None
 
 
+class Current:
+    """The piece that is processed, None between two: rows must not wait for the collector because they are in a circle."""
+
+    def __init__(self) -> None:
+        self.read: Piece | None = None
+
+    @property
+    def piece(self) -> Piece:
+        assert self.read is not None, "see ReaderPipeline.run"
+        return self.read
+
+    def place(self, number: int) -> tuple[SourceRows, int]:
+        """The source record with a number in the piece."""
+        return self.piece.rows, number
+
+
 class ReaderContext(StepContext):
     """The context of a reader's pass. Dead letters are sent to a task as rows, so that they are part of its transaction.
 
@@ -67,6 +84,7 @@ class ReaderContext(StepContext):
         dead_letters: The dead letters of the piece so far.
         letter_routes: For each dead letter, the key that routes it to a task.
         behind: For each node that holds records back, the entries reachable from it.
+        current: The piece that is processed.
         touched: Keys whose tasks must be called, even if no row comes for them.
         letters_by_partition: Rows leave the head by their source partition, and so do the dead letters.
     """
@@ -77,6 +95,7 @@ class ReaderContext(StepContext):
         self.letter_routes: list[bytes | None] = []
         self._letter_stages: list[bytes | None] = []
         self.behind: Mapping[str, Sequence[TaskInputRunner]] = {}
+        self.current = Current()
         self.touched: set[bytes | None] = set()
         self.letters_by_partition = False
         self._held_keys: dict[int, Rows] = {}
@@ -85,9 +104,17 @@ class ReaderContext(StepContext):
     def send_dead_letter(self, letter: DeadLetter, origin: Origin) -> None:
         self.dead_letters.add_dead_letter(letter, origin, -1 if self.cursor is None else self.position)
         # A null key is routed by its source partition.
-        route = None if self.letters_by_partition else letter.key
+        route = None if self.letters_by_partition else self._route_of(letter, origin)
         self.letter_routes.append(route if self._resumed is None else self._resumed.route)
         self._letter_stages.append(dict(letter.headers)[STAGE] if self._resumed is None else None)
+
+    def _route_of(self, letter: DeadLetter, origin: Origin) -> bytes | None:
+        """The key by which a record's results would come to their task: not always in the notation of the letter's."""
+        piece = self.current.read
+        if piece is None or piece.keys is piece.columns.keys or origin.topic is None:
+            return letter.key
+        row = int(np.searchsorted(piece.columns.offsets, origin.offset))
+        return piece.rows.route(row) if row < len(piece.columns) else letter.key
 
     def take_dead_letters(self) -> tuple[Rows, list[int], list[bytes | None], pa.RecordBatch]:
         """Returns the dead letters so far, their order, the keys that route them, and rows for their routing digest; forgets them.
@@ -106,7 +133,7 @@ class ReaderContext(StepContext):
         """Note the place of the current record, and the tasks that it can reach."""
         assert self.cursor is not None, "head operators run only while a record is in process"
         source, row = self.cursor
-        keys = [self._key_behind(runner, record) for runner in self.behind[node]] or [source.keys[row]]
+        keys = [self._key_behind(runner, record) for runner in self.behind[node]] or [source.route(row)]
         self.touched.update(keys)
         return Held(self.cursor, self.position, keys[0])
 
@@ -116,6 +143,8 @@ class ReaderContext(StepContext):
         source, row = self.cursor
         if runner.entry.by_partition:
             return None
+        if runner.keeps_keys:
+            return source.route(row)
         key = runner.key_of(record, source.topic)
         if runner.entry.keyed_by:
             self._held_keys.setdefault(runner.entry.index, Rows()).add_key(source.offsets[row], key)
@@ -153,27 +182,6 @@ _OBJECT_BYTES = 8 << 20
 """About how many bytes of values are objects at a time; these take several times as much."""
 
 
-class _Piece:
-    """The piece that is processed, None between two: rows must not wait for the collector because they are in a circle."""
-
-    def __init__(self) -> None:
-        self.read: tuple[RecordColumns, SourceRows] | None = None
-
-    @property
-    def columns(self) -> RecordColumns:
-        assert self.read is not None, "see ReaderPipeline.run"
-        return self.read[0]
-
-    @property
-    def rows(self) -> SourceRows:
-        assert self.read is not None, "see ReaderPipeline.run"
-        return self.read[1]
-
-    def place(self, number: int) -> tuple[SourceRows, int]:
-        """The source record with a number in the piece."""
-        return self.rows, number
-
-
 class ReaderPipeline:
     """The head of one sub-topology in one reader, for one piece of records after the other.
 
@@ -197,17 +205,25 @@ class ReaderPipeline:
         self._tasks = tasks
         self._run = ReaderContext(settings, f"{sub.index}_reader", now_ms=UNKNOWN_NOW, counted_by=sub.counted_by)
         self._ways = Ways(sub)
-        piece = self._piece = _Piece()
+        current = self._current = self._run.current
         self._entries = {
-            (entry.from_node, entry.node): TaskInputRunner(entry, self._run, self._ways, lambda: piece.columns)
+            (entry.from_node, entry.node): TaskInputRunner(entry, self._run, self._ways, lambda: current.piece)
             for entry in sub.entries
             if entry.transport == "object"
         }
         self._keyed = {entry.index for entry in sub.entries if entry.transport == "columns" and entry.keyed_by}
         self._routings = RoutingDigests()
-        self._run.letters_by_partition = all(entry.entry.by_partition for entry in self._entries.values())
+        self._run.letters_by_partition = bool(self._entries) and all(
+            entry.entry.by_partition for entry in self._entries.values()
+        )
+        self._digests_letters = any(
+            entry.keyed_by or entry.key_serde != source.key_serde
+            for source in sub.sources
+            for entry in sub.entries
+            if entry.transport == "object" and entry.from_node in _at_or_below(sub, source.name)
+        )
         outside = {edge: entry.receive for edge, entry in self._entries.items()}
-        self._head = Head(sub, self._run, self._ways, outside, piece.place)
+        self._head = Head(sub, self._run, self._ways, outside, current.place)
         self._run.behind = {
             name: [entry for edge, entry in self._entries.items() if edge[0] in _at_or_below(sub, name)]
             for name in self._head.nodes
@@ -268,18 +284,19 @@ class ReaderPipeline:
         return (columns.part(first, first + size) for first in range(0, len(columns), size))
 
     def _process(self, columns: RecordColumns) -> Iterator[tuple[int, RowBatch]]:
-        self._piece.read = columns, source_rows(columns)
         try:
             for source in self._sources:
                 if columns.topic in source.topics:
+                    self._current.read = source.piece(columns)
                     yield from self._of_source(source, columns)
-            yield from self._gathered(columns.topic, columns.partition)
+            if self._current.read is not None:
+                yield from self._gathered(columns.topic, columns.partition)
         finally:
-            self._piece.read = None
+            self._current.read = None
 
     def _of_source(self, source: SourceReader, columns: RecordColumns) -> Iterator[tuple[int, RowBatch]]:
         """The rows of records on which no operator has worked; the head gets the others."""
-        read = source.read(columns, self._piece.rows, self._tasks)
+        read = source.read(self._current.piece, self._tasks)
         for entry, rows, routes in read.rows:
             for task, part in split_by_task(rows, routes):
                 if entry in self._keyed:
@@ -309,7 +326,7 @@ class ReaderPipeline:
             return
         letters, order, keys, digested = self._run.take_dead_letters()
         tasks = self._routes([keys[row] for row in order], partition)
-        if any(entry.entry.keyed_by for entry in self._entries.values()):
+        if self._digests_letters:
             # A function that fails in one attempt alone gives the record to another task in the next one.
             for task, rows in split_by_task(digested.take(pa.array(order)), tasks):
                 self._routings.add(task, DEAD_LETTER_ENTRY, rows.filter(rows["key"].is_valid()))
@@ -323,7 +340,8 @@ class ReaderPipeline:
             rows = out.rows.add_column(1, "seq", pa.array(seqs))
             if len(over := np.flatnonzero(seqs < 0)):
                 for number in np.unique(out.positions[over] >> self._ways.bits).tolist():
-                    self._run.handlers.handle("processing", entry.node, self._piece.rows.origin(number), too_many())
+                    origin = self._current.piece.rows.origin(number)
+                    self._run.handlers.handle("processing", entry.node, origin, too_many())
                 rows = rows.filter(pa.array(seqs >= 0))
             yield entry, rows
 

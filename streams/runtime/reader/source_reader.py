@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,16 +11,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.columns import RecordColumns
+from state.columns import BinaryColumn, RecordColumns
 from streams.model.ownership import snapshot
 from streams.operators.columnar import ColumnarBatch
 from streams.runtime.cells import CellReader
 from streams.runtime.event_time import in_other_units
+from streams.runtime.keys import canonical_keys
 from streams.runtime.reader.column_reader import ColumnReader, Columns, EntryColumns, field_rows
 from streams.runtime.reader.json_fields import JsonFields, read_fields
-from streams.runtime.reader.task_inputs import BRANCH_BITS, tasks_of
+from streams.runtime.reader.task_inputs import BRANCH_BITS, Piece, tasks_of
 from streams.runtime.reader.timestamps import DROPPED, TimestampReader
 from streams.runtime.step_context import SourceRows, StepContext
+from streams.serdes.registry import RegistrySerde
 from streams.topology.graph import SourceNode
 from streams.topology.plan import SubTopology
 from streams.topology.planning.task_input import TaskInput
@@ -65,6 +67,8 @@ class SourceReader:
         self.topics = frozenset(str(topic) for topic in source.topics)
         self._source = source
         self._run = run
+        # Without stores nothing is found by key, and a schema need not be registered for keys that only pass through.
+        self._passes_keys_through = isinstance(source.key_serde, RegistrySerde) and not sub.stores
         self._times = TimestampReader(source, run, partition_times)
         children = sub.children(source.name)
         self._direct: list[tuple[int, TaskInput]] = [
@@ -85,9 +89,20 @@ class SourceReader:
         self._paths += [path for path in (time.paths if time is not None else ()) if path not in self._paths]
         self._time_by_fields = time is not None
 
-    def read(self, columns: RecordColumns, rows: SourceRows, tasks: int) -> PieceRead:
+    def piece(self, columns: RecordColumns) -> Piece:
+        """The records as this source reads them.
+
+        Raises:
+            RegistryError: The schema registry of the keys does not answer.
+        """
+        serde = self._source.key_serde
+        keys = columns.keys if self._passes_keys_through else canonical_keys(serde, columns)
+        return Piece(columns, source_rows(columns, keys), keys, serde)
+
+    def read(self, piece: Piece, tasks: int) -> PieceRead:
         """Read a piece of a topic-partition."""
         run, source = self._run, self._source
+        columns, rows = piece.columns, piece.rows
         run.counters.add(f"in:{source.name}", len(columns))
         by_field = self._time_by_fields
         fields = JsonFields([], np.zeros(0, np.bool_), np.zeros(0, np.bool_), {})
@@ -96,7 +111,7 @@ class SourceReader:
         by_path = dict(zip(self._paths, fields.fields, strict=False))
         records, unreadable = None, dict[int, Exception]()
         if self.has_operators or (self._times.needs_record and not by_field):
-            timestamps, records = self._read_records(columns, rows, unreadable)
+            timestamps, records = self._read_records(piece, unreadable)
         elif by_field:
             timestamps = self._times.of_fields(rows, by_path, fields.rejected)
         else:
@@ -109,7 +124,7 @@ class SourceReader:
         read = Columns(by_path, fields.null_values, fields.without_fields, timestamps != DROPPED)
         found = self._columns.read(rows, read, rejected)
         refuse = partial(self._refuse, rows, unreadable)
-        return PieceRead(self._direct_rows(columns, timestamps, found, tasks), records, refuse)
+        return PieceRead(self._direct_rows(piece, timestamps, found, tasks), records, refuse)
 
     def _refuse(self, rows: SourceRows, unreadable: Mapping[int, Exception]) -> None:
         for row, error in sorted(unreadable.items()):
@@ -126,7 +141,7 @@ class SourceReader:
 
     def _direct_rows(
         self,
-        columns: RecordColumns,
+        piece: Piece,
         timestamps: npt.NDArray[np.int64],
         entries: Mapping[int, EntryColumns],
         tasks: int,
@@ -146,18 +161,19 @@ class SourceReader:
                     if path in made.fields
                 }
                 with_source = self._run.settings.keeps_source_bytes
-                batch, routes = field_rows(columns, found.keys, timestamps, seq, cells, made.flags, tasks, with_source)
+                batch, routes = field_rows(piece, found.keys, timestamps, seq, cells, made.flags, tasks, with_source)
             else:
-                batch = _raw_rows(columns, timestamps, seq)
-                routes = tasks_of(columns.keys, columns.partition, tasks)
+                batch = _raw_rows(piece, timestamps, seq)
+                routes = tasks_of(piece.keys, piece.columns.partition, tasks)
             if not made.rows.all():
                 batch, routes = batch.filter(pa.array(made.rows)), routes[made.rows]
             yield entry.index, batch, routes
 
     def _read_records(
-        self, columns: RecordColumns, rows: SourceRows, unreadable: dict[int, Exception]
+        self, piece: Piece, unreadable: dict[int, Exception]
     ) -> tuple[npt.NDArray[np.int64], ColumnarBatch | None]:
         """The timestamps of all rows, and the records for operators; rows that cannot be read are noted."""
+        columns, rows = replace(piece.columns, keys=piece.keys), piece.rows
         source, needs_record = self._source, self._times.needs_record
         # Where the extractor needs no record, all times are extracted at once.
         timestamps = None if needs_record else self._times.column(rows, columns.timestamps)
@@ -200,14 +216,15 @@ def _first_below(sub: SubTopology, source: str, entry: TaskInput) -> str:
     return node
 
 
-def source_rows(columns: RecordColumns) -> SourceRows:
+def source_rows(columns: RecordColumns, canonical: BinaryColumn) -> SourceRows:
     """The rows of a piece. Keys, values and headers stay in Arrow until a single one is read."""
+    routes: Any = None if canonical is columns.keys else _Lazy(canonical)
     headers: Any = None if columns.headers is None else _Lazy(columns.headers)
     keys: Any = _Lazy(columns.keys)
     values: Any = _Lazy(columns.values)
     offsets: Any = columns.offsets
     timestamps: Any = columns.timestamps
-    return SourceRows(columns.topic, columns.partition, offsets, timestamps, keys, values, headers)
+    return SourceRows(columns.topic, columns.partition, offsets, timestamps, keys, values, headers, routes=routes)
 
 
 class _Lazy:
@@ -221,15 +238,18 @@ class _Lazy:
         return value
 
 
-def _raw_rows(columns: RecordColumns, timestamps: npt.NDArray[np.int64], seq: int) -> pa.RecordBatch:
-    """Rows with Kafka's bytes, unchanged."""
+def _raw_rows(piece: Piece, timestamps: npt.NDArray[np.int64], seq: int) -> pa.RecordBatch:
+    """Rows with Kafka's bytes, unchanged but for the notation of keys."""
+    columns = piece.columns
     arrays: dict[str, pa.Array] = {
         "offset": pa.array(columns.offsets),
         "seq": pa.array(np.full(len(columns), seq, np.int32)),
         "timestamp": pa.array(timestamps),
-        "key": columns.keys,
+        "key": piece.keys,
         "value": columns.values,
     }
+    if piece.keys is not columns.keys:
+        arrays["source_key"] = columns.keys
     if columns.headers is not None:
         arrays["headers"] = columns.headers
     return pa.RecordBatch.from_pydict(arrays)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.columns import RecordColumns, encode_headers
+from state.columns import BinaryColumn, RecordColumns, encode_headers
 from state.errors import StepTooLargeError
 from state.kafka.partitioner import partition_for_keys
 from streams.errors import RecordError, ValueNotPicklableError
@@ -21,11 +21,28 @@ from streams.operators.expressions import Bools
 from streams.runtime.handlers import DeadLetter, Origin
 from streams.runtime.node import at_record, may_be_the_records_fault
 from streams.runtime.reader.head import Ways, number_in_runs
-from streams.runtime.step_context import StepContext
+from streams.runtime.step_context import SourceRows, StepContext
 from streams.runtime.values import dump_value
 from streams.serdes.base import Serde
 from streams.serdes.columns import reads_alone
 from streams.topology.planning.task_input import TaskInput
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Records of a topic-partition as a source reads them.
+
+    Attributes:
+        columns: The records as they are in the topic.
+        rows: The same, for errors.
+        keys: Their keys in canonical bytes; the column of `columns` where all are written so.
+        key_serde: The serde that writes these.
+    """
+
+    columns: RecordColumns
+    rows: SourceRows
+    keys: BinaryColumn
+    key_serde: Serde
 
 
 def tasks_of(keys: pa.BinaryArray, partition: int, tasks: int) -> npt.NDArray[np.int32]:
@@ -178,7 +195,7 @@ class TaskInputRunner:
         piece: Gives the records of the source.
     """
 
-    def __init__(self, entry: TaskInput, run: StepContext, ways: Ways, piece: Callable[[], RecordColumns]) -> None:
+    def __init__(self, entry: TaskInput, run: StepContext, ways: Ways, piece: Callable[[], Piece]) -> None:
         self.entry = entry
         self._run, self._ways, self._piece = run, ways, piece
         self._parts: list[RowsOut] = []
@@ -186,10 +203,10 @@ class TaskInputRunner:
     def receive(self, batch: ColumnarBatch) -> None:
         """Appends rows; a record that cannot be written counts as a processing error of the entry's node."""
         failed: dict[int, Exception] = {}
-        at, piece = batch.order >> self._ways.bits, self._piece()
-        keys, values = self._keys(batch, piece.topic, failed), self._values(batch, failed)
+        at, source = batch.order >> self._ways.bits, self._piece().columns
+        keys, values = self._keys(batch, at, failed), self._values(batch, failed)
         columns: dict[str, pa.Array] = {
-            "offset": pa.array(piece.offsets[at]),
+            "offset": pa.array(source.offsets[at]),
             "timestamp": pa.array(batch.timestamps),
             "key": keys,
             "value": self._in_one(values, len(batch)),
@@ -197,8 +214,8 @@ class TaskInputRunner:
         if batch.headers is not None:
             columns["headers"] = pa.array(batch.headers, pa.binary())
         if self._run.settings.keeps_source_bytes:
-            columns["source_key"] = piece.keys.take(pa.array(at))
-            columns["source_value"] = piece.values.take(pa.array(at))
+            columns["source_key"] = source.keys.take(pa.array(at))
+            columns["source_value"] = source.values.take(pa.array(at))
         rows = pa.RecordBatch.from_pydict(columns)
         if failed:
             for row in sorted(failed):
@@ -207,6 +224,11 @@ class TaskInputRunner:
             kept = np.setdiff1d(np.arange(len(batch)), list(failed))
             batch, rows = batch.take(kept), rows.take(pa.array(kept))
         self._parts.append(RowsOut(batch.order, rows))
+
+    @property
+    def keeps_keys(self) -> bool:
+        """Whether records of the piece leave by the keys that they came with."""
+        return not self.entry.keyed_by and self.entry.key_serde == self._piece().key_serde
 
     def key_of(self, record: Record, topic: str) -> bytes | None:
         """The key that would route the record here; None where it cannot be serialised, which `receive` then handles."""
@@ -227,8 +249,11 @@ class TaskInputRunner:
         order = np.argsort(positions, kind="stable")
         return RowsOut(positions[order], rows.take(pa.array(order)))
 
-    def _keys(self, batch: ColumnarBatch, topic: str, failed: dict[int, Exception]) -> pa.BinaryArray:
-        serde = self.entry.key_serde
+    def _keys(self, batch: ColumnarBatch, at: Int64s, failed: dict[int, Exception]) -> BinaryColumn:
+        piece, serde = self._piece(), self.entry.key_serde
+        if self.keeps_keys:
+            return piece.keys.take(pa.array(at))
+        topic = piece.columns.topic
         if reads_alone(serde):
             try:
                 keys: pa.BinaryArray = batch.keys.column(serde, topic)
