@@ -16,7 +16,7 @@ from streams.model.record import plain
 from streams.model.windows import SlidingWindows, Windows
 from streams.operators.aggregate.aggregates import StreamAggregate, WindowedAggregation
 from streams.serdes.base import Serde
-from streams.serdes.json import JsonSerde
+from streams.serdes.json import JsonSerde, JsonWithKeys
 from streams.serdes.json_text import loads
 from streams.serdes.keys import JsonKeySerde
 from streams.serdes.primitives import (
@@ -159,7 +159,7 @@ class StoreReader:
     def _shower(self, serde: Serde, view: Callable[[Any], Any] | None = None) -> Callable[[bytes | None], Any]:
         """What makes plain JSON data of bytes."""
         topic = self._topic
-        if view is None and type(serde) in (JsonSerde, JsonKeySerde):
+        if view is None and type(serde) in (JsonSerde, JsonKeySerde, JsonWithKeys):
             # Without the type, whose objects would only be taken apart again.
             return _quick(loads, partial(JsonSerde().deserialize, topic))
         if view is None and type(serde) is StringSerde:

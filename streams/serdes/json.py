@@ -36,7 +36,7 @@ _CURE = "Correct what writes these records, or the type: a field that may be mis
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class JsonSerde(Serde[T]):
-    """JSON as UTF-8 without spaces, with fields in insertion order (never sorted).
+    """JSON as UTF-8 without spaces, with fields in insertion order; as a key, in the order of their names.
 
     `JsonSerde()` reads what JSON has: dicts with text keys, lists, texts, integers of any size, floats, booleans, None. It writes
     the same, and for a sink also what can be converted: dataclasses, datetimes, UUIDs, enums, tuples, keys that are numbers. A

@@ -114,7 +114,10 @@ RAISED_IN = {
         "state/kafka/range_reader",
     ),
     "RecordError": (
+        "streams/model/aggregates",
         "streams/model/expressions",
+        "streams/model/scores",
+        "streams/operators/aggregate/functions",
         "streams/operators/join/foreign_key",
         "streams/operators/join/stream_table_join",
         "streams/runtime/reader/task_inputs",
