@@ -12,6 +12,7 @@ import copy
 import dis
 import pickle
 import re
+import sys
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, fields
 from datetime import date, datetime, time, timedelta
@@ -118,7 +119,7 @@ class _Lending(Generic[T]):
     function: Callable[..., T]
 
     def __call__(self, *arguments: Any) -> T:
-        return self.function(*map(snapshot, arguments))
+        return self.function(*[one if type(one) in UNCHANGING else snapshot(one) for one in arguments])
 
 
 # --- What a function does to its arguments.
@@ -129,89 +130,25 @@ _READS: Final = re.compile(
     "KW_NAMES|RESUME|NOP|CACHE|EXTENDED_ARG|NOT_TAKEN"
 )
 """How instructions begin that change nothing but the function's own variables and what it makes."""
-_CALLED: Final = frozenset(
-    (
-        *(
-            "len",
-            "str",
-            "int",
-            "float",
-            "bool",
-            "round",
-            "min",
-            "max",
-            "abs",
-            "sum",
-            "any",
-            "all",
-            "sorted",
-            "isinstance",
-            "range",
-        ),
-        *(
-            "dict",
-            "list",
-            "tuple",
-            "set",
-            "frozenset",
-            "enumerate",
-            "zip",
-            "reversed",
-            "print",
-            "repr",
-            "hash",
-            "ord",
-            "chr",
-        ),
-    )
-)
+_BUILTINS: Final = """
+    len str int float bool bytes round min max abs sum any all sorted isinstance range dict list tuple set frozenset enumerate zip
+    reversed print repr hash ord chr divmod pow format
+"""
+_CALLED: Final = frozenset(_BUILTINS.split())
 """The builtins that may be called: none of them changes its arguments."""
-_METHODS: Final = frozenset(
-    (
-        *(
-            "get",
-            "items",
-            "keys",
-            "values",
-            "lower",
-            "upper",
-            "strip",
-            "lstrip",
-            "rstrip",
-            "split",
-            "join",
-            "startswith",
-        ),
-        *(
-            "endswith",
-            "encode",
-            "decode",
-            "casefold",
-            "isdigit",
-            "removeprefix",
-            "removesuffix",
-            "isoformat",
-            "total_seconds",
-            *(
-                "floor",
-                "ceil",
-                "sqrt",
-                "match",
-                "search",
-                "fullmatch",
-                "loads",
-                "dumps",
-                "fromisoformat",
-                "fromtimestamp",
-            ),
-        ),
-    )
-)
+_READING: Final = """
+    get items keys values lower upper strip lstrip rstrip split rsplit splitlines partition join startswith endswith encode decode
+    casefold title capitalize zfill isdigit isalpha isnumeric removeprefix removesuffix find count index isoformat total_seconds
+    timestamp strftime date weekday isoweekday fromisoformat fromtimestamp strptime floor ceil sqrt match search fullmatch
+    findall group groups loads dumps from_bytes to_bytes hex union intersection
+"""
+_METHODS: Final = frozenset(_READING.split())
 """The methods that may be called, whatever they are of: nothing of these names changes its object."""
 _GLOBALS: Final = ("LOAD_GLOBAL", "LOAD_NAME")
 _ATTRIBUTES: Final = ("LOAD_METHOD", "LOAD_ATTR")
 _CELLS: Final = ("LOAD_DEREF", "LOAD_CLASSDEREF")
 _PURE: Final = frozenset(getattr(builtins, name) for name in _CALLED)
+_OWNERS: Final = (*UNCHANGING, dict)
 _EXPRESSIONS: Final = (Expression, ValueFields, JoinedFields)
 
 
@@ -247,7 +184,13 @@ def _reads(code: CodeType, function: FunctionType, calling: frozenset[CodeType])
     calling, steps = calling | {code}, list(dis.get_instructions(code))
     calls = [step for step in steps if step.opname.startswith("CALL")]
     # Each call has what it calls among the names and the comprehensions; what is called otherwise is one too many.
-    called = [step for step in steps if not _is_plain(step, function)] if calls else []
+    following = [*steps[1:], None]
+    called = [
+        step
+        for step, after in zip(steps, following, strict=True)
+        if not (_is_plain(step, function) or _is_owner(step, after, function))
+    ]
+    called = called if calls else []
     if len(called) != len(calls) or not all(_may_be_called(step, code, function, calling) for step in called):
         return False
     return all(step in calls or (_READS.match(step.opname) and not _changes(step)) for step in steps)
@@ -268,11 +211,19 @@ def _is_plain(step: dis.Instruction, function: FunctionType) -> bool:
     return step.opname not in _CELLS or _is_data(_cell(function, step.argval))
 
 
+def _is_owner(step: dis.Instruction, after: dis.Instruction | None, function: FunctionType) -> bool:
+    """Whether a type of unchanging values is loaded for one of its attributes, which is what may be called: `int.from_bytes`."""
+    if step.opname not in _GLOBALS or after is None or after.opname not in _ATTRIBUTES:
+        return False
+    name = str(step.argval)
+    return function.__globals__.get(name, getattr(builtins, name, None)) in _OWNERS
+
+
 def _is_data(value: Any) -> bool:
     """Whether a value cannot be called, and holds nothing that could be."""
     return (
         type(value) in UNCHANGING
-        or isinstance(value, ModuleType)
+        or (isinstance(value, ModuleType) and value.__name__.partition(".")[0] in sys.stdlib_module_names)
         or (type(value) in (set, frozenset, list, tuple) and all_unchanging(value))
     )
 

@@ -83,6 +83,7 @@ def forwards(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 READING: list[Callable[..., Any]] = [
+    lambda value: int.from_bytes(value[:8], "big") % 5,
     lambda value: value["n"] > 1 and len(value) > 2,
     lambda value: value["name"] in NAMES and bool(value.get("n", ONE)),
     lambda value: is_large(value),
@@ -93,8 +94,19 @@ READING: list[Callable[..., Any]] = [
     dict,
     print,
 ]
+
+
+class Clearing:
+    """A class whose method has the name of one that only reads."""
+
+    @staticmethod
+    def get(value: Any) -> None:
+        value.clear()
+
+
 CHANGING: list[Callable[..., Any]] = [
     touch,
+    lambda value: Clearing.get(value),
     lambda value: touch(value),
     lambda value: value.pop("n"),
     lambda value: [touch(one) for one in value],

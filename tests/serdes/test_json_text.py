@@ -199,3 +199,11 @@ def test_a_serde_of_ones_own_is_not_trusted_to_give_back_what_it_wrote():
     assert comes_back(WITH_KEYS)
     assert not comes_back(Rounded())
     assert isinstance(kept(Rounded()), Rounded)
+
+
+def test_a_value_that_contains_itself_is_refused():
+    value: dict[str, Any] = {"a": [1]}
+    value["a"].append(value)
+    for serde in (KEPT, WITH_KEYS):
+        with pytest.raises(SerdeError, match="contains itself"):
+            serde.serialize("t", value)
