@@ -68,14 +68,20 @@ class StreamTableJoin(Operator):
         met[known[rows.there]] = np.flatnonzero(rows.there)
         joined = np.flatnonzero(~null_value if self.left else met >= 0)
         results = batch if len(joined) == len(batch) else batch.take(joined)
-        values = self._joined_bytes(results, rows, met[joined]) if len(results) else []
-        found = [] if values is not None else [*rows.values_for(self.joiner, self.ctx.results_change), None]
-        drop_rows(self.ctx, batch, {"null_value": null_value} | ({} if self.left else {"null_key": null_key}))
         missing = {
             "no_row": len(known) - int(np.count_nonzero(rows.there)),
             "null_key": int(np.count_nonzero(null_key)),
         }
-        self.ctx.count_looked_up(len(known) + missing["null_key"], missing)
+        looked_up = len(known) + missing["null_key"]
+        try:
+            values = self._joined_bytes(results, rows, met[joined]) if len(results) else []
+        except Exception:
+            if len(batch) == 1:  # other batches come again, in halves
+                self.ctx.count_looked_up(looked_up, missing)
+            raise
+        found = [] if values is not None else [*rows.values_for(self.joiner, self.ctx.results_change), None]
+        drop_rows(self.ctx, batch, {"null_value": null_value} | ({} if self.left else {"null_key": null_key}))
+        self.ctx.count_looked_up(looked_up, missing)
         if values is None:
             found = [found[row] for row in met[joined].tolist()]
             results, values = self._all_joined(results, keys.take(joined), found)

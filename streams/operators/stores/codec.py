@@ -223,9 +223,11 @@ class Codec:
 
     def seen_column(self, values: Sequence[Any]) -> Sequence[Any]:
         """`seen` for many values. A value that is bytes, and that nobody has got, is what its bytes give."""
-        if isinstance(values, WrittenValues) and self._shares:
-            if isinstance(values, EncodedValues) and values.serde == self._value_serde:
+        if isinstance(values, EncodedValues):
+            if self._shares and values.serde == self._value_serde:
                 values.each_handed_out(self.seen)
+                return values
+        elif isinstance(values, WrittenValues) and self.holds_json:
             return values
         seen = self.seen
         return [None if value is None else seen(value) for value in values]
