@@ -221,7 +221,9 @@ class StepTransaction:
         counts: dict[str, int] = {}
         for name, batch in store.changelog():
             topic, partition = self._changelogs[name]
-            self._send("changelog_half_sent", topic, partition, batch.keys, batch.values, batch.timestamps)
+            self._send(
+                "changelog_half_sent", topic, partition, batch.keys, batch.values, batch.timestamps, batch.headers
+            )
             digest.add(name, batch)
             counts[name] = counts.get(name, 0) + len(batch)
         return digest, counts

@@ -129,12 +129,20 @@ class Chunk:
         """The offset where reading continues."""
         return int(self.parts[-1].offsets[-1]) + 1
 
+    def _headers(self) -> pa.BinaryArray | None:
+        """The headers of all records, which only the changelogs of versioned stores have."""
+        if all(part.headers is None for part in self.parts):
+            return None
+        nothing = (pa.nulls(len(part), pa.binary()) if part.headers is None else part.headers for part in self.parts)
+        return pa.concat_arrays(list(nothing))
+
     def part(self) -> RestoredPart:
         return RestoredPart(
             ChangelogBatch(
                 pa.concat_arrays([part.keys for part in self.parts]),
                 pa.concat_arrays([part.values for part in self.parts]),
                 np.concatenate([part.timestamps for part in self.parts]),
+                self._headers(),
             ),
             np.concatenate([part.offsets for part in self.parts]),
         )
@@ -278,6 +286,7 @@ class Loading:
                 part.records.keys,
                 part.records.values,
                 part.records.timestamps,
+                headers=part.records.headers,
                 offsets=part.offsets,
                 next_offset=next_offset,
                 origin=origin,

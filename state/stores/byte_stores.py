@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -165,7 +166,10 @@ class KeyValueBytesStore:
 
 TOMBSTONE = b"\x00"
 VALUE = b"\x01"
-
+BOUNDED = b"\x02"
+"""A value at whose time the history before it ends, whatever that history is: a deletion at this time is remembered."""
+FORGOTTEN = b"\x03"
+"""No version: a deletion that the store has forgotten together with the value that it deleted (Kafka Streams does so)."""
 
 VALID_TO_UNDEFINED = -1
 """Returned by a put of the newest version: no later version ends it (Kafka Streams: PUT_RETURN_CODE_VALID_TO_UNDEFINED)."""
@@ -195,6 +199,11 @@ class VersionedBytesStore:
     row, whose key is the bare store prefix, holds the store's stream time. Versions that ended before the history are
     pruned at a put of their key; the pruning is local and never reaches the changelog.
 
+    Kafka Streams keeps the newest value of a key apart from the history (`RocksDBVersionedStore`). A deletion at the time of the
+    newest value only removes that value: it is remembered only if the history before the value reaches up to that time. So an
+    older value that comes later may become the newest. A put that `forgets` does the same. What it needs to know for that, and
+    what the other versions cannot tell, is marked in the rows (`BOUNDED`, `FORGOTTEN`), and in a header of their changelog records.
+
     Args:
         spec: The store; `retention_ms` is the length of the history.
         buffer: The task's writes over its table.
@@ -213,8 +222,8 @@ class VersionedBytesStore:
         data = self._buffer.get(self._prefix)
         return -1 if data is None else int.from_bytes(data, "big")
 
-    def put(self, key: bytes, value: bytes | None, timestamp: int) -> int:
-        """Writes a version; None = deleted from then on."""
+    def put(self, key: bytes, value: bytes | None, timestamp: int, forgets: bool = False) -> int:
+        """Writes a version; None = deleted from then on. A put that `forgets` forgets such a deletion where Kafka Streams does."""
         stream_time = self.stream_time
         if timestamp < stream_time - self._history:
             return NOT_PUT
@@ -222,15 +231,38 @@ class VersionedBytesStore:
             stream_time = timestamp
             self._buffer.put(self._prefix, pack_long(timestamp), timestamp)
         local = self._prefix + key
-        self._buffer.put(local + pack_long(timestamp), TOMBSTONE if value is None else VALUE + value, timestamp)
+        data = TOMBSTONE if value is None else VALUE + value
+        if forgets:
+            data = self._marked(key, data, timestamp)
+        self._buffer.put(local + pack_long(timestamp), data, timestamp)
         newer = next(self._versions(key, timestamp + 1, MAX_TIME), None)
         if newer is None:
+            if data == FORGOTTEN:
+                self._log_newest(key)
             self._prune(key, stream_time - self._history)
             return VALID_TO_UNDEFINED
-        # Compaction retains a key's last record by offset, which must be the newest version, not this older one.
-        latest, data = next(self._versions(key, 0, MAX_TIME, reverse=True))
-        self._buffer.put_last(local + pack_long(latest), data, latest)
+        self._log_newest(key)
         return newer[0]
+
+    def _log_newest(self, key: bytes) -> None:
+        """Compaction retains a key's last record by offset, which must be the newest version, not another one."""
+        for latest, data in islice(self._versions(key, 0, MAX_TIME, reverse=True), 1):
+            self._buffer.put_last(self._prefix + key + pack_long(latest), data, latest)
+
+    def _marked(self, key: bytes, data: bytes, timestamp: int) -> bytes:
+        """What a version becomes in a store that forgets; marks the newest version if the history reaches up to it from now on."""
+        newest, before = islice(chain(self._versions(key, 0, MAX_TIME, reverse=True), repeat(None)), 2)
+        if newest is None or newest[0] < timestamp:
+            return data
+        bounded = newest[1][:1] == BOUNDED or (before is not None and before[1] != TOMBSTONE)
+        if newest[0] == timestamp:
+            bounded = bounded or newest[1] == TOMBSTONE
+            if data != TOMBSTONE:
+                return BOUNDED + data[1:] if bounded else data
+            return TOMBSTONE if bounded else FORGOTTEN
+        if newest[1] != TOMBSTONE and (bounded or before is None or before[0] <= timestamp):
+            self._buffer.put(self._prefix + key + pack_long(newest[0]), BOUNDED + newest[1][1:], newest[0])
+        return data
 
     def get(self, key: bytes, as_of: int | None = None) -> VersionedRecord | None:
         """The newest version, or the one valid at a time."""
@@ -257,12 +289,15 @@ class VersionedBytesStore:
         """Drops versions already replaced at the horizon; the version valid at the horizon is still needed."""
         if horizon <= 0:
             return
-        versions = self._versions(key, 0, horizon, reverse=True)
-        next(versions, None)
-        for timestamp in [timestamp for timestamp, _ in versions]:
+        versions = list(self._rows(key, 0, horizon, reverse=True))
+        valid = next((timestamp for timestamp, data in versions if data != FORGOTTEN), None)
+        for timestamp in [timestamp for timestamp, _ in versions if timestamp != valid]:
             self._buffer.put(self._prefix + key + pack_long(timestamp), None, timestamp)
 
     def _versions(self, key: bytes, from_ms: int, to_ms: int, reverse: bool = False) -> Iterator[tuple[int, bytes]]:
+        return (row for row in self._rows(key, from_ms, to_ms, reverse) if row[1] != FORGOTTEN)
+
+    def _rows(self, key: bytes, from_ms: int, to_ms: int, reverse: bool = False) -> Iterator[tuple[int, bytes]]:
         local = self._prefix + key
         length = len(local) + 8
         if from_ms > to_ms:

@@ -8,7 +8,9 @@
 | session | key ∥ end(8) ∥ start(8) | value | passed to the put |
 | versioned | key | bare value | the version's timestamp |
 
-(Kafka Streams' own formats.) A local key begins with the store's id(2), in segmented stores followed by the segment(8).
+(Kafka Streams' own formats.) Marks of a version (`byte_stores.BOUNDED`, `FORGOTTEN`) are a header of its record.
+
+A local key begins with the store's id(2), in segmented stores followed by the segment(8).
 The conversion to local rows works on whole columns, because a restore handles millions of records.
 """
 
@@ -22,16 +24,22 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.columns import joined, numbers_at, packed, sliced
+from state.columns import encode_headers, joined, numbers_at, packed, sliced
 from state.errors import RestoreError
 from state.sorting import last_of_each
-from state.stores.byte_stores import TOMBSTONE, VALUE
+from state.stores.byte_stores import BOUNDED, FORGOTTEN, TOMBSTONE, VALUE
 from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
 from state.stores.segments import Segments
 from state.stores.spec import StoreKind, StoreSpec
 from state.tables.buffer import EntryColumns
 
 Int64s = npt.NDArray[np.int64]
+
+_MARKS = {
+    mark: pa.scalar(encode_headers([("__streams.version", name)]), pa.binary())
+    for mark, name in ((BOUNDED, b"bounded"), (FORGOTTEN, b"forgotten"))
+}
+"""First byte of a local value -> the headers of its changelog record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +50,13 @@ class ChangelogBatch:
         keys: Binary, none null.
         values: Binary, null = tombstone.
         timestamps: int64, ms.
+        headers: Encoded headers, null = none; None = none at all.
     """
 
     keys: pa.BinaryArray
     values: pa.BinaryArray
     timestamps: Int64s
+    headers: pa.BinaryArray | None = None
 
     def __len__(self) -> int:
         return len(self.timestamps)
@@ -90,8 +100,14 @@ def _versions(keys: pa.BinaryArray, values: pa.BinaryArray, timestamps: Int64s, 
     """
     logged = pc.and_(pc.greater(pc.binary_length(keys), skip), values.is_valid())
     keys, values = keys.filter(logged), values.filter(logged)
-    bare = pc.if_else(pc.equal(values, TOMBSTONE), pa.scalar(None, pa.binary()), sliced(values, 1))
-    return ChangelogBatch(sliced(keys, skip, 8), bare, timestamps[logged.to_numpy(zero_copy_only=False)])
+    marks = pc.binary_slice(values, 0, 1)
+    deleted = pc.is_in(marks, pa.array([TOMBSTONE, FORGOTTEN], marks.type))
+    bare = pc.if_else(deleted, pa.scalar(None, pa.binary()), sliced(values, 1))
+    headers = pa.nulls(len(values), pa.binary())
+    for mark, cell in _MARKS.items():
+        headers = pc.if_else(pc.equal(marks, mark), cell, headers)
+    own = None if headers.null_count == len(headers) else headers
+    return ChangelogBatch(sliced(keys, skip, 8), bare, timestamps[logged.to_numpy(zero_copy_only=False)], own)
 
 
 def local_rows(
@@ -107,7 +123,7 @@ def local_rows(
         raise _foreign(spec, offsets, "a record without a key")
     firsts: dict[int, int] = {}
     if spec.kind is StoreKind.VERSIONED:
-        values = pc.fill_null(joined(pa.scalar(VALUE, pa.binary()), values), TOMBSTONE)
+        values = _local_versions(values, records.headers)
         keys = joined(pa.scalar(prefix, pa.binary()), keys, packed(stamps))
     else:
         if spec.kind.timestamped:
@@ -118,6 +134,16 @@ def local_rows(
             keys, values, firsts = _file_by_segment(spec, segments, keys, values, offsets)
     keys, values = _last_of_each(keys, values)
     return LocalRows(keys, values, firsts)
+
+
+def _local_versions(values: pa.BinaryArray, headers: pa.BinaryArray | None) -> pa.BinaryArray:
+    """The local values of a versioned store's changelog records."""
+    local = pc.fill_null(joined(pa.scalar(VALUE, pa.binary()), values), TOMBSTONE)
+    if headers is None or headers.null_count == len(headers):
+        return local
+    bounded, forgotten = (pc.fill_null(pc.equal(headers, _MARKS[mark]), False) for mark in (BOUNDED, FORGOTTEN))
+    local = pc.if_else(bounded, joined(pa.scalar(BOUNDED, pa.binary()), values), local)
+    return pc.if_else(forgotten, pa.scalar(FORGOTTEN, pa.binary()), local)
 
 
 def _file_by_segment(

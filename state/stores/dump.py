@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from state.errors import StateError
-from state.stores.byte_stores import VALUE
+from state.stores.byte_stores import BOUNDED, VALUE
 from state.stores.codec import split_session_key, split_timestamped, split_window_key
 from state.stores.position import read_stores
 from state.stores.spec import StoreKind, StoreSpec
@@ -68,7 +68,7 @@ def _row(kind: StoreKind, key: bytes, value: bytes) -> DumpRow:
         return DumpRow(bare_key, start, end, None, value)
     if kind is StoreKind.VERSIONED:
         version = int.from_bytes(key[-8:], "big")
-        return DumpRow(key[:-8], None, None, version, value[1:] if value[:1] == VALUE else None)
+        return DumpRow(key[:-8], None, None, version, value[1:] if value[:1] in (VALUE, BOUNDED) else None)
     return DumpRow(key, None, None, timestamp, bare)
 
 

@@ -439,12 +439,13 @@ class TaskStore:
         values: Sequence[bytes | None] | pa.BinaryArray,
         timestamps: Sequence[int] | Int64s,
         *,
+        headers: pa.BinaryArray | None = None,
         offsets: Sequence[int] | Int64s | None = None,
         next_offset: int | None = None,
         origin: StoreOrigin | None = None,
     ) -> int:
         """Writes changelog records (in offset order) to the table at once, with the offset that follows."""
-        records = ChangelogBatch(_binary(keys), _binary(values), np.asarray(timestamps, np.int64))
+        records = ChangelogBatch(_binary(keys), _binary(values), np.asarray(timestamps, np.int64), headers)
         first = self.offsets.get(store, 0)
         if offsets is None:
             offsets = np.arange(first, first + len(records))

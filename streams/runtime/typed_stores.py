@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from state.kafka.topics import NO_LIMIT, RECORD_OVERHEAD
 from state.stores.spec import StoreKind
+from streams.operators.operator import Mode
 from streams.operators.stores.codec import Codec
 from streams.operators.stores.key_value import TypedKeyValueStore, TypedTimestampedKeyValueStore, TypedVersionedStore
 from streams.operators.stores.window import TypedSessionStore, TypedTimestampedWindowStore, TypedWindowStore
@@ -39,9 +40,13 @@ class StoreProvider(Protocol):
 
 
 def typed_stores(
-    sub: SubTopology, stores: StoreProvider, application_id: str, limits: Callable[[str], int] = lambda topic: NO_LIMIT
+    sub: SubTopology,
+    stores: StoreProvider,
+    application_id: str,
+    limits: Callable[[str], int] = lambda topic: NO_LIMIT,
+    mode: Mode = "strict",
 ) -> dict[str, Any]:
-    """One typed store for each store of the sub-topology, by name.
+    """One typed store for each store of the sub-topology, by name; in compat mode versioned ones forget what Kafka Streams forgets.
 
     Serdes get the name of the changelog as topic, as in Kafka Streams.
     """
@@ -49,7 +54,9 @@ def typed_stores(
     for name, node in sub.stores.items():
         topic = f"{application_id}-{name}-changelog"
         room = limits(topic) - _AROUND if node.spec.logged else NO_LIMIT
-        found[name] = typed_store(node, stores, topic, room)
+        made = found[name] = typed_store(node, stores, topic, room)
+        if isinstance(made, TypedVersionedStore):
+            made.forgets = mode == "compat"
     return found
 
 

@@ -1,7 +1,7 @@
 """The project's own set of cases passes, and the runner would notice if one did not.
 
 The set: all hand-made cases of the oracle (Kafka Streams 4.3.1), a spread of its generated ones over all families, and a
-spread of the strict cases, whose results were computed from definitions.
+spread of the strict cases, whose results were computed from definitions; and random cases of tables (`random_tables`).
 """
 
 from dataclasses import replace
@@ -17,7 +17,7 @@ CASES = Path(__file__).parent / "cases"
 FILES = sorted(CASES.glob("*.jsonl"))
 
 
-LONG = ("generated", "strict")
+LONG = ("generated", "random_tables", "strict")
 
 
 @pytest.mark.parametrize(

@@ -304,6 +304,74 @@ def test_against_a_model_and_restored(puts, key, as_of):
             assert one.get(key, as_of) == expected(of_key, max((t for t in of_key if t <= as_of), default=None))
 
 
+class KeptApart:
+    """One key in Kafka Streams' versioned store: the newest value, and the history before it with the time at which that ends."""
+
+    def __init__(self):
+        self.newest, self.ended, self.history = None, -1, {}
+
+    def put(self, value, time):
+        if self.newest is not None and time >= self.newest[0]:
+            if time > self.newest[0]:
+                self.reach(*self.newest)
+                self.ended = time
+            self.newest = None if value is None else (time, value)
+        elif self.newest is None and time >= self.ended:
+            if value is None:
+                self.reach(time, None)
+            else:
+                self.newest = time, value
+        elif time >= self.ended:
+            self.reach(time, value)
+            self.ended = self.newest[0]
+            return self.ended
+        else:
+            self.history[time] = value
+            return min(at for at in (*self.history, self.ended) if at > time)
+        return VALID_TO_UNDEFINED
+
+    def reach(self, time, value):
+        """Continues the history up to a time; in between there is nothing."""
+        self.history.setdefault(self.ended, None)
+        self.history[time] = value
+        self.ended = time
+
+    def get(self, as_of):
+        if self.newest is not None and self.newest[0] <= as_of:
+            return self.newest[1]
+        times = [at for at in self.history if at <= as_of]
+        return self.history[max(times)] if times and as_of < self.ended else None
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([None, None, b"", b"a", b"b"]), st.integers(0, 5), st.integers(0, 3)), max_size=14
+    )
+)
+def test_what_kafka_streams_forgets_is_forgotten(puts):
+    """A deletion at the time of the newest value; also after a restore, which happens where the last number is 0."""
+    spec = StoreSpec("s", StoreKind.VERSIONED, retention_ms=1000)
+    task, model, number = TaskStore(MemoryTable(), [spec]), KeptApart(), 0
+    logged = []
+    for value, time, cut in puts:
+        assert task.store("s").put(b"k", value, time, forgets=True) == model.put(value, time)
+        if cut < 2:
+            batch = dict(task.changelog())["s"]
+            logged.append(batch)
+            number += len(batch)
+            task.apply(StorePosition("q", number, {"s": number}))
+        if cut == 0:
+            task = TaskStore(MemoryTable(), [spec])
+            for batch in logged:
+                task.restore("s", batch.keys, batch.values, batch.timestamps, headers=batch.headers)
+        for as_of in range(7):
+            found = task.store("s").get(b"k", as_of)
+            assert (None if found is None else found.value) == model.get(as_of)
+        newest = task.store("s").get(b"k")
+        assert (newest and (newest.timestamp, newest.value)) == model.newest
+
+
 def record_list(task):
     batch = dict(task.changelog()).get("s")
     if batch is None:

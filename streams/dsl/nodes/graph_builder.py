@@ -207,6 +207,12 @@ class GraphBuilder:
         self.topology.nodes[node] = replace(table, stores=(*table.stores, spec.name), stateless=False)
         return spec.name
 
+    def remove_store(self, node: str, store: str) -> None:
+        """Takes back a store that no other node uses."""
+        table = self.operator(node)
+        self.topology.nodes[node] = replace(table, stores=tuple(name for name in table.stores if name != store))
+        del self.topology.stores[store]
+
     def operator(self, name: str) -> ProcessorNode:
         """The node of an operator, by its name."""
         node = self.topology.nodes[name]

@@ -11,9 +11,10 @@ from state.stores.spec import StoreKind, StoreSpec
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.dsl.nodes.stores import history_ms, is_materialized, lazy_store, table_names, table_store
 from streams.dsl.nodes.stream_joins import common_key_serde, sides
-from streams.dsl.nodes.tables import TableNode, add_stored
+from streams.dsl.nodes.tables import TableNode, add_stored, remember_passed_on
 from streams.dsl.options import Materialized
 from streams.operators.table.value_getter import JoinKind, JoinValueGetter, ValueGetter
+from streams.serdes.base import Serde
 from streams.serdes.internal import CombinedKeySerde, ResponseSerde, SubscriptionSerde
 from streams.topology.graph import Graph
 from streams.topology.naming import stateful_name
@@ -74,7 +75,12 @@ def join_tables(
     # Without a store, or with one that exists only for old values, every update is forwarded at once.
     merged = graph.stateless(TableJoinMergeSpec(caching=False), this, base, others=(that,))
     serdes = how.key_serde or key_serde, graph.value_serde(how.value_serde)
-    make_store = partial(graph.materialize, merged.node, table_store(f"{base}-store", how), *serdes)
+    if related and kind == "inner":
+        # Both sides may lose their rows with one update, and then neither tells of it.
+        passed_on = remember_passed_on(graph, merged.node, how, serdes[0])
+        graph.change_spec(merged.node, TableJoinMergeSpec(passed_on=passed_on, caching=False))
+
+    make_store = partial(_remember_rows, graph, merged.node, table_store(f"{base}-store", how), *serdes)
     nodes, parents = (this.node, that.node, merged.node), (left_node, right_node)
     merged = replace(merged, value_serde=how.value_serde)
     return merged, TableNode(graph, nodes, None, make_store, parents, computed, joined=True, related=related)
@@ -90,6 +96,16 @@ def _stored(
     port, store = add_stored(graph, spec, joined, name, store, how, graph.value_serde(how.value_serde))
     nodes = (this.node, that.node, port.node)
     return port, TableNode(graph, nodes, store, parents=parents, history_ms=history_ms(how), joined=True)
+
+
+def _remember_rows(graph: GraphBuilder, node: str, store: StoreSpec, key_serde: Serde, value_serde: Serde) -> str:
+    """Gives a joined table a store of the rows that it has passed on, which are its old values in strict mode."""
+    spec = graph.operator(node).spec
+    assert isinstance(spec, TableJoinMergeSpec), "joins end in one"
+    if spec.passed_on is not None:
+        graph.remove_store(node, spec.passed_on)
+    graph.change_spec(node, replace(spec, passed_on=None, only_strict=True))
+    return graph.materialize(node, store, key_serde, value_serde)
 
 
 def _are_related(topology: Graph, nodes: tuple[str, str], views: tuple[ValueGetter, ValueGetter]) -> bool:

@@ -2,8 +2,10 @@
 
 Rules (Kafka Streams: `KTableImpl.enableSendingOldValues`, `valueGetterSupplier`): a table has a store only if it has a name, is
 looked up, or its old values are needed. A filtered or mapped table without a name never has one, but is computed from the tables
-above at each look-up. A joined table is computed, too, unless both sides derive from one table and its old values are needed: the
-computed old value would never have been sent (the other side has changed with the same update), which only compat mode accepts.
+above at each look-up. So is a joined table. If both sides of it derive from one table and its old values are needed, it has a
+store all the same, but for these only, and in strict mode only: the computed old value would never have been sent (the other side
+has changed with the same update), which compat mode accepts. Where neither is needed, but a deletion must not be forwarded without
+a row, the node remembers the keys of the rows that it has passed on, also in strict mode only.
 Such needs become known late, when an operator below is added, so the node is then replaced in place.
 """
 
@@ -15,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from state.stores.spec import StoreKind
 from streams.dsl import functions
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.dsl.nodes.inferred_types import Type
@@ -24,6 +27,7 @@ from streams.dsl.nodes.stores import (
     is_materialized,
     key_value_store,
     lazy_store,
+    store_spec,
     table_names,
     table_store,
     waiting_store,
@@ -56,7 +60,7 @@ class TableNode:
     Attributes:
         nodes: The names of the operators that can fill `Change.old`.
         store: The table's store; None if there is none so far.
-        materialize: Adds a store; None if that is not possible later.
+        materialize: Adds a store, for a computed table one of the values that it has forwarded; None if that is not possible later.
         parents: The tables that this one derives from.
         computed: How to look rows up without a store.
         from_stored: Converts stored values to the table's values; None: they are the same.
@@ -78,6 +82,7 @@ class TableNode:
     related: bool = False
     forwards_all: bool = False
     _sends_old: bool = field(default=False, init=False)
+    _remembers: bool = field(default=False, init=False)
 
     @property
     def versioned(self) -> bool:
@@ -105,7 +110,10 @@ class TableNode:
 
     def _materialize_related(self) -> None:
         if self.store is None and self.related:
-            self.require_store()
+            assert self.materialize is not None, "a join knows how to remember its rows"
+            if not self._remembers:
+                self.materialize()
+            self._remembers = True
         elif self.store is None:
             for parent in self.parents:
                 parent._materialize_related()
@@ -113,7 +121,7 @@ class TableNode:
     @property
     def old_values_are_exact(self) -> bool:
         """Whether old values, if sent, are exactly the ones that were forwarded before."""
-        if self.store is not None:
+        if self.store is not None or self._remembers:
             return True
         return not self.related and all(parent.old_values_are_exact for parent in self.parents)
 
@@ -207,15 +215,24 @@ def add_filter(
 ) -> tuple[Port, TableNode]:
     """Adds a filtered table. Needless deletions are left out if the table above has old values at no cost."""
     knows_old = above.send_old_values(False)
-    spec = TableFilterSpec(
-        predicate, negate, knows_old, above.old_values_are_exact, above.versioned, caching=how.caching
-    )
+    spec = TableFilterSpec(predicate, negate, knows_old, above.versioned, caching=how.caching)
 
     def computed() -> ValueGetter:
         return MapValueGetter(above.view(), partial(_value_if, lending(predicate), negate), reads=True)
 
     value_serde = how.value_serde or port.value_serde
-    return _add(spec, port, above, name, how, value_serde, computed)
+    made, node = _add(spec, port, above, name, how, value_serde, computed)
+    if node.store is None and knows_old and not above.old_values_are_exact:
+        graph = above.graph
+        store = remember_passed_on(graph, made.node, how, how.key_serde or graph.key_serde(port.key_serde))
+        graph.change_spec(made.node, replace(spec, passed_on=store))
+    return made, node
+
+
+def remember_passed_on(graph: GraphBuilder, node: str, how: Materialized, key_serde: Serde) -> str:
+    """Gives a table without a store one of the keys whose rows it has passed on, and returns the store's name."""
+    spec = store_spec(f"{node}-passed-on", StoreKind.KEY_VALUE, how)
+    return graph.materialize(node, spec, key_serde, BytesSerde())
 
 
 def _value_if(predicate: Callable[[Any, Any], bool], negate: bool, key: Any, value: Any) -> Any:

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from enum import Enum
 from itertools import repeat
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from streams.model.ownership import only_reads
-from streams.model.record import Change, Record
+from streams.model.record import Record
 from streams.operators.columnar import NULL_KEY, Changes, ColumnarBatch, Int64s, null_values, take_values
 from streams.operators.operator import Operator, OperatorContext, call_each, drop_rows, latest_only
 from streams.operators.stores.found_rows import FoundRows
-from streams.operators.table.table_materializer import TableMaterializer, TableOperator, opened
+from streams.operators.table.table_materializer import PassedOn, TableMaterializer, TableOperator, opened
 from streams.operators.table.value_getter import ValueGetter
+
+
+class _Unseen(Enum):
+    """Neither side has a row any more, and may have lost it unseen by the other: a joined row that was passed on is deleted."""
+
+    ROW = "row"
+
+
+UNSEEN = _Unseen.ROW
+"""In the place of a result; a member of an enumeration, because copies of it must be the same object."""
 
 
 class TableTableJoin(Operator):
@@ -73,7 +83,8 @@ class TableTableJoin(Operator):
         self._own = _itself if only_reads(self.joiner) and not ctx.results_change else ctx.copy_of
         self._joins_old = self.send_old and not (self.related and ctx.mode == "strict")
         # An inner join of related sides: the row of the other side may have been deleted by the same update as this one's. Then
-        # neither side finds the other, and (in Kafka Streams) the joined row is never deleted.
+        # neither side finds the other, and (in Kafka Streams) the joined row is never deleted. Where this side still has a row, the
+        # other side finds it and deletes the joined one.
         self._deletes_unseen = self.related and not self.alone and not self.other_alone and ctx.mode == "strict"
 
     def process_batch(self, batch: ColumnarBatch) -> None:
@@ -96,22 +107,17 @@ class TableTableJoin(Operator):
             if changes.old is not None:
                 joins |= ~null_values(changes.old)
         if self._deletes_unseen and not joins.all():
-            updates, joins = self._without_unseen(updates, joins), np.ones(len(updates), np.bool_)
+            joins = joins | null_values(Changes.of(updates.values).new)
         self._forward_joined(updates, found, np.flatnonzero(joins))
-
-    def _without_unseen(self, updates: ColumnarBatch, joins: npt.NDArray[np.bool_]) -> ColumnarBatch:
-        """The updates, those without a row of the other side as deletions."""
-        changes = [change if join else Change(None, None) for change, join in zip(updates.values, joins, strict=True)]
-        return updates.with_values(changes)
 
     def _forward_joined(self, updates: ColumnarBatch, found: FoundRows, rows: Int64s) -> None:
         """Join some of the updates with the other table's rows, and forward the results."""
-        others = found.values_for(self.joiner, self.ctx.results_change)
+        others, times = found.values_for(self.joiner, self.ctx.results_change), found.timestamps
+        if self._deletes_unseen:
+            others = [value if there else UNSEEN for value, there in zip(others, found.there.tolist(), strict=True)]
         if len(rows) < len(updates):
-            updates, there, times = updates.take(rows), rows.tolist(), found.timestamps[rows]
-            others = [others[row] for row in there]
-        else:
-            times = found.timestamps
+            updates, times = updates.take(rows), times[rows]
+            others = [others[row] for row in rows.tolist()]
         changes = Changes.of(updates.values)
         timed = replace(updates, timestamps=np.maximum(updates.timestamps, times))
         if not self._joins_old:
@@ -127,6 +133,8 @@ class TableTableJoin(Operator):
         return self._joined(key, new, self._own(other)), self._joined(key, old, other)
 
     def _joined(self, key: Any, value: Any, other: Any) -> Any:
+        if other is UNSEEN:
+            return UNSEEN
         if value is None and not (self.other_alone and other is not None):
             return None
         left, right = (value, other) if self.is_left else (other, value)
@@ -152,24 +160,48 @@ class TableJoinMerge(TableOperator):
         send_old: As in `TableMaterializer`; the old value is the one that was forwarded last. In compat
             mode, without caching, the old value is computed as in Kafka Streams: this side's old value with the other side's
             current one, which may never have been forwarded.
+        passed_on: Name of a store for `PassedOn`; None: the joined table is stored, or no row can vanish unseen.
+        only_strict: The store is for old values in strict mode; in compat mode the table is not stored.
     """
 
     leaves_values = True
 
+    def __init__(
+        self,
+        store: str | None = None,
+        caching: bool = True,
+        send_old: bool = False,
+        passed_on: str | None = None,
+        only_strict: bool = False,
+    ) -> None:
+        super().__init__(store, caching, send_old)
+        self.passed_on = passed_on
+        self.only_strict = only_strict
+
     def init(self, ctx: OperatorContext) -> None:
         super().init(ctx)
-        self._table = TableMaterializer(
-            ctx, self.store_name, self.caching, self.send_old, given_old=ctx.mode == "compat"
-        )
+        self._passed_on = PassedOn.opened(ctx, self.passed_on)
+        compat = ctx.mode == "compat"
+        store = None if compat and self.only_strict else self.store_name
+        self._table = TableMaterializer(ctx, store, self.caching, self.send_old, given_old=compat)
 
     def process(self, record: Record) -> None:
-        change: Change = record.value
-        self._table.update(record, change.new, change.old, change.is_latest)
+        new, old, is_latest = record.value
+        if new is UNSEEN:
+            if not self._was_passed_on(record.key):
+                return
+            new = None
+        if self._passed_on is not None:
+            self._passed_on.note(record, new)
+        self._table.update(record, new, old, is_latest)
+
+    def _was_passed_on(self, key: Any) -> bool:
+        return self._table.value(key) is not None if self._passed_on is None else key in self._passed_on
 
     def process_batch(self, batch: ColumnarBatch) -> None:
-        if self._table.versioned:
+        changes = Changes.of(batch.values)
+        if self._table.versioned or self._passed_on is not None or any(new is UNSEEN for new in changes.new):
             self.ctx.attempt_each(batch, self.process)
             return
-        changes = Changes.of(batch.values)
         records = batch.with_values(changes.new)
         self._table.update_together(records, self._table.updates(records), changes.old)()

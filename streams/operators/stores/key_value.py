@@ -306,8 +306,8 @@ __all__ = ["NOT_PUT", "VALID_TO_UNDEFINED", "TypedVersionedStore"]
 class VersionedBytes(Protocol):
     """`state.stores`' versioned store; values are bare."""
 
-    def put(self, key: bytes, value: bytes | None, timestamp: int) -> int:
-        """Write a version; see `VersionedStore.put`."""
+    def put(self, key: bytes, value: bytes | None, timestamp: int, forgets: bool = False) -> int:
+        """Write a version; see `VersionedBytesStore.put`."""
 
     def get(self, key: bytes, as_of: int | None = None) -> VersionedRecord | None:
         """The newest version, or the one valid at a time."""
@@ -322,11 +322,13 @@ class TypedVersionedStore:
     def __init__(self, rows: VersionedBytes, codec: Codec) -> None:
         self._rows = rows
         self.codec = codec
+        self.forgets = False
+        """Whether deletions are forgotten where Kafka Streams forgets them: in compat mode."""
 
     def put(self, key: object, value: object, timestamp: int) -> int:
         """Write a version; None = deleted from `timestamp` (ms) on."""
         data = self.codec.key(key)
-        return self._rows.put(data, self.codec.fitting(data, self.codec.value(value)), timestamp)
+        return self._rows.put(data, self.codec.fitting(data, self.codec.value(value)), timestamp, self.forgets)
 
     def get(self, key: object, as_of: int | None = None) -> ValueAndTimestamp | None:
         """The newest value and its time, or those valid at `as_of` (ms). None if there was none, or a deletion."""

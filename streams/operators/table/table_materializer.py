@@ -36,6 +36,7 @@ from streams.operators.stores.key_value import (
     NOT_PUT,
     VALID_TO_UNDEFINED,
     CachedRow,
+    TypedKeyValueStore,
     TypedTimestampedKeyValueStore,
     TypedVersionedStore,
     row_as_result,
@@ -508,6 +509,30 @@ class TableMaterializer:
             return
         old = None if before is None else before.value
         self._ctx.forward(record.with_value(Change(new, old, newer == VALID_TO_UNDEFINED)))
+
+
+class PassedOn:
+    """The keys whose rows a table without a store has forwarded and not deleted since.
+
+    Args:
+        store: A key-value store of them.
+    """
+
+    def __init__(self, store: TypedKeyValueStore) -> None:
+        self._store = store
+
+    @classmethod
+    def opened(cls, ctx: OperatorContext, store: str | None) -> PassedOn | None:
+        """None if there is no store, or in compat mode, which relies on computed old values as Kafka Streams does."""
+        return None if store is None or ctx.mode != "strict" else cls(ctx.store(store))
+
+    def __contains__(self, key: Any) -> bool:
+        return self._store.get(key) is not None
+
+    def note(self, record: Record, new: Any) -> None:
+        """Notes that an update is forwarded."""
+        if (record.key in self) is (new is None):
+            self._store.put(record.key, None if new is None else b"", record.timestamp)
 
 
 class TableOperator(Operator):

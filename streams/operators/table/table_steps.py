@@ -20,7 +20,7 @@ from streams.operators.processor import ProcessorContext
 from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stream_time import StreamTime
-from streams.operators.table.table_materializer import TableMaterializer, TableOperator, TableUpdates
+from streams.operators.table.table_materializer import PassedOn, TableMaterializer, TableOperator, TableUpdates
 from streams.serdes.base import Serde
 
 # --- A topic or a stream as a table (Kafka Streams: `KTableSource`, also used by `toTable`).
@@ -79,11 +79,11 @@ class TableFilter(TableOperator):
         negate: True for `filter_not`.
         store: Name of a timestamped key-value store or a versioned one; None = not stored.
         knows_old: The table above fills `Change.old`.
-        old_is_exact: The old values are the ones that were forwarded; otherwise (a join without a store) only compat mode relies
-            on them.
         versioned: The table above is versioned.
         caching: As in `TableMaterializer`.
         send_old: As in `TableMaterializer`.
+        passed_on: Name of a store for `PassedOn`, which strict mode asks instead of the old values: above is a join that computes
+            them, and may not have forwarded them.
     """
 
     leaves_values = True
@@ -94,31 +94,32 @@ class TableFilter(TableOperator):
         negate: bool,
         store: str | None = None,
         knows_old: bool = False,
-        old_is_exact: bool = True,
         versioned: bool = False,
         caching: bool = True,
         send_old: bool = False,
+        passed_on: str | None = None,
     ) -> None:
         super().__init__(store, caching, send_old)
         self.predicate = lending(predicate)
         self.negate = negate
-        self.old_is_exact = old_is_exact
         self.drops_needless = (knows_old or send_old) and not versioned
+        self.passed_on_name = passed_on
 
     def init(self, ctx: OperatorContext) -> None:
         super().init(ctx)
-        if not self.old_is_exact and ctx.mode == "strict":
-            self.drops_needless = False
+        self._passed_on = PassedOn.opened(ctx, self.passed_on_name)
 
     def process(self, record: Record) -> None:
         """Forward the update, as a deletion if the new value does not match."""
         change = self._changed(record.key, record.value)
         if change is not None:
+            if self._passed_on is not None:
+                self._passed_on.note(record, change.new)
             self._table.update(record, *change)
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         """Forward the updates, in a table without a store."""
-        if self._table.kept:
+        if self._table.kept or self._passed_on is not None:
             self.ctx.attempt_each(batch, self.process)
             return
         records, changes = call_each(self.ctx, batch, self._changed)
@@ -132,7 +133,11 @@ class TableFilter(TableOperator):
         old = None
         if self.drops_needless or self.send_old:
             old = self._table.value(key) if self._table.kept else self._matching(key, change.old)
-        if new is None and old is None and self.drops_needless:
+        if (
+            new is None
+            and self.drops_needless
+            and not (old is not None if self._passed_on is None else key in self._passed_on)
+        ):
             return None
         return Change(new, old, change.is_latest)
 

@@ -148,7 +148,7 @@ class StreamTask:
         )
         run.operator_state.get("task", {}).pop(_FAILING, None)
         app, room = self._settings.application_id, run.outputs.room_for_state
-        run.stores = {**self._global_stores, **typed_stores(self._sub, self._stores, app, room)}
+        run.stores = {**self._global_stores, **typed_stores(self._sub, self._stores, app, room, self._settings.mode)}
         run.stream_time = run.state("task", "time").get(STREAM_TIME, NO_TIME)
         graph = TaskGraph(self._sub, run)
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from streams.model.record import LEFT, RIGHT
@@ -337,13 +337,23 @@ class TableJoinSpec(TableSpec):
 
 @dataclass(frozen=True, slots=True)
 class TableJoinMergeSpec(CachingTableSpec):
-    """Merges the results of both sides of a join of two tables. Its store, if it has one: the joined rows."""
+    """Merges the results of both sides of a join of two tables. Its store, if it has one: the joined rows.
+
+    Attributes:
+        passed_on: Name of the store of the keys whose rows were forwarded, in an inner join without another store whose sides one
+            update may change.
+        only_strict: Whether the store is for old values only, which compat mode computes.
+    """
+
+    passed_on: str | None = field(default=None, kw_only=True)
+    only_strict: bool = field(default=False, kw_only=True)
 
     kind = NodeKind.KTABLE_MERGE
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the store, or without."""
-        return TableJoinMerge(only(stores), self.caching, self.send_old)
+        store = None if self.passed_on is not None else only(stores)
+        return TableJoinMerge(store, self.caching, self.send_old, self.passed_on, self.only_strict)
 
     def dropped_by(self, name: str, parents: tuple[str, ...]) -> tuple[str, ...]:
         """The sides: a merge drops nothing itself."""

@@ -99,28 +99,29 @@ class TableFilterSpec(CachingTableSpec):
         predicate: `(key, value) -> bool`.
         negate: Whether it is `filter_not`.
         knows_old: Whether updates of the table above hold the old value.
-        old_is_exact: Whether the old value is the value that was forwarded before.
         versioned: Whether the table above is versioned.
+        passed_on: Name of the store of the keys whose rows were forwarded, where the old values may not be the forwarded ones; the
+            table has no other store.
     """
 
     kind = NodeKind.KTABLE_FILTER
     predicate: Callable[[Any, Any], bool]
     negate: bool
     knows_old: bool
-    old_is_exact: bool
     versioned: bool
+    passed_on: str | None = field(default=None, kw_only=True)
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the store, or without."""
         return TableFilter(
             self.predicate,
             self.negate,
-            only(stores),
+            None if self.passed_on is not None else only(stores),
             self.knows_old,
-            self.old_is_exact,
             self.versioned,
             self.caching,
             self.send_old,
+            self.passed_on,
         )
 
 
