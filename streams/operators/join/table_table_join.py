@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from enum import Enum
 from itertools import repeat
 from typing import Any
 
@@ -18,11 +19,14 @@ from streams.operators.table.table_materializer import PassedOn, TableMaterializ
 from streams.operators.table.value_getter import ValueGetter
 
 
-class _Unseen:
+class _Unseen(Enum):
     """Neither side has a row any more, and may have lost it unseen by the other: a joined row that was passed on is deleted."""
 
+    ROW = "row"
 
-UNSEEN = _Unseen()
+
+UNSEEN = _Unseen.ROW
+"""In the place of a result; a member of an enumeration, because copies of it must be the same object."""
 
 
 class TableTableJoin(Operator):
