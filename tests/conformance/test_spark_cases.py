@@ -67,7 +67,11 @@ def test_the_list_spans_all_families() -> None:
     names = listed("compat")
     assert len(names) >= 100
     files = (FOLDER / "cases").glob("*.jsonl")
-    families = {case.name.rpartition("/")[0] for file in files if file.stem != "strict" for case in read_cases([file])}
+    # Random tables are of operators whose families are in the list.
+    left_out = ("strict", "random_tables")
+    families = {
+        case.name.rpartition("/")[0] for file in files if file.stem not in left_out for case in read_cases([file])
+    }
     assert families == {name.rpartition("/")[0] for name in names}
 
 

@@ -20,9 +20,9 @@ def both(key: Any, left: Any, right: Any) -> Any:
     return [key, left, right]
 
 
-def in_another_form(value: Any) -> Any:
-    """A tuple, which the store gives back as a list."""
-    return value if value is None else (value, 1)
+def in_a_list(value: Any) -> Any:
+    """A value that a function makes, so that it is an object before it is bytes."""
+    return value if value is None else [value, 1]
 
 
 def feed(

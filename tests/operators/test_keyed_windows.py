@@ -56,9 +56,14 @@ def sliding(group: KGroupedStream[Any, Any], add: Any = collected, emit: Any = N
     return windowed.aggregate(list, add, materialized=Materialized(**how))
 
 
+AGAIN: dict[int, KGroupedStream[Any, Any]] = {}
+"""By the id of a grouped stream, another one of the same records: a cogroup takes no stream twice."""
+
+
 def cogrouped(group: KGroupedStream[Any, Any], windows: Any, *merger: Any, **how: Any) -> Any:
     """The table of a cogroup, to which each record is added twice."""
-    both_times = group.cogroup(collected).cogroup(group, lambda key, value, aggregate: [*aggregate, 0])
+    again = AGAIN[id(group)]
+    both_times = group.cogroup(collected).cogroup(again, lambda key, value, aggregate: [*aggregate, 0])
     return both_times.windowed_by(windows).aggregate(list, *merger, materialized=Materialized(**how))
 
 
@@ -99,7 +104,10 @@ PROGRAMS |= {
 
 def program(shape: Program) -> Topology:
     builder = StreamsBuilder()
-    shape(builder.stream("in", Consumed(StringSerde(), JsonSerde())).group_by_key())
+    stream = builder.stream("in", Consumed(StringSerde(), JsonSerde()))
+    group = stream.group_by_key()
+    AGAIN[id(group)] = stream.filter(lambda key, value: True).group_by_key()
+    shape(group)
     return builder.build()
 
 

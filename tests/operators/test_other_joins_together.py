@@ -17,7 +17,7 @@ from streams.operators.join.join_all import StreamJoinAll
 from streams.operators.join.stream_join import StreamSelfJoin
 from streams.testing import TopologyTestDriver
 from tests.both_ways import check_both_ways, counted
-from tests.operators.join_inputs import KINDS, PARTITIONS, both, feed, in_another_form, refuses, windows
+from tests.operators.join_inputs import KINDS, PARTITIONS, both, feed, in_a_list, refuses, windows
 
 
 @pytest.mark.slow
@@ -36,7 +36,7 @@ def test_joins_of_a_stream_with_itself_over_one_store(kind, windows, seed, resta
     unit = 10_000 if far else 1
     steps = [[replace(one, topic="left", timestamp=one.timestamp * unit) for one in step] for step in steps]
     builder = StreamsBuilder(optimize=True)
-    stream = builder.stream("left").map_values(in_another_form)
+    stream = builder.stream("left").map_values(in_a_list)
     join = {"inner": stream.join, "left": stream.left_join, "outer": stream.outer_join}[kind]
     join(stream, lambda left, right: [str(left), str(right)], windows).to("out")
     with counted(StreamSelfJoin) as answers:
@@ -90,7 +90,7 @@ def test_joins_of_several_streams(difference, grace, seed, restarts, far, mode, 
     unit = 10_000 if far else 1
     steps = [[replace(one, topic=rng.choice(topics), timestamp=one.timestamp * unit) for one in step] for step in steps]
     builder = StreamsBuilder()
-    this, *others = (builder.stream(topic).map_values(in_another_form) for topic in topics)
+    this, *others = (builder.stream(topic).map_values(in_a_list) for topic in topics)
     windows = JoinWindows.of_time_difference_and_grace(difference, grace)
     this.join_all({f"s{at}": other for at, other in enumerate(others)}, merge_of_all, windows, this="this").to("out")
     with counted(StreamJoinAll) as answers:
@@ -135,8 +135,8 @@ def test_as_of_joins(left, within, grace, seed, restarts, far) -> None:
     unit = 10_000 if far else 1
     steps = [[replace(one, timestamp=one.timestamp * unit) for one in step] for step in steps]
     builder = StreamsBuilder()
-    right = builder.stream("right").map_values(in_another_form)
-    this = builder.stream("left").map_values(in_another_form)
+    right = builder.stream("right").map_values(in_a_list)
+    this = builder.stream("left").map_values(in_a_list)
     this.as_of_join(right, both, within * unit, grace=grace * unit, left=left).to("out")
     with counted(AsOfJoin) as answers:
         check_both_ways(builder.build(), steps, tuple(restarts), partitions=PARTITIONS, tasks=2)

@@ -41,7 +41,7 @@ def program(rng: random.Random) -> SubTopology:
         elif made == "pairs":
             streams.append(stream.flat_map(lambda k, v: [(k, v), (k, -v)]))
         elif made == "merge":
-            streams.append(stream.merge(rng.choice(streams)))
+            streams.append(stream.merge(rng.choice(streams).filter(lambda v: True)))
         elif made == "branch":
             streams += stream.split(f"b{number}-").branch(lambda v: v % 2 == 0).default_branch().values()
         else:
@@ -78,6 +78,8 @@ class DepthFirst:
 
 
 class _Context:
+    results_change = False
+
     def __init__(self, model: DepthFirst, name: str) -> None:
         self._model, self._name = model, name
 

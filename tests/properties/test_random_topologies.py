@@ -111,7 +111,7 @@ class Program:
             lambda stream: stream.map_values(lambda value: [value]),
             lambda stream: stream.filter(lambda key, value: key != "b"),
             lambda stream: stream.flat_map_values(lambda value: [value, str(value)]),
-            lambda stream: stream.merge(self.stream()),
+            lambda stream: stream.merge(self.stream().filter(lambda key, value: True)),
         ]
         self.add(self.rng.choice(steps)(self.stream()))
 

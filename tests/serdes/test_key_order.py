@@ -118,7 +118,7 @@ def test_ranges_in_a_processor(serde, kind):
     with TopologyTestDriver(builder.build(), rocksdb=False) as driver:
         store = driver.get_key_value_store("kept")
         for number in NUMBERS:
-            store.put(number, "x")
+            store.put(float(number) if isinstance(serde, Float32Serde | Float64Serde) else number, "x")
         for lower, upper in BOUNDS:
             for reverse in (False, True):
                 driver.create_input_topic("in").pipe_input("a", [lower, upper, reverse], 1)

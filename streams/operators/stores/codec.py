@@ -143,7 +143,7 @@ class Codec:
     def __init__(self, topic: str, key_serde: Serde, value_serde: Serde, room: int = NO_LIMIT) -> None:
         self.topic = topic
         self._room = room
-        self._key_serde = kept(key_serde)
+        self._key_serde, self._bound_serde = kept(key_serde), key_serde
         self._value_serde = kept(value_serde)
         self._shares = comes_back(self._value_serde)
         self._check: Callable[[Any], object] | None = (
@@ -181,7 +181,8 @@ class Codec:
         if key is None:
             return None
         check_bound(self._key_serde, key, f"The store with the changelog '{self.topic}'")
-        return self.key(key)
+        # A bound is not kept: 2 is one for keys that are floats.
+        return self._bound_serde.serialize(self.topic, key)
 
     def keys(self, keys: KeyColumn) -> list[bytes]:
         """The bytes of a column's distinct keys, as from `key`; empty for None, which no row has as its key."""
