@@ -45,6 +45,7 @@ class UserProcessor(BaseProcessor[Any, Any, OperatorContext]):
         # Set here too, for a processor whose `init` does not call the overridden one.
         self.processor.ctx = context
         self.processor.init(context)
+        context._check_state()
         self._process = self.processor.process
         self._attributes = Attributes(self._own, self._own.transient)
 
@@ -67,7 +68,9 @@ class UserProcessor(BaseProcessor[Any, Any, OperatorContext]):
             )
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
-        return self.processor.advance(elapsed_ms, limit)
+        advanced = self.processor.advance(elapsed_ms, limit)
+        self._context._check_state()
+        return advanced
 
     def flush(self) -> None:
         """End the step, after which the processor's attributes are lost.
@@ -76,6 +79,7 @@ class UserProcessor(BaseProcessor[Any, Any, OperatorContext]):
             TopologyError: The processor relies on its attributes.
         """
         self.processor.flush()
+        self._context._check_state()
         expire_stores(self._context)
         self._attributes.check(self.ctx.node)
 

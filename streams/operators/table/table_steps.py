@@ -254,6 +254,7 @@ class TableTransformValues(RecordOperator, TableOperator):
         context = self._context = _SilentContext(ctx, self._in_process)
         self.transformer.ctx = context
         self.transformer.init(context)
+        context._check_state()
         self._attributes = Attributes(self.transformer, getattr(self.transformer, "transient", ()))
 
     def process(self, record: Record) -> None:
@@ -261,6 +262,7 @@ class TableTransformValues(RecordOperator, TableOperator):
         self._in_process.record = record
         try:
             new = self.transformer.transform(record.key, change.new)
+            self._context._check_state()
         except Exception:
             if self._in_process.has_changed:
                 self.ctx.partly_done()
