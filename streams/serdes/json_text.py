@@ -19,6 +19,7 @@ from uuid import UUID
 import orjson
 
 from state.exact_json import UNREADABLE, read, write
+from streams.serdes.base import a_value, shown
 
 # Keys of ints and the like become text, as in every JSON library; NumPy scalars come out of user code on data frames.
 # orjson writes into 4 KiB, which its result then occupies for as long as it lives. Cutting off a newline copies the result into
@@ -32,7 +33,6 @@ _TEXT_KEYS: Final = (
 )
 _SCALARS: Final = frozenset((str, int, bool, NoneType))
 _TEXT: Final = frozenset((str,))
-_SHOWN: Final = 60
 
 
 class NotKept(ValueError):
@@ -177,23 +177,22 @@ def _why_not(value: Any) -> str:
     path, part, key = next(_faults(value, "", False))
     name = type(part).__name__
     where = f"in {path}, " if path else ""
-    shown = _short(part)
     if key:
         back = "JSON has only texts as keys"
         return (
-            f"{where}the key {shown} is {_an(name)}. {back}. Annotate the function that makes it (such as -> dict[{name}, int]), "
-            f"or name a serde, such as JsonSerde(dict[{name}, int]), or make texts of the keys"
+            f"{where}the key {shown(part)} is {a_value(part)}. {back}. Annotate the function that makes it (such as "
+            f"-> dict[{name}, int]), or name a serde, such as JsonSerde(dict[{name}, int]), or make texts of the keys"
         )
-    what = f"{where}{shown} is {_an(name)}"
+    what = f"{where}{shown(part)} is {a_value(part)}"
     if isinstance(part, float) and not isfinite(part):
         return f"{what} that is not finite, and JSON has no such number: leave it out, or use None"
     if hasattr(part, "dtype"):
         return f"{what} of NumPy, which JSON would give back as a plain number or list: use .item() or .tolist()"
     if isinstance(part, str | int | float | dict | list) and not isinstance(part, Enum):
-        plain = next(base.__name__ for base in (str, int, float, dict, list) if isinstance(part, base))
-        return f"{what}, which JSON would give back as {_an(plain)}: use {plain}(...)"
+        plain = next(base for base in (str, int, float, dict, list) if isinstance(part, base))
+        return f"{what}, which JSON would give back as {a_value(plain())}: use {plain.__name__}(...)"
     back = (
-        f", which JSON would give back as {_short(_as_read(part))}"
+        f", which JSON would give back as {shown(_as_read(part))}"
         if _is_written(part)
         else ", which JSON does not have"
     )
@@ -212,7 +211,7 @@ def _faults(value: Any, path: str, key: bool) -> Iterator[tuple[str, Any, bool]]
         for name, part in value.items():
             if type(name) is not str:
                 yield path, name, True
-            yield from _faults(part, f"{path}[{_short(name)}]", False)
+            yield from _faults(part, f"{path}[{shown(name)}]", False)
     elif type(value) is list:
         for at, part in enumerate(value):
             yield from _faults(part, f"{path}[{at}]", False)
@@ -231,15 +230,6 @@ def _as_read(part: Any) -> Any:
         return loads(dumps(part))
     except Exception:
         return "something else"
-
-
-def _an(name: str) -> str:
-    return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
 
 # --- What orjson does not write by itself: NaN, fields with an underscore, times, and keys that would become one text.
