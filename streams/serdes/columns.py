@@ -109,8 +109,7 @@ def write_all(
     """Each object's bytes; the arguments and errors are those of `read_all`."""
     if is_plain_json(serde):
         try:
-            write_json = cast("JsonSerde", serde).write
-            return [None if value is None else write_json(value) for value in objects]
+            return cast("JsonSerde", serde).write_all(objects)
         except (TypeError, ValueError):
             pass
     write = serde.serialize

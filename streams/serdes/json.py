@@ -7,7 +7,7 @@ wrote a value, and another one in the next step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from types import UnionType
@@ -21,6 +21,7 @@ from streams.serdes.json_text import (
     check_with_keys,
     dumps,
     keep,
+    keep_all,
     keep_with_keys,
     loads,
     loads_with_keys,
@@ -100,6 +101,11 @@ class JsonSerde(Serde[T]):
         if self._typed is None:
             return keep if self.is_kept else dumps
         return self._typed.keep if self.is_kept else self._written
+
+    def write_all(self, values: Sequence[Any]) -> list[bytes | None]:
+        """As `write`, for many values, of which some may be None."""
+        write = self.write
+        return keep_all(values) if write is keep else [None if value is None else write(value) for value in values]
 
     @property
     def check(self) -> Callable[[Any], object]:

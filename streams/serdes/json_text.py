@@ -7,10 +7,11 @@ writes, `loads` reads as an equal value of equal types, at every depth.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime, time
 from enum import Enum
 from functools import lru_cache
+from itertools import chain
 from math import isfinite
 from types import NoneType
 from typing import Any, Final
@@ -33,6 +34,11 @@ _TEXT_KEYS: Final = (
 )
 _SCALARS: Final = frozenset((str, int, bool, NoneType))
 _TEXT: Final = frozenset((str,))
+_DICT: Final = frozenset((dict,))
+_FLAT_KINDS: Final = _SCALARS | {float}
+_KEPT_KINDS: Final = _FLAT_KINDS | {dict, list}
+_MOST_LEVELS: Final = 20
+"""Deeper values, and those that contain themselves, are checked one by one."""
 
 
 class NotKept(ValueError):
@@ -108,6 +114,41 @@ def _comes_back(value: Any) -> bool:
     except RecursionError:
         raise NotKept("it is nested too deeply, or contains itself") from None
     return True
+
+
+def keep_all(values: Sequence[Any]) -> list[bytes | None]:
+    """The text of each value, as `keep` writes it; None for None. The parts of all values are checked together, for half the cost.
+
+    Raises:
+        NotKept: One of them would come back as another value; `keep` says which, and why.
+        TypeError: As `keep`, or an integer has more than 64 bits.
+    """
+    if not _parts_come_back(values):
+        raise NotKept
+    dump, options = orjson.dumps, orjson.OPT_APPEND_NEWLINE
+    texts = [None if value is None else dump(value, option=options)[:-1] for value in values]
+    for value, text in zip(values, texts, strict=True):
+        # What is not finite is written as null.
+        if text is not None and b"null" in text:
+            check_kept(value)
+    return texts
+
+
+def _parts_come_back(values: Sequence[Any]) -> bool:
+    """Whether values are made of what JSON has. Keys and floats are left to orjson: it refuses other keys and writes NaN as null."""
+    level: Sequence[Any] = values
+    for _ in range(_MOST_LEVELS):
+        kinds = set(map(type, level))
+        if kinds <= _FLAT_KINDS:
+            return True
+        if not kinds <= _KEPT_KINDS:
+            return False
+        dicts = level if kinds == _DICT else [part for part in level if type(part) is dict]
+        inner = list(chain.from_iterable(map(dict.values, dicts)))
+        if list in kinds:
+            inner += chain.from_iterable([part for part in level if type(part) is list])
+        level = inner
+    return False
 
 
 # --- Dicts whose keys are numbers, for aggregates whose type nobody has named (`JsonWithKeys`).

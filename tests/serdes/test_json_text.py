@@ -3,6 +3,7 @@
 import enum
 import json
 import math
+import re
 import uuid
 from collections import Counter, OrderedDict, defaultdict
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from streams.errors import SerdeError
 from streams.serdes.base import comes_back, kept
+from streams.serdes.columns import write_all
 from streams.serdes.json import JsonSerde, JsonWithKeys
 from streams.serdes.json_text import loads
 
@@ -89,6 +91,20 @@ def test_what_is_kept_comes_back_or_is_refused(serde, value):
     except SerdeError:
         return
     assert same(serde.deserialize("t", data), value)
+
+
+@given(st.lists(any_values | json_values, max_size=5))
+def test_many_values_are_kept_or_refused_like_one(values):
+    def one_by_one():
+        return [KEPT.serialize("t", value) for value in values]
+
+    try:
+        together = write_all(KEPT, "t", values)
+    except SerdeError as error:
+        with pytest.raises(SerdeError, match="^" + re.escape(str(error)) + "$"):
+            one_by_one()
+    else:
+        assert together == one_by_one()
 
 
 @given(st.recursive(json_values, lambda parts: st.dictionaries(st.integers() | texts, parts, max_size=3), max_leaves=5))
