@@ -135,7 +135,7 @@ def keep_all(values: Sequence[Any]) -> list[bytes | None]:
 
 
 def _parts_come_back(values: Sequence[Any]) -> bool:
-    """Whether values are made of what JSON has. Keys and floats are left to orjson: it refuses other keys and writes NaN as null."""
+    """Whether values are made of what JSON has. Keys and floats are left to orjson: it refuses keys, and writes NaN as null."""
     level: Sequence[Any] = values
     for _ in range(_MOST_LEVELS):
         kinds = set(map(type, level))
