@@ -5,106 +5,29 @@ from __future__ import annotations
 import os
 import resource
 import select
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from math import inf
-from multiprocessing.connection import Client, Connection
 from types import TracebackType
-from typing import Any, Final
+from typing import Any
 
-import orjson
-
+from streams.live.link import DriverAddress, Link
 from streams.live.task import LiveTask, Tally
-from streams.logs.events import SLOW_STEP
+from streams.live.watch import Watch
 from streams.logs.json_lines import set_context
 from streams.metrics.memory import about_this_process
 from streams.microbatch.job import QueryJob
-from streams.microbatch.step import about_stores, event_of, log_failed_attempt, step_events, task_step
+from streams.microbatch.step import about_stores, log_failed_attempt, step_events, task_step
 from streams.source.offsets import SourceOffsets
-from streams.users_code import calling_line
-
-# --- Tells where a slot is in the user's program while one step takes long: a function that hangs holds up all tasks of its slot.
-
-
-SLOW_AFTER_S = 10.0
-"""How long a step may take before it is reported, s; then again each time it has taken twice as long."""
-_LOOK_EVERY_S = 1.0
-
-
-class Watch:
-    """Looks at the thread that has made it from another one, within a `with` block.
-
-    Args:
-        tell: Called with the sub-topology, the task and the event.
-        clock: A monotonic clock, in seconds.
-    """
-
-    def __init__(
-        self, tell: Callable[[str, int, Mapping[str, Any]], None], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._tell = tell
-        self._clock = clock
-        self._watched = threading.get_ident()
-        self._step: tuple[str, int, float] | None = None
-        self._told_s = 0.0
-        self._closed = threading.Event()
-
-    def __enter__(self) -> Watch:
-        threading.Thread(target=self._run, name="live-watch", daemon=True).start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._closed.set()
-
-    @contextmanager
-    def step(self, sub: str, task: int) -> Iterator[None]:
-        """Watches what is done in the block."""
-        self._step = sub, task, self._clock()
-        try:
-            yield
-        finally:
-            self._step = None
-
-    def look(self) -> None:
-        """Reports the step if it takes long."""
-        step = self._step
-        if step is None:
-            self._told_s = 0.0
-            return
-        sub, task, began = step
-        seconds = self._clock() - began
-        if seconds < max(SLOW_AFTER_S, 2 * self._told_s):
-            return
-        self._told_s = seconds
-        frame = sys._current_frames().get(self._watched)
-        line = calling_line(frame) or "the engine"
-        message = f"task {task} has worked on one step for {seconds:.0f} s and is in {line}; the other tasks of its process wait"
-        self._tell(sub, task, event_of(SLOW_STEP, message, seconds=round(seconds, 1), line=line))
-
-    def _run(self) -> None:
-        while not self._closed.wait(_LOOK_EVERY_S):
-            self.look()
-
 
 REPORT_EVERY_S = 1.0
 FIRST_WORD_S = 30.0
 """How long a slot waits for the driver's first message at most, which comes at once, s."""
 LOOK_EVERY_S = 5.0
 """How often a task asks for new partitions, and where its own end, to find out that a client no longer hears anything."""
-STOP: Final = "stop"
-PAUSED: Final = "paused"
-LEASES: Final = "leases"
-"""Counts the leases: a slot whose lease is not of the present number ends it."""
-CLOCKS: Final = "clocks_ms"
-"""The driver's wall clock and its monotonic one, ms. All tasks have the wall clock of the driver, as in micro-batches."""
 
 
 @dataclass(frozen=True)
@@ -119,15 +42,6 @@ class LiveSub:
     job: QueryJob
     query_id: str
     start: SourceOffsets
-
-
-@dataclass(frozen=True)
-class DriverAddress:
-    """Where slots report, and hear that they are to stop."""
-
-    host: str
-    port: int
-    key: bytes = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -151,55 +65,6 @@ class LiveJob:
     def tasks_of(self, slot: int) -> list[tuple[LiveSub, int]]:
         """The tasks of a slot: the same number in all sub-topologies, as what one writes is mostly read by the same of the next."""
         return [(sub, task) for sub in self.subs for task in range(slot, sub.job.tasks, self.slots)]
-
-
-class Link:
-    """A slot's connection to the driver. Without a driver there is nothing to run for, so a lost one asks to stop."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._sending = threading.Lock()
-        self.stopped = False
-        self.lost = False
-        self.paused: frozenset[str] = frozenset()
-        self._lease: int | None = None
-        self._wall_ahead_ms, self._driver_ahead_ms = 0.0, -inf
-
-    @classmethod
-    def to(cls, driver: DriverAddress) -> Link:
-        return cls(Client((driver.host, driver.port), authkey=driver.key))
-
-    def listen(self, wait_s: float = 0.0) -> bool:
-        """Takes in what the driver has said; if it has said nothing, waits for that. Returns whether it has ever said anything."""
-        try:
-            while self._connection.poll(wait_s):
-                wait_s = 0.0
-                said = orjson.loads(self._connection.recv_bytes())
-                lease = int(said.get(LEASES, 0))
-                self._lease = lease if self._lease is None else self._lease
-                self.stopped |= bool(said.get(STOP)) or lease != self._lease
-                self.paused = frozenset(said.get(PAUSED, ()))
-                wall, monotonic = said[CLOCKS]
-                self._wall_ahead_ms = wall - monotonic
-                # A message can only be late, and monotonic clocks are never set, so the largest difference is the nearest.
-                self._driver_ahead_ms = max(self._driver_ahead_ms, monotonic - time.monotonic() * 1000)
-        except (EOFError, OSError):
-            self.stopped = self.lost = True
-        return self._lease is not None
-
-    def now_ms(self) -> int:
-        """The driver's wall clock; it is sent at the beginning, and after each report."""
-        return int(self._wall_ahead_ms + self._driver_ahead_ms + time.monotonic() * 1000)
-
-    def tell(self, message: Mapping[str, Any]) -> None:
-        try:
-            with self._sending:
-                self._connection.send_bytes(orjson.dumps(message))
-        except OSError:
-            self.stopped = self.lost = True
-
-    def close(self) -> None:
-        self._connection.close()
 
 
 class Wake:

@@ -1,9 +1,4 @@
-"""A live task: reads its own partition of each source topic, merges them by time, and commits one small step after the other.
-
-The order of records is Kafka Streams': by offset within a partition, and between partitions the smallest timestamp first. A step
-takes what has arrived, but of no partition more than can be put in order: as long as the brokers have further records of another
-partition (KIP-695), only records that are older than the newest one known there.
-"""
+"""A live task: reads its own partition of each source topic (`partitions`), and commits one small step after the other."""
 
 from __future__ import annotations
 
@@ -13,9 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from math import inf
 from types import TracebackType
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Any
 
 from state.columns import RecordColumns
 from state.commit.marker import CommitMarker
@@ -27,6 +20,7 @@ from state.kafka.admin import delete_if_possible
 from state.kafka.reader import open_range_reader
 from state.kafka.topics import TopicInfo, TopicPartition, partitions_of
 from streams.errors import KeyPlacementError, NewPartitionsError
+from streams.live.partitions import OpenReader, OwnPartition, OwnPartitions, Reader
 from streams.microbatch.global_tables import count_global_tables, global_stores
 from streams.microbatch.job import QueryJob
 from streams.microbatch.read import StepRows
@@ -38,92 +32,14 @@ from streams.source.offsets import SourceOffsets, TopicOffsets
 
 NO_BATCH = -1
 """The micro-batch in the markers of live steps."""
-MOST_RECORDS = 50_000
-"""Records of a partition that a step takes at most: a step is a transaction, and in memory."""
 GROUP_EVERY_S = 1.0
 """How often a task commits its positions to the consumer group. They are in each marker, and only tools read the group's: with
 each step, they would cost two more requests to the brokers, one after the other."""
 POLL_S = 0.004
 """How long a record waits at most before a task sees it whose readers cannot say that records arrive."""
-SILENT_S = 10.0
-"""How long a client may give nothing of records that exist before it is replaced."""
 TRIM_EVERY_S = 30.0
 _AT_ONCE = {"queued.min.messages": "100000"}
 """A reader of micro-batches fetches nothing while some records wait, to ask the broker less often. Here that would be a delay."""
-
-
-class Reader(Protocol):
-    """The part of `state.kafka.range_reader.RangeReader` that a live task needs."""
-
-    at_end: bool
-
-    @property
-    def position(self) -> int: ...
-    def poll(self, max_records: int) -> list[RecordColumns]: ...
-    def wake(self, file: int) -> bool: ...
-    def reopen(self) -> None: ...
-    def close(self) -> None: ...
-
-
-OpenReader = Callable[[str, int, int], Reader]
-"""Topic, partition, first offset."""
-
-
-@dataclass
-class OwnPartition:
-    """A partition that a task reads.
-
-    Attributes:
-        waiting: Records that have arrived and wait for their place in the order.
-        committed: The next offset behind the records of committed steps.
-        noted: The position that the consumer group has; None: unknown.
-        delay_ms: Of a retry topic: how long after a record was written it is processed.
-        heard: When records last arrived, or none were missing (monotonic clock, s).
-    """
-
-    topic: str
-    number: int
-    reader: Reader
-    committed: int
-    heard: float
-    waiting: list[RecordColumns] = field(default_factory=list)
-    noted: int | None = None
-    delay_ms: int | None = None
-
-    @property
-    def place(self) -> TopicPartition:
-        return self.topic, self.number
-
-    @property
-    def count(self) -> int:
-        return sum(map(len, self.waiting))
-
-    @property
-    def newest_ms(self) -> int:
-        return max(int(columns.timestamps.max()) for columns in self.waiting)
-
-    def take(self, before_ms: int | None) -> list[RecordColumns]:
-        """The waiting records that come before the first one at or past a time; all of them without one."""
-        if before_ms is None:
-            taken, self.waiting = self.waiting, []
-            return taken
-        taken = []
-        while self.waiting:
-            columns = self.waiting[0]
-            late = np.flatnonzero(columns.timestamps >= before_ms)
-            cut = int(late[0]) if len(late) else len(columns)
-            if cut:
-                taken.append(columns.part(0, cut))
-            if cut < len(columns):
-                self.waiting[0] = columns.part(cut, len(columns))
-                break
-            del self.waiting[0]
-        return taken
-
-    @property
-    def read_to(self) -> int:
-        """The next offset behind all records that were taken."""
-        return int(self.waiting[0].offsets[0]) if self.waiting else self.reader.position
 
 
 @dataclass
@@ -198,7 +114,7 @@ class LiveTask:
         self._clock = clock
         self._head = ReaderPipeline(job.sub, job.tasks, job.settings)
         self._counted = Counters()
-        self._partitions: list[OwnPartition] = []
+        self._partitions = OwnPartitions()
         self._topic_ids: dict[str, str] = {}
         self._tick_s = None if job.source.tick_ms is None else job.source.tick_ms / 1000
         now = clock()
@@ -223,7 +139,7 @@ class LiveTask:
                 opened.callback(reader.close)
                 self._woken = self._wakes is not None and reader.wake(self._wakes) and self._woken
                 delay_ms = self.job.source.delays.get(topic)
-                self._partitions.append(OwnPartition(topic, self.task, reader, at, self._clock(), delay_ms=delay_ms))
+                self._partitions.add(OwnPartition(topic, self.task, reader, at, self._clock(), delay_ms=delay_ms))
             self._global_topics = self._described(self.job.source.global_topics)
             self._open = opened.pop_all()
         return self
@@ -236,9 +152,7 @@ class LiveTask:
     @property
     def rests_s(self) -> float:
         """How long the task has nothing to do, if no reader says that records have arrived."""
-        aligned = [one for one in self._partitions if one.delay_ms is None]
-        # Records may wait for control records of another partition, and these wake nobody.
-        if not self._woken or (len(aligned) > 1 and not all(one.reader.at_end for one in aligned)):
+        if not self._woken or self._partitions.waits_for_others:
             return POLL_S
         return inf if self._tick_s is None else max(self._ticked + self._tick_s - self._clock(), 0.0)
 
@@ -258,10 +172,9 @@ class LiveTask:
             StreamsError: The step has failed; the task is over.
         """
         now = self._clock()
-        for one in self._partitions:
-            self._poll(one, now)
+        self._partitions.poll(now)
         tick = self._tick_s is not None and now - self._ticked >= self._tick_s
-        taken = self._taken(now_ms)
+        taken = self._partitions.take(now_ms)
         note = last or now - self._noted >= GROUP_EVERY_S
         # Without a record, too, as a task also passes control records.
         behind = note and any(one.noted != one.read_to and not one.waiting for one in self._partitions)
@@ -296,38 +209,8 @@ class LiveTask:
         cpu_s = step.cpu_s + time.process_time() - cpu
         self._add(step.given, result.counters, result.seconds, time.perf_counter() - step.started, cpu_s)
 
-    def _poll(self, one: OwnPartition, now: float) -> None:
-        room = MOST_RECORDS - one.count
-        if room > 0 and (arrived := one.reader.poll(room)):
-            one.waiting += arrived
-            one.heard = now
-
-    def _taken(self, now_ms: int) -> list[list[RecordColumns]]:
-        """The records of each partition whose place in the order is certain, and those of retry topics that are due."""
-        aligned = [one for one in self._partitions if one.delay_ms is None]
-        unknown = len(aligned) > 1 and any(not one.waiting and not one.reader.at_end for one in aligned)
-        # Of these, more is on its way, and it may come before everything that does not come before the newest of what is here.
-        newest = {one.topic: one.newest_ms for one in aligned if one.waiting and not one.reader.at_end}
-        taken = []
-        for one in self._partitions:
-            # At equal times, the first topic's records come first.
-            bounds = [time + (one.topic < topic) for topic, time in newest.items() if topic != one.topic]
-            if one.delay_ms is not None:
-                taken.append(one.take(now_ms - one.delay_ms + 1))
-            else:
-                taken.append([] if unknown else one.take(min(bounds) if bounds else None))
-        return taken
-
     def _ask_ends(self) -> None:
         self.ends = self.access.kafka.end_offsets([one.place for one in self._partitions])
-
-    def _has_unread(self) -> bool:
-        """Whether records are known that are not in this step, so that the task is not idle. What is retried waits for its time."""
-        return any(
-            one.waiting or not one.reader.at_end or self.ends.get(one.place, 0) > one.reader.position
-            for one in self._partitions
-            if one.delay_ms is None
-        )
 
     def _prepared(self, taken: Sequence[Sequence[RecordColumns]], now_ms: int, note: bool) -> _Step:
         started, cpu = time.perf_counter(), time.process_time()
@@ -349,7 +232,7 @@ class LiveTask:
         return _Step(prepared, given, read_to, offsets.keys(), started, time.process_time() - cpu)
 
     def _rows(self, taken: Sequence[Sequence[RecordColumns]], now_ms: int) -> StepRows:
-        given = StepRows(topic_ids=self._topic_ids, backlog=self._has_unread())
+        given = StepRows(topic_ids=self._topic_ids, backlog=self._partitions.has_unread(self.ends))
         self._head.now_ms = now_ms
         for one, pieces in zip(self._partitions, taken, strict=True):
             given.ranges[one.topic] = {str(one.number): (one.committed, one.read_to)}
@@ -405,13 +288,7 @@ class LiveTask:
 
     def heed(self) -> None:
         """Replaces clients that hear nothing of records that exist."""
-        now = self._clock()
-        for one in self._partitions:
-            if self.ends[one.place] <= one.reader.position or one.waiting:
-                one.heard = now
-            elif now - one.heard >= SILENT_S:
-                one.reader.reopen()
-                one.heard = now
+        self._partitions.replace_silent(self.ends, self._clock())
 
     def _check_partitions(self) -> None:
         """Checks that there is a task for each partition."""

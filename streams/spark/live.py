@@ -25,7 +25,8 @@ import orjson
 from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.streaming import StreamingQuery
 
-from streams.live.slot import CLOCKS, LEASES, PAUSED, STOP, DriverAddress, LiveJob
+from streams.live.link import CLOCKS, LEASES, PAUSED, STOP, DriverAddress
+from streams.live.slot import LiveJob
 from streams.source.log import now_ms
 from streams.spark.shuffle import shuffle_keys
 from streams.spark.stopping import StopGate, gated

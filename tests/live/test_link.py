@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from streams.live import slot as slots
-from streams.live.slot import LEASES, DriverAddress, Link
+from streams.live.link import LEASES, DriverAddress, Link
 from streams.source.log import STEP
 from streams.spark.live import RENEW_AFTER_S, LiveDriver, LiveGate
 

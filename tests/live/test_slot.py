@@ -12,7 +12,8 @@ import pytest
 from state.errors import StateCorruptedError
 from streams.errors import NewPartitionsError
 from streams.live import slot as slots
-from streams.live.slot import DriverAddress, Link, LiveJob, LiveSub, Slot, Wake, report_of
+from streams.live.link import DriverAddress, Link
+from streams.live.slot import LiveJob, LiveSub, Slot, Wake, report_of
 from streams.live.task import Tally
 from streams.source.offsets import SourceOffsets
 from tests.live.test_task import APP, World, copy

@@ -21,7 +21,8 @@ from state.kafka.partitioner import partition_for_key
 from state.restore.task_stores import WorkerMemory
 from streams import BytesSerde, Consumed, JsonSerde, Materialized, Produced, StreamsBuilder
 from streams.errors import KeyPlacementError, NewPartitionsError
-from streams.live.task import POLL_S, SILENT_S, LiveTask
+from streams.live.partitions import SILENT_S
+from streams.live.task import POLL_S, LiveTask
 from streams.microbatch.job import QueryJob
 from streams.microbatch.step import TaskAccess
 from streams.runtime.settings import TaskSettings

@@ -18,7 +18,8 @@ from state.columns import RecordColumns
 from state.commit.step import CommitStep
 from state.errors import OffsetsLostError
 from state.kafka.topics import TopicPartition
-from streams.live.slot import DriverAddress, LiveJob, LiveSub, Slot, slots_for
+from streams.live.link import DriverAddress
+from streams.live.slot import LiveJob, LiveSub, Slot, slots_for
 from streams.live.task import TRIM_EVERY_S, LiveTask
 from streams.microbatch.job import QueryJob
 from streams.microbatch.step import TaskAccess

@@ -1,0 +1,78 @@
+"""A slot's connection to the driver, by which it reports, and hears the time, pauses, and that it is to stop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+from multiprocessing.connection import Client, Connection
+from typing import Any, Final
+
+import orjson
+
+STOP: Final = "stop"
+PAUSED: Final = "paused"
+LEASES: Final = "leases"
+"""Counts the leases: a slot whose lease is not of the present number ends it."""
+CLOCKS: Final = "clocks_ms"
+"""The driver's wall clock and its monotonic one, ms. All tasks have the wall clock of the driver, as in micro-batches."""
+
+
+@dataclass(frozen=True)
+class DriverAddress:
+    """Where slots report, and hear that they are to stop."""
+
+    host: str
+    port: int
+    key: bytes = field(repr=False)
+
+
+class Link:
+    """A slot's connection to the driver. Without a driver there is nothing to run for, so a lost one asks to stop."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._sending = threading.Lock()
+        self.stopped = False
+        self.lost = False
+        self.paused: frozenset[str] = frozenset()
+        self._lease: int | None = None
+        self._wall_ahead_ms, self._driver_ahead_ms = 0.0, -inf
+
+    @classmethod
+    def to(cls, driver: DriverAddress) -> Link:
+        return cls(Client((driver.host, driver.port), authkey=driver.key))
+
+    def listen(self, wait_s: float = 0.0) -> bool:
+        """Takes in what the driver has said; if it has said nothing, waits for that. Returns whether it has ever said anything."""
+        try:
+            while self._connection.poll(wait_s):
+                wait_s = 0.0
+                said = orjson.loads(self._connection.recv_bytes())
+                lease = int(said.get(LEASES, 0))
+                self._lease = lease if self._lease is None else self._lease
+                self.stopped |= bool(said.get(STOP)) or lease != self._lease
+                self.paused = frozenset(said.get(PAUSED, ()))
+                wall, monotonic = said[CLOCKS]
+                self._wall_ahead_ms = wall - monotonic
+                # A message can only be late, and monotonic clocks are never set, so the largest difference is the nearest.
+                self._driver_ahead_ms = max(self._driver_ahead_ms, monotonic - time.monotonic() * 1000)
+        except (EOFError, OSError):
+            self.stopped = self.lost = True
+        return self._lease is not None
+
+    def now_ms(self) -> int:
+        """The driver's wall clock; it is sent at the beginning, and after each report."""
+        return int(self._wall_ahead_ms + self._driver_ahead_ms + time.monotonic() * 1000)
+
+    def tell(self, message: Mapping[str, Any]) -> None:
+        try:
+            with self._sending:
+                self._connection.send_bytes(orjson.dumps(message))
+        except OSError:
+            self.stopped = self.lost = True
+
+    def close(self) -> None:
+        self._connection.close()
