@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Protocol
 
 import numpy as np
@@ -25,8 +26,8 @@ SILENT_S = 10.0
 class Reader(Protocol):
     """The part of `state.kafka.range_reader.RangeReader` that a live task needs."""
 
-    at_end: bool
-
+    @property
+    def at_end(self) -> bool: ...
     @property
     def position(self) -> int: ...
     def poll(self, max_records: int) -> list[RecordColumns]: ...
@@ -37,6 +38,54 @@ class Reader(Protocol):
 
 OpenReader = Callable[[str, int, int], Reader]
 """Topic, partition, first offset."""
+
+
+class Ending:
+    """A reader that ends before an offset, as if its partition did: what comes later is for another run.
+
+    Args:
+        reader: The reader.
+        end: The offset.
+    """
+
+    def __init__(self, reader: Reader, end: int) -> None:
+        self._reader = reader
+        self._end = end
+
+    @property
+    def position(self) -> int:
+        return min(self._reader.position, self._end)
+
+    @property
+    def at_end(self) -> bool:
+        """See `Reader`."""
+        return self._has_ended or self._reader.at_end
+
+    @property
+    def _has_ended(self) -> bool:
+        return self._reader.position >= self._end
+
+    def poll(self, max_records: int) -> list[RecordColumns]:
+        """See `Reader`."""
+        if self._has_ended:
+            return []
+        return [part for columns in self._reader.poll(max_records) if len(part := self._before_end(columns))]
+
+    def _before_end(self, columns: RecordColumns) -> RecordColumns:
+        return columns.part(0, int(np.searchsorted(columns.offsets, self._end)))
+
+    def wake(self, file: int) -> bool:
+        """See `Reader`."""
+        return self._reader.wake(file)
+
+    def reopen(self) -> None:
+        """See `Reader`; records behind the end are not missed."""
+        if not self._has_ended:
+            self._reader.reopen()
+
+    def close(self) -> None:
+        """See `Reader`."""
+        self._reader.close()
 
 
 @dataclass
@@ -67,6 +116,11 @@ class OwnPartition:
     @property
     def count(self) -> int:
         return sum(map(len, self.waiting))
+
+    @property
+    def next_ms(self) -> int:
+        """The time of the next record, where some wait."""
+        return int(self.waiting[0].timestamps[0])
 
     @property
     def newest_ms(self) -> int:
@@ -119,6 +173,21 @@ class OwnPartitions:
         aligned = self._aligned
         return len(aligned) > 1 and not all(one.reader.at_end for one in aligned)
 
+    @property
+    def next_ms(self) -> int | None:
+        """The time of the next record; None: none waits."""
+        return min((one.next_ms for one in self._aligned if one.waiting), default=None)
+
+    @property
+    def are_known(self) -> bool:
+        """Whether each partition has a record that waits, or is at its end."""
+        return all(one.waiting or one.reader.at_end for one in self._aligned)
+
+    @property
+    def are_empty(self) -> bool:
+        """Whether nothing waits, and all partitions are at their ends."""
+        return all(one.reader.at_end and not one.waiting for one in self._aligned)
+
     def poll(self, now: float) -> None:
         """Takes in what has arrived."""
         for one in self._all:
@@ -127,16 +196,21 @@ class OwnPartitions:
                 one.waiting += arrived
                 one.heard = now
 
-    def take(self, now_ms: int) -> list[list[RecordColumns]]:
-        """The records of each partition whose place in the order is certain, and those of retry topics that are due."""
+    def take(self, now_ms: int, before_ms: float = inf) -> list[list[RecordColumns]]:
+        """The records of each partition whose place in the order is certain, and those of retry topics that are due.
+
+        Args:
+            before_ms: How far the task may go in a backlog: to the first record at or past this time.
+        """
         aligned = self._aligned
-        unknown = len(aligned) > 1 and any(not one.waiting and not one.reader.at_end for one in aligned)
+        unknown = before_ms == -inf or (len(aligned) > 1 and not self.are_known)
         # Of these, more is on its way, and it may come before everything that does not come before the newest of what is here.
         newest = {one.topic: one.newest_ms for one in aligned if one.waiting and not one.reader.at_end}
         taken = []
         for one in self._all:
             # At equal times, the first topic's records come first.
             bounds = [time + (one.topic < topic) for topic, time in newest.items() if topic != one.topic]
+            bounds += [int(before_ms)] if -inf < before_ms < inf else []
             if one.delay_ms is not None:
                 taken.append(one.take(now_ms - one.delay_ms + 1))
             else:

@@ -20,7 +20,8 @@ from state.kafka.admin import delete_if_possible
 from state.kafka.reader import open_range_reader
 from state.kafka.topics import TopicInfo, TopicPartition, partitions_of
 from streams.errors import KeyPlacementError, NewPartitionsError
-from streams.live.partitions import OpenReader, OwnPartition, OwnPartitions, Reader
+from streams.live.alignment import BEHIND_AFTER_S, FREE, Bound, Reached
+from streams.live.partitions import Ending, OpenReader, OwnPartition, OwnPartitions, Reader
 from streams.microbatch.global_tables import count_global_tables, global_stores
 from streams.microbatch.job import QueryJob
 from streams.microbatch.read import StepRows
@@ -84,6 +85,11 @@ class LiveTask:
         open_reader: Opens a reader of one partition.
         read_tables: Reads the global tables up to given ends.
         wakes: The open file that readers write to when records arrive.
+
+    Attributes:
+        reached: How far it has come; None: it has not heard yet of all its partitions.
+        is_held: Whether records wait for other tasks, so that the next step is due as soon as these have come further.
+        read: The positions up to which nothing was left to do when the task last had nothing to do.
     """
 
     def __init__(
@@ -104,6 +110,10 @@ class LiveTask:
         self.task = access.step.identity.task
         self.tally = Tally()
         self.ends: dict[TopicPartition, int] = {}
+        self.reached: Reached | None = None
+        self.is_held = False
+        self.read: Mapping[TopicPartition, int] = {}
+        self._emptied: float | None = None
         self._start = start
         self._run_id = run_id
         self._topics = topics
@@ -137,6 +147,8 @@ class LiveTask:
                 at = self._position(topic)
                 reader = self._open_reader(topic, self.task, at)
                 opened.callback(reader.close)
+                if (end := self.job.source.until.get((topic, self.task))) is not None:
+                    reader = Ending(reader, max(at, end))
                 self._woken = self._wakes is not None and reader.wake(self._wakes) and self._woken
                 delay_ms = self.job.source.delays.get(topic)
                 self._partitions.add(OwnPartition(topic, self.task, reader, at, self._clock(), delay_ms=delay_ms))
@@ -152,7 +164,7 @@ class LiveTask:
     @property
     def rests_s(self) -> float:
         """How long the task has nothing to do, if no reader says that records have arrived."""
-        if not self._woken or self._partitions.waits_for_others:
+        if self.is_held or not self._woken or self._partitions.waits_for_others:
             return POLL_S
         return inf if self._tick_s is None else max(self._ticked + self._tick_s - self._clock(), 0.0)
 
@@ -160,12 +172,13 @@ class LiveTask:
     def positions(self) -> Mapping[TopicPartition, int]:
         return {one.place: one.committed for one in self._partitions}
 
-    def begin(self, now_ms: int, last: bool = False) -> bool:
+    def begin(self, now_ms: int, last: bool = False, bound: Bound = FREE) -> bool:
         """Processes what has arrived and sends the results; returns whether there is a step to `commit` and then `apply`.
 
         Args:
             now_ms: The time of the step.
             last: The task ends behind this step, so that the consumer group gets its positions.
+            bound: How far it may go.
 
         Raises:
             KeyPlacementError: A record is in another partition than its key's.
@@ -174,11 +187,12 @@ class LiveTask:
         now = self._clock()
         self._partitions.poll(now)
         tick = self._tick_s is not None and now - self._ticked >= self._tick_s
-        taken = self._partitions.take(now_ms)
+        taken = self._take(now_ms, now, bound)
         note = last or now - self._noted >= GROUP_EVERY_S
         # Without a record, too, as a task also passes control records.
         behind = note and any(one.noted != one.read_to and not one.waiting for one in self._partitions)
         if not any(taken) and not tick and not behind:
+            self.read = {one.place: one.read_to if one.delay_ms is None else one.reader.position for one in self._partitions}
             return False
         if tick:
             self._ticked = now
@@ -189,6 +203,21 @@ class LiveTask:
             self._noted = now
         self._step = self._prepared(taken, now_ms, note)
         return True
+
+    def _take(self, now_ms: int, now: float, bound: Bound) -> list[list[RecordColumns]]:
+        partitions, next_ms = self._partitions, self._partitions.next_ms
+        behind = self._emptied is None or now - self._emptied >= BEHIND_AFTER_S
+        if partitions.are_known:
+            # Records that have just come are no backlog; but under a bound, others wait for what will be written of them.
+            counts = next_ms is not None and (behind or bound.is_set)
+            self.reached = Reached(next_ms if counts else None, next_ms is not None and behind)
+        has_backlog = self.reached is None or self.reached.is_behind
+        before_ms = bound.of(self.job.sub.name, self.task, has_backlog)
+        taken = partitions.take(now_ms, before_ms)
+        self.is_held = before_ms < inf and partitions.next_ms is not None
+        if partitions.are_empty:
+            self._emptied = now
+        return taken
 
     def commit(self) -> None:
         """Commits the step that was begun. Only waits for the brokers, so several tasks may do it at once, in threads."""
