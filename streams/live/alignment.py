@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, NamedTuple
@@ -23,6 +23,8 @@ MOST_MS = 24 * 3600 * 1000
 """How far a task may be ahead of the slowest where nothing behind it drops late records, ms."""
 LEAST_MS = 1000
 """How far it may be ahead whatever grace there is, ms: each round costs a step."""
+WAIT_MS = -(1 << 52)
+"""The time that a task has reached of which nothing is known yet, ms."""
 SILENT_S = 120.0
 """How long a task that says nothing holds up the others, s: it hangs, or its slot is lost and restores somewhere else."""
 BEHIND_AFTER_S = 2.0
@@ -35,10 +37,12 @@ class Reading:
 
     Attributes:
         beside: The sub-topologies whose progress bounds it, itself included.
+        above: Those that write to what it reads, without any that also come behind it.
         allowance_ms: How far its tasks may be ahead of the slowest task of these.
     """
 
     beside: frozenset[str]
+    above: frozenset[str]
     allowance_ms: int
 
 
@@ -54,23 +58,22 @@ def readings(subs: Sequence[SubTopology]) -> dict[str, Reading]:
     found = {}
     for name, after in behind.items():
         # Its own partitions are in one order; but what comes out of a repartition topic may lag behind other topics.
-        grace_ms = min((late[one] for one in {*after, *([name] if before[name] else [])}), default=inf)
-        # What is on its way through each sub-topology behind it may be one step older than where its writer is.
-        share_ms = grace_ms / (1 + max(after.values(), default=1))
+        grace_ms = min((late[one] for one in (after | {name} if before[name] else after)), default=inf)
         # Who else writes what is read behind it must keep up with it; who reads what it writes need not.
-        writers = before[name].union(*(before[one] for one in after)) - (after.keys() - before[name])
-        found[name] = Reading(frozenset(writers | {name}), int(max(LEAST_MS, min(MOST_MS, share_ms))))
+        writers = before[name].union(*(before[one] for one in after)) - (after - before[name])
+        above = {one for one in before[name] - after if name in following[one]}
+        allowance_ms = int(max(LEAST_MS, min(MOST_MS, grace_ms / 2)))
+        found[name] = Reading(frozenset(writers | {name}), frozenset(above), allowance_ms)
     return found
 
 
-def _behind(name: str, following: Mapping[str, Collection[str]]) -> dict[str, int]:
-    """All that comes behind a sub-topology, and how many steps behind it; in a circle it comes behind itself."""
-    found: dict[str, int] = {}
-    waiting, steps = set(following[name]), 1
+def _behind(name: str, following: Mapping[str, Collection[str]]) -> set[str]:
+    """All that comes behind a sub-topology; in a circle it comes behind itself."""
+    found: set[str] = set()
+    waiting = set(following[name])
     while waiting:
-        found |= dict.fromkeys(waiting, steps)
-        waiting = {one for last in waiting for one in following[last]} - found.keys()
-        steps += 1
+        found |= waiting
+        waiting = {one for last in waiting for one in following[last]} - found
     return found
 
 
@@ -86,16 +89,15 @@ class Bound:
         before_ms: They take no record of this time or a later one; None: those with a backlog wait.
         slowest: The slowest task, with its sub-topology.
         slowest_before_ms: How far that one may go, which need not wait for itself; infinite: it is the only one with a backlog.
+        coming_ms: The time of the oldest record that may still come from sub-topologies above it; infinite: none has a backlog.
+        asked: Whether others wait for what will be written of the records of its tasks, however new they are.
     """
 
     before_ms: float | None
     slowest: tuple[str, int] | None = None
     slowest_before_ms: float = inf
-
-    @property
-    def is_set(self) -> bool:
-        """Whether others wait for what a task has not processed yet."""
-        return self.before_ms is not None and self.before_ms < inf
+    coming_ms: float = inf
+    asked: bool = False
 
     def of(self, sub: str, task: int, has_backlog: bool) -> float:
         """The bound of a task; infinite: none; minus infinite: it waits."""
@@ -105,12 +107,14 @@ class Bound:
 
     def said(self) -> Sequence[Any]:
         """It, as the driver sends it."""
-        return [self.before_ms, self.slowest, None if self.slowest_before_ms == inf else self.slowest_before_ms]
+        times = (self.before_ms, self.slowest_before_ms, self.coming_ms)
+        return [self.slowest, *(None if time_ms == inf else time_ms for time_ms in times)]
 
     @classmethod
     def heard(cls, said: Sequence[Any]) -> Bound:
-        before_ms, slowest, slowest_before_ms = said
-        return cls(before_ms, tuple(slowest), inf if slowest_before_ms is None else slowest_before_ms)
+        slowest, *times = said
+        before_ms, slowest_before_ms, coming_ms = (inf if time_ms is None else time_ms for time_ms in times)
+        return cls(before_ms, slowest and tuple(slowest), slowest_before_ms, coming_ms, asked=True)
 
 
 FREE = Bound(inf)
@@ -122,12 +126,15 @@ class Reached(NamedTuple):
     """How far a task has come.
 
     Attributes:
-        next_ms: The time of the next record, behind which everything is committed; None: it is at the end of its partitions.
+        next_ms: The time of the next record, before which everything is committed; at the end of its partitions, that of the
+            oldest record that may still come there, as last heard from the driver; None: none may.
         is_behind: Whether it has a backlog, and not only records that have just come.
+        asked: Whether it has said this under a bound, and so after it had heard how far others had come.
     """
 
     next_ms: int | None
     is_behind: bool
+    asked: bool
 
 
 class Alignment:
@@ -142,12 +149,17 @@ class Alignment:
     def __init__(
         self, tasks: Mapping[str, int], readings: Mapping[str, Reading], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._tasks = dict(tasks)
+        self._places = {name: [(name, task) for task in range(count)] for name, count in tasks.items()}
         self._readings = readings
+        self._near = {
+            name: reading.beside | {other for other, theirs in readings.items() if name in theirs.beside}
+            for name, reading in readings.items()
+        }
         self._clock = clock
         self._lock = threading.Lock()
         self._began = clock()
         self._reached: dict[tuple[str, int], tuple[Reached, float]] = {}
+        self._asked: dict[str, float] = {}
 
     def hear(self, sub: str, reached: Iterable[Sequence[Any]]) -> None:
         """Takes in how far tasks have come: the number of each, and then `Reached`."""
@@ -164,19 +176,37 @@ class Alignment:
         """
         now = self._clock()
         with self._lock:
-            bounds = {name: self._bound(reading, paused, now) for name, reading in self._readings.items()}
-        return {name: bound for name, bound in bounds.items() if bound is not None}
+            running = self._places.keys() - set(paused)
+            asked = {name for name in running if self._is_asked(self._near[name] & running, now)}
+            self._asked = {name: self._asked.get(name, now) for name in asked}
+            times = {place: time_ms for name in asked for place, time_ms in self._times(name, now)}
+            return {name: self._bound(self._readings[name], times) for name in asked}
 
-    def _bound(self, reading: Reading, paused: Collection[str], now: float) -> Bound | None:
-        places = [(name, task) for name in sorted(reading.beside - set(paused)) for task in range(self._tasks[name])]
+    def _is_asked(self, near: Iterable[str], now: float) -> bool:
+        """Whether any task has a backlog whose progress concerns others or is theirs, and where all are is known."""
+        places = [place for name in near for place in self._places[name]]
         if now - self._began < SILENT_S and any(place not in self._reached for place in places):
-            return None
-        heard = [(*self._reached[place], place) for place in places if place in self._reached]
-        known = [(reached, place) for reached, heard_s, place in heard if now - heard_s < SILENT_S]
-        if not any(reached.is_behind for reached, _ in known):
-            return None
-        (least_ms, slowest), *others = sorted(
-            (reached.next_ms, place) for reached, place in known if reached.next_ms is not None
-        )
+            return False
+        known = (self._reached[place] for place in places if place in self._reached)
+        return any(reached.is_behind and now - heard < SILENT_S for reached, heard in known)
+
+    def _times(self, name: str, now: float) -> Iterator[tuple[tuple[str, int], int]]:
+        """How far the tasks of a sub-topology have come, without those that hold up nobody."""
+        asked_s = self._asked[name]
+        for place in self._places[name]:
+            reached, heard = self._reached.get(place, (None, 0.0))
+            if self._readings[name].above and (reached is None or not reached.asked or heard < asked_s):
+                # At the end of its partitions, when it last said something; but of what has come since, others have said more.
+                if now - asked_s < SILENT_S:
+                    yield place, WAIT_MS
+            elif reached is not None and reached.next_ms is not None and now - heard < SILENT_S:
+                yield place, reached.next_ms
+
+    def _bound(self, reading: Reading, times: Mapping[tuple[str, int], int]) -> Bound:
+        ordered = sorted((time_ms, place) for place, time_ms in times.items() if place[0] in reading.beside)
+        if not ordered:
+            return Bound(inf, asked=True)
+        (least_ms, slowest), *others = ordered
         ahead = reading.allowance_ms
-        return Bound(least_ms + ahead, slowest, others[0][0] + ahead if others else inf)
+        coming_ms = min((time_ms for time_ms, (name, _) in ordered if name in reading.above), default=inf)
+        return Bound(least_ms + ahead, slowest, others[0][0] + ahead if others else inf, coming_ms, asked=True)

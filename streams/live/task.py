@@ -114,6 +114,7 @@ class LiveTask:
         self.is_held = False
         self.read: Mapping[TopicPartition, int] = {}
         self._emptied: float | None = None
+        self._answers = False
         self._start = start
         self._run_id = run_id
         self._topics = topics
@@ -164,7 +165,7 @@ class LiveTask:
     @property
     def rests_s(self) -> float:
         """How long the task has nothing to do, if no reader says that records have arrived."""
-        if self.is_held or not self._woken or self._partitions.waits_for_others:
+        if self.is_held or self._answers or not self._woken or self._partitions.waits_for_others:
             return POLL_S
         return inf if self._tick_s is None else max(self._ticked + self._tick_s - self._clock(), 0.0)
 
@@ -206,15 +207,18 @@ class LiveTask:
 
     def _take(self, now_ms: int, now: float, bound: Bound) -> list[list[RecordColumns]]:
         partitions, next_ms = self._partitions, self._partitions.next_ms
-        behind = self._emptied is None or now - self._emptied >= BEHIND_AFTER_S
+        # Records that have just come are no backlog, if all before them have found their way at once.
+        behind = next_ms is not None and (
+            (bound.asked and self.is_held) or self._emptied is None or now - self._emptied >= BEHIND_AFTER_S
+        )
         if partitions.are_known:
-            # Records that have just come are no backlog; but under a bound, others wait for what will be written of them.
-            counts = next_ms is not None and (behind or bound.is_set)
-            self.reached = Reached(next_ms if counts else None, next_ms is not None and behind)
-        has_backlog = self.reached is None or self.reached.is_behind
-        before_ms = bound.of(self.job.sub.name, self.task, has_backlog)
+            # But where others ask, they wait for what will be written of those, too.
+            least_ms = min(next_ms if next_ms is not None and (behind or bound.asked) else inf, bound.coming_ms)
+            self.reached = Reached(None if least_ms == inf else int(least_ms), behind, bound.asked)
+        before_ms = bound.of(self.job.sub.name, self.task, self.reached is None or self.reached.is_behind)
         taken = partitions.take(now_ms, before_ms)
         self.is_held = before_ms < inf and partitions.next_ms is not None
+        self._answers = bound.asked
         if partitions.are_empty:
             self._emptied = now
         return taken
