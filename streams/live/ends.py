@@ -48,7 +48,10 @@ class RunEnd:
 
         def have_read(topics: Mapping[str, Collection[str]], ends: Mapping[TopicPartition, int]) -> bool:
             return all(
-                read.get((sub, place), -1) >= end for sub in subs for place, end in ends.items() if place[0] in topics[sub]
+                read.get((sub, place), -1) >= end
+                for sub in subs
+                for place, end in ends.items()
+                if place[0] in topics[sub]
             )
 
         # As long as the ends of the last answer are not reached, another one would be of no use.

@@ -200,6 +200,7 @@ class OwnPartitions:
         """The records of each partition whose place in the order is certain, and those of retry topics that are due.
 
         Args:
+            now_ms: The time of the step.
             before_ms: How far the task may go in a backlog: to the first record at or past this time.
         """
         aligned = self._aligned

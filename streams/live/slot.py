@@ -250,7 +250,7 @@ class Slot:
                 self._link.tell({"sub": task.job.sub.name, "positions": positions})
 
     def _tell_progress(self, now: float) -> None:
-        """Tells how far tasks have come in a backlog, and, if the run is to end, what they have read; nothing where that is as it was."""
+        """Tells how far tasks have come in a backlog, and, if the run is to end, what they have read."""
         reached: dict[str, list[tuple[Any, ...]]] = {}
         for task in self._tasks:
             if task.reached is not None and self._is_news(task, task.reached, now):
@@ -264,7 +264,7 @@ class Slot:
             self._link.tell({"sub": sub, REACHED: found})
 
     def _is_news(self, task: LiveTask, reached: Reached, now: float) -> bool:
-        """Whether the driver does not know it. While there are backlogs, it hears again and again, as it waits for no task that is lost."""
+        """Whether the driver does not know it. During a backlog it hears it again and again: it does not wait for what is lost."""
         told, told_s = self._told.get(task, (None, now))
         return reached != told or ((reached.asked or reached.is_behind) and now - told_s >= REPORT_EVERY_S)
 

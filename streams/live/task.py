@@ -193,7 +193,9 @@ class LiveTask:
         # Without a record, too, as a task also passes control records.
         behind = note and any(one.noted != one.read_to and not one.waiting for one in self._partitions)
         if not any(taken) and not tick and not behind:
-            self.read = {one.place: one.read_to if one.delay_ms is None else one.reader.position for one in self._partitions}
+            self.read = {
+                one.place: one.read_to if one.delay_ms is None else one.reader.position for one in self._partitions
+            }
             return False
         if tick:
             self._ticked = now

@@ -99,13 +99,13 @@ class LiveDriver:
     def pause(self, subs: Iterable[str]) -> None:
         """Says which sub-topologies are paused."""
         self._say(PAUSED, sorted(subs))
-        self._bound()
+        self._say_bounds()
 
     def align(self, alignment: Alignment) -> None:
         """Keeps the tasks together in event time from now on."""
         self._alignment = alignment
 
-    def _bound(self) -> None:
+    def _say_bounds(self) -> None:
         """Says how far the sub-topologies may go, if that has changed."""
         # One after the other, so that what is said last is what is so.
         with self._aligning:
@@ -181,7 +181,7 @@ class LiveDriver:
         """Takes in how far tasks have come in a backlog, and moves the bounds. At the live edge no such messages come."""
         if self._alignment is not None:
             self._alignment.hear(message["sub"], message[REACHED])
-            self._bound()
+            self._say_bounds()
 
     def _taken(self, message: Mapping[str, Any]) -> None:
         """Takes in a message. An error there must not end the slot, which commits whether or not anybody counts."""

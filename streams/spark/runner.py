@@ -289,7 +289,7 @@ class StreamsApplication:
                 shared = bool(others or batches)
                 live = [] if driver is None else [partial(self._start_live, driver, ways.live, starts, shared)]
                 try:
-                    self._await([*others, *batches, *live], lambda: self._is_asked_otherwise(asked) or self._has_read())
+                    self._await([*others, *batches, *live], partial(self._is_over, asked))
                     if self._pauses.execution == asked:
                         return
                     with KafkaAdmin(self.config.client) as admin:
@@ -305,6 +305,9 @@ class StreamsApplication:
         """Whether an operator asks for another execution; while brokers are away, no switch would come to its end."""
         assert self._watch is not None
         return self._pauses.execution != execution and not self._watch.away
+
+    def _is_over(self, execution: str | None) -> bool:
+        return self._is_asked_otherwise(execution) or self._has_read()
 
     def _has_read(self) -> bool:
         """Whether a run over what is there has come to its end; while brokers are away, nobody knows."""
@@ -371,7 +374,9 @@ class StreamsApplication:
         # A slot must not begin before it knows what is paused.
         self._live = driver
         self._tell_pauses()
-        job = LiveJob(tuple(subs), slots, config.commit_interval_ms / 1000, LEASE_S, str(uuid.uuid4()), driver.address, ends)
+        job = LiveJob(
+            tuple(subs), slots, config.commit_interval_ms / 1000, LEASE_S, str(uuid.uuid4()), driver.address, ends
+        )
         # The query has no data source in Python.
         for name in names:
             self._planning.done(name, spark)

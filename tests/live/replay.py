@@ -1,9 +1,9 @@
-"""A replay in live execution over the simulated Kafka: several sub-topologies and tasks, slots and a driver, in any order of events."""
+"""A replay in live execution over the simulated Kafka: its tasks, slots and driver do things in any order."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from state.changelog import changelog_topic, commits_topic
 from state.commit.decide import TaskIdentity
 from state.commit.step import CommitStep
 from state.restore.task_stores import WorkerMemory
-from streams.live.alignment import FREE, Alignment, Bound, UNSAID, readings
+from streams.live.alignment import FREE, UNSAID, Alignment, Bound, readings
 from streams.live.ends import RunEnd
 from streams.live.task import LiveTask
 from streams.microbatch.job import QueryJob
@@ -46,8 +46,8 @@ class Replay:
 
     Args:
         partitions: The number of partitions of all topics, and so of tasks.
+        random: Decides what comes next.
         aligned: Whether the driver keeps the tasks together.
-        until: Where the run ends in topics from outside; default: it ends once nothing is left.
     """
 
     def __init__(self, topology: Topology, partitions: int, random: Random, aligned: bool = True) -> None:
@@ -57,9 +57,10 @@ class Replay:
         self.aligned = aligned
         self.counters = Counters()
         self.now = 0.0
-        self.steps = self.turns = 0
         subs = self.plan.sub_topologies
-        topics = {topic for sub in subs for topic in sub.topics} | {str(sink.topic) for sub in subs for sink in sub.sinks}
+        topics = {topic for sub in subs for topic in sub.topics} | {
+            str(sink.topic) for sub in subs for sink in sub.sinks
+        }
         logs = [commits_topic(APP, sub.name) for sub in subs]
         logs += [changelog_topic(APP, store) for sub in subs for store in sub.stores]
         self.kafka = SimulatedKafka(dict.fromkeys([*sorted(topics), *logs], partitions))
@@ -88,7 +89,6 @@ class Replay:
             speed: dict[LiveTask, int] = {}
             told: dict[LiveTask, object] = {}
             for turn in range(PATIENCE):
-                self.turns = turn
                 self.now += self.random.choice((0.001, 0.01, 0.3))
                 if waiting and self.random.random() < 0.2:
                     task = opened.enter_context(self._task(*waiting.pop(self.random.randrange(len(waiting)))))
@@ -116,7 +116,6 @@ class Replay:
         if task.begin(int(self.now * 1000), bound=bound):
             task.commit()
             task.apply()
-            self.steps += 1
         elif task.read:
             end.hear(name, [(*place, at) for place, at in task.read.items()])
         if task.reached is not None and (told.get(task) != task.reached or self.random.random() < 0.05):
@@ -159,14 +158,23 @@ class Replay:
     @property
     def late(self) -> int:
         """How many records were dropped as late."""
-        return sum(count for name, count in self.counters.items() if name.startswith("dropped:") and name.endswith("late"))
+        return sum(
+            count for name, count in self.counters.items() if name.startswith("dropped:") and name.endswith("late")
+        )
 
     def results(self) -> Counter[tuple[bytes | None, bytes | None]]:
         """The records in the topics of results, in any order."""
-        found: Counter[tuple[bytes | None, bytes | None]] = Counter()
-        for topic in self.outputs:
-            for number in range(self.partitions):
-                columns = self.kafka.columns(topic, number)
-                if columns is not None:
-                    found.update(zip(columns.keys.to_pylist(), columns.values.to_pylist(), strict=True))
-        return found
+        return records_in(self.kafka, self.outputs, self.partitions)
+
+
+def records_in(
+    kafka: SimulatedKafka, topics: Iterable[str], partitions: int
+) -> Counter[tuple[bytes | None, bytes | None]]:
+    """The keys and values in topics."""
+    found: Counter[tuple[bytes | None, bytes | None]] = Counter()
+    for topic in topics:
+        for number in range(partitions):
+            columns = kafka.columns(topic, number)
+            if columns is not None:
+                found.update(zip(columns.keys.to_pylist(), columns.values.to_pylist(), strict=True))
+    return found
