@@ -62,6 +62,18 @@ class Arrived:
         """The largest event time; `NO_TIME`: there is none."""
         return max(NO_TIME, int(self.times.max(initial=NO_TIME)))
 
+    def joined(self, behind: Arrived) -> Arrived:
+        """These records, and those that have arrived behind them."""
+        offsets, times, order = (
+            np.concatenate(both)
+            for both in ((self.offsets, behind.offsets), (self.times, behind.times), (self.order, behind.order))
+        )
+        counters = Counters(self.counters)
+        for name, count in behind.counters.items():
+            counters.add(name, count)
+        batches, size = self.batches + behind.batches, self.size + behind.size
+        return Arrived(self.first, behind.end, offsets, times, order, batches, counters, size)
+
     def cut(self, count: int) -> tuple[Arrived, Arrived]:
         """The first `count` >= 1 records, and the others, of which there are some. The counters go with these."""
         at = int(self.offsets[count])

@@ -24,6 +24,8 @@ from streams.model.record import NO_TIME
 
 MOST_RECORDS = 50_000
 """Records of a partition that wait at most, and of a step: a step is a transaction, and in memory."""
+FEW_RECORDS = 1_000
+"""Up to so many records that wait are joined with those that arrive behind them: they are looked at each time that some arrive."""
 FIRST_RECORDS = 100
 """How many records a task's first step has at most: nobody knows yet how long its functions take."""
 GROWTH = 8
@@ -130,10 +132,16 @@ class OwnPartition:
             if self.failure is None:
                 rows, self.failure = read(columns)
                 if rows is not None:
-                    self.waiting.append(rows)
+                    self._add(rows)
                 if self.failure is not None:
                     self.failed_at = self._offset_of(self.failure)
         return bool(arrived)
+
+    def _add(self, rows: Arrived) -> None:
+        if self.waiting and len(self.waiting[-1]) + len(rows) <= FEW_RECORDS:
+            self.waiting[-1] = self.waiting[-1].joined(rows)
+        else:
+            self.waiting.append(rows)
 
     @staticmethod
     def _offset_of(failure: RecordFailedError) -> int:
