@@ -17,8 +17,8 @@ import numpy.typing as npt
 from state.columns import RecordColumns
 from state.kafka.topics import TopicPartition
 from streams.errors import KeyPlacementError, RecordFailedError
-from streams.model.record import NO_TIME
 from streams.microbatch.job import QueryJob
+from streams.model.record import NO_TIME
 from streams.runtime.reader.pipeline import ReaderPipeline
 from streams.runtime.reader.timestamps import DROPPED
 from streams.runtime.rows import DEAD_LETTER_ENTRY, NOW, RowBatch
@@ -36,7 +36,7 @@ class Arrived:
 
     Attributes:
         first: The offset of the first one.
-        end: The next offset behind all of them, those that were turned away included.
+        end: The next offset behind all of them, rejected ones included.
         offsets: The offsets of the records that have a place in the order, int64[n], rising.
         times: Their event times, ms; `NOW`: the step's clock.
         order: By what they are ordered: their event times; in a retry topic, when they were written.
@@ -63,7 +63,7 @@ class Arrived:
         return max(NO_TIME, int(self.times.max(initial=NO_TIME)))
 
     def joined(self, behind: Arrived) -> Arrived:
-        """These records, and those that have arrived behind them."""
+        """These records, with some that have arrived behind them."""
         offsets, times, order = (
             np.concatenate(both)
             for both in ((self.offsets, behind.offsets), (self.times, behind.times), (self.order, behind.order))
@@ -75,7 +75,7 @@ class Arrived:
         return Arrived(self.first, behind.end, offsets, times, order, batches, counters, size)
 
     def cut(self, count: int) -> tuple[Arrived, Arrived]:
-        """The first `count` >= 1 records, and the others, of which there are some. The counters go with these."""
+        """The first `count` >= 1 records, and the others, at least one. The counters go with these."""
         at = int(self.offsets[count])
         halves = [_cut(batch, at) for batch in self.batches]
         size = self.size * count // len(self)
@@ -91,7 +91,7 @@ class Arrived:
         )  # fmt: skip
 
     def placed(self, order: Int64s) -> Arrived:
-        """The same, with the places of the rows in the order, where records without any stand between them.
+        """The same, with the places of the rows in the order, where records without rows stand between them.
 
         Args:
             order: The places of the records.

@@ -25,7 +25,7 @@ from streams.model.record import NO_TIME
 MOST_RECORDS = 50_000
 """Records of a partition that wait at most, and of a step: a step is a transaction, and in memory."""
 FEW_RECORDS = 1_000
-"""Up to so many records that wait are joined with those that arrive behind them: they are looked at each time that some arrive."""
+"""Up to so many waiting records are joined with newly arrived ones: all pieces are looked at whenever records arrive."""
 FIRST_RECORDS = 100
 """How many records a task's first step has at most: nobody knows yet how long its functions take."""
 GROWTH = 8
@@ -74,7 +74,7 @@ class OwnPartition:
         heard: When records last arrived, or none were missing (monotonic clock, s).
         complete: When records last arrived, or the client knew of no others.
         newest_ms: The largest event time of the records that were taken, and of those before them; `NO_TIME`: unknown.
-        failure: The error of the record behind those that wait, which stops the task; nothing is read any more.
+        failure: The error of the record behind all that wait, which stops the task; nothing is read any more.
         failed_at: The offset of that record.
         ended_at: Where the brokers have said that no record can be read yet; the client may know of more (an open transaction's).
     """
@@ -213,6 +213,7 @@ class OwnPartitions:
         """What is next of each partition: the records whose place in the order is certain, and those of retry topics that are due.
 
         Args:
+            now_ms: The time of the step.
             most: The most records of them all; of retry topics as many besides.
         """
         orders = {one.place: one.order(now_ms) for one in self._all}

@@ -48,7 +48,7 @@ class RowBatch:
         entry: Index of the `TaskInput` of the sub-topology, or `DEAD_LETTER_ENTRY`.
         rows: Columns as in the module's docstring.
         order: The times by which its rows are merged with those of other partitions; None: their timestamps. Not encoded: in live
-            execution, records of which no row is left have their places in the order, too.
+            execution a record has its place in the order even if no row of it is left.
     """
 
     topic: str

@@ -21,7 +21,18 @@ from state.errors import ClientFailure
 from state.kafka.error_mapping import PARTITION_EOF
 from state.kafka.partitioner import partition_for_key
 from state.kafka.range_reader import Head, RangeReader
-from streams import BytesSerde, Consumed, JsonSerde, Materialized, Produced, StreamsBuilder, StringSerde, TimeWindows, agg, col
+from streams import (
+    BytesSerde,
+    Consumed,
+    JsonSerde,
+    Materialized,
+    Produced,
+    StreamsBuilder,
+    StringSerde,
+    TimeWindows,
+    agg,
+    col,
+)
 from streams.errors import RecordFailedError
 from streams.live.partitions import FIRST_RECORDS, MOST_RECORDS, Pace
 from streams.live.task import LiveTask
@@ -34,7 +45,7 @@ from streams.source.offsets import OffsetRange, SourceOffsets, TopicOffsets
 from streams.source.partition_times import PartitionTimes
 from streams.testing.simulation import SimulatedKafka
 from streams.topology.topology import Topology
-from tests.live.test_task import APP, World
+from tests.live.test_task import World
 
 FAR_AHEAD = 7_258_118_400_000
 """In the year 2200, in ms."""
@@ -140,7 +151,7 @@ def test_of_several_bad_records_the_first_one_is_named() -> None:
     with world.task() as task:
         world.readers["a"].due = 3
         world.step(task)
-        with pytest.raises(RecordFailedError, match="record at a-0 offset 1, key .* has a timestamp too far"):
+        with pytest.raises(RecordFailedError, match=r"record at a-0 offset 1, key .* has a timestamp too far"):
             world.step(task)
     assert world.out() == [value("a", 1)]
 
@@ -285,12 +296,12 @@ class Client(RangeReader):
     def __init__(self, kafka: SimulatedKafka, topic: str, partition: int, start: int) -> None:
         super().__init__(topic, partition, start, 60.0)
         self._log = kafka.log(topic, partition)
-        self._columns = lambda: kafka.columns(topic, partition, self._next)
+        self._kafka = kafka
         self._next = start
         self._said = -1
 
     def _take(self, end: int, max_records: int) -> RecordColumns | None:
-        columns = self._columns()
+        columns = self._kafka.columns(self.topic, self.partition, self._next)
         if columns is None:
             return None
         columns = columns.part(0, min(max_records, len(columns)))
@@ -299,7 +310,11 @@ class Client(RangeReader):
 
     def _head(self) -> Head | None:
         end = self._log.stable_end
-        return Head(end, ClientFailure(PARTITION_EOF, "_PARTITION_EOF", "end")) if self.says_ends and self._said != end else None
+        return (
+            Head(end, ClientFailure(PARTITION_EOF, "_PARTITION_EOF", "end"))
+            if self.says_ends and self._said != end
+            else None
+        )
 
     def _drop_head(self) -> None:
         self._said = self._log.stable_end
@@ -469,7 +484,7 @@ def test_the_first_bad_record_of_each_step_is_logged_and_none_is_kept(caplog: py
     assert task.tally.counters["skipped:deserialization"] == 15
 
 
-# --- No head
+# --- No head: operators run in the task
 
 
 def test_a_live_task_has_operators_in_front_of_it_only_on_columns() -> None:
@@ -499,4 +514,3 @@ def test_records_that_no_state_is_kept_of_may_be_in_any_partition() -> None:
             world.step(task)
     both = [world.kafka.columns("out", number) for number in range(2)]
     assert sorted(cell for one in both if one is not None for cell in one.values.to_pylist()) == [b"0", b"1"]
-    assert APP == task.job.settings.application_id

@@ -233,7 +233,9 @@ class ReaderPipeline:
             if not _node(sub, name).spec.repeatable
         }
         self._sources = [
-            SourceReader(sub, source, bool(self._head.sources[source.name]), self._run, self.partition_times, note_times)
+            SourceReader(
+                sub, source, bool(self._head.sources[source.name]), self._run, self.partition_times, note_times
+            )
             for source in sub.sources
         ]
 

@@ -76,6 +76,9 @@ def inputs_without_shuffle(
     """The inputs where only operators on columns run before the task, and the task reads its own partitions.
 
     Args:
+        nodes: All nodes by name, in run order.
+        on_columns: The operators on columns.
+        columns: What stays on columns.
         shuffled: The inputs with the whole head in front of them.
     """
     serdes = {(one.node, one.from_node): one.key_serde for one in shuffled}
@@ -119,7 +122,12 @@ def _way(nodes: dict[str, Node], name: str) -> list[ProcessorNode]:
 
 
 def _of_columns(
-    entries: list[TaskInput], nodes: dict[str, Node], node: Node, parent: str, columns: ColumnHead, key_serde_of: KeySerde
+    entries: list[TaskInput],
+    nodes: dict[str, Node],
+    node: Node,
+    parent: str,
+    columns: ColumnHead,
+    key_serde_of: KeySerde,
 ) -> TaskInput:
     source = nodes[columns.source_of(parent)]
     assert isinstance(source, SourceNode), "columns come from sources"
