@@ -40,7 +40,12 @@ from streams.microbatch.job import ProcessMemory
 from streams.microbatch.read import PlannedRange, read_range
 from streams.microbatch.step import BatchContext, run_step
 from streams.model.record import NO_TIME
-from streams.model.timestamps import CustomTimestampExtractor, FieldTimestampExtractor, WallclockTimestampExtractor
+from streams.model.timestamps import (
+    CustomTimestampExtractor,
+    FieldTimestampExtractor,
+    UsePartitionTimeOnInvalidTimestamp,
+    WallclockTimestampExtractor,
+)
 from streams.source.offsets import OffsetRange, SourceOffsets, TopicOffsets
 from streams.source.partition_times import PartitionTimes
 from streams.testing.simulation import SimulatedKafka
@@ -267,6 +272,18 @@ def test_the_partition_time_is_that_of_the_committed_position() -> None:
     assert times(world)[-1] == 80
 
 
+def test_a_record_without_a_timestamp_has_the_partition_time_in_the_next_lease_too() -> None:
+    builder = StreamsBuilder(default_key_serde=BytesSerde(), default_value_serde=BytesSerde())
+    extractor = UsePartitionTimeOnInvalidTimestamp()
+    builder.stream("in", Consumed(BytesSerde(), BytesSerde(), timestamp_extractor=extractor)).to("out")
+    world = World(builder.build())
+    for timestamp in (7, -1):
+        world.send("in", [(b"v", timestamp)])
+        with world.task() as task:
+            finish(world, task)
+    assert times(world) == [7, 7]
+
+
 def test_the_partition_time_of_micro_batches_is_that_of_the_first_live_step() -> None:
     world = World(with_partition_times("in"))
     world.kafka.append("in", b"k", b'{"at": 7}', 1, partition=0)
@@ -439,18 +456,18 @@ def test_a_step_takes_about_as_long_as_it_may() -> None:
 
     builder.stream("in").map_values(slow).to("out")
     world = World(builder.build())
-    world.send("in", [(b"v", n) for n in range(30_000)])
+    world.send("in", [(b"v", n) for n in range(9_000)])
     with world.task() as task:
-        for at in range(16):
+        for at in range(14):
             # First 10 ms for each record, then 1 ms, and at last 100.
-            cost_s = 0.01 if at < 5 else 0.001 if at < 10 else 0.1
+            cost_s = 0.01 if at < 4 else 0.001 if at < 9 else 0.1
             steps.append(0)
-            world.readers["in"].due = 30_000
+            world.readers["in"].due = 9_000
             world.step(task)
     assert steps[0] == FIRST_RECORDS
-    assert all(90 <= count <= 110 for count in steps[1:6])
-    assert all(700 <= count <= 1_100 for count in steps[8:11])
-    assert all(5 <= count <= 15 for count in steps[12:])
+    assert all(90 <= count <= 110 for count in steps[1:5])
+    assert all(700 <= count <= 1_100 for count in steps[7:10])
+    assert all(5 <= count <= 15 for count in steps[11:])
 
 
 def test_tasks_that_share_a_slot_share_the_time() -> None:
