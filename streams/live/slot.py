@@ -172,7 +172,11 @@ class Slot:
 
     def _task(self, sub: LiveSub, number: int) -> LiveTask:
         access = task_step(sub.job, sub.job.identity(number, sub.query_id))
-        return LiveTask(sub.job, access, sub.start, self._job.run_id, access.kafka.topics, wakes=self._wake.file)
+        tasks = self._job.tasks_of(self._slot)
+        shared = len(tasks), sum(len(one.job.sub.topics) for one, _ in tasks)
+        return LiveTask(
+            sub.job, access, sub.start, self._job.run_id, access.kafka.topics, wakes=self._wake.file, shared=shared
+        )
 
     def _pool(self, threads: int) -> Executor:
         return ThreadPoolExecutor(threads, thread_name_prefix="commit")
