@@ -12,8 +12,8 @@ import pytest
 from state.errors import StateCorruptedError
 from streams.errors import NewPartitionsError
 from streams.live import slot as slots
-from streams.live.alignment import FREE, Bound
-from streams.live.link import DriverAddress, Link
+from streams.live.alignment import FREE, Bound, Reached
+from streams.live.link import REACHED, DriverAddress, Link
 from streams.live.slot import LiveJob, LiveSub, Slot, Wake, report_of
 from streams.live.task import Tally
 from streams.source.offsets import SourceOffsets
@@ -119,6 +119,25 @@ def test_tasks_ask_the_brokers_while_others_process(monkeypatch: pytest.MonkeyPa
     with pytest.raises(NewPartitionsError):
         slot_of(Asking, monkeypatch).run()
     assert sorted(heeded) == [0, 1, 2]
+
+
+def test_at_the_ends_of_their_partitions_tasks_say_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class AtItsEnd(Task):
+        def begin(self, now_ms: int, last: bool, bound: Bound) -> bool:
+            self.reached = Reached(None, False, False)
+            passes.append(self.task)
+            link.stopped = len(passes) > 60
+            return False
+
+    passes: list[int] = []
+    slot = slot_of(AtItsEnd, monkeypatch)
+    link: Any = slot._link
+    told: list[Any] = []
+    monkeypatch.setattr(link, "tell", told.append)
+    slot.run()
+    assert [message[REACHED] for message in told if REACHED in message] == [
+        [(task, None, False, False) for task in range(3)]
+    ]
 
 
 def test_a_slot_waits_no_longer_than_until_somebody_wakes_it() -> None:
