@@ -37,13 +37,16 @@ class Reading:
 
     Attributes:
         beside: The sub-topologies whose progress bounds it, itself included.
-        above: Those that write to what it reads, without any that also come behind it.
+        above: The sub-topologies that write to what it reads and do not also come behind it.
         allowance_ms: How far its tasks may be ahead of the slowest task of these.
+        meets: Whether what its tasks write or read meets somewhere in the application. Then no task with a backlog goes on before
+            all have said where they are.
     """
 
     beside: frozenset[str]
     above: frozenset[str]
     allowance_ms: int
+    meets: bool
 
 
 def readings(subs: Sequence[SubTopology]) -> dict[str, Reading]:
@@ -63,7 +66,8 @@ def readings(subs: Sequence[SubTopology]) -> dict[str, Reading]:
         writers = before[name].union(*(before[one] for one in after)) - (after - before[name])
         above = {one for one in before[name] - after if name in following[one]}
         allowance_ms = int(max(LEAST_MS, min(MOST_MS, grace_ms / 2)))
-        found[name] = Reading(frozenset(writers | {name}), frozenset(above), allowance_ms)
+        meets = bool(before[name] or after)
+        found[name] = Reading(frozenset(writers | {name}), frozenset(above), allowance_ms, meets)
     return found
 
 
@@ -182,16 +186,20 @@ class Alignment:
             times = {place: time_ms for name in asked for place, time_ms in self._times(name, now)}
             return {name: self._bound(self._readings[name], times) for name in asked}
 
-    def _is_asked(self, near: Iterable[str], now: float) -> bool:
+    def _is_asked(self, near: Collection[str], now: float) -> bool:
         """Whether any task has a backlog whose progress concerns others or is theirs, and where all are is known."""
         places = [place for name in near for place in self._places[name]]
-        if now - self._began < SILENT_S and any(place not in self._reached for place in places):
+        if (
+            now - self._began < SILENT_S
+            and any(self._readings[name].meets for name in near)
+            and any(place not in self._reached for place in places)
+        ):
             return False
         known = (self._reached[place] for place in places if place in self._reached)
         return any(reached.is_behind and now - heard < SILENT_S for reached, heard in known)
 
     def _times(self, name: str, now: float) -> Iterator[tuple[tuple[str, int], int]]:
-        """How far the tasks of a sub-topology have come, without those that hold up nobody."""
+        """How far the tasks of a sub-topology have come, but for the tasks that hold up nobody."""
         asked_s = self._asked[name]
         for place in self._places[name]:
             reached, heard = self._reached.get(place, (None, 0.0))

@@ -231,7 +231,7 @@ class LiveTask:
 
     def _take(self, now_ms: int, now: float, bound: Bound) -> list[list[Arrived]]:
         partitions, next_ms = self._partitions, self._partitions.next_ms(now_ms)
-        # Records that have just come are no backlog, if all before them have found their way at once.
+        # What has just come is not a backlog, if all before them have found their way at once.
         waited = not self._empty if bound.asked else self._emptied is None or now - self._emptied >= BEHIND_AFTER_S
         behind = next_ms is not None and waited
         if partitions.are_known:

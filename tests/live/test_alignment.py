@@ -233,8 +233,11 @@ def test_what_bounds_a_sub_topology() -> None:
     assert {one.allowance_ms for one in found.values()} == {3 * SECOND}
     alone = StreamsBuilder()
     alone.stream("in").group_by_key().windowed_by(windows(LITTLE_MS)).count().to_stream().to("out")
-    (reading,) = readings(build_plan(alone.build(), APP).sub_topologies).values()
-    assert reading.allowance_ms == MOST_MS, "its own partitions are in one order, whatever the others do"
+    found = readings(build_plan(alone.build(), APP).sub_topologies)
+    assert found["in"].allowance_ms == MOST_MS, "its own partitions are in one order, whatever the others do"
+    bounds = Alignment({"in": 2}, found, Clock())
+    bounds.hear("in", [(0, MANY, True, False)])
+    assert bounds.bounds()["in"].of("in", 0, True) == inf, "it waits for no task that is still to be restored"
 
 
 def test_at_the_ends_of_the_partitions_nobody_waits() -> None:

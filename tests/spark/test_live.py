@@ -117,7 +117,9 @@ def test_a_run_over_what_is_there_ends_live_once_all_that_came_of_it_is_processe
         assert found(harness, target) == expected(numbers)
         assert progress.reports
         assert all("steps" in report for report in progress.reports), "of live steps"
-        assert harness.group_offsets().items() >= {(source, number): end for number, end in ends(harness, source)}.items()
+        assert (
+            harness.group_offsets().items() >= {(source, number): end for number, end in ends(harness, source)}.items()
+        )
         harness.send(source, map(record, range(numbers, 150)))
 
 
