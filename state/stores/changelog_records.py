@@ -36,10 +36,15 @@ from state.tables.buffer import EntryColumns
 Int64s = npt.NDArray[np.int64]
 
 _MARKS = {
-    mark: pa.scalar(encode_headers([("__streams.version", name)]), pa.binary())
+    mark: encode_headers([("__streams.version", name)])
     for mark, name in ((BOUNDED, b"bounded"), (FORGOTTEN, b"forgotten"))
 }
 """First byte of a local value -> the headers of its changelog record."""
+
+
+def _headers_of(mark: bytes) -> pa.Scalar:
+    # Not at import: to make a scalar, pyarrow imports pandas, which commands that read no state do without.
+    return pa.scalar(_MARKS[mark], pa.binary())
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +109,8 @@ def _versions(keys: pa.BinaryArray, values: pa.BinaryArray, timestamps: Int64s, 
     deleted = pc.is_in(marks, pa.array([TOMBSTONE, FORGOTTEN], marks.type))
     bare = pc.if_else(deleted, pa.scalar(None, pa.binary()), sliced(values, 1))
     headers = pa.nulls(len(values), pa.binary())
-    for mark, cell in _MARKS.items():
-        headers = pc.if_else(pc.equal(marks, mark), cell, headers)
+    for mark in _MARKS:
+        headers = pc.if_else(pc.equal(marks, mark), _headers_of(mark), headers)
     own = None if headers.null_count == len(headers) else headers
     return ChangelogBatch(sliced(keys, skip, 8), bare, timestamps[logged.to_numpy(zero_copy_only=False)], own)
 
@@ -141,7 +146,7 @@ def _local_versions(values: pa.BinaryArray, headers: pa.BinaryArray | None) -> p
     local = pc.fill_null(joined(pa.scalar(VALUE, pa.binary()), values), TOMBSTONE)
     if headers is None or headers.null_count == len(headers):
         return local
-    bounded, forgotten = (pc.fill_null(pc.equal(headers, _MARKS[mark]), False) for mark in (BOUNDED, FORGOTTEN))
+    bounded, forgotten = (pc.fill_null(pc.equal(headers, _headers_of(mark)), False) for mark in (BOUNDED, FORGOTTEN))
     local = pc.if_else(bounded, joined(pa.scalar(BOUNDED, pa.binary()), values), local)
     return pc.if_else(forgotten, pa.scalar(FORGOTTEN, pa.binary()), local)
 

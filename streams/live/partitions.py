@@ -125,6 +125,7 @@ class OwnPartition:
         newest_ms: The largest event time of the records that were taken, and of those before them; `NO_TIME`: unknown.
         failure: The error of the record behind all that wait, which stops the task; nothing is read any more.
         failed_at: The offset of that record.
+        mean_bytes: How many bytes each of the last records took.
         ended_at: Where the brokers have said that no record can be read yet; the client may know of more (an open transaction's).
     """
 
@@ -140,6 +141,7 @@ class OwnPartition:
     newest_ms: int = NO_TIME
     failure: RecordFailedError | None = None
     failed_at: int = -1
+    mean_bytes: int = 1
     ended_at: int = -1
 
     @property
@@ -173,9 +175,9 @@ class OwnPartition:
         if self.failure is not None:
             return False
         room = min(most, MOST_RECORDS - self.count)
-        if self.waiting:
-            size, count = self.size, max(1, self.count)
-            room = min(room, (most_bytes - size) * count // max(1, size))
+        room = min(room, (most_bytes - self.size) // self.mean_bytes)
+        if not self.waiting:
+            room = max(1, room)
         arrived = self.reader.poll(room) if room > 0 else []
         for columns in arrived:
             if self.failure is None:
@@ -187,6 +189,7 @@ class OwnPartition:
         return bool(arrived)
 
     def _add(self, rows: Arrived) -> None:
+        self.mean_bytes = max(1, rows.size // max(1, len(rows)))
         if self.waiting and len(self.waiting[-1]) + len(rows) <= FEW_RECORDS:
             self.waiting[-1] = self.waiting[-1].joined(rows)
         else:

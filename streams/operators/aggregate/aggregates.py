@@ -609,6 +609,10 @@ class StreamAggregate(FoldedAggregate):
 # columns, a store is asked once for all groups, and results are written as columns (`streams.operators.pending`).
 
 
+_MOST_UNSEEN = 1_000
+"""So many results are checked together at most: they are objects until then."""
+
+
 class _Records(NamedTuple):
     """The records of one operator, and their windows."""
 
@@ -650,8 +654,22 @@ class _Fold:
         values = self._values(groups)
         # With a cache, the results of a group are one.
         places = range(len(groups)) if isinstance(values, EveryUpdate) else groups
+        done, begun = self._call(values, places)
+        if isinstance(values, EveryUpdate):
+            self._emit_every(values)
+        else:
+            self._keep(np.flatnonzero(done), values, self._times(done, np.array(begun, np.int64)))
+        failed = {self._rows[at] for at in np.flatnonzero(~done).tolist()}
+        opened = [(self._rows[at], self._entries[groups[at]]) for at in begun if done[at]]
+        for operator, batch, _ in self._parts:
+            operator.end(batch, opened, failed)
+
+    def _call(self, values: Any, places: Sequence[int]) -> tuple[npt.NDArray[np.bool_], list[int]]:
+        """Calls the functions. Returns which calls are done, as their records have not failed, and which begin an aggregate."""
         # An aggregate that is shared by the calls is what its bytes will give; the others are bytes between two calls.
-        seen = self._store.codec.seen if isinstance(values, list) else None
+        seen, unseen = None, None
+        if isinstance(values, list):
+            seen, unseen = (None, list[Any]()) if self._may_wait else (self._store.codec.seen, None)
         done, end_of_failed = np.ones(len(self._rows), np.bool_), -1
         begun: list[int] = []
         for at, (functions, key, value, place) in enumerate(self._calls(places)):
@@ -669,19 +687,39 @@ class _Fold:
                 if after is None and functions.may_change(before):
                     self._explain_nothing(at, functions, before, original, values)
                 values[place] = after if seen is None or after is None else seen(after)
+                if unseen is not None:
+                    unseen.append(after)
             except Exception as error:
                 self._refuse(at, error)  # raises for a list
                 first, end_of_failed = self._calls_of_record(at)
                 values.restore(places[first:at])
                 done[first:end_of_failed] = False
-        if isinstance(values, EveryUpdate):
-            self._emit_every(values)
-        else:
-            self._keep(np.flatnonzero(done), values, self._times(done, np.array(begun, np.int64)))
-        failed = {self._rows[at] for at in np.flatnonzero(~done).tolist()}
-        opened = [(self._rows[at], self._entries[groups[at]]) for at in begun if done[at]]
-        for operator, batch, _ in self._parts:
-            operator.end(batch, opened, failed)
+            if unseen and len(unseen) == _MOST_UNSEEN:
+                self._see(unseen, at)
+        if unseen:
+            self._see(unseen, len(places) - 1)
+        return done, begun
+
+    @property
+    def _may_wait(self) -> bool:
+        """Whether results can be checked some calls later: nobody changes them until then, and what is refused repeats the step."""
+        operators = [one.operator for one in self._parts]
+        return self._store.codec.holds_json and all(one.changes_in_place and one.functions.reads for one in operators)
+
+    def _see(self, unseen: list[Any], last: int) -> None:
+        """Checks the results of the calls up to `last`, and forgets them.
+
+        Raises:
+            Exception: One of them would come back as something else.
+        """
+        codec = self._store.codec
+        if not codec.all_seen(unseen):
+            for at, value in enumerate(unseen, last + 1 - len(unseen)):
+                try:
+                    codec.seen(value)
+                except Exception as error:
+                    self._refuse(at, error)
+        unseen.clear()
 
     def _explain_nothing(
         self, at: int, functions: AggregationFunctions, aggregate: Any, original: Any, values: Any

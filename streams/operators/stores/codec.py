@@ -21,6 +21,7 @@ from streams.operators.columnar import EncodedValues, KeyColumn, WrittenValues, 
 from streams.serdes.base import Serde, cannot_keep, comes_back, kept
 from streams.serdes.columns import read_all, write_all
 from streams.serdes.json import is_plain_json
+from streams.serdes.json_text import all_kept
 from streams.serdes.order import Span, check_bound, key_order
 
 
@@ -221,6 +222,10 @@ class Codec:
             return value
         data = self.value(value)
         return value if self._shares else self.read_value(data)
+
+    def all_seen(self, values: Sequence[Any]) -> bool:
+        """Whether `seen` would refuse none of many values, where the store `holds_json`."""
+        return all_kept(values)
 
     def seen_column(self, values: Sequence[Any]) -> Sequence[Any]:
         """`seen` for many values. A value that is bytes, and that nobody has got, is what its bytes give."""
