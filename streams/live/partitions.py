@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Protocol
 
 import numpy as np
@@ -45,8 +46,8 @@ Int64s = npt.NDArray[np.int64]
 class Reader(Protocol):
     """The part of `state.kafka.range_reader.RangeReader` that a live task needs."""
 
-    at_end: bool
-
+    @property
+    def at_end(self) -> bool: ...
     @property
     def position(self) -> int: ...
     def poll(self, max_records: int) -> list[RecordColumns]: ...
@@ -60,6 +61,54 @@ OpenReader = Callable[[str, int, int], Reader]
 
 Read = Callable[[RecordColumns], "tuple[Arrived | None, RecordFailedError | None]"]
 """What records have become, and the error of the first one behind these that stops the task."""
+
+
+class Ending:
+    """A reader that ends before an offset, as if its partition did: what comes later is for another run.
+
+    Args:
+        reader: The reader.
+        end: The offset.
+    """
+
+    def __init__(self, reader: Reader, end: int) -> None:
+        self._reader = reader
+        self._end = end
+
+    @property
+    def position(self) -> int:
+        return min(self._reader.position, self._end)
+
+    @property
+    def at_end(self) -> bool:
+        """See `Reader`."""
+        return self._has_ended or self._reader.at_end
+
+    @property
+    def _has_ended(self) -> bool:
+        return self._reader.position >= self._end
+
+    def poll(self, max_records: int) -> list[RecordColumns]:
+        """See `Reader`."""
+        if self._has_ended:
+            return []
+        return [part for columns in self._reader.poll(max_records) if len(part := self._before_end(columns))]
+
+    def _before_end(self, columns: RecordColumns) -> RecordColumns:
+        return columns.part(0, int(np.searchsorted(columns.offsets, self._end)))
+
+    def wake(self, file: int) -> bool:
+        """See `Reader`."""
+        return self._reader.wake(file)
+
+    def reopen(self) -> None:
+        """See `Reader`; records behind the end are not missed."""
+        if not self._has_ended:
+            self._reader.reopen()
+
+    def close(self) -> None:
+        """See `Reader`."""
+        self._reader.close()
 
 
 @dataclass
@@ -151,6 +200,11 @@ class OwnPartition:
         assert failure.offset is not None, "see Arrivals.read"
         return failure.offset
 
+    def next_ms(self, now_ms: int) -> int | None:
+        """The time of the next record; None: none waits."""
+        first = next((one.order[:1] for one in self.waiting if len(one)), None)
+        return None if first is None else int(resolved(first, now_ms)[0])
+
     def order(self, now_ms: int) -> Int64s:
         """The places of the waiting records in the order; none is before the one in front of it."""
         parts = [one.order for one in self.waiting]
@@ -198,6 +252,20 @@ class OwnPartitions:
         aligned = self._aligned
         return len(aligned) > 1 and any(one.expects_more for one in aligned)
 
+    def next_ms(self, now_ms: int) -> int | None:
+        """The time of the next record; None: none waits."""
+        return min((time_ms for one in self._aligned if (time_ms := one.next_ms(now_ms)) is not None), default=None)
+
+    @property
+    def are_known(self) -> bool:
+        """Whether each partition has a record that waits, or is at its end."""
+        return all(one.count or not one.expects_more for one in self._aligned)
+
+    @property
+    def are_empty(self) -> bool:
+        """Whether nothing waits, and all partitions are at their ends."""
+        return not any(one.waiting or one.expects_more for one in self._aligned)
+
     def poll(self, now: float, most: int, most_bytes: int, read: Read) -> None:
         """Takes in what has arrived, up to a number of records and bytes of each partition.
 
@@ -212,28 +280,31 @@ class OwnPartitions:
             elif not one.expects_more:
                 one.complete = now
 
-    def take(self, now_ms: int, most: int) -> list[list[Arrived]]:
+    def take(self, now_ms: int, most: int, before_ms: float = inf) -> list[list[Arrived]]:
         """What is next of each partition: the records whose place in the order is certain, and those of retry topics that are due.
 
         Args:
             now_ms: The time of the step.
             most: The most records of them all; of retry topics as many besides.
+            before_ms: How far the task may go in a backlog: to the first record at or past this time.
         """
         orders = {one.place: one.order(now_ms) for one in self._all}
-        counts = self._certain(orders, most)
+        counts = self._certain(orders, most, before_ms)
         for one in self._all:
             if one.delay_ms is not None:
                 due = np.searchsorted(orders[one.place], now_ms - one.delay_ms, "right")
                 counts[one.place] = min(most, int(due))
         return [one.take(counts[one.place], orders[one.place]) for one in self._all]
 
-    def _certain(self, orders: Mapping[TopicPartition, Int64s], most: int) -> dict[TopicPartition, int]:
+    def _certain(
+        self, orders: Mapping[TopicPartition, Int64s], most: int, before_ms: float
+    ) -> dict[TopicPartition, int]:
         """How many records of each partition come next, whatever arrives."""
         aligned = self._aligned
         counts = []
         for rank, one in enumerate(aligned):
             order = orders[one.place]
-            count = len(order)
+            count = len(order) if before_ms == inf else int(np.searchsorted(order, before_ms))
             for other, partition in enumerate(aligned):
                 if other != rank and partition.expects_more:
                     # At equal times, the records of the first partition come first.

@@ -21,8 +21,9 @@ from state.kafka.config import DEFAULT_PREFETCH_BYTES
 from state.kafka.reader import open_range_reader
 from state.kafka.topics import TopicInfo, TopicPartition, partitions_of
 from streams.errors import NewPartitionsError
+from streams.live.alignment import BEHIND_AFTER_S, FREE, Bound, Reached
 from streams.live.arrived import Arrivals, Arrived
-from streams.live.partitions import UNHEARD_S, OpenReader, OwnPartition, OwnPartitions, Pace, Reader
+from streams.live.partitions import UNHEARD_S, Ending, OpenReader, OwnPartition, OwnPartitions, Pace, Reader
 from streams.microbatch.global_tables import count_global_tables, global_stores
 from streams.microbatch.job import QueryJob
 from streams.microbatch.read import StepRows
@@ -93,6 +94,11 @@ class LiveTask:
         read_tables: Reads the global tables up to given ends.
         wakes: The open file that readers write to when records arrive.
         shared: How many tasks the process runs, and how many partitions they read, which share its memory.
+
+    Attributes:
+        reached: How far it has come; None: it has not heard yet of all its partitions.
+        is_held: Whether records wait for other tasks, so that the next step is due as soon as these have come further.
+        read: The positions up to which nothing was left to do when the task last had nothing to do.
     """
 
     def __init__(
@@ -114,6 +120,11 @@ class LiveTask:
         self.task = access.step.identity.task
         self.tally = Tally()
         self.ends: dict[TopicPartition, int] = {}
+        self.reached: Reached | None = None
+        self.is_held = False
+        self.read: Mapping[TopicPartition, int] = {}
+        self._emptied: float | None = None
+        self._answers = self._empty = False
         self._start = start
         self._run_id = run_id
         self._topics = topics
@@ -151,6 +162,8 @@ class LiveTask:
                 at = self._position(topic)
                 reader = self._open_reader(topic, self.task, at)
                 opened.callback(reader.close)
+                if (end := self.job.source.until.get((topic, self.task))) is not None:
+                    reader = Ending(reader, max(at, end))
                 self._woken = self._wakes is not None and reader.wake(self._wakes) and self._woken
                 delay_ms = self.job.source.delays.get(topic)
                 now, newest_ms = self._clock(), self._partition_time(topic, at)
@@ -172,7 +185,7 @@ class LiveTask:
     @property
     def rests_s(self) -> float:
         """How long the task has nothing to do, if no reader says that records have arrived."""
-        if not self._woken or self._partitions.waits_for_others:
+        if self.is_held or self._answers or not self._woken or self._partitions.waits_for_others:
             return POLL_S
         return inf if self._tick_s is None else max(self._ticked + self._tick_s - self._clock(), 0.0)
 
@@ -180,12 +193,13 @@ class LiveTask:
     def positions(self) -> Mapping[TopicPartition, int]:
         return {one.place: one.committed for one in self._partitions}
 
-    def begin(self, now_ms: int, last: bool = False) -> bool:
+    def begin(self, now_ms: int, last: bool = False, bound: Bound = FREE) -> bool:
         """Processes what has arrived and sends the results; returns whether there is a step to `commit` and then `apply`.
 
         Args:
             now_ms: The time of the step.
             last: The task ends behind this step, so that the consumer group gets its positions.
+            bound: How far it may go.
 
         Raises:
             KeyPlacementError: A record is in another partition than its key's.
@@ -195,11 +209,14 @@ class LiveTask:
         now = self._clock()
         self._poll(now, now_ms)
         tick = self._tick_s is not None and now - self._ticked >= self._tick_s
-        taken = self._partitions.take(now_ms, self._most_records)
+        taken = self._take(now_ms, now, bound)
         note = last or now - self._noted >= GROUP_EVERY_S
         # Without a record, too, as a task also passes control records.
         behind = note and any(one.noted != one.read_to and not one.waiting for one in self._partitions)
         if not any(taken) and not tick and not behind:
+            self.read = {
+                one.place: one.read_to if one.delay_ms is None else one.reader.position for one in self._partitions
+            }
             return False
         if tick:
             self._ticked = now
@@ -211,6 +228,25 @@ class LiveTask:
         self._step = self._prepared(taken, now_ms, note)
         self._pace.note(sum(map(len, chain.from_iterable(taken))), self._clock() - now)
         return True
+
+    def _take(self, now_ms: int, now: float, bound: Bound) -> list[list[Arrived]]:
+        partitions, next_ms = self._partitions, self._partitions.next_ms(now_ms)
+        # What has just come is not a backlog, if all before them have found their way at once.
+        waited = not self._empty if bound.asked else self._emptied is None or now - self._emptied >= BEHIND_AFTER_S
+        behind = next_ms is not None and waited
+        if partitions.are_known:
+            # But where others ask, they wait for what will be written of those, too.
+            least_ms = min(next_ms if next_ms is not None and (behind or bound.asked) else inf, bound.coming_ms)
+            self.reached = Reached(None if least_ms == inf else int(least_ms), behind, bound.asked)
+        before_ms = bound.of(self.job.sub.name, self.task, self.reached is None or self.reached.is_behind)
+        taken = partitions.take(now_ms, self._most_records, before_ms)
+        left_ms = partitions.next_ms(now_ms)
+        self.is_held = left_ms is not None and left_ms >= before_ms
+        self._answers = bound.asked
+        self._empty = partitions.are_empty
+        if self._empty:
+            self._emptied = now
+        return taken
 
     def _poll(self, now: float, now_ms: int) -> None:
         """Takes in what has arrived, as far as there is room for it."""
