@@ -24,7 +24,7 @@ MOST_MS = 24 * 3600 * 1000
 LEAST_MS = 1000
 """How far it may be ahead whatever grace there is, ms: each round costs a step."""
 WAIT_MS = -(1 << 52)
-"""The time that a task has reached of which nothing is known yet, ms."""
+"""The time of a task that has not said yet what it has reached, ms."""
 SILENT_S = 120.0
 """How long a task that says nothing holds up the others, s: it hangs, or its slot is lost and restores somewhere else."""
 BEHIND_AFTER_S = 2.0
@@ -36,14 +36,14 @@ class Reading:
     """What bounds the tasks of a sub-topology.
 
     Attributes:
-        beside: The sub-topologies whose progress bounds it, itself included.
+        bounded_by: The sub-topologies whose progress bounds it, itself included.
         above: The sub-topologies that write to what it reads and do not also come behind it.
         allowance_ms: How far its tasks may be ahead of the slowest task of these.
-        meets: Whether what its tasks write or read meets somewhere in the application. Then no task with a backlog goes on before
-            all have said where they are.
+        meets: Whether what its tasks write or read meets somewhere in the application. Then no task with a backlog continues
+            before all have said where they are.
     """
 
-    beside: frozenset[str]
+    bounded_by: frozenset[str]
     above: frozenset[str]
     allowance_ms: int
     meets: bool
@@ -156,7 +156,7 @@ class Alignment:
         self._places = {name: [(name, task) for task in range(count)] for name, count in tasks.items()}
         self._readings = readings
         self._near = {
-            name: reading.beside | {other for other, theirs in readings.items() if name in theirs.beside}
+            name: reading.bounded_by | {other for other, theirs in readings.items() if name in theirs.bounded_by}
             for name, reading in readings.items()
         }
         self._clock = clock
@@ -211,7 +211,7 @@ class Alignment:
                 yield place, reached.next_ms
 
     def _bound(self, reading: Reading, times: Mapping[tuple[str, int], int]) -> Bound:
-        ordered = sorted((time_ms, place) for place, time_ms in times.items() if place[0] in reading.beside)
+        ordered = sorted((time_ms, place) for place, time_ms in times.items() if place[0] in reading.bounded_by)
         if not ordered:
             return Bound(inf, asked=True)
         (least_ms, slowest), *others = ordered

@@ -227,8 +227,8 @@ def test_what_bounds_a_sub_topology() -> None:
     found = readings(build_plan(joined(), APP).sub_topologies)
     left, both, right = sorted(found, key=lambda name: "in left-repartition other".index(name.removeprefix(f"{APP}-")))
     # What both write meets behind them; what is read there holds up neither.
-    assert found[left].beside == found[right].beside == {left, right}
-    assert found[both].beside == {left, both, right}
+    assert found[left].bounded_by == found[right].bounded_by == {left, right}
+    assert found[both].bounded_by == {left, both, right}
     assert found[both].above == {left, right}
     assert {one.allowance_ms for one in found.values()} == {3 * SECOND}
     alone = StreamsBuilder()
