@@ -80,6 +80,8 @@ def obstacle(prepared: PreparedSub, partitions: Mapping[str, int]) -> str | None
     uneven = sorted(topic for topic in sub.topics if partitions.get(topic, prepared.tasks) != prepared.tasks)
     if uneven:
         return f"{uneven[0]} has {partitions[uneven[0]]} partitions and the sub-topology {prepared.tasks} tasks"
+    if prepared.misplaced is not None:
+        return prepared.misplaced
     return why_not_live(sub)
 
 

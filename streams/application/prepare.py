@@ -12,6 +12,7 @@ from state.commit.crash_points import CrashPoints
 from state.commit.live import LiveKafka
 from state.errors import TopicNotFoundError
 from state.kafka.admin import DECIDE_S, KafkaAdmin, wait_until_decided
+from state.kafka.partitioner import Placement
 from state.kafka.topics import TopicInfo, TopicPartition, TopicSpec, partitions_of
 from streams.application.dead_letters import check_dead_letter_topic
 from streams.application.ingests import ensure_ingests, ingest_partitions
@@ -35,8 +36,17 @@ from streams.topology.topology import Topology
 
 @dataclass(frozen=True)
 class PreparedSub:
+    """A sub-topology that is about to run.
+
+    Attributes:
+        placement: What gives keys to its tasks; None: nothing tells it yet (`streams.application.placements`).
+        misplaced: Why its topics do not fit to that, as far as a look at them has shown; None: they do.
+    """
+
     sub: SubTopology
     tasks: int
+    placement: Placement | None = None
+    misplaced: str | None = None
 
 
 def task_settings(config: StreamsConfig, partition_counts: Mapping[str, int]) -> TaskSettings:
@@ -143,6 +153,27 @@ class Application:
 
     def task_settings(self, partition_counts: Mapping[str, int]) -> TaskSettings:
         return task_settings(self.config, partition_counts)
+
+    def from_outside(self, sub: SubTopology) -> list[str]:
+        """The topics of a sub-topology that others write."""
+        internal = self.plan.repartition_topics.keys() | sub.delays.keys()
+        return [topic for topic in sub.topics if topic not in internal]
+
+    @property
+    def placements(self) -> dict[str, str]:
+        """Sub-topology -> its placement, where it is decided."""
+        return {one.sub.name: one.placement.value for one in self.subs if one.placement is not None}
+
+    @property
+    def topic_placements(self) -> dict[str, Placement]:
+        """The repartition and retry topics that are written for readers with another placement than murmur2."""
+        return {
+            topic: one.placement
+            for one in self.subs
+            if one.placement not in (None, Placement.MURMUR2)
+            for topic in one.sub.topics
+            if topic in self.plan.repartition_topics or topic in one.sub.delays
+        }
 
     def source_spec(self, sub: SubTopology) -> SourceSpec:
         config = self.config
@@ -330,7 +361,11 @@ def query_job(
     return QueryJob(
         sub=sub,
         tasks=prepared.tasks,
-        settings=application.task_settings(counts),
+        settings=replace(
+            application.task_settings(counts),
+            placement=prepared.placement or Placement.MURMUR2,
+            placements=application.topic_placements,
+        ),
         source=replace(
             application.source_spec(sub),
             until=until,

@@ -28,6 +28,7 @@ from state.restore.snapshot_location import open_location
 from state.tables.files import check_owner
 from streams.application.markers import MarkerAccess, newest_markers
 from streams.application.owned_topics import described_repartitions, local_folder, own_manifest, write_manifest
+from streams.application.placements import Placements
 from streams.application.prepare import Application, PreparedSub, ensure_internal_topics, plan_application
 from streams.application.rescale.plan import check_no_rescale
 from streams.application.reset import check_no_reset
@@ -285,7 +286,8 @@ class Preflight:
 
     def identity(self, prepared: PreparedSub) -> SubIdentity:
         config, sub = self.application.config, prepared.sub
-        return SubIdentity(config.application_id, sub.name, prepared.tasks, sub.topology_hash)
+        placement = None if prepared.placement is None else prepared.placement.value
+        return SubIdentity(config.application_id, sub.name, prepared.tasks, sub.topology_hash, placement)
 
     def markers(self, prepared: PreparedSub) -> MarkerAccess:
         config = self.application.config
@@ -399,8 +401,9 @@ def prepare_start(
         application = plan_application(topology, config, admin)
         log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
         check_start(application, admin, log)
+        application = Placements(application, admin, log).found()
         counts = ensure_internal_topics(application, admin, tell_created)
         check_created(needed, missing, probe, config.client)
         pauses = read_pauses(LiveLog(config.client, admin), config.application_id)
-    write_manifest(application.plan, config.checkpoint_dir)
+    write_manifest(application.plan, config.checkpoint_dir, application.placements)
     return application, counts, pauses

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from state.commit.decide import ADOPT, RESET, TaskIdentity, check_lineage
-from state.commit.marker import FORMAT, CommitMarker
+from state.commit.marker import CommitMarker, format_of
 from state.errors import CheckpointMismatchError
 from state.kafka.topics import TopicPartition
 from streams.checkpoint.files import FIRST_BATCH, Checkpoint
@@ -25,15 +25,18 @@ Markers = Mapping[int, CommitMarker | None]
 
 @dataclass(frozen=True, slots=True)
 class SubIdentity:
-    """A sub-topology that is about to run."""
+    """A sub-topology that is about to run; `placement` as in `TaskIdentity`."""
 
     application_id: str
     name: str
     tasks: int
     topology_hash: str
+    placement: str | None = None
 
     def task(self, number: int, query_id: str) -> TaskIdentity:
-        return TaskIdentity(self.application_id, self.name, number, self.tasks, query_id, self.topology_hash)
+        return TaskIdentity(
+            self.application_id, self.name, number, self.tasks, query_id, self.topology_hash, self.placement
+        )
 
     def __str__(self) -> str:
         return f"{self.application_id}/{self.name}"
@@ -187,7 +190,7 @@ class Adoption:
             adopted=old.version,
             # A changelog that was restored from a backup has another id, and is adopted with the rest.
             changelog_ids={},
-            format=FORMAT,
+            format=format_of(old.placement),
         )
 
     def pending(self, markers: Markers) -> list[int] | None:

@@ -193,7 +193,9 @@ class LiveTask:
             StreamsError: The step has failed; the task is over.
         """
         now = self._clock()
-        self._poll(now, now_ms)
+        if not self.job.unplaced:
+            # Without a placement, no record has a task yet: the driver looks at what has come, and begins again with one.
+            self._poll(now, now_ms)
         tick = self._tick_s is not None and now - self._ticked >= self._tick_s
         taken = self._partitions.take(now_ms, self._most_records)
         note = last or now - self._noted >= GROUP_EVERY_S

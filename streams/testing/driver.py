@@ -19,11 +19,12 @@ from typing import Any, get_args
 from state.changelog import commits_topic
 from state.columns import encode_headers
 from state.errors import CheckpointMismatchError
-from state.kafka.partitioner import partition_for_key
+from state.kafka.partitioner import Placement, partition_for_key
 from state.kafka.topics import TopicPartition
 from state.restore.task_stores import TaskStateManager
 from state.stores.task_store import TaskStore
 from state.tables.table import MemoryTable
+from streams.application.markers import placed_marker
 from streams.application.rescale.plan import Handling, UsersChoices
 from streams.application.restore import ReplicaTask
 from streams.config import StreamsConfig
@@ -86,11 +87,17 @@ def served_by_driver(
         global_copy.bring_forward()
         return global_copy
 
+    def placement_of(sub: str) -> Placement | None:
+        marker = placed_marker(kafka, commits_topic(app, sub), range(tasks[sub]))
+        return None if marker is None else Placement(marker.placement)
+
     subs = [query.sub for query in stateful]
-    return Served(topology, app, subs, tasks, forward, kafka, global_forward)
+    return Served(topology, app, subs, tasks, forward, kafka, global_forward, placement_of)
 
 
-_RUNTIME = {field.name: str(field.type) for field in fields(TaskSettings)}
+_OF_A_CLUSTER = ("placement", "placements")
+"""Settings of tasks that follow from what is in a cluster's topics: results do not depend on them."""
+_RUNTIME = {field.name: str(field.type) for field in fields(TaskSettings) if field.name not in _OF_A_CLUSTER}
 _OF_A_START = frozenset(StreamsConfig.model_fields)
 _POLICIES = (
     "'fail' (the step fails), 'skip' (the record is left out and counted) or 'dlq' (it goes to dead_letter_topic)"

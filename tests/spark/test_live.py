@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 import pytest
+from confluent_kafka import Producer
 
 from state.commit.crash_points import POINTS
 from state.errors import CheckpointMismatchError
@@ -262,6 +263,39 @@ def test_what_cannot_run_live_is_named_before_anything_is_written(harness: Harne
     app = KafkaStreams(counts(source, target), config)
     with pytest.raises(ConfigError, match="has 3 partitions and the sub-topology 2 tasks"):
         app.start(harness.spark).await_termination()
+
+
+def write_by_default(harness: Harness, topic: str, records: Iterable[Sent]) -> None:
+    """Writes records as a program does that says nothing of partitioners: CRC-32 decides."""
+    producer = Producer({"bootstrap.servers": harness.servers})
+    for one in records:
+        producer.produce(topic, one.value, one.key, timestamp=one.timestamp)
+    assert producer.flush(30) == 0
+
+
+@pytest.mark.parametrize("first", ["the records", "the application"])
+def test_what_confluent_kafka_writes_by_default_runs_live(harness: Harness, first: str) -> None:
+    source, target = harness.topic("in", partitions=4), harness.topic("out")
+    topology, sent = counts(source, target), list(map(many, range(200)))
+    if first == "the records":
+        write_by_default(harness, source, sent)
+    with running(harness, topology, execution=Execution.LIVE):
+        if first == "the application":
+            time.sleep(2.0)
+            write_by_default(harness, source, sent)
+        until(lambda: sum(found(harness, target).values()) == len(sent), "live results")
+        write_by_default(harness, source, sent)
+        until(lambda: sum(found(harness, target).values()) == 2 * len(sent), "more live results")
+        with KafkaAdmin(harness.config().client) as admin:
+            planned = plan_application(topology, harness.config(), admin)
+            (status,) = application_status(planned, admin, live(harness.config()), 0).subs
+    assert (status.execution, status.placement) == ("live", "crc32")
+    harness.run(topology)
+    assert found(harness, target) == {f"user-{n}": 2 for n in range(200)}
+
+
+def many(number: int) -> Sent:
+    return Sent(f"user-{number}".encode(), orjson.dumps({"x": number}), 1_000 + number)
 
 
 def test_a_key_in_another_partition_continues_in_micro_batches(harness: Harness) -> None:
