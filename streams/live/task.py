@@ -133,7 +133,7 @@ class LiveTask:
             self.tally.restore = about_restore(self.access.stores.report)
             count_copy(self.access.stores.report, self.tally.counters)
             self._topic_ids = self._checked_ids(self.session.last)
-            for topic in self.job.sub.topics:
+            for topic in self._own_topics():
                 at = self._position(topic)
                 reader = self._open_reader(topic, self.task, at)
                 opened.callback(reader.close)
@@ -238,7 +238,7 @@ class LiveTask:
             given.ranges[one.topic] = {str(one.number): (one.committed, one.read_to)}
             for columns in pieces:
                 for task, rows in self._head.run(columns):
-                    if task != self.task:
+                    if task != self.task and rows.entry in self.job.sub.placed_entries:
                         raise KeyPlacementError(
                             self.job.settings.application_id, self.job.sub.name, columns.topic, columns.partition,
                             first=int(columns.offsets[0]), last=int(columns.offsets[-1]), task=task,
@@ -325,6 +325,11 @@ class LiveTask:
             if ids.get(topic, known) != known:
                 raise TopicRecreatedError(topic, known, ids[topic])
         return ids
+
+    def _own_topics(self) -> list[str]:
+        """The topics of which there is a partition for this task: where records lead to no state, others may have more."""
+        found = self._described(self.job.sub.topics)
+        return [topic for topic in self.job.sub.topics if self.task < found[topic].partitions]
 
     def _position(self, topic: str) -> int:
         last = self.session.last
