@@ -82,7 +82,8 @@ def explained(topology: Graph) -> str:
     for sub in plan_alone(topology).sub_topologies:
         found = ways(sub)
         width = max(len(one.node) for one in found)
-        parts.append(f"Sub-topology: {sub.index}\n{''.join(_lines(found, width))}")
+        live = "behind repartition topics" if why_not_live(sub) else "with as many tasks as partitions"
+        parts.append(f"Sub-topology: {sub.index}\n  Can run live, {live}\n{''.join(_lines(found, width))}")
     if topics := added_topics(with_added_topics(topology, {})):
         begins = "Added repartition topics" if topology.repartitioned is not None else _ADDS
         parts.append("\n".join([begins, *(f"  {name}: {why}" for name, why in topics.items()), ""]))
