@@ -254,7 +254,8 @@ def _with_topics_of_patterns(
     log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
     own = set(owned_topics(app, written, admin, log).own)
     # Whether the plan adds topics behind sources depends on the topics that match; what they would be called does not.
-    for one in (topology, _behind_all_sources(topology)):
+    has_added = written is None or "repartitioned" in written
+    for one in (topology, _behind_all_sources(topology)) if has_added else (topology,):
         known = known_names(commits_topics(one, app, admin), app, written, admin)
         own |= internal_topics(
             one, app, [sub_topology_name(_sources(one, names), known) for names in sub_topologies(one)]

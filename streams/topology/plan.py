@@ -197,6 +197,10 @@ def with_added_topics(topology: G, sources: Mapping[str, str]) -> G:
     if topology.repartitioned is not None:
         return topology
     behind_keys = behind_new_keys(topology, plan_alone(topology).sub_topologies)
+    return _behind_sources(behind_keys, sources)
+
+
+def _behind_sources(behind_keys: G, sources: Mapping[str, str]) -> G:
     return replace(behind_sources(behind_keys, sources), repartitioned=dict(sources))
 
 
@@ -216,9 +220,9 @@ def with_needed_topics(
         before: What was decided before: the sources behind which there is a topic, as in `with_added_topics`.
         known: The names in subscriptions for which that was decided; the others are decided now.
     """
-    behind_keys = with_added_topics(topology, {})
+    behind_keys = behind_new_keys(topology, plan_alone(topology).sub_topologies)
     now = misplaced(behind_keys, sub_topologies(behind_keys), topics, tasks)
-    return with_added_topics(topology, {**{text: why for text, why in now.items() if text not in known}, **before})
+    return _behind_sources(behind_keys, {**{text: why for text, why in now.items() if text not in known}, **before})
 
 
 def build_plan(topology: Graph, application_id: str, known: Sequence[str] = ()) -> Plan:

@@ -148,10 +148,27 @@ class Placed:
     function: str | None = DEFAULT_PLACEMENT
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A topic that a sub-topology reads.
+
+    Attributes:
+        placed: How its records are distributed; None: as the tasks that read it need them.
+        keyed: Whether its records lead to something with state.
+        own: Whether the application writes it, by the function that its readers go by.
+    """
+
+    source: SourceNode
+    topic: str
+    placed: Placed | None
+    keyed: bool
+    own: bool
+
+
 def misplaced(
     topology: Graph, groups: Iterable[Iterable[str]], topics: Mapping[str, Placed], tasks: int | None
 ) -> dict[str, str]:
-    """The sources behind which a repartition topic is needed, by their subscriptions, and why.
+    """The sources behind which a repartition topic is needed, by the first names in their subscriptions, and why.
 
     Args:
         topology: The topology, with the topics behind new keys.
@@ -161,31 +178,46 @@ def misplaced(
     """
     found: dict[str, str] = {}
     for names in groups:
-        nodes = {name: topology.nodes[name] for name in names}
-        found |= _misplaced(nodes, topics, tasks)
+        found |= _misplaced(list(_read(topology, names, topics)), tasks)
     return found
 
 
-def _misplaced(nodes: Mapping[str, Node], topics: Mapping[str, Placed], tasks: int | None) -> dict[str, str]:
+def _read(topology: Graph, names: Iterable[str], topics: Mapping[str, Placed]) -> Iterator[_Read]:
+    nodes = {name: topology.nodes[name] for name in names}
     with_state = leading_to_state(nodes)
-    read = list(_read(nodes, topics))
-    keyed = [(source, topic, placed) for source, topic, placed in read if source.name in with_state and placed]
-    if not keyed:
+    for source in nodes.values():
+        if isinstance(source, SourceNode) and not source.retries:
+            for topic in source.topics:
+                if isinstance(topic, str):
+                    placed, own = topics[topic], False
+                else:
+                    placed = None if topic.partitions is None else Placed(topic.partitions)
+                    own = topic.name not in topology.ingests
+                yield _Read(source, str(topic), placed, source.name in with_state, own)
+
+
+def _misplaced(read: Sequence[_Read], tasks: int | None) -> dict[str, str]:
+    counts = {one.topic: one.placed.partitions for one in read if one.keyed and one.placed}
+    if not counts:
         return {}
-    widest, most = max(((topic, placed.partitions) for _, topic, placed in keyed), key=lambda one: one[1])
-    count = tasks or most
+    widest = max(counts, key=lambda topic: counts[topic])
+    count = tasks or counts[widest]
     than = f"there are {count} tasks" if tasks else f"{widest} has {count}"
-    # Records in the application's own topics are placed by the engine.
-    own = any(placed is None and source.name in with_state for source, _, placed in read)
-    functions = {placed.function for _, _, placed in keyed} | ({DEFAULT_PLACEMENT} if own else set())
+    functions = {one.placed.function for one in read if one.keyed and one.placed and not one.own}
     agreed = functions.pop() if len(functions) == 1 else DEFAULT_PLACEMENT
     found: dict[str, str] = {}
-    for source, topic, placed in read:
+    for one in read:
+        if one.placed is None:
+            continue
+        has = one.placed.partitions
+        why = None
         # Any task may read a partition whose records lead to no state, but there has to be one.
-        if placed and (placed.partitions > count or (source.name in with_state and placed.partitions != count)):
-            found[source.subscription[0]] = f"{topic} has {placed.partitions} partitions, and {than}"
-        elif placed and source.name in with_state and (why := _otherwise(topic, placed.function, agreed)):
-            found[source.subscription[0]] = why
+        if has > count or (one.keyed and has != count):
+            why = f"{one.topic} has {has} partitions, and {than}"
+        elif one.keyed and not one.own:
+            why = _otherwise(one.topic, one.placed.function, agreed)
+        if why is not None:
+            found[one.source.subscription[0]] = why
     return found
 
 
@@ -196,19 +228,6 @@ def _otherwise(topic: str, function: str | None, agreed: str | None) -> str | No
     if function != agreed:
         return f"{function} puts the keys of {topic} into partitions, and {agreed} those of the others"
     return None
-
-
-def _read(nodes: Mapping[str, Node], topics: Mapping[str, Placed]) -> Iterator[tuple[SourceNode, str, Placed | None]]:
-    for source in nodes.values():
-        if isinstance(source, SourceNode) and not source.retries:
-            yield from ((source, str(topic), _placed(topic, topics)) for topic in source.topics)
-
-
-def _placed(topic: str | InternalTopic, topics: Mapping[str, Placed]) -> Placed | None:
-    """How a topic's records are distributed; None: it gets as many partitions as the task that reads it needs."""
-    if isinstance(topic, InternalTopic):
-        return None if topic.partitions is None else Placed(topic.partitions)
-    return topics[topic]
 
 
 def behind_sources(topology: G, sources: Mapping[str, str]) -> G:
