@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -331,13 +331,14 @@ def as_started(
     if topology.repartitioned is not None:
         return topology
     written = own_manifest(config)
-    if written is None:
-        before, known = _found(topology, config, admin)
-    else:
+    before: Mapping[str, str] | None
+    if written is not None and has_committed(written["sub_topologies"], config.application_id, admin):
         before = written.get("repartitioned")
         known = {
             text for sub in written["sub_topologies"].values() for texts in sub["sources"].values() for text in texts
         }
+    else:
+        before, known = _found(topology, config, admin)
     if before is None:
         return topology
     read = {topic for source in topology.sources() for topic in source.topics if isinstance(topic, str)}
@@ -346,26 +347,31 @@ def as_started(
     return with_needed_topics(topology, placed, config.tasks, before, known)
 
 
-def _found(
-    topology: Topology, config: StreamsConfig, admin: KafkaAdmin
-) -> tuple[Mapping[str, str] | None, Collection[str]]:
-    """What Kafka tells of an application without a manifest: the sources behind which it has a topic, and all that it knows.
+def _found(topology: Topology, config: StreamsConfig, admin: KafkaAdmin) -> tuple[Mapping[str, str] | None, set[str]]:
+    """What Kafka tells of an application: the sources behind which it has a repartition topic, and those that it knows.
 
     None: it has no topics that were added, or is new and not to run live.
     """
     app, behind_all = config.application_id, _behind_all_sources(topology)
-    found = {**commits_topics(topology, app, admin), **commits_topics(behind_all, app, admin)}
-    places = partitions_of({commits_topic(app, name): info for name, info in found.items()})
-    if not any(admin.end_offsets(places).values()):
-        return (None if config.execution is Execution.MICRO_BATCH else {}), ()
+    names = {*possible_names(topology.sources()), *possible_names(behind_all.sources())}
+    committed = has_committed(names, app, admin)
     added = {topic.topic_name(app): topic for topic in behind_all.internal_topics() if topic.added}
+    # They are created before the first step: what a start has made that never committed is continued, too.
     existing = {str(added[name]) for name in admin.describe_topics(sorted(added))}
+    if not existing and (committed or config.execution is Execution.MICRO_BATCH):
+        return None, set()
     with_topic = {
         source.subscription[0]: _BEFORE
         for source in topology.sources()
         if any(f"{topic}-sink" in behind_all.children(source.name) for topic in existing)
     }
-    return (with_topic if existing else None), {text for source in topology.sources() for text in source.subscription}
+    return with_topic, {text for source in topology.sources() for text in source.subscription} if committed else set()
+
+
+def has_committed(sub_topologies: Iterable[str], application_id: str, admin: KafkaAdmin) -> bool:
+    """Whether any of these sub-topologies has committed anything; if not, it has written no state."""
+    found = admin.describe_topics(sorted(commits_topic(application_id, name) for name in sub_topologies))
+    return any(end > 0 for end in admin.end_offsets(partitions_of(found)).values())
 
 
 _BEFORE = "the application has had it so far"
