@@ -85,7 +85,7 @@ def test_what_began_live_has_the_topics_in_both_executions(tmp_path: Path, execu
             world.forget()
         application = world.start(built(counted), now)
         assert topics(application) == [TOPIC]
-        assert [obstacle(one, {"in": 2, TOPIC: 2}) for one in found.subs] == [None, None]
+        assert [obstacle(one, {"in": 2, TOPIC: 2}) for one in application.subs] == [None, None]
 
 
 @pytest.mark.parametrize("lost", [False, True])
