@@ -79,7 +79,7 @@ class Application:
         plan: The plan.
         config: The settings.
         subs: The sub-topologies with the number of their tasks.
-        partitions: Repartition topic -> how many partitions it gets; those that are missing here: as many as tasks write it.
+        partitions: Repartition topic -> how many partitions it gets; one that is missing here gets as many as tasks write it.
     """
 
     plan: Plan
@@ -348,7 +348,7 @@ def as_started(
 
 
 def _found(topology: Topology, config: StreamsConfig, admin: KafkaAdmin) -> tuple[Mapping[str, str] | None, set[str]]:
-    """What Kafka tells of an application: the sources behind which it has a repartition topic, and those that it knows.
+    """What Kafka tells of an application: the sources behind which it has a repartition topic, and all sources that it knows.
 
     None: it has no topics that were added, or is new and not to run live.
     """

@@ -327,7 +327,7 @@ class LiveTask:
         return ids
 
     def _own_topics(self) -> list[str]:
-        """The topics of which there is a partition for this task: where records lead to no state, others may have more."""
+        """The topics with a partition for this task: where records lead to no state, they may have fewer than there are tasks."""
         found = self._described(self.job.sub.topics)
         return [topic for topic in self.job.sub.topics if self.task < found[topic].partitions]
 

@@ -28,6 +28,7 @@ from streams.topology.graph import (
     ProcessorNode,
     SinkNode,
     SourceNode,
+    Topic,
     through_topic,
 )
 from streams.topology.naming import Lineage, numbered
@@ -64,7 +65,7 @@ def _has_state(node: Node) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A topic between a node and some of those that it forwards to."""
+    """A topic between a node and some of its children."""
 
     topic: InternalTopic
     parent: str
@@ -188,12 +189,14 @@ def _read(topology: Graph, names: Iterable[str], topics: Mapping[str, Placed]) -
     for source in nodes.values():
         if isinstance(source, SourceNode) and not source.retries:
             for topic in source.topics:
-                if isinstance(topic, str):
-                    placed, own = topics[topic], False
-                else:
-                    placed = None if topic.partitions is None else Placed(topic.partitions)
-                    own = topic.name not in topology.ingests
-                yield _Read(source, str(topic), placed, source.name in with_state, own)
+                own = isinstance(topic, InternalTopic) and topic.name not in topology.ingests
+                yield _Read(source, str(topic), _placed(topic, topics), source.name in with_state, own)
+
+
+def _placed(topic: Topic, topics: Mapping[str, Placed]) -> Placed | None:
+    if not isinstance(topic, InternalTopic):
+        return topics[topic]
+    return None if topic.partitions is None else Placed(topic.partitions)
 
 
 def _misplaced(read: Sequence[_Read], tasks: int | None) -> dict[str, str]:
