@@ -332,7 +332,10 @@ def as_started(
         return topology
     written = own_manifest(config)
     before: Mapping[str, str] | None
-    if written is not None and has_committed(written["sub_topologies"], config.application_id, admin):
+    if written is not None and (
+        has_committed(written["sub_topologies"], config.application_id, admin)
+        or (config.execution is Execution.MICRO_BATCH and "repartitioned" not in written)
+    ):
         before = written.get("repartitioned")
         known = {
             text for sub in written["sub_topologies"].values() for texts in sub["sources"].values() for text in texts

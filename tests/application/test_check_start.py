@@ -328,7 +328,7 @@ def test_a_topology_is_planned_once_per_start(tmp_path: Path, monkeypatch: pytes
     def program(builder: StreamsBuilder) -> None:
         builder.stream(re.compile("i.")).group_by_key().count(materialized=Materialized(name="counts"))
 
-    run(program, kafka, config)
+    start(program, kafka, config)
     monkeypatch.setattr("streams.topology.plan.in_run_order", watched)
     application = start(program, kafka, config)
     assert len(planned) == len(application.plan.sub_topologies) == 1

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 from streams.serdes.base import Serde, serde_identity
 from streams.topology.graph import (
@@ -32,15 +32,22 @@ from streams.topology.graph import (
     through_topic,
 )
 from streams.topology.naming import Lineage, numbered
+from streams.topology.planning.task_input import TaskInput
 from streams.topology.specs.joins import GlobalTableJoinSpec
-
-if TYPE_CHECKING:
-    from streams.topology.plan import SubTopology
 
 G = TypeVar("G", bound=Graph)
 
 DEFAULT_PLACEMENT = "murmur2"
 """The function by which the engine itself, like Kafka's clients for Java, puts keys into partitions."""
+
+
+class Planned(Protocol):
+    """The part of a planned sub-topology that this module needs."""
+
+    @property
+    def nodes(self) -> Mapping[str, Node]: ...
+    @property
+    def entries(self) -> Sequence[TaskInput]: ...
 
 
 def leading_to_state(nodes: Mapping[str, Node]) -> frozenset[str]:
@@ -77,7 +84,7 @@ class _Cut:
 # --- New keys
 
 
-def crossings(sub: SubTopology) -> Iterator[tuple[str, str, str]]:
+def crossings(sub: Planned) -> Iterator[tuple[str, str, str]]:
     """The edges at which records of a sub-topology may have to change their task: who made the keys, the sender and the receiver.
 
     A receiver of what an operator drops is not among them: what is dropped has the key with which it came.
@@ -90,7 +97,7 @@ def crossings(sub: SubTopology) -> Iterator[tuple[str, str, str]]:
             yield entry.keyed_by[-1], entry.from_node, entry.node
 
 
-def behind_new_keys(topology: G, subs: Sequence[SubTopology]) -> G:
+def behind_new_keys(topology: G, subs: Sequence[Planned]) -> G:
     """The topology with a repartition topic wherever a function makes keys in front of something with state.
 
     Args:
