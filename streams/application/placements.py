@@ -47,6 +47,25 @@ class Placements:
         """
         return replace(self.application, subs=tuple(map(self._placed, self.application.subs)))
 
+    def disagreeing(self) -> Mapping[str, str | None]:
+        """Topic -> the function that its keys show, None if there is none, of new sub-topologies whose topics do not agree.
+
+        Behind these topics the plan of an application that may run live has repartition topics.
+        """
+        found: dict[str, str | None] = {}
+        if self.application.plan.topology.repartitioned is None or self.application.config.placement is not None:
+            return found
+        for one in self.application.subs:
+            topics = [topic for topic in self.application.from_outside(one.sub) if topic in one.sub.placed_topics]
+            if not topics or self._last_marker(one) is not None:
+                continue
+            counts = self.admin.describe_topics(topics)
+            by_topic = self._shown(one.sub, {name: info for name, info in counts.items() if info.partitions > 1})
+            both = reduce(Shown.__or__, by_topic.values(), Shown())
+            if both.rewritten or not both.functions:
+                found |= {topic: _function(shown) for topic, shown in by_topic.items()}
+        return found
+
     def decided(self, finally_: bool) -> Application:
         """The application with the placements that the records show which have come since the start.
 
@@ -142,6 +161,10 @@ def _rewritten(sub: SubTopology, columns: RecordColumns) -> bool:
     """Whether the key serde of a source would write keys otherwise than they are."""
     serdes = [source.key_serde for source in sub.sources if columns.topic in map(str, source.topics)]
     return any(canonical_keys(serde, columns) is not columns.keys for serde in serdes)
+
+
+def _function(shown: Shown) -> str | None:
+    return None if shown.rewritten or not shown.functions else shown.functions[0].value
 
 
 LOOK_S = 1.0

@@ -162,7 +162,7 @@ class Arrivals:
         self._noted = []
         batches = []
         for task, rows in self._pipeline.run(columns):
-            if task != self._task:
+            if task != self._task and rows.entry in self._job.sub.placed_entries:
                 placement = self._job.settings.placement
                 raise KeyPlacementError(
                     self._job.settings.application_id, self._job.sub.name, columns.topic, columns.partition,

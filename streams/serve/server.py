@@ -29,7 +29,7 @@ from state.stores.task_store import open_task_store
 from state.tables.files import make_private
 from streams.application.markers import placed_marker
 from streams.application.prepare import task_settings
-from streams.application.restore import SERVED_AT_A_TIME, ReplicaTask, stateful_subs, stored_tasks
+from streams.application.restore import SERVED_AT_A_TIME, ReplicaTask, stateful_subs, stored_tasks, with_own_topics
 from streams.cluster.records import Outgoing, RecordWriter
 from streams.config import StreamsConfig
 from streams.config.settings import Address
@@ -79,6 +79,7 @@ class StoreServer:
         self._config = config
         self._folder = folder
         app = config.application_id
+        topology = with_own_topics(topology, config)
         places = [task.place for task in stored_tasks(topology, config)]
         subs = stateful_subs(topology, app, sorted({place.sub_topology for place in places}))
         tasks = {place.sub_topology: place.tasks for place in places}

@@ -19,7 +19,7 @@ from streams.application.placements import PATIENCE_S, Placements, Undecided
 from streams.application.prepare import Application, PreparedSub, plan_application, query_job
 from streams.application.start import Preflight
 from streams.checkpoint.files import LocalFiles
-from streams.config import StreamsConfig
+from streams.config import Execution, StreamsConfig
 from streams.errors import ConfigError
 from streams.testing.simulation import SimulatedKafka
 from streams.topology.topology import Topology
@@ -239,3 +239,50 @@ def test_the_manifest_names_it(tmp_path: Path) -> None:
     file = write_manifest(application.plan, str(tmp_path), application.placements)
     assert file is not None
     assert orjson.loads(file.read_bytes())["sub_topologies"]["in"]["placement"] == "fnv1a"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "names"),
+    [
+        (Placement.CRC32, Placement.CRC32, []),
+        (Placement.CRC32, Placement.MURMUR2, ["app-in-repartition"]),
+        (Placement.CRC32, Placement.FNV1A, ["app-in-repartition", "app-other-repartition"]),
+    ],
+)
+def test_topics_of_different_producers_cross_repartition_topics(
+    one: Placement, other: Placement, names: list[str]
+) -> None:
+    kafka = cluster()
+    write(kafka, "in", one)
+    write(kafka, "other", other)
+    application = planned(joined(), kafka, execution=Execution.LIVE)
+    functions = Placements(application, kafka, kafka).disagreeing()
+    assert bool(functions) == bool(names)
+    again = plan_application(joined(), application.config, kafka, functions)  # type: ignore[arg-type]
+    assert sorted(again.plan.repartition_topics) == names
+    for name in names:
+        kafka.create_topic(name, PARTITIONS)
+    subs = Placements(again, kafka, kafka).found().subs
+    partitions = {topic: PARTITIONS for prepared in subs for topic in prepared.sub.topics}
+    assert [obstacle(prepared, partitions) for prepared in subs] == [None] * len(subs)
+
+
+def test_keys_in_another_notation_cross_a_repartition_topic() -> None:
+    """The producer's bytes have put them where they are, and tasks go by the serde's."""
+    kafka = cluster()
+    write(kafka, "in", Placement.MURMUR2, [b'{"user": %d}' % number for number in range(40)])
+    application = planned(counts(JsonSerde()), kafka, execution=Execution.LIVE)
+    functions = Placements(application, kafka, kafka).disagreeing()
+    assert functions == {"in": None}
+    again = plan_application(counts(JsonSerde()), application.config, kafka, functions)  # type: ignore[arg-type]
+    assert list(again.plan.repartition_topics) == ["app-in-repartition"]
+    kafka.create_topic("app-in-repartition", PARTITIONS)
+    subs = Placements(again, kafka, kafka).found().subs
+    assert [obstacle(one, {"in": PARTITIONS, "app-in-repartition": PARTITIONS}) for one in subs] == [None, None]
+
+
+def test_what_began_in_micro_batches_gets_no_topics() -> None:
+    kafka = cluster()
+    write(kafka, "in", Placement.CRC32)
+    write(kafka, "other", Placement.MURMUR2)
+    assert Placements(planned(joined(), kafka), kafka, kafka).disagreeing() == {}

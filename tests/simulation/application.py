@@ -143,7 +143,14 @@ class Application:
     @property
     def names(self) -> list[str]:
         """The names of the sub-topologies."""
-        return [sub.name for sub in prepare.build_plan(self.setup.topology, APPLICATION).sub_topologies]
+        kafka: Any = self.cluster.kafka
+        topology = prepare.as_started(self.setup.topology, self.settings, kafka)
+        return [sub.name for sub in prepare.build_plan(topology, APPLICATION).sub_topologies]
+
+    @property
+    def settings(self) -> StreamsConfig:
+        """The settings of the last start."""
+        return replace(self.setup, settings={**self.setup.settings, "execution": self.execution}).config
 
     def paused(self) -> set[str]:
         """What is paused, by the name under which it is."""
