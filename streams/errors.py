@@ -245,17 +245,27 @@ class KeyPlacementError(StreamsError):
         first: The offset of the first record of the run of records that was read together.
         last: The offset of the last one.
         task: The task that the record's key belongs to.
+        placement: What the sub-topology goes by.
+        why: What the key shows of the reason.
     """
 
     def __init__(
-        self, application_id: str, sub_topology: str, topic: str, partition: int, *, first: int, last: int, task: int
+        self,
+        application_id: str,
+        sub_topology: str,
+        topic: str,
+        partition: int,
+        *,
+        first: int,
+        last: int,
+        task: int,
+        placement: str,
+        why: str,
     ) -> None:
         super().__init__(
-            f"{application_id}/{sub_topology}: a record at {topic}-{partition}, offsets {first} to {last}, has a key of partition "
-            f"{task}: its producer does not use Kafka's default partitioner, or writes the key in another notation than the key's "
-            f"serde (such as JSON with spaces), or the topic had another number of partitions. "
-            f"Nothing of this step was written. Live execution needs each key in its own partition, so {sub_topology} runs in "
-            f"micro-batches instead; with execution=micro-batch it does from the start"
+            f"{application_id}/{sub_topology}: a record at {topic}-{partition}, offsets {first} to {last}, has a key of task "
+            f"{task}, by {placement}: {why}. Nothing of this step was written. Live execution needs each key in its own partition, "
+            f"so {sub_topology} runs in micro-batches instead; with execution=micro-batch it does from the start"
         )
 
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 
-from state.commit.marker import RESCALED, CommitMarker, Ranges
+from state.commit.marker import RESCALED, UNPLACED, CommitMarker, Ranges
 from state.errors import CheckpointMismatchError
+from state.kafka.partitioner import Placement
 
 RESET = "`streams reset {id}` deletes the application's state, changelogs and checkpoint, to start over."
 ADOPT = (
@@ -40,6 +41,7 @@ class TaskIdentity:
         tasks: Number of tasks of the sub-topology.
         query_id: Id of Spark's checkpoint.
         topology_hash: Structure of the sub-topology.
+        placement: What gives keys to tasks (`CommitMarker.placement`); None: it is not known, and not compared.
     """
 
     application_id: str
@@ -48,6 +50,12 @@ class TaskIdentity:
     tasks: int
     query_id: str
     topology_hash: str
+    placement: str | None = None
+
+    @property
+    def written_placement(self) -> str:
+        """What markers of the task say; rows from outside Kafka have no tasks of keys, and no placement."""
+        return Placement.MURMUR2.value if self.placement is None else self.placement
 
     @property
     def transactional_id(self) -> str:
@@ -169,6 +177,13 @@ def check_lineage(identity: TaskIdentity, found: CommitMarker) -> None:
             identity,
             f"the state was written by {found.tasks} tasks, this query has {identity.tasks}",
             f"Set tasks={found.tasks}, or run `streams rescale` with --tasks {identity.tasks}.",
+        )
+    if identity.placement is not None and found.placement not in (identity.placement, UNPLACED):
+        raise mismatch(
+            identity,
+            f"the state was written with the keys of {found.placement} in each task, this query goes by "
+            f"{identity.placement or 'no function yet'}",
+            "Start the application again, which goes by what the commits topic says; `streams rescale` with --placement moves it.",
         )
     if found.topology_hash != identity.topology_hash:
         raise mismatch(

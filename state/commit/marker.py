@@ -19,19 +19,24 @@ import pyarrow as pa
 from state.columns import RecordColumns, cell_bounds, cell_sizes
 from state.errors import MarkerFormatError
 from state.exact_json import UNREADABLE, read, write
+from state.kafka.partitioner import Placement
 from state.kafka.topics import TopicPartition
 
 MARKER_KEY = b"marker"
 FORMAT = 3
 LIVE_FORMAT = 4
 """The format of markers of live steps, which an older program would take for those of a micro-batch that it knows."""
+PLACED_FORMAT, PLACED_LIVE_FORMAT = 5, 6
+"""The same two where another function than murmur2 gives keys to tasks: an older program would look for them elsewhere."""
+UNPLACED = ""
+"""The placement in markers of tasks that have had no record yet whose key would show it."""
 ROUTING_FORMAT = 3
 """The first format in which markers record the keys by which records came to the task."""
 NO_KEYS = ""
 """Digest of a range from which no record came to the task by a function-made key."""
 """Fields may be added within a format: an older program ignores them, a newer one takes their defaults where they are
 missing. The number is for what an older program would get wrong."""
-_READABLE = (2, FORMAT, LIVE_FORMAT)
+_READABLE = (2, FORMAT, LIVE_FORMAT, PLACED_FORMAT, PLACED_LIVE_FORMAT)
 RESCALED = "~rescaled"
 """At the end of the query id of a marker whose task may not commit any more: `streams rescale` gives its keys to other tasks."""
 
@@ -77,6 +82,8 @@ class CommitMarker:
             calling the task again; nearly always 0 (`decide.follows`).
         application_id: The application that committed. Topic names are ambiguous: both of the applications `a` and `a-b` may
             have a topic `a-b-c-commits`. Empty in markers of older versions.
+        placement: What gives keys to tasks (`state.kafka.partitioner.Placement`), or `UNPLACED`. Not written where it is murmur2,
+            as in all markers of older versions.
         format: Format of the marker's bytes.
     """
 
@@ -103,12 +110,13 @@ class CommitMarker:
     passed_over: int = 0
     application_id: str = ""
     continues: str = ""
+    placement: str = Placement.MURMUR2.value
     format: int = field(default=FORMAT)
 
     @property
     def live(self) -> bool:
         """Whether a live step wrote it: its ranges then say how far the task has read each of its partitions."""
-        return self.format == LIVE_FORMAT
+        return self.format in (LIVE_FORMAT, PLACED_LIVE_FORMAT)
 
     @property
     def state_of(self) -> str:
@@ -128,7 +136,8 @@ class CommitMarker:
         """The marker as JSON with sorted keys: equal markers have equal bytes."""
         found = {name: getattr(self, name) for name in _FIELDS}
         return write(
-            {name: one for name, one in found.items() if one or name not in _OPTIONAL}, option=orjson.OPT_SORT_KEYS
+            {name: one for name, one in found.items() if one != _OPTIONAL.get(name, _WRITTEN)},
+            option=orjson.OPT_SORT_KEYS,
         )
 
     @classmethod
@@ -157,8 +166,16 @@ class CommitMarker:
 
 
 _FIELDS = frozenset(each.name for each in fields(CommitMarker))
-_OPTIONAL = frozenset({"continues"})
-"""Fields that are left out where they say nothing."""
+_WRITTEN = object()
+_OPTIONAL = {"continues": "", "placement": Placement.MURMUR2.value}
+"""Fields that are left out where they have the value that older markers mean."""
+
+
+def format_of(placement: str, live: bool = False) -> int:
+    """The format of a marker."""
+    if placement in (UNPLACED, Placement.MURMUR2):
+        return LIVE_FORMAT if live else FORMAT
+    return PLACED_LIVE_FORMAT if live else PLACED_FORMAT
 
 
 def _not_a_marker(data: bytes) -> MarkerFormatError:

@@ -13,7 +13,7 @@ from state.changelog import check_end
 from state.commit import guards
 from state.commit.crash_points import Faults
 from state.commit.decide import TaskIdentity
-from state.commit.marker import FORMAT, LIVE_FORMAT, MARKER_KEY, CommitMarker, MarkerCopy, Ranges, Routing, StepDigest
+from state.commit.marker import MARKER_KEY, CommitMarker, MarkerCopy, Ranges, Routing, StepDigest, format_of
 from state.commit.protocols import Effects, KafkaAccess, Producer, Send, TopicPartition
 from state.stores.task_store import StorePosition, TaskStore
 
@@ -178,6 +178,7 @@ class StepTransaction:
         known: int,
     ) -> CommitMarker:
         ids = self._kafka.topic_ids([topic for topic, _ in self._changelogs.values()])
+        placement = self._identity.written_placement
         return CommitMarker(
             query_id=self._identity.query_id,
             task=self._identity.task,
@@ -202,7 +203,8 @@ class StepTransaction:
             passed_over=last.version - known if last else 0,
             application_id=self._identity.application_id,
             continues=last.continues if last else "",
-            format=LIVE_FORMAT if step.live else FORMAT,
+            placement=placement,
+            format=format_of(placement, step.live),
         )
 
     def _send_outputs(self, sends: Sequence[Send]) -> int:

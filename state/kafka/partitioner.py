@@ -1,25 +1,76 @@
-"""Kafka's default partitioner: `toPositive(murmur2(key)) % partitions`, over whole Arrow columns.
+"""The partition of a key, over whole Arrow columns, by the functions of the producers that exist.
 
-A record must land on the partition that Kafka's Java producer (`BuiltInPartitioner.partitionForKey`) would choose, and a
-task must own the keys that a Kafka Streams task would own. Invariant: the compiled kernel and its counterpart in plain Python
-agree on every key; tests compare them with each other and with the vectors of Kafka's own `UtilsTest`.
+What this project writes lands where Kafka's Java producer (`BuiltInPartitioner.partitionForKey`) would put it. The tasks of a
+sub-topology own keys by the function that its topics were written with (`Placement`). Invariant: the compiled kernels and their
+counterparts in plain Python agree on every key; tests compare them with each other, with the vectors of Kafka's own `UtilsTest`,
+and with the partitions that librdkafka chooses.
 """
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Iterable
+from enum import Enum
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.columns import BinaryCells, BinaryColumn
+from state.columns import BinaryCells, BinaryColumn, cell_bounds
 from state.numba_kernels import as_pointer, carray, kernel
 
+
+class Placement(str, Enum):
+    """What decides in which partition a record is, and so which task has its key."""
+
+    MURMUR2 = "murmur2"
+    """`toPositive(murmur2(key)) % partitions`: Java (`BuiltInPartitioner`), kafkajs, franz-go, librdkafka's `murmur2_random`."""
+    CRC32 = "crc32"
+    """CRC-32 modulo partitions: librdkafka's default, `consistent_random`, and so Python, Go, .NET, PHP and Ruby."""
+    FNV1A = "fnv1a"
+    """FNV-1a of 32 bits: Sarama's `NewHashPartitioner`, librdkafka's `fnv1a_random`."""
+    PARTITION = "partition"
+    """No function of the key: a task has the records of its own partition, whatever their keys are, as in Kafka Streams."""
+
+    @property
+    def used_by(self) -> str:
+        """Whose default it is, for messages."""
+        return _USED_BY[self]
+
+
+_USED_BY = {
+    Placement.MURMUR2: "the default of Java, kafkajs and franz-go, murmur2_random in librdkafka",
+    Placement.CRC32: "the default of librdkafka: of confluent-kafka in Python, Go and .NET, of PHP and Ruby",
+    Placement.FNV1A: "the default of Sarama, fnv1a_random in librdkafka",
+    Placement.PARTITION: "no function of the key",
+}
+FUNCTIONS = (Placement.MURMUR2, Placement.CRC32, Placement.FNV1A)
+"""The functions of keys. Where several say the same, the first one is taken."""
 NO_KEY = -1
 _SEED = 0x9747B28C
 _FACTOR = 0x5BD1E995
 _MASK = 0xFFFFFFFF
+_SIGN = 1 << 31
+_FNV_BASIS = 0x811C9DC5
+_FNV_PRIME = 0x01000193
+_CRC32, _FNV1A = 1, 2
+"""The functions as kernels know them: their places in `FUNCTIONS`."""
+
+
+def _crc_tables() -> npt.NDArray[np.uint32]:
+    """CRC-32 of each byte, and of each byte with one to three zero bytes behind it, so that a kernel takes four at a time."""
+    tables = np.zeros((4, 256), np.uint32)
+    of = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        of = (of >> np.uint32(1)) ^ np.where(of & np.uint32(1), np.uint32(0xEDB88320), np.uint32(0))
+    tables[0] = of
+    for n in range(1, 4):
+        tables[n] = tables[0][tables[n - 1] & np.uint32(0xFF)] ^ (tables[n - 1] >> np.uint32(8))
+    return tables.ravel()
+
+
+_CRC_TABLES = _crc_tables()
 
 
 def murmur2(key: bytes) -> int:
@@ -37,20 +88,62 @@ def murmur2(key: bytes) -> int:
     return h - (1 << 32) if h >> 31 else h
 
 
-def partition_for_key(key: bytes | None, partitions: int) -> int:
-    """Partition of one key; -1 for a null key."""
-    return NO_KEY if key is None else (murmur2(key) & 0x7FFFFFFF) % partitions
+def fnv1a(key: bytes) -> int:
+    """FNV-1a of 32 bits, as an unsigned number (Go's `hash/fnv.New32a`)."""
+    h = _FNV_BASIS
+    for byte in key:
+        h = (h ^ byte) * _FNV_PRIME & _MASK
+    return h
 
 
-def partition_for_keys(keys: BinaryColumn | pa.NullArray, partitions: int) -> npt.NDArray[np.int32]:
-    """Partition of each key."""
+def _positive(key: bytes, placement: Placement) -> int:
+    if placement is Placement.CRC32:
+        return zlib.crc32(key)
+    if placement is Placement.FNV1A:
+        # Sarama takes the remainder of the signed number, and then its amount.
+        h = fnv1a(key)
+        return h if h < _SIGN else (_MASK + 1) - h
+    return murmur2(key) & 0x7FFFFFFF
+
+
+def partition_for_key(key: bytes | None, partitions: int, placement: Placement = Placement.MURMUR2) -> int:
+    """Partition of one key; -1 for a null key, and where the key says nothing."""
+    if key is None or placement is Placement.PARTITION:
+        return NO_KEY
+    return _positive(key, placement) % partitions
+
+
+def partition_for_keys(
+    keys: BinaryColumn | pa.NullArray, partitions: int, placement: Placement = Placement.MURMUR2
+) -> npt.NDArray[np.int32]:
+    """Partition of each key, as `partition_for_key`."""
     if partitions <= 0:
         raise ValueError(f"a topic or task set has at least one partition, not {partitions}")
     found = np.full(len(keys), NO_KEY, np.int32)
+    if placement is Placement.PARTITION:
+        return found
     cells = BinaryCells(keys)
     if cells.addresses != (0, 0, 0):
-        hash_cells(*cells.addresses, partitions, found)
+        hash_cells(*cells.addresses, partitions, found, FUNCTIONS.index(placement))
     return found
+
+
+def functions_of(
+    keys: BinaryColumn | pa.NullArray,
+    partition: int,
+    partitions: int,
+    functions: Iterable[Placement] = FUNCTIONS,
+) -> tuple[Placement, ...]:
+    """Those functions that put all of these keys into the partition in which they are.
+
+    Null keys say nothing, and neither do empty ones: librdkafka's default partitioner takes them for null.
+    """
+    if keys.null_count == len(keys):
+        return tuple(functions)
+    keyed = keys.filter(pa.array(np.diff(cell_bounds(keys)) > 0)).drop_null()
+    return tuple(
+        function for function in functions if (partition_for_keys(keyed, partitions, function) == partition).all()
+    )
 
 
 def choose_partitions(
@@ -69,15 +162,52 @@ def choose_partitions(
 
 
 @kernel
-def hash_cells(ends_at: int, data_at: int, valid_at: int, partitions: int, found: Any) -> None:
+def hash_cells(ends_at: int, data_at: int, valid_at: int, partitions: int, found: Any, function: int) -> None:
     """Fill `found` with the partitions of the cells at these addresses (see `BinaryCells`); null cells stay."""
     ends = carray(as_pointer(ends_at), len(found) + 1, np.int64)
     data = carray(as_pointer(data_at), ends[len(found)], np.uint8)
     for row in range(len(found)):
         if valid_at != 0 and carray(as_pointer(valid_at + row), 1, np.uint8)[0] == 0:
             continue
-        positive = hash_bytes(data, ends[row], ends[row + 1]) & np.uint64(0x7FFFFFFF)
+        if function == _CRC32:
+            positive = crc32_bytes(data, ends[row], ends[row + 1])
+        elif function == _FNV1A:
+            positive = fnv1a_bytes(data, ends[row], ends[row + 1])
+        else:
+            positive = hash_bytes(data, ends[row], ends[row + 1]) & np.uint64(0x7FFFFFFF)
         found[row] = np.int64(positive) % partitions
+
+
+@kernel
+def crc32_bytes(data: Any, start: int, end: int) -> int:
+    """CRC-32 of data[start:end]; the compiled counterpart of `zlib.crc32`."""
+    low, h = np.uint64(0xFF), np.uint64(_MASK)
+    whole = start + ((end - start) & ~3)
+    for at in range(start, whole, 4):
+        h ^= word(data, at, 4)
+        h = (
+            np.uint64(_CRC_TABLES[np.int64(h & low) + 768])
+            ^ np.uint64(_CRC_TABLES[np.int64((h >> np.uint64(8)) & low) + 512])
+            ^ np.uint64(_CRC_TABLES[np.int64((h >> np.uint64(16)) & low) + 256])
+            ^ np.uint64(_CRC_TABLES[np.int64(h >> np.uint64(24))])
+        )
+    for at in range(whole, end):
+        h = np.uint64(_CRC_TABLES[np.int64((h ^ np.uint64(data[at])) & low)]) ^ (h >> np.uint64(8))
+    inverted: int = h ^ np.uint64(_MASK)
+    return inverted
+
+
+@kernel
+def fnv1a_bytes(data: Any, start: int, end: int) -> int:
+    """FNV-1a of data[start:end] without its sign, as Sarama takes it; the compiled counterpart of `fnv1a`."""
+    prime, mask = np.uint64(_FNV_PRIME), np.uint64(_MASK)
+    h = np.uint64(_FNV_BASIS)
+    for at in range(start, end):
+        h = ((h ^ np.uint64(data[at])) * prime) & mask
+    if h >= np.uint64(_SIGN):
+        h = (mask + np.uint64(1)) - h
+    positive: int = h
+    return positive
 
 
 @kernel

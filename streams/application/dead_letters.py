@@ -473,7 +473,14 @@ class _Transaction:
             timestamp = max(0, min(self.now_ms, letter.timestamp))
         else:
             timestamp = max(0, letter.event_time)
-        producer.send(target, None, letter.key, letter.value, timestamp, headers or None)
+        producer.send(target, self._partition(letter, target), letter.key, letter.value, timestamp, headers or None)
+
+    def _partition(self, letter: Letter, target: str | None) -> int | None:
+        """The partition that the record came from, into which its producer has put its key; None: another topic decides."""
+        known = letter.error("partition")
+        if self.to is not None or target is None or not known.isdecimal():
+            return None
+        return int(known) if int(known) < self.kafka.partition_count(target) else None
 
 
 def summary(plan: ReplayPlan) -> Mapping[str, Any]:

@@ -90,10 +90,13 @@ def ways_of(
 
 def obstacle(prepared: PreparedSub, partitions: Mapping[str, int]) -> str | None:
     """Why a sub-topology cannot run live; None: it can."""
-    sub = prepared.sub
-    uneven = sorted(topic for topic in sub.topics if partitions.get(topic, prepared.tasks) != prepared.tasks)
-    if uneven:
-        return f"{uneven[0]} has {partitions[uneven[0]]} partitions and the sub-topology {prepared.tasks} tasks"
+    sub, tasks = prepared.sub, prepared.tasks
+    for topic in sorted(sub.topics):
+        count = partitions.get(topic, tasks)
+        if count > tasks or (count < tasks and topic in sub.placed_topics):
+            return f"{topic} has {count} partitions and the sub-topology {tasks} tasks"
+    if prepared.misplaced is not None and sub.leads_to_state:
+        return prepared.misplaced
     return why_not_live(sub)
 
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from state.changelog import commits_topic
-from state.commit.marker import MARKER_KEY, CommitMarker, MarkerLog, read_last_marker
+from state.commit.marker import MARKER_KEY, UNPLACED, CommitMarker, MarkerLog, read_last_marker
 from state.commit.protocols import KafkaAccess, Producer
 from state.errors import CheckpointMismatchError
 from state.kafka.topics import TopicPartition
@@ -113,6 +113,11 @@ def newest_marker(log: MarkerLog, commits: TopicPartition) -> CommitMarker | Non
         # This part of the log has only control records of transactions.
         back *= _FURTHER
     return None
+
+
+def placed_marker(log: MarkerLog, topic: str, tasks: Iterable[int]) -> CommitMarker | None:
+    """A marker of a commits topic that says what gives keys to the tasks; None: no task has had a key yet."""
+    return next((marker for marker in newest_markers(log, topic, tasks) if marker.placement != UNPLACED), None)
 
 
 def newest_markers(log: MarkerLog, topic: str, partitions: Iterable[int]) -> Iterator[CommitMarker]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -70,13 +71,17 @@ def own_manifest(config: StreamsConfig) -> Manifest | None:
     return found
 
 
-def write_manifest(plan: Plan, checkpoint_dir: str) -> Path | None:
-    """Writes the manifest of a program whose start was accepted."""
+def write_manifest(
+    plan: Plan, checkpoint_dir: str, placements: Mapping[str, str] = MappingProxyType({})
+) -> Path | None:
+    """Writes the manifest of a program whose start was accepted, with what gives keys to the tasks of its sub-topologies."""
     if (folder := local_folder(checkpoint_dir)) is None:
         return None
     file = folder / FILE
     make_private(folder)
     written = {"application_id": plan.application_id, **plan_manifest(plan)}
+    for name, placement in placements.items():
+        written["sub_topologies"][name]["placement"] = placement
     write_private(file, orjson.dumps(written, option=orjson.OPT_INDENT_2))
     return file
 

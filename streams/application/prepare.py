@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -12,11 +12,12 @@ from state.commit.crash_points import CrashPoints
 from state.commit.live import LiveKafka
 from state.errors import TopicNotFoundError
 from state.kafka.admin import DECIDE_S, KafkaAdmin, wait_until_decided
+from state.kafka.partitioner import Placement
 from state.kafka.topics import TopicInfo, TopicPartition, TopicSpec, partitions_of
 from streams.application.dead_letters import check_dead_letter_topic
 from streams.application.ingests import ensure_ingests, ingest_partitions
 from streams.application.owned_topics import own_manifest, owned_topics
-from streams.config import StreamsConfig
+from streams.config import Execution, StreamsConfig
 from streams.metrics.restores import ReportAddress
 from streams.microbatch.job import ProcessMemory, QueryJob
 from streams.model.table_columns import ColumnRule
@@ -26,7 +27,16 @@ from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.source.partition_times import asks_for_partition_time
 from streams.source.planner import SourceSpec
 from streams.topology.graph import Failed, ProcessorNode, SourceNode
-from streams.topology.plan import Plan, SubTopology, build_plan, check_explicit_names, internal_topics
+from streams.topology.plan import (
+    Plan,
+    SubTopology,
+    build_plan,
+    check_explicit_names,
+    internal_topics,
+    with_added_topics,
+    with_needed_topics,
+)
+from streams.topology.planning.repartitions import DEFAULT_PLACEMENT, Placed
 from streams.topology.planning.sub_topologies import check_one_name, possible_names, sub_topologies, sub_topology_name
 from streams.topology.rewrite import has_patterns, with_matching_topics
 from streams.topology.specs.streams import ToRowsSpec
@@ -35,8 +45,17 @@ from streams.topology.topology import Topology
 
 @dataclass(frozen=True)
 class PreparedSub:
+    """A sub-topology that is about to run.
+
+    Attributes:
+        placement: What gives keys to its tasks; None: nothing tells it yet (`streams.application.placements`).
+        misplaced: Why its topics do not fit to that, as far as a look at them has shown; None: they do.
+    """
+
     sub: SubTopology
     tasks: int
+    placement: Placement | None = None
+    misplaced: str | None = None
 
 
 def task_settings(config: StreamsConfig, partition_counts: Mapping[str, int]) -> TaskSettings:
@@ -64,11 +83,19 @@ def task_settings(config: StreamsConfig, partition_counts: Mapping[str, int]) ->
 
 @dataclass(frozen=True)
 class Application:
-    """A planned topology and its settings."""
+    """A planned topology and its settings.
+
+    Attributes:
+        plan: The plan.
+        config: The settings.
+        subs: The sub-topologies with the number of their tasks.
+        partitions: Repartition topic -> how many partitions it gets; one that is missing here gets as many as tasks write it.
+    """
 
     plan: Plan
     config: StreamsConfig
     subs: tuple[PreparedSub, ...]
+    partitions: Mapping[str, int] = field(default_factory=dict)
 
     def with_rules(self, rules: Mapping[str, tuple[ColumnRule, ...]]) -> Application:
         """The application that also checks rows by the rules of the tables they are for."""
@@ -144,6 +171,27 @@ class Application:
     def task_settings(self, partition_counts: Mapping[str, int]) -> TaskSettings:
         return task_settings(self.config, partition_counts)
 
+    def from_outside(self, sub: SubTopology) -> list[str]:
+        """The topics of a sub-topology that others write."""
+        internal = self.plan.repartition_topics.keys() | sub.delays.keys()
+        return [topic for topic in sub.topics if topic not in internal]
+
+    @property
+    def placements(self) -> dict[str, str]:
+        """Sub-topology -> its placement, where it is decided."""
+        return {one.sub.name: one.placement.value for one in self.subs if one.placement is not None}
+
+    @property
+    def topic_placements(self) -> dict[str, Placement]:
+        """The repartition and retry topics that are written for readers with another placement than murmur2."""
+        return {
+            topic: one.placement
+            for one in self.subs
+            if one.placement not in (None, Placement.MURMUR2)
+            for topic in one.sub.topics
+            if topic in self.plan.repartition_topics or topic in one.sub.delays
+        }
+
     def source_spec(self, sub: SubTopology) -> SourceSpec:
         config = self.config
         internal = self.plan.repartition_topics
@@ -186,8 +234,19 @@ def written_ends(admin: KafkaAdmin, topics: Iterable[str]) -> Mapping[TopicParti
     return admin.end_offsets(partitions_of(found), committed=False)
 
 
-def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmin) -> Application:
+def plan_application(
+    topology: Topology,
+    config: StreamsConfig,
+    admin: KafkaAdmin,
+    placements: Mapping[str, str | None] = MappingProxyType({}),
+) -> Application:
     """The plan of a topology for the topics of the cluster.
+
+    Args:
+        topology: The topology.
+        config: The settings.
+        admin: The cluster.
+        placements: Source topic -> the function that puts its keys into partitions; None: unknown. By default the engine's own.
 
     Raises:
         ConfigError: Global tables would have to send dead letters, which they cannot.
@@ -198,39 +257,163 @@ def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmi
     app, written = config.application_id, own_manifest(config)
     if config.ensure_explicit_naming:
         check_explicit_names(topology)
+    topology = _with_topics_of_patterns(topology, config, admin, written)
+    topology = as_started(topology, config, admin, placements)
     # Neither the names of sub-topologies nor the internal topics depend on the topics that match a pattern.
     commits = commits_topics(topology, app, admin)
     known = known_names(commits, app, written, admin)
-    groups = [_sources(topology, names) for names in sub_topologies(topology)]
-    for sources in groups:
+    for names in sub_topologies(topology):
+        sources = _sources(topology, names)
         if written is None or written["sub_topologies"].keys().isdisjoint(possible_names(sources)):
             check_one_name(sources, known)
-    if has_patterns(topology):
-        log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
-        made = internal_topics(topology, app, [sub_topology_name(sources, known) for sources in groups])
-        own = {*made, *owned_topics(app, written, admin, log).own}
-        topology = with_matching_topics(topology, (name for name in admin.topic_names() if name not in own))
     plan = build_plan(topology, app, known)
     counts = _source_partitions(plan, admin) | ingest_partitions(topology, app)
     frozen = {name: info.partitions for name, info in commits.items()}
+    subs, own = with_tasks(plan, config.tasks, counts, frozen)
+    application = Application(plan, config, tuple(subs), own)
+    if topology.global_tables:
+        global_table_settings(application.task_settings({}))
+    return application
+
+
+def _with_topics_of_patterns(
+    topology: Topology, config: StreamsConfig, admin: KafkaAdmin, written: Mapping[str, Any] | None
+) -> Topology:
+    if not has_patterns(topology):
+        return topology
+    app = config.application_id
+    log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
+    own = set(owned_topics(app, written, admin, log).own)
+    # Whether the plan adds topics behind sources depends on the topics that match; what they would be called does not.
+    has_added = written is None or "repartitioned" in written
+    for one in (topology, _behind_all_sources(topology)) if has_added else (topology,):
+        known = known_names(commits_topics(one, app, admin), app, written, admin)
+        own |= internal_topics(
+            one, app, [sub_topology_name(_sources(one, names), known) for names in sub_topologies(one)]
+        ).keys()
+    return with_matching_topics(topology, (name for name in admin.topic_names() if name not in own))
+
+
+def with_tasks(
+    plan: Plan, asked: int | None, counts: dict[str, int], frozen: Mapping[str, int]
+) -> tuple[list[PreparedSub], dict[str, int]]:
+    """The sub-topologies with their tasks, and how many partitions their own topics get that are created now.
+
+    Args:
+        plan: The plan.
+        asked: The number of tasks that the settings ask for.
+        counts: Topic -> its number of partitions; gets those of repartition topics.
+        frozen: Sub-topology -> as many tasks as it has had so far.
+    """
     subs: list[PreparedSub] = []
+    own: dict[str, int] = {}
     waiting = list(plan.sub_topologies)
     while waiting:
         ready = [sub for sub in waiting if all(topic in counts or topic in sub.delays for topic in sub.topics)]
         # A cycle of repartition topics has no first one: their partitions then follow the known sources.
         for sub in ready or waiting[:1]:
-            largest = max((counts[topic] for topic in sub.topics if topic in counts), default=1)
-            tasks = config.tasks or frozen.get(sub.name, largest)
+            tasks = _tasks(plan, sub, asked, frozen.get(sub.name), counts)
+            if plan.topology.repartitioned is not None:
+                # A task reads its own partition of each topic, so a topic has as many as the tasks that read it.
+                adapted = {name: tasks for name in sub.topics if _adapts(plan, name) and name not in sub.delays}
+                own |= adapted
+                counts |= adapted
             subs.append(PreparedSub(sub, tasks))
             waiting.remove(sub)
             for sink in sub.sinks:
                 name = str(sink.topic)
-                if name in plan.repartition_topics:
+                if name in plan.repartition_topics and name not in own:
                     counts[name] = max(counts.get(name, 0), plan.repartition_topics[name] or tasks)
-    application = Application(plan, config, tuple(subs))
-    if topology.global_tables:
-        global_table_settings(application.task_settings({}))
-    return application
+    return subs, own
+
+
+def _tasks(plan: Plan, sub: SubTopology, asked: int | None, before: int | None, counts: Mapping[str, int]) -> int:
+    """How many tasks a sub-topology has; `before`: how many it has had so far."""
+    most = max((counts[topic] for topic in sub.topics if topic in counts), default=1)
+    if plan.topology.repartitioned is None:
+        return asked or before or most
+    if not sub.leads_to_state:
+        # Each partition needs a task, and nothing depends on the others.
+        return before or max(asked or 0, most)
+    given = [counts[topic] for topic in sub.placed_topics if topic in counts and not _adapts(plan, topic)]
+    return asked or before or max(given, default=most)
+
+
+def _adapts(plan: Plan, topic: str) -> bool:
+    """Whether a topic is the application's own and has no number of partitions of its own."""
+    return topic in plan.repartition_topics and plan.repartition_topics[topic] is None
+
+
+def as_started(
+    topology: Topology,
+    config: StreamsConfig,
+    admin: KafkaAdmin,
+    placements: Mapping[str, str | None] = MappingProxyType({}),
+) -> Topology:
+    """The topology with repartition topics where records change their task, if the application has them.
+
+    Its first start has decided that, by the execution that it was to have, and has written it down. Where that is lost, the
+    topics that exist tell it. Sources that are new since then are decided now.
+
+    Raises:
+        TopicNotFoundError: A source topic is missing.
+        TopologyError: The topology cannot be planned.
+    """
+    if topology.repartitioned is not None:
+        return topology
+    written = own_manifest(config)
+    before: Mapping[str, str] | None
+    if written is not None and (
+        has_committed(written["sub_topologies"], config.application_id, admin)
+        or (config.execution is Execution.MICRO_BATCH and "repartitioned" not in written)
+    ):
+        before = written.get("repartitioned")
+        known = {
+            text for sub in written["sub_topologies"].values() for texts in sub["sources"].values() for text in texts
+        }
+    else:
+        before, known = _found(topology, config, admin)
+    if before is None:
+        return topology
+    read = {topic for source in topology.sources() for topic in source.topics if isinstance(topic, str)}
+    counts = _check_exist(read, admin)
+    placed = {name: Placed(count, placements.get(name, DEFAULT_PLACEMENT)) for name, count in counts.items()}
+    return with_needed_topics(topology, placed, config.tasks, before, known)
+
+
+def _found(topology: Topology, config: StreamsConfig, admin: KafkaAdmin) -> tuple[Mapping[str, str] | None, set[str]]:
+    """What Kafka tells of an application: the sources behind which it has a repartition topic, and all sources that it knows.
+
+    None: it has no topics that were added, or is new and not to run live.
+    """
+    app, behind_all = config.application_id, _behind_all_sources(topology)
+    names = {*possible_names(topology.sources()), *possible_names(behind_all.sources())}
+    committed = has_committed(names, app, admin)
+    added = {topic.topic_name(app): topic for topic in behind_all.internal_topics() if topic.added}
+    # They are created before the first step: what a start has made that never committed is continued, too.
+    existing = {str(added[name]) for name in admin.describe_topics(sorted(added))}
+    if not existing and (committed or config.execution is Execution.MICRO_BATCH):
+        return None, set()
+    with_topic = {
+        source.subscription[0]: _BEFORE
+        for source in topology.sources()
+        if any(f"{topic}-sink" in behind_all.children(source.name) for topic in existing)
+    }
+    return with_topic, {text for source in topology.sources() for text in source.subscription} if committed else set()
+
+
+def has_committed(sub_topologies: Iterable[str], application_id: str, admin: KafkaAdmin) -> bool:
+    """Whether any of these sub-topologies has committed anything; if not, it has written no state."""
+    found = admin.describe_topics(sorted(commits_topic(application_id, name) for name in sub_topologies))
+    return any(end > 0 for end in admin.end_offsets(partitions_of(found)).values())
+
+
+_BEFORE = "the application has had it so far"
+
+
+def _behind_all_sources(topology: Topology) -> Topology:
+    """The topology with every repartition topic that the plan could add."""
+    return with_added_topics(topology, {source.subscription[0]: _BEFORE for source in topology.sources()})
 
 
 def _sources(topology: Topology, names: Iterable[str]) -> list[SourceNode]:
@@ -268,7 +451,8 @@ def ensure_internal_topics(
             if name in application.plan.repartition_topics:
                 # Of a topic without a number of its own, the first start decides: tasks may be more or fewer since.
                 known = admin.describe_topics([name]).get(name)
-                first = prepared.tasks if known is None else known.partitions
+                new = application.partitions.get(name, prepared.tasks)
+                first = new if known is None else known.partitions
                 partitions = application.plan.repartition_topics[name] or first
                 made += ensure_repartition(admin, name, partitions, config.replication_factor)
         for topic in made:
@@ -330,7 +514,11 @@ def query_job(
     return QueryJob(
         sub=sub,
         tasks=prepared.tasks,
-        settings=application.task_settings(counts),
+        settings=replace(
+            application.task_settings(counts),
+            placement=prepared.placement or Placement.MURMUR2,
+            placements=application.topic_placements,
+        ),
         source=replace(
             application.source_spec(sub),
             until=until,

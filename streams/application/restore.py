@@ -21,7 +21,7 @@ from state.restore.task_stores import StoreSource
 from state.restore.verify import LINKED, RebuiltTask, TaskPlace, VerifiedTask, rebuild_task, verify_task
 from state.stores.spec import StoreSpec
 from streams.application.owned_topics import own_manifest
-from streams.application.prepare import commits_topics, known_names
+from streams.application.prepare import as_started, commits_topics, known_names
 from streams.config import StreamsConfig
 from streams.errors import ConfigError, TopologyError
 from streams.topology.graph import StoreNode
@@ -47,6 +47,12 @@ def stateful_subs(topology: Topology, application_id: str, known: Sequence[str] 
     return subs
 
 
+def with_own_topics(topology: Topology, config: StreamsConfig) -> Topology:
+    """The topology with the repartition topics that its plan has added, as the application runs it."""
+    with KafkaAdmin(config.client) as admin:
+        return as_started(topology, config, admin)
+
+
 def stored_tasks(topology: Topology, config: StreamsConfig) -> list[StoredTask]:
     """All tasks with stores. Their number is that of the partitions of the commits topics.
 
@@ -56,6 +62,7 @@ def stored_tasks(topology: Topology, config: StreamsConfig) -> list[StoredTask]:
     """
     app = config.application_id
     with KafkaAdmin(config.client) as admin:
+        topology = as_started(topology, config, admin)
         found = commits_topics(topology, app, admin)
         known = known_names(found, app, own_manifest(config), admin)
     tasks = []

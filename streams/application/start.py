@@ -23,12 +23,19 @@ from state.errors import ChangelogMismatchError, CheckpointMismatchError
 from state.kafka.admin import KafkaAdmin, wait_until_decided
 from state.kafka.connection import RightsProbe
 from state.kafka.consumers import RecordSampler
-from state.kafka.topics import TopicPartition, partitions_of
+from state.kafka.topics import TopicPartition
 from state.restore.snapshot_location import open_location
 from state.tables.files import check_owner
 from streams.application.markers import MarkerAccess, newest_markers
 from streams.application.owned_topics import described_repartitions, local_folder, own_manifest, write_manifest
-from streams.application.prepare import Application, PreparedSub, ensure_internal_topics, plan_application
+from streams.application.placements import Placements
+from streams.application.prepare import (
+    Application,
+    PreparedSub,
+    ensure_internal_topics,
+    has_committed,
+    plan_application,
+)
 from streams.application.rescale.plan import check_no_rescale
 from streams.application.reset import check_no_reset
 from streams.application.rights import check_created, check_rights, needed_rights
@@ -92,7 +99,7 @@ def check_may_continue(application: Application, admin: KafkaAdmin, log: MarkerL
     check_no_reset(config.application_id, config.checkpoint_dir)
     check_commits_owner(application.plan, admin, log)
     kept = own_manifest(config)
-    if kept is not None and _has_committed(kept, config.application_id, admin):
+    if kept is not None and has_committed(kept["sub_topologies"], config.application_id, admin):
         check_structure(application.plan, kept)
         warn_of_rows_left(application.plan, kept)
         check_readable(application, kept, admin)
@@ -183,12 +190,6 @@ def _confirmed(checkpoint_dir: str, sinks: Mapping[str, str]) -> dict[TopicParti
     files = LocalFiles(checkpoint_dir)
     ends = {topic: confirmed_end(files, name, topic) for topic, name in sinks.items() if is_local(checkpoint_dir)}
     return {(topic, n): at for topic, end in ends.items() if end for n, at in enumerate(end.offsets)}
-
-
-def _has_committed(kept: Mapping[str, Any], application_id: str, admin: KafkaAdmin) -> bool:
-    """Whether the described program has committed anything; if not, it has written no state."""
-    found = admin.describe_topics(commits_topic(application_id, name) for name in kept["sub_topologies"])
-    return any(end > 0 for end in admin.end_offsets(partitions_of(found)).values())
 
 
 # --- Checkpoints and commits topics must belong together
@@ -285,7 +286,8 @@ class Preflight:
 
     def identity(self, prepared: PreparedSub) -> SubIdentity:
         config, sub = self.application.config, prepared.sub
-        return SubIdentity(config.application_id, sub.name, prepared.tasks, sub.topology_hash)
+        placement = None if prepared.placement is None else prepared.placement.value
+        return SubIdentity(config.application_id, sub.name, prepared.tasks, sub.topology_hash, placement)
 
     def markers(self, prepared: PreparedSub) -> MarkerAccess:
         config = self.application.config
@@ -399,8 +401,11 @@ def prepare_start(
         application = plan_application(topology, config, admin)
         log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
         check_start(application, admin, log)
+        if functions := Placements(application, admin, log).disagreeing():
+            application = plan_application(topology, config, admin, functions)
+        application = Placements(application, admin, log).found()
         counts = ensure_internal_topics(application, admin, tell_created)
         check_created(needed, missing, probe, config.client)
         pauses = read_pauses(LiveLog(config.client, admin), config.application_id)
-    write_manifest(application.plan, config.checkpoint_dir)
+    write_manifest(application.plan, config.checkpoint_dir, application.placements)
     return application, counts, pauses

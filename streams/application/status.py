@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import orjson
 
 from state.changelog import commits_topic
-from state.commit.marker import CommitMarker, MarkerLog
+from state.commit.marker import UNPLACED, CommitMarker, MarkerLog
 from state.kafka.admin import KafkaAdmin, TopicPartition
 from state.kafka.topics import partitions_of
 from streams.application.markers import newest_markers
@@ -136,6 +136,7 @@ class SubStatus:
         paused_since_ms: Since when it is paused, ms since 1970; None: it is not.
         last_records: How many offsets the last micro-batch has read, for the tasks that have committed it.
         joins: What its joins have looked up since the application began.
+        placement: What gives keys to its tasks; None: no task has had a key yet.
     """
 
     name: str
@@ -146,6 +147,7 @@ class SubStatus:
     paused_since_ms: int | None = None
     last_records: int = 0
     joins: tuple[LookedUp, ...] = ()
+    placement: str | None = None
 
     @property
     def lag(self) -> int:
@@ -263,6 +265,7 @@ def status_in_kafka(
                 pauses.of(one.name),
                 _last_records(markers),
                 tuple(looked_up_by(last.operator_state for last in markers)),
+                next((last.placement for last in markers if last.placement != UNPLACED), None),
             )
         )
     return Status(app, at_ms, tuple(subs), sinks, pauses.execution)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from state.commit.decide import ADOPT, RESET, TaskIdentity, check_lineage
-from state.commit.marker import FORMAT, CommitMarker
+from state.commit.marker import UNPLACED, CommitMarker, format_of
 from state.errors import CheckpointMismatchError
 from state.kafka.topics import TopicPartition
 from streams.checkpoint.files import FIRST_BATCH, Checkpoint
@@ -26,15 +26,18 @@ Markers = Mapping[int, CommitMarker | None]
 
 @dataclass(frozen=True, slots=True)
 class SubIdentity:
-    """A sub-topology that is about to run."""
+    """A sub-topology that is about to run; `placement` as in `TaskIdentity`."""
 
     application_id: str
     name: str
     tasks: int
     topology_hash: str
+    placement: str | None = None
 
     def task(self, number: int, query_id: str) -> TaskIdentity:
-        return TaskIdentity(self.application_id, self.name, number, self.tasks, query_id, self.topology_hash)
+        return TaskIdentity(
+            self.application_id, self.name, number, self.tasks, query_id, self.topology_hash, self.placement
+        )
 
     def __str__(self) -> str:
         return f"{self.application_id}/{self.name}"
@@ -191,7 +194,7 @@ class Adoption:
             changelog_ids={},
             # Positions were moved, or a checkpoint or topics are lost: then state is not what it was known by.
             continues=old.state_of if self.switch else "",
-            format=FORMAT,
+            format=format_of(old.placement),
         )
 
     def barrier(self, sub: SubIdentity, task: int) -> CommitMarker:
@@ -217,6 +220,7 @@ class Adoption:
             changelog_hash="",
             now_ms=0,
             application_id=sub.application_id,
+            placement=UNPLACED,
         )
 
     def pending(self, markers: Markers) -> list[int] | None:

@@ -8,6 +8,7 @@ import typer
 
 from state.changelog import commits_topic
 from state.kafka.admin import KafkaAdmin
+from state.kafka.partitioner import Placement
 from streams.application.adopt import Adopter, GivenPositions, described, lost_sinks
 from streams.application.instances import while_stopped
 from streams.application.prepare import plan_application
@@ -37,6 +38,10 @@ def rescale(
     *,
     application: ApplicationOptions,
     tasks: Annotated[int | None, option("The new number of tasks.", min=1, metavar="N")] = None,
+    placement: Annotated[
+        Placement | None,
+        option("What gives keys to tasks: the function with which the topics are written.", metavar="FUNCTION"),
+    ] = None,
     by_key: Annotated[
         list[str] | None,
         option("Rows of this processor's store are stored under the keys of their records.", metavar="STORE"),
@@ -53,13 +58,13 @@ def rescale(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Move an application's state to more or fewer tasks, beyond the number of partitions, too.
+    """Move an application's state to more or fewer tasks, beyond the number of partitions, too, or to another placement.
 
     Results and their order per key stay the same. The application must not be running.
     An interrupted rescale is finished by running it again; the old checkpoint is moved aside.
     """
-    if tasks is None:
-        raise ConfigError("streams rescale needs the new number of tasks: --tasks N")
+    if tasks is None and placement is None:
+        raise ConfigError("streams rescale needs the new number of tasks, --tasks N, or a --placement, or both")
     check_no_question(as_json, yes or dry_run, "add --dry-run, or --yes to rescale")
     choices = UsersChoices(frozenset(by_key or ()), _states(state or []), frozenset(drop or ()))
     topology, config = application.of(target)
@@ -69,7 +74,7 @@ def rescale(
 
     with KafkaAdmin(config.client) as admin, open_checkpoint(config) as files, RescaleProgress() as progress:
         moved = LiveRescale(config, admin, files, progress)
-        rescaler = moved.rescaler(topology, tasks, choices)
+        rescaler = moved.rescaler(topology, tasks, choices, placement)
         planned = [as_dict(sub) for sub in rescaler.subs]
         for sub in rescaler.subs:
             say(_line(sub))
@@ -80,13 +85,19 @@ def rescale(
                 rescaler.abort() if abort else rescaler.run()
             done = True
             if not abort:
-                moved.forget_local_state(tasks, say)
-                say(f"done: start the application with tasks={tasks}, or without this setting")
+                moved.forget_local_state(max(sub.new for sub in rescaler.subs), say)
+                say(_done(tasks, placement))
         elif rescaler.waiting and not abort:
             rescaler.check()
         if as_json:
             print_json(
-                {"application_id": config.application_id, "tasks": tasks, "done": done, "sub_topologies": planned}
+                {
+                    "application_id": config.application_id,
+                    "tasks": tasks,
+                    "placement": placement,
+                    "done": done,
+                    "sub_topologies": planned,
+                }
             )
 
 
@@ -96,6 +107,8 @@ def as_dict(sub: SubRescale) -> dict[str, Any]:
         "name": sub.sub.name,
         "from": sub.old,
         "to": sub.new,
+        "placement_from": sub.before.value,
+        "placement_to": sub.then.value,
         "stores": [name for name, node in sub.sub.stores.items() if node.spec.logged],
         "phase": sub.phase.value if sub.phase else None,
     }
@@ -103,10 +116,17 @@ def as_dict(sub: SubRescale) -> dict[str, Any]:
 
 def _line(sub: SubRescale) -> str:
     if not sub.needed:
-        return f"{sub.sub.name}: has {sub.new} tasks, or has never run: nothing to do"
+        return f"{sub.sub.name}: has {sub.new} tasks by {sub.then.value}, or has never run: nothing to do"
     stores = ", ".join(name for name, node in sub.sub.stores.items() if node.spec.logged) or "no stores"
     phase = f"; begun already, and continues ({sub.phase.value})" if sub.phase else ""
-    return f"{sub.sub.name}: from {sub.old} to {sub.new} tasks ({stores}){phase}"
+    placed = "" if sub.before is sub.then else f", from {sub.before.value} to {sub.then.value}"
+    return f"{sub.sub.name}: from {sub.old} to {sub.new} tasks{placed} ({stores}){phase}"
+
+
+def _done(tasks: int | None, placement: Placement | None) -> str:
+    asked = {"tasks": tasks, "placement": None if placement is None else placement.value}
+    settings = " and ".join(f"{name}={value}" for name, value in asked.items() if value is not None)
+    return f"done: start the application with {settings}, or without this setting"
 
 
 def _asked(abort: bool) -> bool:

@@ -22,6 +22,7 @@ from state.restore.snapshot_location import open_location
 from state.restore.snapshots import TaskSnapshots
 from state.stores.dump import read_task_store
 from state.stores.task_store import TaskStore
+from streams.application.owned_topics import own_manifest
 from streams.application.restore import StoredTask, restore_tasks, stateful_subs, stored_tasks
 from streams.application.store_rows import StoreReader, StoreRow, view_of, window_ends
 from streams.cli.command import argument, command, option
@@ -34,6 +35,7 @@ from streams.config.settings import age_in_words
 from streams.errors import ConfigError
 from streams.model.record import plain
 from streams.serdes.json_shown import shown_json
+from streams.topology.manifest import as_written
 from streams.topology.plan import SubTopology
 from streams.topology.topology import Topology
 from streams.wording import did_you_mean
@@ -111,6 +113,7 @@ def _places(
             _restore(topology, config, root, store, task)
         directories = list(StateDirectory(root).tasks(config.application_id))
         names = sorted({directory.sub_topology for directory in directories})
+        topology = as_written(topology, own_manifest(config) or {})
         stateful = stateful_subs(topology, config.application_id, names)
         subs = {sub.name: sub for sub in stateful if store is None or store in sub.stores}
         places = [

@@ -18,6 +18,7 @@ from rich.live import Live
 from rich.table import Table
 
 from state.kafka.admin import KafkaAdmin
+from state.kafka.partitioner import Placement
 from streams.application.pausing import Pausing
 from streams.application.prepare import plan_application
 from streams.application.status import (
@@ -114,6 +115,7 @@ def as_dict(before: Status, after: Status) -> dict[str, Any]:
                 "sub_topology": sub.name,
                 "tasks": sub.tasks,
                 "execution": sub.execution,
+                "placement": sub.placement,
                 "lag": sub.lag,
                 "paused_since": sub.paused_since_ms,
                 "records_per_s": records_per_second(before, after, sub.name),
@@ -168,7 +170,9 @@ def _table(before: Status, after: Status) -> Table:
     shown = table(headings, title=f"{after.application_id}{asked}", title_justify="left")
     for sub in after.subs:
         runs = sub.execution if after.asked is not None or sub.execution == "live" else None
-        head = _head(before, after, sub, f"{sub.lag:,}", f"\n{runs}" if runs else "")
+        placed = None if sub.placement == Placement.MURMUR2 else sub.placement
+        remark = ", ".join(filter(None, (runs, placed and f"keys by {placed}")))
+        head = _head(before, after, sub, f"{sub.lag:,}", f"\n{remark}" if remark else "")
         if not sub.committed:
             shown.add_row(*head, f"-/{sub.tasks}", "", "never", "", "")
         for index, one in enumerate(sub.committed):

@@ -15,10 +15,12 @@ from streams.cli.command import NOT_SAFE, argument, command, option
 from streams.cli.options import AsJson, Target
 from streams.cli.output import print_finding, print_json
 from streams.cli.target import load_topology
+from streams.config import Execution
 from streams.errors import ConfigError
 from streams.topology.diff import REFUSED, Severity, TopologyChange, compare, worst
 from streams.topology.lint import Level, lint
 from streams.topology.manifest import manifest_json
+from streams.topology.plan import with_added_topics
 from streams.wording import counted
 
 _COLOURS = {Level.PROBLEM: "red", Level.NOTE: "yellow"}
@@ -69,9 +71,19 @@ def describe(
         ),
     ] = Format.TEXT,
     as_json: AsJson = False,
+    execution: Annotated[
+        Execution,
+        option(
+            "As an application is planned whose first start has this execution: live or auto adds repartition topics where a "
+            "function makes keys.",
+            "--execution",
+        ),
+    ] = Execution.MICRO_BATCH,
 ) -> None:
     """Print a topology: sub-topologies, operators, stores and topics."""
     topology = load_topology(target)
+    if execution is not Execution.MICRO_BATCH:
+        topology = with_added_topics(topology, {})
     if as_json or form is Format.JSON:
         typer.echo(manifest_json(topology))
         return

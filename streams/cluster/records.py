@@ -12,7 +12,17 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from state.errors import KafkaClientError, TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.config import admin_config, consumer_config
+from state.kafka.partitioner import Placement
+from state.kafka.topics import TopicInfo
+from streams.cluster.key_functions import shown_in
 
+_PARTITIONERS = {
+    Placement.MURMUR2: "murmur2_random",
+    Placement.CRC32: "consistent_random",
+    Placement.FNV1A: "fnv1a_random",
+}
+"""What librdkafka calls the functions."""
+_TRANSACTION_MS = 60_000
 _QUIET_S = 10.0
 """Seconds without a record after which reading fails, except when waiting for further records."""
 _POLL_S = 0.5
@@ -127,18 +137,19 @@ class Outgoing:
 
 
 def write_records(client: Mapping[str, str], topic: str, records: Iterable[Outgoing]) -> int:
-    """Writes records, and waits until Kafka has acknowledged them."""
+    """Writes records, each key where the topic's other producers put theirs, and waits until Kafka has acknowledged them."""
     with KafkaAdmin(client) as admin:
-        if topic not in admin.describe_topics([topic]):
+        found = admin.describe_topics([topic])
+        if topic not in found:
             raise TopicNotFoundError(topic)
+        partitioner = _PARTITIONERS[_function(client, found, admin)]
     failures: list[KafkaError] = []
 
     def delivered(error: KafkaError | None, _: Message) -> None:
         if error is not None:
             failures.append(error)
 
-    # Kafka's own partitioner, so that a key goes to the same partition as from other clients.
-    producer = Producer({**admin_config(client), "partitioner": "murmur2_random", "linger.ms": "20"})
+    producer = Producer({**admin_config(client), "partitioner": partitioner, "linger.ms": "20"})
     count = 0
     for record in records:
         count += 1
@@ -159,6 +170,21 @@ def write_records(client: Mapping[str, str], topic: str, records: Iterable[Outgo
         why = failures[0].str() if failures else f"no answer within {_FLUSH_S:g} s"
         raise KafkaClientError(f"{len(failures) + left} of {count} records were not written to {topic!r}: {why}")
     return count
+
+
+def _function(client: Mapping[str, str], found: Mapping[str, TopicInfo], admin: KafkaAdmin) -> Placement:
+    """The function that explains where the keys of a topic are; Kafka's own, if none does."""
+    from state.commit.live import LiveKafka
+
+    (info,) = found.values()
+    if info.partitions == 1:
+        return Placement.MURMUR2
+    try:
+        (shown,) = shown_in(found, admin, LiveKafka(client, _TRANSACTION_MS)).values()
+    except KafkaClientError:
+        # Whoever may write need not have the right to read.
+        return Placement.MURMUR2
+    return shown.functions[0] if shown.functions else Placement.MURMUR2
 
 
 class RecordWriter:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from state.kafka.partitioner import Placement
 from state.restore.snapshots import SnapshotSettings
 from state.secrets import redact, remember
 from streams.errors import ConfigError
@@ -188,6 +189,13 @@ class StreamsConfig(BaseSettings):
         None,
         ge=1,
         le=10_000,
+    )
+    placement: Placement | None = setting(
+        "What gives keys to tasks: the function by which the producers of the topics choose partitions, `murmur2` (Java, kafkajs, "
+        "franz-go), `crc32` (librdkafka's default: Python, Go, .NET, PHP) or `fnv1a` (Sarama); or `partition`: each task has the "
+        "records of its own partition, whatever their keys are, as in Kafka Streams. Not set: the function that explains the keys "
+        "in the topics. Decided at the first start; `streams rescale` changes it.",
+        None,
     )
     mode: Mode = setting("`strict` corrects oddities of Kafka Streams, `compat` reproduces them.", Mode.STRICT)
     ensure_explicit_naming: bool = setting(
@@ -394,6 +402,7 @@ class StreamsConfig(BaseSettings):
 
     @field_validator(
         "tasks",
+        "placement",
         "wall_clock_interval_ms",
         "idle_timeout_ms",
         "dead_letter_topic",

@@ -13,8 +13,10 @@ from functools import partial
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from state.columns import RecordColumns
+from state.kafka.partitioner import Placement, functions_of
 from state.kafka.topics import TopicPartition
 from streams.errors import KeyPlacementError, RecordFailedError
 from streams.microbatch.job import QueryJob
@@ -160,10 +162,12 @@ class Arrivals:
         self._noted = []
         batches = []
         for task, rows in self._pipeline.run(columns):
-            if task != self._task:
+            if task != self._task and rows.entry in self._job.sub.placed_entries:
+                placement = self._job.settings.placement
                 raise KeyPlacementError(
                     self._job.settings.application_id, self._job.sub.name, columns.topic, columns.partition,
-                    first=int(columns.offsets[0]), last=int(columns.offsets[-1]), task=task,
+                    first=int(columns.offsets[0]), last=int(columns.offsets[-1]), task=task, placement=placement.value,
+                    why=why_elsewhere(columns, rows.rows, self._job.tasks, placement),
                 )  # fmt: skip
             batches.append(rows)
         self._pipeline.touched.clear()
@@ -185,6 +189,30 @@ class Arrivals:
         part = (columns.offsets, times, columns.timestamps)
         offsets, times, written = part if kept.all() else tuple(one[kept] for one in part)
         self._noted.append((offsets, times, written))
+
+
+def why_elsewhere(columns: RecordColumns, rows: pa.RecordBatch, partitions: int, placement: Placement) -> str:
+    """Why records are not in the partition of their task, as far as their keys show.
+
+    Args:
+        columns: The records as they are in the topic.
+        rows: What some of them have become, for another task.
+        partitions: How many partitions the topic has.
+        placement: What the sub-topology goes by.
+    """
+    written = columns.keys.take(pa.array(np.searchsorted(columns.offsets, rows["offset"].to_numpy())))
+    if written[0].as_py() != rows["key"][0].as_py():
+        return (
+            f"its producer writes the key in another notation, {written[0].as_py()!r}, than the key's serde does, "
+            f"{rows['key'][0].as_py()!r}, and the producer's bytes are what has put it here"
+        )
+    functions = functions_of(written, columns.partition, partitions)
+    if functions:
+        return (
+            f"{functions[0].value} would put it here ({functions[0].used_by}; {placement.value} is {placement.used_by}). If that "
+            f"is what its producers use, `streams rescale` with --placement {functions[0].value} moves the state there"
+        )
+    return "its producer chooses partitions in its own way, or the topic had another number of partitions"
 
 
 def resolved(order: Int64s, now_ms: int) -> Int64s:

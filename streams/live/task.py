@@ -158,7 +158,7 @@ class LiveTask:
             self.tally.restore = about_restore(self.access.stores.report)
             count_copy(self.access.stores.report, self.tally.counters)
             self._topic_ids = self._checked_ids(self.session.last)
-            for topic in self.job.sub.topics:
+            for topic in self._own_topics():
                 at = self._position(topic)
                 reader = self._open_reader(topic, self.task, at)
                 opened.callback(reader.close)
@@ -207,7 +207,9 @@ class LiveTask:
             StreamsError: The step has failed; the task is over.
         """
         now = self._clock()
-        self._poll(now, now_ms)
+        if not self.job.unplaced:
+            # Without a placement, no record has a task yet: the driver looks at what has come, and begins again with one.
+            self._poll(now, now_ms)
         tick = self._tick_s is not None and now - self._ticked >= self._tick_s
         taken = self._take(now_ms, now, bound)
         note = last or now - self._noted >= GROUP_EVERY_S
@@ -392,6 +394,11 @@ class LiveTask:
             if ids.get(topic, known) != known:
                 raise TopicRecreatedError(topic, known, ids[topic])
         return ids
+
+    def _own_topics(self) -> list[str]:
+        """The topics with a partition for this task: where records lead to no state, they may have fewer than there are tasks."""
+        found = self._described(self.job.sub.topics)
+        return [topic for topic in self.job.sub.topics if self.task < found[topic].partitions]
 
     def _position(self, topic: str) -> int:
         last = self.session.last

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from state.commit.crash_points import CrashPoints, Faults
 from state.commit.decide import TaskIdentity
-from state.commit.marker import Ranges
+from state.commit.marker import UNPLACED, Ranges
 from state.kafka.reader import POOL_PREFETCH_BYTES
 from state.restore.snapshots import NO_SNAPSHOTS, SnapshotSettings
 from state.tables.rocks_common import DEFAULT_SETTINGS
@@ -61,6 +61,8 @@ class QueryJob:
         snapshots: Where snapshots of the stores are taken to and restored from.
         replica_dir: Folder of the copies that replicas keep on each executor; None = there are none.
         restore_reports: Where workers report running restores to; None: metrics are not served.
+        unplaced: Whether its topics have no records yet whose keys would tell the placement: a live task takes none before the
+            driver has decided.
     """
 
     sub: SubTopology
@@ -79,6 +81,7 @@ class QueryJob:
     replica_dir: Path | None = None
     logs: LogSettings = field(default_factory=LogSettings)
     restore_reports: ReportAddress | None = None
+    unplaced: bool = False
 
     @property
     def outputs(self) -> list[str]:
@@ -87,7 +90,13 @@ class QueryJob:
 
     def identity(self, task: int, query_id: str) -> TaskIdentity:
         return TaskIdentity(
-            self.settings.application_id, self.sub.name, task, self.tasks, query_id, self.sub.topology_hash
+            self.settings.application_id,
+            self.sub.name,
+            task,
+            self.tasks,
+            query_id,
+            self.sub.topology_hash,
+            UNPLACED if self.unplaced else self.settings.placement.value,
         )
 
     def owner(self, partition: int) -> int:

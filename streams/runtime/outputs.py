@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +14,7 @@ import pyarrow as pa
 from state.changelog import INTERNAL_ENDINGS
 from state.columns import BinaryColumn, binary_column, cell_sizes, encode_headers, one_column
 from state.errors import TopicNotFoundError
+from state.kafka.partitioner import Placement, partition_for_keys
 from state.kafka.topics import NO_LIMIT, RECORD_OVERHEAD, UNLIMITED, TopicLimits, wire_size
 from streams.errors import ForbiddenTopicError, OversizedRecordError, RefusedRecordError, UnknownTopicError
 from streams.model.record import Headers
@@ -149,6 +150,20 @@ def _concatenated(parts: list[SendBatch]) -> SendBatch:
         partitions,
         headers,
     )
+
+
+def placed(batch: SendBatch, partitions: int, placement: Placement, own: int) -> SendBatch:
+    """The records, each with its partition, of so many, by what the readers of the topic go by; a null key's is left open.
+
+    Readers that go by the partition alone get them in that of the task, `own`.
+    """
+    if placement is Placement.PARTITION:
+        return replace(batch, partitions=np.full(len(batch.keys), own, np.int32))
+    keys = batch.keys if batch.partition_keys is None else batch.partition_keys
+    found = partition_for_keys(keys, partitions, placement)
+    if batch.partitions is not None:
+        found = np.where(batch.partitions == DEFAULT_PARTITION, found, batch.partitions)
+    return replace(batch, partitions=found)
 
 
 # --- Checks for results that Kafka would refuse, one by one before anything is sent, so that the production policy applies.

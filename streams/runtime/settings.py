@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from state.kafka.partitioner import Placement
 from streams.operators.operator import Mode
 
 Policy = Literal["fail", "skip", "dlq"]
@@ -35,6 +36,8 @@ class TaskSettings:
         idle_timeout_ms: Wall-clock time without records after which a task's event time follows the wall clock,
             ms; None = never. See `streams.runtime.task.task`.
         times_operators: Count the CPU time of each operator (`CPU_NS`).
+        placement: What brings a record to its task.
+        placements: Repartition and retry topics whose readers have another placement than murmur2, each with that.
         follow: The key whose records are sampled (`streams.runtime.following`); empty: none.
         follow_masked: The fields of values that samples do not show.
     """
@@ -54,6 +57,8 @@ class TaskSettings:
     emit_interval_ms: int = 0
     idle_timeout_ms: int | None = None
     times_operators: bool = False
+    placement: Placement = Placement.MURMUR2
+    placements: Mapping[str, Placement] = field(default_factory=dict)
     follow: str = ""
     follow_masked: frozenset[str] = frozenset()
 

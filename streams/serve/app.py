@@ -228,7 +228,11 @@ class Api:
     async def _owners(self, request: Request) -> Response:
         store, given = self._asked(request)
         key = given.text("key")
-        tasks = range(store.tasks) if key is None else sorted({store.task_of(one) for one in key_bytes(store, key)})
+        tasks = (
+            range(store.tasks)
+            if key is None
+            else sorted({task for one in key_bytes(store, key) for task in store.tasks_with(one)})
+        )
         return _json({"store": store.name, "tasks": [self._owner(store, task) for task in tasks]})
 
     def _owner(self, store: ReadStore, task: int) -> dict[str, Any]:
@@ -240,13 +244,14 @@ class Api:
 
     async def _key(self, request: Request) -> Response:
         store, given = self._asked(request)
-        by_key = {key: store.task_of(key) for key in key_bytes(store, request.path_params["key"])}
-        tasks = set(by_key.values())
+        keys = key_bytes(store, request.path_params["key"])
+        places = [(key, task) for key in keys for task in store.tasks_with(key)]
+        tasks = {task for _, task in places}
 
         async def ask(node: Node | None, some: Collection[int]) -> Response:
             if node is not None:
                 return passed(node, await self._router.ask(node, request, some, given.wait_s()))
-            mine = {key: task for key, task in by_key.items() if task in some}
+            mine = [(key, task) for key, task in places if task in some]
             return await self._key_here(store, mine, request, given)
 
         part = parse_part(given.text(PART), store)
@@ -254,14 +259,14 @@ class Api:
             return await ask(None, tasks if part is None else part)
         if (elsewhere := self._redirected(store, tasks, request, given)) is not None:
             return elsewhere
-        # Keys that can be written in two ways may be in two tasks: then the one with a row counts.
+        # Keys that can be written in two ways, or that may be in any task: the answer with a row counts.
         return min(await self._router.gather(store, tasks, ask), key=lambda answer: answer.status_code)
 
     async def _key_here(
-        self, store: ReadStore, by_key: Mapping[bytes, int], request: Request, given: Parameters
+        self, store: ReadStore, places: Sequence[tuple[bytes, int]], request: Request, given: Parameters
     ) -> Response:
-        await self._ready(store, set(by_key.values()), given)
-        answer = store.look_up(by_key, given.time("as_of"), store.reader.shown)
+        await self._ready(store, {task for _, task in places}, given)
+        answer = store.look_up(places, given.time("as_of"), store.reader.shown)
         status, found = key_answer(store, request.path_params["key"], answer)
         return _json(found, status, answer_headers(answer))
 
@@ -303,7 +308,7 @@ class Api:
         rows: list[Any] = [None] * len(found)
         for some, _ in answers:
             for place, row in some:
-                rows[place] = row
+                rows[place] = row if row is not None else rows[place]
         summary = Answer((), tuple(point for _, points in answers for point in points))
         given_rows = rows if part is not None else [row for row in rows if row is not None]
         return _json({"rows": given_rows, "tasks": tasks_json(summary)}, headers=answer_headers(summary))

@@ -93,9 +93,9 @@ class KeyReads:
             return None
         try:
             key, *others = key_bytes(store, text)
-            if others:
-                return None
             task = store.task_of(key)
+            if others or task is None:
+                return None
             if query or POSITION in headers or COMMIT in headers:
                 bound = Parameters(query, headers, self._limits).bound()
                 if self._served.wanting(store, [task], bound):

@@ -52,15 +52,14 @@ class LocalStore(Generic[K, V]):
             StoreNotReadyError: The copy is not restored in time.
         """
         data = self._bytes(key)
-        task = self._store.task_of(data)
-        self._ready([task], position)
-        answer = self._store.look_up({data: task}, as_of)
+        self._ready(self._store.tasks_with(data), position)
+        answer = self._store.get([data], as_of)
         return answer.rows[0].value if answer.rows else None
 
     def get_all(self, keys: Iterable[K], *, position: str | None = None) -> dict[K, V]:
         """The values of many keys; keys without a row are left out."""
         wanted = {key: self._bytes(key) for key in keys}
-        self._ready({self._store.task_of(data) for data in wanted.values()}, position)
+        self._ready({task for data in wanted.values() for task in self._store.tasks_with(data)}, position)
         rows, _ = self._store.get_each(list(wanted.values()), self._store.decoded)
         return {key: row.value for key, row in zip(wanted, rows, strict=True) if row is not None}
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from state.kafka.partitioner import partition_for_key, partition_for_keys
+from state.kafka.partitioner import NO_KEY, Placement, partition_for_key, partition_for_keys
 from state.stores.byte_stores import KeyValueBytesStore, SessionBytesStore, VersionedRecord, WindowBytesStore
 from state.stores.codec import MAX_TIME, split_timestamped
 from state.stores.dump import DumpRow
@@ -112,28 +112,50 @@ class ReadStore:
         sub: Its sub-topology; empty: it is a global table.
         tasks: The number of tasks that have a part of it.
         copy_of: Finds the copies.
+        placement: Says what gives keys to the tasks.
     """
 
-    def __init__(self, name: str, kind: StoreKind, reader: StoreReader, sub: str, tasks: int, copy_of: CopyOf) -> None:
+    def __init__(
+        self,
+        name: str,
+        kind: StoreKind,
+        reader: StoreReader,
+        sub: str,
+        tasks: int,
+        copy_of: CopyOf,
+        placement: Callable[[], Placement] = lambda: Placement.MURMUR2,
+    ) -> None:
         self.name = name
         self.kind = kind
         self.reader = reader
         self.sub = sub
         self.tasks = tasks
         self._copy_of = copy_of
+        self._placement = placement
         self._timestamped = kind.timestamped
 
-    def task_of(self, key: bytes) -> int:
-        """The task that has the rows of a key."""
-        return max(0, partition_for_key(key, self.tasks)) if self.sub and self.tasks > 1 else 0
+    def task_of(self, key: bytes) -> int | None:
+        """The task that has the rows of a key; None: any of them, since tasks have what is in their partitions."""
+        if not self.sub or self.tasks == 1:
+            return 0
+        task = partition_for_key(key, self.tasks, self._placement())
+        return None if task == NO_KEY else task
+
+    def tasks_with(self, key: bytes) -> Sequence[int]:
+        """The tasks that may have rows of a key."""
+        task = self.task_of(key)
+        return range(self.tasks) if task is None else [task]
 
     def by_task(self, keys: Sequence[bytes]) -> dict[int, list[int]]:
-        """Task -> the places of its keys."""
+        """Task -> the places of the keys that it may have."""
         if not self.sub or self.tasks == 1:
             return {0: list(range(len(keys)))}
+        placement = self._placement()
+        if placement is Placement.PARTITION:
+            return {task: list(range(len(keys))) for task in range(self.tasks)}
         found: dict[int, list[int]] = {}
         # Compiled, since the hash of a key in Python takes as long as reading its row.
-        for place, task in enumerate(partition_for_keys(pa.array(keys, pa.binary()), self.tasks).tolist()):
+        for place, task in enumerate(partition_for_keys(pa.array(keys, pa.binary()), self.tasks, placement).tolist()):
             found.setdefault(task, []).append(place)
         return found
 
@@ -177,17 +199,19 @@ class ReadStore:
             QueryError: The store has windows or sessions, or no versions although a time is given.
             StoreNotReadyError: The copy of the key's task cannot be read here.
         """
-        tasks = {key: self.task_of(key) if in_task is None else in_task for key in keys}
+        tasks = [(key, task) for key in keys for task in (self.tasks_with(key) if in_task is None else [in_task])]
         return self.look_up(tasks, as_of_ms, decode)
 
-    def look_up(self, keys: Mapping[bytes, int], as_of_ms: int | None = None, decode: Decode | None = None) -> Answer:
-        """As `get`, with the task of each key."""
+    def look_up(
+        self, keys: Iterable[tuple[bytes, int]], as_of_ms: int | None = None, decode: Decode | None = None
+    ) -> Answer:
+        """As `get`, with the task in which to look for each key."""
         if self.kind.segmented:
             raise QueryError(f"{self.name!r} has {self._sort}: ask for the {self._sort} of a key")
         if as_of_ms is not None and self.kind is not StoreKind.VERSIONED:
             raise QueryError(f"{self.name!r} has no versions, so a row as of a time cannot be read")
         points: dict[int, Point] = {}
-        for key, task in keys.items():
+        for key, task in keys:
             copy = self.copy(task)
             with copy.reading() as view:
                 points[task] = self.point(task, copy, view)
@@ -232,7 +256,8 @@ class ReadStore:
                 wanted = [keys[place] for place in places]
                 rows = make(wanted, _of(view, self.name).multi_get(wanted), task)
                 for place, row in zip(places, rows, strict=True):
-                    found[place] = row
+                    # Of a key that may be in any task, only one has the row.
+                    found[place] = row if row is not None else found[place]
         return found, tuple(points)
 
     def row_now(self, key: bytes, task: int) -> tuple[dict[str, Any] | None, Point] | None:
@@ -310,7 +335,7 @@ class ReadStore:
 
     def tasks_of(self, scan: Scan) -> Sequence[int]:
         """The tasks that have the rows of a scan."""
-        return range(self.tasks) if scan.key is None else [self.task_of(scan.key)]
+        return range(self.tasks) if scan.key is None else self.tasks_with(scan.key)
 
     def part(self, asked: Asked, tasks: Iterable[int], hold: bool = False) -> Part:
         """The rows of some tasks that a page may need, in order.

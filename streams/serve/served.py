@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from state.changelog import commits_topic
+from state.kafka.partitioner import Placement
 from state.kafka.topics import TopicPartition
 from state.restore.verify import TaskPlace
 from streams.application.restore import ReplicaTask
@@ -65,6 +67,7 @@ class Served:
         copies: Gives the copies that are here, by the tasks' partitions of the commits topics.
         kafka: Asked where the commits topics end.
         global_copy: Gives the copy of the global tables.
+        placement_of: Says what gives keys to the tasks of a sub-topology; None: nothing does yet.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class Served:
         copies: Callable[[], Mapping[TopicPartition, TaskCopy]],
         kafka: Ends,
         global_copy: Callable[[], GlobalCopy | None] = lambda: None,
+        placement_of: Callable[[str], Placement | None] = lambda sub: Placement.MURMUR2,
     ) -> None:
         self.application_id = application_id
         self.topology = topology
@@ -83,6 +87,8 @@ class Served:
         self.copies = copies
         self._kafka = kafka
         self._global_copy = global_copy
+        self._placement_of = placement_of
+        self._placements: dict[str, Placement] = {}
         self.stores: dict[str, ReadStore] = {}
         for sub in self.subs.values():
             self._add(sub, tasks[sub.name])
@@ -96,10 +102,25 @@ class Served:
         def copy_of(task: int) -> Copy | None:
             return self.copies().get((topic, task))
 
+        placement = partial(self.placement, sub.name)
         for name, node in sub.stores.items():
             if node.spec.logged:
                 reader = StoreReader(node, self.application_id, window_ends(sub, name), view_of(sub, name))
-                self.stores[name] = ReadStore(name, node.spec.kind, reader, sub.name, tasks, copy_of)
+                self.stores[name] = ReadStore(name, node.spec.kind, reader, sub.name, tasks, copy_of, placement)
+
+    def placement(self, sub: str) -> Placement:
+        """What gives keys to the tasks of a sub-topology. Until that is decided, no task has any rows."""
+        known = self._placements.get(sub)
+        if known is None:
+            found = self._placement_of(sub)
+            if found is None:
+                return Placement.MURMUR2
+            known = self._placements[sub] = found
+        return known
+
+    def placement_of_topic(self, topic: str) -> Placement:
+        """What gives the keys of a topic to tasks."""
+        return next((self.placement(name) for name, sub in self.subs.items() if topic in sub.topics), Placement.MURMUR2)
 
     def store(self, name: str) -> ReadStore:
         """The store of this name.

@@ -9,23 +9,27 @@ import shutil
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from state.changelog import endpoints_topic, ensure_endpoints
+from state.changelog import commits_topic, endpoints_topic, ensure_endpoints
 from state.commit.live import LiveKafka
 from state.errors import KafkaClientError, StreamsError
 from state.kafka.consumers import GroupMember
+from state.kafka.partitioner import FUNCTIONS, Placement, partition_for_key
 from state.kafka.topics import TopicPartition
 from state.restore.task_stores import TaskStateManager, WorkerMemory
 from state.restore.verify import check_not_rescaled
 from state.stores.task_store import open_task_store
 from state.tables.files import make_private
+from streams.application.markers import placed_marker
 from streams.application.prepare import task_settings
-from streams.application.restore import SERVED_AT_A_TIME, ReplicaTask, stateful_subs, stored_tasks
+from streams.application.restore import SERVED_AT_A_TIME, ReplicaTask, stateful_subs, stored_tasks, with_own_topics
 from streams.cluster.records import Outgoing, RecordWriter
 from streams.config import StreamsConfig
 from streams.config.settings import Address
@@ -42,6 +46,7 @@ from streams.source.log import now_ms
 from streams.topology.topology import Topology
 
 _GLOBAL_LOGS = 16
+_PLACEMENT_S = 1.0
 
 
 class StoreServer:
@@ -74,11 +79,13 @@ class StoreServer:
         self._config = config
         self._folder = folder
         app = config.application_id
+        topology = with_own_topics(topology, config)
         places = [task.place for task in stored_tasks(topology, config)]
         subs = stateful_subs(topology, app, sorted({place.sub_topology for place in places}))
         tasks = {place.sub_topology: place.tasks for place in places}
         known = [replica_task(app, sub, task, tasks[sub.name]) for sub in subs for task in range(tasks[sub.name])]
         self._tasks = {task.commits: task for task in known if task.specs}
+        self._asked: dict[str, float] = {}
         if not self._tasks:
             raise ConfigError(f"no store of {app} has a changelog: there is nothing that could be served")
         self._kafka = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
@@ -93,6 +100,7 @@ class StoreServer:
             lambda: self._follower.copies,
             self._kafka,
             lambda: self._follower.global_copy,
+            self._placement_of,
         )
         name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._group = f"{app}-serve-{name}" if alone else group or f"{app}-serve"
@@ -147,7 +155,22 @@ class StoreServer:
         Raises:
             KafkaClientError: Kafka did not accept it.
         """
+        placement = self.served.placement_of_topic(topic)
+        if record.key is not None and placement in FUNCTIONS:
+            partition = partition_for_key(record.key, self._kafka.partition_count(topic), placement)
+            record = replace(record, partition=partition)
         return self._writer.write(topic, record)
+
+    def _placement_of(self, sub: str) -> Placement | None:
+        """What the commits of a sub-topology say; asked for now and then until they say it."""
+        now = time.monotonic()
+        if now < self._asked.get(sub, now):
+            return None
+        self._asked[sub] = now + _PLACEMENT_S
+        topic = commits_topic(self._config.application_id, sub)
+        tasks = [number for place, number in self._tasks if place == topic]
+        marker = placed_marker(self._kafka, topic, tasks)
+        return None if marker is None else Placement(marker.placement)
 
     def _me(self) -> Node:
         return Node(self.nodes.id, self._url or "", self._group, tuple(self.served.copies_here()))

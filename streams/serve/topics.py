@@ -117,4 +117,10 @@ class Topics:
         # With a new key in front of the task, the record goes where its row is; else to the task of its own key.
         rekeyed = bool(store.sub and self._served.subs[store.sub].keyed_by)
         own = record[1].key
-        return store.task_of(found[0] if rekeyed or own is None else own), found
+        task = store.task_of(found[0] if rekeyed or own is None else own)
+        if task is None:
+            raise QueryError(
+                f"{store.name!r} has the rows of a key in the task of the partition that the record comes into, which is known "
+                f"only when it is written: read with the position of the answer instead"
+            )
+        return task, found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming import StreamingQuery
 
 from state.changelog import commits_topic
+from state.commit.live import LiveKafka
 from state.errors import CheckpointMismatchError
 from state.kafka.admin import KafkaAdmin, Retry
 from state.kafka.topics import TopicPartition
@@ -24,7 +26,8 @@ from state.machine_code import kernels_compiled
 from state.secrets import mask
 from streams.application.execution import LiveStart, Switch, Ways, may_run_live, ways_of
 from streams.application.instances import check_not_running, only_instance, shown_as_running
-from streams.application.owned_topics import local_folder
+from streams.application.owned_topics import local_folder, write_manifest
+from streams.application.placements import Undecided
 from streams.application.prepare import PreparedSub, query_job, written_ends
 from streams.application.start import Preflight, check_places, prepare_start
 from streams.checkpoint.files import CheckpointFiles
@@ -292,8 +295,15 @@ class StreamsApplication:
                 shared = bool(others or batches)
                 live = [] if driver is None else [partial(self._start_live, driver, ways.live, starts, shared)]
                 try:
-                    self._await([*others, *batches, *live], partial(self._is_over, asked))
-                    if self._pauses.execution == asked:
+                    undecided = self._undecided(ways.live)
+                    self._await(
+                        [*others, *batches, *live],
+                        partial(self._is_over, asked, undecided),
+                    )
+                    if undecided is not None and undecided.found is not None:
+                        self._application = undecided.found
+                        write_manifest(undecided.found.plan, self.config.checkpoint_dir, undecided.found.placements)
+                    elif self._pauses.execution == asked:
                         return
                     with KafkaAdmin(self.config.client) as admin:
                         self._first = self._firsts(admin)
@@ -304,13 +314,28 @@ class StreamsApplication:
                     refused[found] = str(error)
                     self.progress.say(str(error))
 
+    def _undecided(self, live: Sequence[PreparedSub]) -> Undecided | None:
+        """Looks for what decides the placements of live sub-topologies that have none yet."""
+        if all(one.placement is not None for one in live):
+            return None
+        config = self.config
+        log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
+        return Undecided(self._application, log, self.progress.say)
+
+    def _is_over(self, asked: str | None, undecided: Undecided | None) -> bool:
+        """Whether the queries have read what there is, or begin again: in another execution, or as records show their placement."""
+        assert self._watch is not None
+        if self._is_asked_otherwise(asked) or self._has_read():
+            return True
+        if undecided is None or self._watch.away or not undecided.due(time.monotonic()):
+            return False
+        with KafkaAdmin(self.config.client) as admin:
+            return undecided.look(admin, time.monotonic())
+
     def _is_asked_otherwise(self, execution: str | None) -> bool:
         """Whether an operator asks for another execution; while brokers are away, no switch would come to its end."""
         assert self._watch is not None
         return self._pauses.execution != execution and not self._watch.away
-
-    def _is_over(self, execution: str | None) -> bool:
-        return self._is_asked_otherwise(execution) or self._has_read()
 
     def _has_read(self) -> bool:
         """Whether a run over what is there has come to its end; while brokers are away, nobody knows."""
@@ -372,7 +397,8 @@ class StreamsApplication:
         subs = []
         for prepared in live:
             start = starts[prepared.sub.name]
-            subs.append(LiveSub(self._job(prepared), start.query_id, start.start))
+            own = replace(self._job(prepared), unplaced=prepared.placement is None)
+            subs.append(LiveSub(own, start.query_id, start.start))
             self.progress.started(prepared.sub.name, prepared.tasks, prepared.sub.topics)
         names = [one.sub.name for one in live]
         slots = slots_for(subs, processes_of(spark) - shared)

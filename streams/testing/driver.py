@@ -19,14 +19,16 @@ from typing import Any, get_args
 from state.changelog import commits_topic
 from state.columns import encode_headers
 from state.errors import CheckpointMismatchError
-from state.kafka.partitioner import partition_for_key
+from state.kafka.partitioner import Placement, partition_for_key
 from state.kafka.topics import TopicPartition
 from state.restore.task_stores import TaskStateManager
 from state.stores.task_store import TaskStore
 from state.tables.table import MemoryTable
+from streams.application.markers import placed_marker
+from streams.application.prepare import with_tasks
 from streams.application.rescale.plan import Handling, UsersChoices
 from streams.application.restore import ReplicaTask
-from streams.config import StreamsConfig
+from streams.config import Execution, StreamsConfig
 from streams.errors import ConfigError
 from streams.metrics.application import NodeMetrics, node_metrics
 from streams.migration_hints import OF_THE_APPLICATION
@@ -45,7 +47,8 @@ from streams.testing.query import DriverQuery, Faults, rescale
 from streams.testing.simulation import SimulatedKafka
 from streams.testing.stores import StoreAccess, TaskStores
 from streams.testing.topics import KnownTopics, PipedRecord, TestInputTopic, TestOutputTopic
-from streams.topology.plan import Plan, SubTopology, build_plan
+from streams.topology.plan import Plan, SubTopology, build_plan, with_needed_topics
+from streams.topology.planning.repartitions import Placed
 from streams.topology.rewrite import has_patterns, with_matching_topics
 from streams.topology.topology import Topology, check_topology
 from streams.wording import did_you_mean
@@ -86,11 +89,17 @@ def served_by_driver(
         global_copy.bring_forward()
         return global_copy
 
+    def placement_of(sub: str) -> Placement | None:
+        marker = placed_marker(kafka, commits_topic(app, sub), range(tasks[sub]))
+        return None if marker is None else Placement(marker.placement)
+
     subs = [query.sub for query in stateful]
-    return Served(topology, app, subs, tasks, forward, kafka, global_forward)
+    return Served(topology, app, subs, tasks, forward, kafka, global_forward, placement_of)
 
 
-_RUNTIME = {field.name: str(field.type) for field in fields(TaskSettings)}
+_OF_A_CLUSTER = ("placement", "placements")
+"""Settings of tasks that follow from what is in a cluster's topics: results do not depend on them."""
+_RUNTIME = {field.name: str(field.type) for field in fields(TaskSettings) if field.name not in _OF_A_CLUSTER}
 _OF_A_START = frozenset(StreamsConfig.model_fields)
 _POLICIES = (
     "'fail' (the step fails), 'skip' (the record is left out and counted) or 'dlq' (it goes to dead_letter_topic)"
@@ -188,7 +197,9 @@ class TopologyTestDriver(StoreAccess):
         self._declared = frozenset(partitions or ())
         self._kafka = SimulatedKafka(partitions, auto_create=True)
         self._given = topology
-        topology = self._topology = with_matching_topics(topology, self._kafka.topics)
+        self._tasks: int | None = merged.get("tasks")
+        self._live = merged.get("execution", Execution.MICRO_BATCH.value) != Execution.MICRO_BATCH.value
+        topology = self._topology = self._as_run(with_matching_topics(topology, self._kafka.topics))
         self._positions: dict[str, dict[int, int]] = {}  # by output topic and partition, what tests have read
         self._faults = Faults()
         self._output_topics = MemoryTopics(
@@ -198,7 +209,6 @@ class TopologyTestDriver(StoreAccess):
         self._clock_moved = False
         self._disks = FolderDisks() if rocksdb else MemoryDisks()
         plan = build_plan(topology, merged.get("application_id", "test"))
-        self._tasks: int | None = merged.get("tasks")
         self._create_repartition_topics(plan)
         self._settings = task_settings(merged, {name: self._kafka.partition_count(name) for name in _sink_topics(plan)})
         self._topics = KnownTopics(plan, self._settings.dead_letter_topic, self._declared)
@@ -313,7 +323,7 @@ class TopologyTestDriver(StoreAccess):
         if topology is not None or has_patterns(self._given):
             self._given = topology or self._given
             own = build_plan(self._topology, self._settings.application_id).repartition_topics
-            self._upgrade(with_matching_topics(self._given, self._users_topics(own)))
+            self._upgrade(self._as_run(with_matching_topics(self._given, self._users_topics(own)), self._topology))
         for query in self._queries:
             query.restart(wipe_state)
         self._global_tables.restart()
@@ -477,7 +487,23 @@ class TopologyTestDriver(StoreAccess):
     def _most_partitions(self, sub: SubTopology) -> int:
         return max((self._kafka.partition_count(topic) for topic in sub.topics), default=1)
 
+    def _as_run(self, topology: Topology, before: Topology | None = None) -> Topology:
+        """The topology with the repartition topics of live execution, if that is set; `before`: the one that ran so far."""
+        if not self._live:
+            return topology
+        topics = {str(topic) for source in topology.sources() for topic in source.topics}
+        placed = {topic: Placed(self._kafka.partition_count(topic)) for topic in topics}
+        if before is None:
+            return with_needed_topics(topology, placed, self._tasks)
+        known = {text for source in before.sources() for text in source.subscription}
+        return with_needed_topics(topology, placed, self._tasks, before.repartitioned or {}, known)
+
     def _create_repartition_topics(self, plan: Plan) -> None:
+        if self._live:
+            topics = {topic for sub in plan.sub_topologies for topic in sub.topics} - plan.repartition_topics.keys()
+            counts = {topic: self._kafka.partition_count(topic) for topic in topics}
+            for name, count in with_tasks(plan, self._tasks, counts, {})[1].items():
+                self._kafka.create_topic(name, count)
         for sub in plan.sub_topologies:
             tasks = self._tasks or self._most_partitions(sub)
             for sink in sub.sinks:

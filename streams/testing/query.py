@@ -18,8 +18,10 @@ from state.commit.decide import TaskIdentity
 from state.commit.marker import CommitMarker, MarkerCopy, read_last_marker
 from state.commit.protocols import Send
 from state.commit.step import CommitStep, StepInput
+from state.kafka.partitioner import Placement
 from state.restore.task_stores import TaskStateManager
 from state.stores.task_store import TaskStore
+from streams.application.markers import placed_marker
 from streams.application.rescale.plan import UsersChoices
 from streams.application.rescale.rescale import RescaleContext, Rescaler, SubRescale
 from streams.application.rescale.rows import NobodyListens
@@ -354,7 +356,12 @@ class NoFiles:
 
 
 def rescaler_of(
-    queries: Sequence[DriverQuery], application_id: str, kafka: SimulatedKafka, tasks: int, choices: UsersChoices
+    queries: Sequence[DriverQuery],
+    application_id: str,
+    kafka: SimulatedKafka,
+    tasks: int,
+    choices: UsersChoices,
+    placement: Placement | None = None,
 ) -> Rescaler:
     """The rescale of some queries, or of what an interrupted one has left to do.
 
@@ -364,6 +371,7 @@ def rescaler_of(
         kafka: The topics.
         tasks: The new number of tasks.
         choices: What the user says.
+        placement: What shall give keys to tasks; None: what does now.
     """
     at_rest = {query.sub.name: query.at_rest for query in queries}
 
@@ -379,7 +387,9 @@ def rescaler_of(
     for query in queries:
         found = kafka.describe_topics([query.commits_topic]).get(query.commits_topic)
         old = query.tasks if found is None else found.partitions
-        subs.append(SubRescale(application_id, query.sub, old, tasks, context))
+        before = None if found is None else placed_marker(kafka, query.commits_topic, range(old))
+        now = None if before is None else Placement(before.placement)
+        subs.append(SubRescale(application_id, query.sub, old, tasks, context, now, placement))
     return Rescaler(subs)
 
 

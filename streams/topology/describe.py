@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from streams.topology.graph import GlobalTable, Graph, Node, ProcessorNode, SinkNode, SourceNode
+from streams.topology.graph import GlobalTable, Graph, InternalTopic, Node, ProcessorNode, SinkNode, SourceNode
 from streams.topology.plan import SubTopology, plan_alone
 from streams.topology.planning.sub_topologies import sub_topologies
 from streams.wording import counted
@@ -87,7 +87,8 @@ def _headline(topology: Graph, name: str) -> str:
         extractor = getattr(node.topic_extractor, "__qualname__", type(node.topic_extractor).__qualname__)
         return f"Sink: {name} (extractor class: {extractor})"
     lake = next((f", {sink.target_text}" for sink in topology.lake_sinks.values() if sink.topic == node.topic), "")
-    return f"Sink: {name} (topic: {node.topic}{lake})"
+    added = isinstance(node.topic, InternalTopic) and node.topic.added
+    return f"Sink: {name} (topic: {node.topic}{lake}{f', because {added}' if added else ''})"
 
 
 def _listed(names: Sequence[str]) -> str:

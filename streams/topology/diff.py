@@ -21,7 +21,7 @@ from typing import Any
 from streams.errors import TopologyError
 from streams.serdes.json import unreadable
 from streams.topology.graph import Graph
-from streams.topology.manifest import EXPRESSION, FORMAT, Manifest, plan_manifest
+from streams.topology.manifest import EXPRESSION, FORMAT, Manifest, as_written, plan_manifest
 from streams.topology.plan import Plan, plan_alone
 
 REFUSED = (
@@ -162,7 +162,7 @@ def compare(old: Mapping[str, Any], new: Graph) -> list[TopologyChange]:
     Raises:
         TopologyError: `old` is not a manifest, or the new topology cannot be planned.
     """
-    return compare_plan(old, plan_alone(new))
+    return compare_plan(old, plan_alone(as_written(new, old)))
 
 
 def compare_plan(old: Mapping[str, Any], new: Plan) -> list[TopologyChange]:

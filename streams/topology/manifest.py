@@ -8,7 +8,7 @@ are the addresses to which serdes connect.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import orjson
 
@@ -16,7 +16,7 @@ from streams.model.expressions import Expression
 from streams.serdes.base import serde_identity
 from streams.serdes.json import fields_of
 from streams.topology.graph import Graph, InternalTopic, Node, ProcessorNode, SinkNode, SourceNode, StoreNode
-from streams.topology.plan import Plan, SubTopology, nearest_lasting, plan_alone, topology_hash
+from streams.topology.plan import Plan, SubTopology, nearest_lasting, plan_alone, topology_hash, with_added_topics
 from streams.topology.planning.sub_topologies import sub_topology_name
 from streams.topology.specs.base import TableSpec
 from streams.topology.specs.streams import FilterSpec
@@ -24,6 +24,7 @@ from streams.topology.specs.tables import TableFilterSpec
 from streams.topology.users_functions import code_digest
 
 Manifest: TypeAlias = dict[str, Any]
+G = TypeVar("G", bound=Graph)
 
 EXPRESSION = "expression"
 """What the description of a condition begins with that is an expression; others begin with a version of Python."""
@@ -53,7 +54,8 @@ def plan_manifest(plan: Plan, known: Sequence[str] | None = None) -> Manifest:
     (stateful ones: kind, stores, parameters, inputs), `stateless` (name -> kind), `sinks` (name -> topic; None:
     chosen by the record), `stores` (name -> kind, serdes, fields of typed values, retention in ms, ...) and `filters` (those of
     tables: the sinks and operators behind them, and a digest of their conditions). `topic_fields` has the fields of the records
-    in repartition topics.
+    in repartition topics. `repartitioned` is there if the plan has added repartition topics where keys change their task: the
+    sources behind which there is one, and why.
     """
     topology = plan.topology
     return {
@@ -65,7 +67,14 @@ def plan_manifest(plan: Plan, known: Sequence[str] | None = None) -> Manifest:
         **({"topic_fields": topics} if (topics := _topic_fields(topology)) else {}),
         "global_tables": {name: str(table.source.topics[0]) for name, table in topology.global_tables.items()},
         **({"lake_sinks": lakes} if (lakes := _lake_sinks(topology)) else {}),
+        **({} if topology.repartitioned is None else {"repartitioned": dict(topology.repartitioned)}),
     }
+
+
+def as_written(topology: G, written: Mapping[str, Any]) -> G:
+    """The topology with repartition topics as the described program has them."""
+    sources = written.get("repartitioned")
+    return topology if sources is None else with_added_topics(topology, sources)
 
 
 def _topic_fields(topology: Graph) -> Manifest:

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
+from types import MappingProxyType
+from typing import TypeVar
 
 from state.changelog import changelog_topic, commits_topic
 from streams.errors import TopologyError
@@ -33,9 +35,12 @@ from streams.topology.graph import (
 from streams.topology.naming import is_generated, wrong_application_id
 from streams.topology.planning.column_head import ColumnHead, column_head
 from streams.topology.planning.counting import counted_beyond, counted_by
+from streams.topology.planning.repartitions import Placed, behind_new_keys, behind_sources, leading_to_state, misplaced
 from streams.topology.planning.sub_topologies import in_run_order, sub_topologies, sub_topology_name
 from streams.topology.planning.task_input import TaskInput, inputs_without_shuffle, key_serde_of, task_inputs
 from streams.topology.planning.units import Unit, units
+
+G = TypeVar("G", bound=Graph)
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,25 @@ class SubTopology:
         """All topics that are read, in the order of the sources."""
         return tuple(dict.fromkeys(str(topic) for source in self.sources for topic in source.topics))
 
+    @cached_property
+    def leads_to_state(self) -> frozenset[str]:
+        """The nodes whose records have to be in the task of their key, since something with state is behind them."""
+        return leading_to_state(self.nodes)
+
+    @cached_property
+    def placed_entries(self) -> frozenset[int]:
+        """The entries whose rows have to be in the task of their key; nothing depends on where the others are processed."""
+        return frozenset(
+            entry.index for entry in self.entries if entry.node in self.leads_to_state and not entry.by_partition
+        )
+
+    @property
+    def placed_topics(self) -> frozenset[str]:
+        """The topics that need as many partitions as there are tasks if each task reads its own partition."""
+        return frozenset(
+            str(topic) for source in self.sources if source.name in self.leads_to_state for topic in source.topics
+        )
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -158,6 +182,47 @@ def plan_alone(topology: Graph, known: Sequence[str] = ()) -> Plan:
         TopologyError: The topology cannot be planned.
     """
     return build_plan(topology, "application", known)
+
+
+def with_added_topics(topology: G, sources: Mapping[str, str]) -> G:
+    """The topology of an application whose tasks may read their own partitions, see `planning.repartitions`.
+
+    Args:
+        topology: The topology as the program makes it.
+        sources: The sources behind which a repartition topic is needed, by the first name in their subscriptions, and why.
+
+    Raises:
+        TopologyError: The topology cannot be planned.
+    """
+    if topology.repartitioned is not None:
+        return topology
+    behind_keys = behind_new_keys(topology, plan_alone(topology).sub_topologies)
+    return _behind_sources(behind_keys, sources)
+
+
+def _behind_sources(behind_keys: G, sources: Mapping[str, str]) -> G:
+    return replace(behind_sources(behind_keys, sources), repartitioned=dict(sources))
+
+
+def with_needed_topics(
+    topology: G,
+    topics: Mapping[str, Placed],
+    tasks: int | None,
+    before: Mapping[str, str] = MappingProxyType({}),
+    known: Collection[str] = (),
+) -> G:
+    """The topology with repartition topics where its records change their tasks.
+
+    Args:
+        topology: The topology as the program makes it.
+        topics: How the records of each topic that it reads are distributed.
+        tasks: The number of tasks that each sub-topology is to have; None: as many as partitions.
+        before: What was decided before: the sources behind which there is a topic, as in `with_added_topics`.
+        known: The names in subscriptions for which that was decided; the others are decided now.
+    """
+    behind_keys = behind_new_keys(topology, plan_alone(topology).sub_topologies)
+    now = misplaced(behind_keys, sub_topologies(behind_keys), topics, tasks)
+    return _behind_sources(behind_keys, {**{text: why for text, why in now.items() if text not in known}, **before})
 
 
 def build_plan(topology: Graph, application_id: str, known: Sequence[str] = ()) -> Plan:
@@ -272,7 +337,7 @@ def without_shuffle(sub: SubTopology) -> SubTopology:
     stores and the hash stay, so that steps of both kinds continue each other.
     """
     on_columns = frozenset(step.node for step in sub.columns.steps)
-    entries = inputs_without_shuffle(sub.nodes, on_columns, sub.columns, sub.entries)
+    entries = inputs_without_shuffle(sub.nodes, on_columns, sub.columns, sub.entries, sub.leads_to_state)
     return replace(sub, head=on_columns, entries=entries, units=units(sub.nodes, on_columns, entries))
 
 

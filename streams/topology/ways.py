@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from streams.topology.graph import Graph, Node, ProcessorNode, SourceNode
-from streams.topology.plan import SubTopology, plan_alone
+from streams.topology.plan import SubTopology, plan_alone, with_added_topics
+from streams.topology.planning.repartitions import added_topics, crossings
 from streams.topology.planning.units import why_single
 from streams.topology.specs.aggregations import AggregationSpec
 
@@ -56,14 +57,23 @@ def ways(sub: SubTopology) -> list[NodeWay]:
 
 
 def why_not_live(sub: SubTopology) -> str | None:
-    """Why live execution cannot run a sub-topology, whatever its topics are like; None: it can."""
-    if sub.keyed_by or any(entry.keyed_by for entry in sub.entries):
-        return "a function makes new keys before a stateful operator, so records must move to other tasks (use repartition())"
+    """Why live execution cannot run a sub-topology, whatever its topics are like; None: it can.
+
+    That of an application that began live always can: its plan has repartition topics where records change their tasks.
+    """
+    for made_by, _, receiver in crossings(sub):
+        return f"{made_by} makes keys in front of {receiver}, and {NO_TOPIC}"
     return None
 
 
+NO_TOPIC = (
+    "there is no repartition topic between them, since the application was first started in micro-batches: `streams reset`, "
+    "and then a start with execution=live or auto, adds it"
+)
+
+
 def explained(topology: Graph) -> str:
-    """The ways of all nodes as text, and whether a sub-topology can run live.
+    """The ways of all nodes as text, and the repartition topics that live execution needs.
 
     Raises:
         TopologyError: The topology cannot be planned.
@@ -72,9 +82,11 @@ def explained(topology: Graph) -> str:
     for sub in plan_alone(topology).sub_topologies:
         found = ways(sub)
         width = max(len(one.node) for one in found)
-        why = why_not_live(sub)
-        live = f"  Only in micro-batches: {why}\n" if why else "  Can run live, with as many tasks as partitions\n"
-        parts.append(f"Sub-topology: {sub.index}\n{live}{''.join(_lines(found, width))}")
+        live = "behind repartition topics" if why_not_live(sub) else "with as many tasks as partitions"
+        parts.append(f"Sub-topology: {sub.index}\n  Can run live, {live}\n{''.join(_lines(found, width))}")
+    if topics := added_topics(with_added_topics(topology, {})):
+        begins = "Added repartition topics" if topology.repartitioned is not None else _ADDS
+        parts.append("\n".join([begins, *(f"  {name}: {why}" for name, why in topics.items()), ""]))
     if topology.lake_sinks:
         sinks = (
             f"  {sink.topic} --> {sink.target_text} ({', '.join(sink.layout.names)})\n"
@@ -82,6 +94,9 @@ def explained(topology: Graph) -> str:
         )
         parts.append(f"Lake sinks\n{''.join(sinks)}")
     return "\n".join(parts)
+
+
+_ADDS = "Repartition topics that a first start with execution=live or auto adds"
 
 
 def _lines(found: list[NodeWay], width: int) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams import StreamsBuilder
+from streams import Repartitioned, StreamsBuilder
 from streams.application.execution import Ways, obstacle, ways_of
 from streams.application.prepare import Application, PreparedSub
 from streams.config import Execution, StreamsConfig
@@ -28,10 +28,25 @@ def new_keys() -> Topology:
     return builder.build()
 
 
+def by_hand() -> Topology:
+    builder = StreamsBuilder()
+    keyed = builder.stream("in").select_key(lambda key, value: value).repartition(Repartitioned(name="by-value"))
+    keyed.group_by_key().count().to_stream().to("out")
+    return builder.build()
+
+
+def into_a_topic() -> Topology:
+    builder = StreamsBuilder()
+    builder.stream("in").select_key(lambda key, value: value).to("out")
+    return builder.build()
+
+
 def global_table() -> Topology:
     builder = StreamsBuilder()
     table = builder.global_table("other")
-    builder.stream("in").join(table, lambda key, value: key, lambda left, right: left).to("out")
+    builder.stream("in").select_key(lambda key, value: value).join(
+        table, lambda key, value: key, lambda left, right: left
+    ).to("out")
     return builder.build()
 
 
@@ -47,11 +62,10 @@ def names(ways: Ways) -> tuple[list[str], list[str]]:
 
 @pytest.mark.parametrize(
     ("topology", "words"),
-    [(counts, None), (new_keys, "makes new keys before a stateful operator"), (global_table, None)],
+    [(counts, None), (new_keys, "makes keys in front of"), (global_table, None), (by_hand, None), (into_a_topic, None)],
 )
 def test_the_structure_decides(topology, words: str | None) -> None:
-    (sub,) = build_plan(topology(), "app").sub_topologies
-    why = why_not_live(sub)
+    why = next((why for sub in build_plan(topology(), "app").sub_topologies if (why := why_not_live(sub))), None)
     assert (why is None) == (words is None)
     assert words is None or words in str(why)
 
@@ -59,6 +73,13 @@ def test_the_structure_decides(topology, words: str | None) -> None:
 def test_tasks_must_be_partitions() -> None:
     (prepared,) = application(counts()).subs
     assert obstacle(prepared, {"in": 2}) is None
+    assert obstacle(prepared, {"in": 3}) == "in has 3 partitions and the sub-topology 2 tasks"
+    assert obstacle(prepared, {"in": 1}) == "in has 1 partitions and the sub-topology 2 tasks"
+
+
+def test_where_no_state_follows_each_partition_needs_a_task() -> None:
+    (prepared,) = application(into_a_topic()).subs
+    assert obstacle(prepared, {"in": 1}) is None
     assert obstacle(prepared, {"in": 3}) == "in has 3 partitions and the sub-topology 2 tasks"
 
 
@@ -90,7 +111,7 @@ def test_auto_runs_live_what_can() -> None:
 
 
 def test_live_names_what_is_in_the_way() -> None:
-    with pytest.raises(ConfigError, match="cannot run live: in: a function makes new keys"):
+    with pytest.raises(ConfigError, match="cannot run live: in: KSTREAM-KEY-SELECT-in makes keys in front of"):
         ways_of(application(new_keys(), execution=Execution.LIVE), TWO, processes=2, others=False, refused={})
 
 

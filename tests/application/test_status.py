@@ -195,6 +195,7 @@ class Marker:
     ranges: dict[str, dict[str, tuple[int, int]]]
     live: bool = False
     operator_state: dict[str, Any] = field(default_factory=dict)
+    placement: str = "murmur2"
 
     @property
     def live_positions(self) -> dict[tuple[str, int], int]:

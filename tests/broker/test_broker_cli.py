@@ -185,6 +185,24 @@ def test_status_asks_kafka(streams, broker: EmbeddedBroker, topic, tmp_path: Pat
     assert "never" in streams(*arguments).output
 
 
+@pytest.mark.kafka
+@pytest.mark.parametrize("partitioner", ["murmur2_random", "consistent_random", "fnv1a_random"])
+def test_keys_are_sent_to_where_those_of_other_producers_are(
+    streams, broker: EmbeddedBroker, topic, partitioner: str
+) -> None:
+    name, keys = topic(8), [f"user-{number}" for number in range(40)]
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "partitioner": partitioner})
+    for key in keys:
+        producer.produce(name, b"1", key)
+    producer.flush(30)
+    sent = streams("topic", "send", name, "-d", broker.data_dir, answer="".join(f"{key}\t2\n" for key in keys))
+    assert sent.exit_code == 0, sent.output
+    read = streams("topic", "read", name, "-d", broker.data_dir, "--json").output.splitlines()
+    found = [json.loads(line) for line in read]
+    assert len(found) == 80
+    assert len({(one["key"], one["partition"]) for one in found}) == 40
+
+
 def test_topics_without_any_cluster_tells_what_to_do(streams, tmp_path: Path) -> None:
     result = streams("topic", "list", "-d", tmp_path)
     assert result.exit_code == 1

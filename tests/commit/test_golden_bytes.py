@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from state.commit.marker import CommitMarker, StepDigest
+from state.commit.marker import CommitMarker, StepDigest, format_of
 from state.errors import MarkerFormatError
 from state.stores.codec import timestamped
 from state.stores.spec import StoreKind, StoreSpec
@@ -78,11 +78,22 @@ def test_the_marker_of_older_versions_is_read() -> None:
     assert CommitMarker.from_bytes(old.to_bytes()) == old
 
 
+@pytest.mark.parametrize(("live", "number"), [(False, b"5"), (True, b"6")])
+def test_a_marker_of_another_placement_has_a_format_of_its_own(live: bool, number: bytes) -> None:
+    placed = replace(MARKER, placement="crc32", format=format_of("crc32", live))
+    written = FORMAT_3.replace(b'"format":3', b'"format":' + number).replace(
+        b'"query_id"', b'"placement":"crc32","query_id"'
+    )
+    assert placed.to_bytes() == written
+    assert CommitMarker.from_bytes(written) == placed
+    assert placed.live is live
+
+
 def test_a_marker_of_a_later_version() -> None:
     more = FORMAT_3.replace(b'{"adopted"', b'{"a_new_field":[1],"adopted"')
     assert CommitMarker.from_bytes(more) == MARKER
-    with pytest.raises(MarkerFormatError, match="format 5"):
-        CommitMarker.from_bytes(FORMAT_3.replace(b'"format":3', b'"format":5'))
+    with pytest.raises(MarkerFormatError, match="format 7"):
+        CommitMarker.from_bytes(FORMAT_3.replace(b'"format":3', b'"format":7'))
 
 
 KEY, START, END = b"k1", 120_000, 180_000

@@ -31,8 +31,11 @@ class Outcome(NamedTuple):
     dropped_late: int
 
 
-def run_on_driver(case: Case, mode: Mode) -> Outcome:
-    """Feeds the records one by one, or step by step, and reads what came out."""
+def run_on_driver(case: Case, mode: Mode, execution: str = "micro-batch") -> Outcome:
+    """Feeds the records one by one, or step by step, and reads what came out.
+
+    With `execution="live"`, records cross repartition topics where they change their task.
+    """
     try:
         topology = build(case.topology, case.config.get("optimize", False))
     except CaseError:
@@ -46,6 +49,7 @@ def run_on_driver(case: Case, mode: Mode) -> Outcome:
         start_ms=config.get("wall_clock_start_ms", 0),
         rocksdb=config.get("store") == "rocksdb",
         emit_interval_ms=config.get("emit_interval_ms", 0),
+        execution=execution,
     )
     with driver:
         at, error = -1, None

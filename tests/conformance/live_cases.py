@@ -31,7 +31,7 @@ from streams.config import Mode as ConfiguredMode
 from streams.operators.operator import Mode
 from streams.spark.progress import Progress
 from streams.spark.runner import StreamsApplication
-from streams.topology.plan import Plan, SubTopology, build_plan
+from streams.topology.plan import Plan, SubTopology, build_plan, with_added_topics
 from streams.topology.topology import Topology
 from streams.topology.ways import why_not_live
 from tests.conformance.build import build, build_together
@@ -48,7 +48,7 @@ _TIMEOUT_S = 300.0
 def why_not(case: Case, mode: Mode) -> str | None:
     """Why a case cannot run live on Spark; None: it can."""
     try:
-        plan = build_plan(build(case.topology, case.config.get("optimize", False)), "app")
+        plan = _planned(build(case.topology, case.config.get("optimize", False)), "app")
     except CaseError:
         raise
     except Exception as error:
@@ -60,6 +60,11 @@ def why_not(case: Case, mode: Mode) -> str | None:
     if any("max_bytes" in node for node in case.topology):
         return "a buffer's bytes count the names of topics, which are longer here"
     return next((why for sub in plan.sub_topologies if (why := why_not_live(sub))), None)
+
+
+def _planned(topology: Topology, application_id: str) -> Plan:
+    """The plan of an application that begins live; all topics have one partition."""
+    return build_plan(with_added_topics(topology, {}), application_id)
 
 
 def groups_of(cases: Sequence[Case], size: int) -> Iterator[list[Case]]:
@@ -145,7 +150,7 @@ class LiveCases:
 
     def plan_of(self, name: str) -> Plan:
         case = self._named[name]
-        return build_plan(build(self._own[name][0], case.config.get("optimize", False)), self.prefix)
+        return _planned(build(self._own[name][0], case.config.get("optimize", False)), self.prefix)
 
     @cached_property
     def topology(self) -> Topology:
@@ -154,7 +159,7 @@ class LiveCases:
 
     @cached_property
     def plan(self) -> Plan:
-        return build_plan(self.topology, self.prefix)
+        return _planned(self.topology, self.prefix)
 
     def outcomes(self) -> dict[str, Outcome]:
         """Runs the cases and reads what came of each, by the cases' names."""

@@ -77,7 +77,7 @@ RAISED_IN = {
     "JarsMissingError": ("streams/broker/jars",),
     "JavaError": ("streams/broker/jars",),
     "KeyOrderError": ("streams/serdes/order",),
-    "KeyPlacementError": ("streams/live/task",),
+    "KeyPlacementError": ("streams/live/arrived",),
     "LakeConflictError": ("streams/lake/writer",),
     "LakePositionError": (
         "streams/lake/commit",

@@ -93,7 +93,7 @@ def test_an_execution_that_was_asked_for_is_a_note(plain: World, asked: str | No
     if asked == "auto":
         # The world has run in micro-batches only.
         assert found[1].place.sub_topology == "in"
-        assert "was a micro-batch's; it has not run since, or is about to switch" in found[1].says
+        assert "was a micro-batch's: it cannot run live (the keys of in are not where murmur2" in found[1].says
 
 
 # --- rescales and resets

@@ -275,7 +275,7 @@ def test_why_an_aggregate_takes_whole_records(define: Callable[[KStream], Any], 
 
 
 def check(topology: Topology, reason: str | None) -> None:
-    (line,) = (line for line in topology.explain().splitlines() if line.split()[0] in ("KSTREAM-AGGREGATE-m", "m"))
+    (line,) = (line for line in topology.explain().splitlines() if line.split()[:1] in (["KSTREAM-AGGREGATE-m"], ["m"]))
     assert line.endswith("columns") if reason is None else reason in line
 
 

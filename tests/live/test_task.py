@@ -200,7 +200,8 @@ def test_a_key_in_another_partition_fails_before_anything_is_sent() -> None:
     with world.task(wrong) as task:
         world.readers["in"].due = 1
         with pytest.raises(
-            KeyPlacementError, match=f"at in-{wrong}, offsets 0 to 0, has a key of partition {1 - wrong}"
+            KeyPlacementError,
+            match=f"at in-{wrong}, offsets 0 to 0, has a key of task {1 - wrong}, by murmur2: crc32 would put it here",
         ):
             world.step(task)
     assert task.session.last is None
@@ -367,5 +368,5 @@ def test_a_key_belongs_to_the_partition_of_its_canonical_bytes() -> None:
                 assert columns is not None
                 assert (columns.keys.to_pylist(), columns.values.to_pylist()) == ([compact], [b"2"])
             else:
-                with pytest.raises(KeyPlacementError, match=f"has a key of partition {own}.* in another notation"):
+                with pytest.raises(KeyPlacementError, match=f"has a key of task {own}.* in another notation"):
                     world.step(task)

@@ -152,7 +152,7 @@ def test_another_number_of_tasks_has_to_wait_for_the_end_of_an_unfinished_rescal
     with application() as driver:
         kafka = killed(driver, 60)
         assert kafka is not None
-        with pytest.raises(RescaleError, match="a rescale from 3 to 2 tasks was begun"):
+        with pytest.raises(RescaleError, match=r"a rescale from 3 to 2 tasks \(murmur2\) was begun"):
             rescaler(driver, kafka, tasks=5)
 
 

@@ -86,6 +86,20 @@ def test_a_record_goes_back_as_it_was():
     assert sent(kafka) == [(b"k0", b"v0", 1_000, (("trace", b"7"),))]
 
 
+def test_a_record_goes_back_to_its_partition_whoever_has_chosen_that():
+    """A live task reads its own partition only, and the producer of the topic may put keys anywhere."""
+    kafka = cluster()
+    assert run(kafka) == 6
+    assert [kafka.end_offsets([("orders", partition)])["orders", partition] > 0 for partition in range(2)] == [
+        False,
+        True,
+    ]
+    kafka = cluster()
+    kafka.create_topic("narrow", 1)
+    assert run(kafka, to="narrow") == 6
+    assert len(sent(kafka, "narrow")) == 6
+
+
 def test_a_second_replay_sends_nothing_and_new_letters_are_sent_later():
     kafka = cluster()
     assert run(kafka) == 6

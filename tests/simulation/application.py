@@ -17,7 +17,7 @@ from state.errors import (
     TopicRecreatedError,
     UnexpectedOffsetError,
 )
-from state.kafka.partitioner import partition_for_key
+from state.kafka.partitioner import Placement, partition_for_key
 from state.kafka.topics import TopicPartition
 from streams.application import prepare
 from streams.application.dead_letters import ReplayPlan
@@ -67,6 +67,7 @@ class Setup:
         hosts: The number of machines.
         variant: The version of the program.
         executions: The executions of which each start takes one.
+        producers: The function with which records are written, where the application may run live.
     """
 
     program: Program
@@ -75,6 +76,7 @@ class Setup:
     hosts: int = 2
     variant: int = 0
     executions: Sequence[str] = ("micro-batch",)
+    producers: Placement = Placement.MURMUR2
 
     @property
     def live(self) -> bool:
@@ -141,7 +143,14 @@ class Application:
     @property
     def names(self) -> list[str]:
         """The names of the sub-topologies."""
-        return [sub.name for sub in prepare.build_plan(self.setup.topology, APPLICATION).sub_topologies]
+        kafka: Any = self.cluster.kafka
+        topology = prepare.as_started(self.setup.topology, self.settings, kafka)
+        return [sub.name for sub in prepare.build_plan(topology, APPLICATION).sub_topologies]
+
+    @property
+    def settings(self) -> StreamsConfig:
+        """The settings of the last start."""
+        return replace(self.setup, settings={**self.setup.settings, "execution": self.execution}).config
 
     def paused(self) -> set[str]:
         """What is paused, by the name under which it is."""
@@ -176,7 +185,7 @@ class Application:
         if self.program.clock:
             record = record._replace(timestamp=self.cluster.now_ms)
         if self.setup.live:
-            own = partition_for_key(record.key.encode(), PARTITIONS)
+            own = partition_for_key(record.key.encode(), PARTITIONS, self.setup.producers)
             record = record._replace(partition=1 - own if misplaced else own)
         record = record._replace(row=self.rows.get(record.key))
         value = self.program.encode(record)

@@ -16,6 +16,7 @@ import pytest
 
 from state.changelog import commits_topic
 from state.errors import CheckpointMismatchError
+from state.kafka.partitioner import FUNCTIONS
 from streams.application import adopt, execution, reset, start
 from streams.application.rescale import rescale
 from streams.checkpoint import files as checkpoint_files
@@ -83,8 +84,9 @@ def play(
     if kept:
         settings |= snapshots.SETTINGS
     setup = Setup(program, random.choice((2, 2, 3)), settings, random.choice((1, 2)))
-    if program.may_be_live and Random(f"live {seed}").random() < with_live:
-        setup = replace(setup, tasks=PARTITIONS, executions=("auto", "micro-batch"))
+    how = Random(f"live {seed}")
+    if program.may_be_live and how.random() < with_live:
+        setup = replace(setup, tasks=PARTITIONS, executions=("auto", "micro-batch"), producers=how.choice(FUNCTIONS))
     application = Application(chaos, setup)
     chaos.faults = random.randrange(1, 6)
     copies: list[dict[str, bytes]] = []

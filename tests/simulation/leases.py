@@ -249,6 +249,7 @@ class Leases:
             for name in [sub.job.sub.name]
             if name not in self.paused
             for topic in sub.job.sub.topics
+            if task < self.cluster.kafka.partition_count(topic)
         )
 
 

@@ -324,7 +324,7 @@ def _expected_rows(inputs: Sequence[Input]) -> Outputs:
 
 
 SMALL = {"max_records_per_trigger": (3, 1000)}
-COUNT = Program("count", ("in",), _count, _expected_counts, settings=SMALL, repeatable=True)
+COUNT = Program("count", ("in",), _count, _expected_counts, settings=SMALL, repeatable=True, may_be_live=True)
 WINDOW = Program("window", ("in",), _window, _expected_windows, may_be_live=True)
 JOIN = Program("join", ("left", "right"), _join, _expected_pairs, order="none", may_be_live=True)
 RETRY = Program(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
@@ -43,7 +43,6 @@ from streams.source.pauses import PauseWatch
 from streams.source.planner import BatchPlanner
 from streams.testing.simulation import SimulatedKafka, SimulatedStores
 from streams.topology.graph import Graph
-from streams.topology.plan import Plan
 from tests.simulation.attempt import Attempt
 from tests.simulation.cluster import Cluster, Host
 
@@ -60,21 +59,22 @@ MarkerAccess._each = _one_after_the_other  # type: ignore[method-assign]
 
 
 class Planned:
-    """Plans each program once, as there are few programs and many starts."""
+    """Plans each program once, or rewrites it once, as there are few programs and many starts."""
 
-    def __init__(self) -> None:
-        self._build = prepare.build_plan
-        self._plans: dict[tuple[int, str, tuple[str, ...]], tuple[Graph, Plan]] = {}
+    def __init__(self, plan: Callable[..., Any]) -> None:
+        self._plan = plan
+        self._plans: dict[tuple[int, str], tuple[Graph, Any]] = {}
 
-    def __call__(self, topology: Graph, application_id: str, known: Sequence[str] = ()) -> Plan:
-        """See `build_plan`."""
-        key = id(topology), application_id, tuple(known)
+    def __call__(self, topology: Graph, *further: Any) -> Any:
+        """See `build_plan`, `with_added_topics` and `with_needed_topics`."""
+        key = id(topology), repr(further)
         if key not in self._plans:
-            self._plans[key] = topology, self._build(topology, application_id, known)
+            self._plans[key] = topology, self._plan(topology, *further)
         return self._plans[key][1]
 
 
-prepare.build_plan = Planned()
+for each in ("build_plan", "with_added_topics", "with_needed_topics"):
+    setattr(prepare, each, Planned(getattr(prepare, each)))
 
 
 class Files:

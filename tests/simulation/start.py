@@ -10,6 +10,7 @@ from typing import Any
 
 from state.kafka.topics import TopicPartition
 from streams.application.execution import LiveStart, Switch, ways_of
+from streams.application.placements import Placements
 from streams.application.prepare import Application, PreparedSub, ensure_internal_topics, plan_application, query_job
 from streams.application.start import Preflight, check_start
 from streams.checkpoint.files import CheckpointFiles
@@ -42,6 +43,9 @@ def start_queries(
     kafka: Any = cluster.kafka
     application = plan_application(topology, config, kafka)
     check_start(application, kafka, kafka)
+    application = Placements(application, kafka, kafka).found()
+    # What live tasks wait for has come, or else nothing has.
+    application = Placements(application, kafka, kafka).decided(finally_=True)
     counts = ensure_internal_topics(application, kafka, cluster.say)
     before = preflight(cluster, application, files)
     switch = Switch(before, cluster.say)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 import pytest
+from confluent_kafka import Producer
 
 from state.commit.crash_points import POINTS
 from state.errors import CheckpointMismatchError
@@ -283,12 +284,87 @@ def test_windows_and_two_sub_topologies_run_live(harness: Harness) -> None:
         until(lambda: max(found(harness, target).values()) >= 300, "all results")
 
 
+def joined(orders: str, users: str, target: str) -> Topology:
+    """Counts by the region of a user whom the order names."""
+    builder = StreamsBuilder()
+    by_user = builder.stream(orders).select_key(lambda key, order: order["user"])
+    regions = by_user.join(builder.table(users, materialized=Materialized("users")), lambda order, user: user["region"])
+    regions.group_by(lambda key, region: region).aggregate(n=agg.count()).to_stream().to(target)
+    return builder.build()
+
+
+def test_new_keys_and_topics_of_different_sizes_run_live(harness: Harness) -> None:
+    orders, users = harness.topic("orders", partitions=3), harness.topic("users", partitions=4)
+    target = harness.topic("out")
+    topology = joined(orders, users, target)
+    names = [f"u{number}" for number in range(9)]
+    harness.send(
+        users, [Sent(name.encode(), orjson.dumps({"region": f"r{at % 2}"}), 1_000) for at, name in enumerate(names)]
+    )
+
+    def order(number: int) -> Sent:
+        return Sent(f"o{number}".encode(), orjson.dumps({"user": names[number % 9]}), 2_000 + number)
+
+    def counted(numbers: int) -> dict[str, int]:
+        rest = [number % 9 % 2 for number in range(numbers)]
+        return {"r0": rest.count(0), "r1": rest.count(1)}
+
+    # The users are older, so they come first.
+    harness.send(orders, map(order, range(30)))
+    with running(harness, topology, execution=Execution.LIVE):
+        until(lambda: found(harness, target) == counted(30), "live results")
+        harness.send(orders, map(order, range(30, 90)))
+        until(lambda: found(harness, target) == counted(90), "live results")
+    harness.send(orders, map(order, range(90, 120)))
+    harness.run(topology)
+    assert found(harness, target) == counted(120), "the other execution has the same plan"
+
+
 def test_what_cannot_run_live_is_named_before_anything_is_written(harness: Harness) -> None:
-    source, target = harness.topic("in", partitions=3), harness.topic("out")
-    config = harness.config(available_now=False, execution=Execution.LIVE, tasks=2)
-    app = KafkaStreams(counts(source, target), config)
-    with pytest.raises(ConfigError, match="has 3 partitions and the sub-topology 2 tasks"):
+    """A program that makes keys, and began without the topic that it would need."""
+    source, target = harness.topic("in"), harness.topic("out")
+    builder = StreamsBuilder()
+    stream = builder.stream(source).select_key(lambda key, value: "all")
+    stream.group_by_key().aggregate(n=agg.count()).to_stream().to(target)
+    topology = builder.build()
+    harness.send(source, map(record, range(10)))
+    harness.run(topology)
+    app = KafkaStreams(topology, harness.config(available_now=False, execution=Execution.LIVE))
+    with pytest.raises(ConfigError, match=r"makes keys in front of .* `streams reset`"):
         app.start(harness.spark).await_termination()
+
+
+def write_by_default(harness: Harness, topic: str, records: Iterable[Sent]) -> None:
+    """Writes records as a program does that says nothing of partitioners: CRC-32 decides."""
+    producer = Producer({"bootstrap.servers": harness.servers})
+    for one in records:
+        producer.produce(topic, one.value, one.key, timestamp=one.timestamp)
+    assert producer.flush(30) == 0
+
+
+@pytest.mark.parametrize("first", ["the records", "the application"])
+def test_what_confluent_kafka_writes_by_default_runs_live(harness: Harness, first: str) -> None:
+    source, target = harness.topic("in", partitions=4), harness.topic("out")
+    topology, sent = counts(source, target), list(map(many, range(200)))
+    if first == "the records":
+        write_by_default(harness, source, sent)
+    with running(harness, topology, execution=Execution.LIVE):
+        if first == "the application":
+            time.sleep(2.0)
+            write_by_default(harness, source, sent)
+        until(lambda: sum(found(harness, target).values()) == len(sent), "live results")
+        write_by_default(harness, source, sent)
+        until(lambda: sum(found(harness, target).values()) == 2 * len(sent), "more live results")
+        with KafkaAdmin(harness.config().client) as admin:
+            planned = plan_application(topology, harness.config(), admin)
+            (status,) = application_status(planned, admin, live(harness.config()), 0).subs
+    assert (status.execution, status.placement) == ("live", "crc32")
+    harness.run(topology)
+    assert found(harness, target) == {f"user-{n}": 2 for n in range(200)}
+
+
+def many(number: int) -> Sent:
+    return Sent(f"user-{number}".encode(), orjson.dumps({"x": number}), 1_000 + number)
 
 
 def test_a_key_in_another_partition_continues_in_micro_batches(harness: Harness) -> None:

@@ -22,6 +22,7 @@ from state.kafka.topics import TopicPartition
 from streams.application.doctor.inspection import Finding, Inspection, Place, Severity, SubLook
 from streams.application.execution import obstacle
 from streams.application.owned_topics import FILE
+from streams.application.placements import Placements
 from streams.application.rescale.plan import RescaleNotes, check_no_rescale
 from streams.application.reset import check_no_reset
 from streams.application.start import check_start
@@ -100,11 +101,12 @@ def execution(inspection: Inspection) -> Iterator[Finding]:
     )
     topics = sorted({topic for one in inspection.application.subs for topic in one.sub.topics})
     partitions = {name: info.partitions for name, info in inspection.admin.describe_topics(topics).items()}
+    placements = Placements(inspection.application, inspection.admin, inspection.kafka)
     for look in inspection.subs:
         last = max(look.found.values(), key=lambda marker: marker.now_ms, default=None)
         if last is None or last.live is (asked == Execution.AUTO):
             continue
-        why = None if last.live else obstacle(look.prepared, partitions)
+        why = None if last.live else obstacle(placements.looked_at(look.prepared), partitions)
         last_commit = f"its last commit, {age_in_words(inspection.now_ms() - last.now_ms)} ago, was "
         last_commit += "live" if last.live else "a micro-batch's"
         because = "; it has not run since, or is about to switch" if why is None else f": it cannot run live ({why})"

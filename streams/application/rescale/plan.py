@@ -12,10 +12,11 @@ import orjson
 
 from state.changelog import rescale_topic
 from state.commit.guards import fenced_producer
-from state.commit.marker import FORMAT, CommitMarker
+from state.commit.marker import UNPLACED, CommitMarker, format_of
 from state.commit.protocols import KafkaAccess
 from state.errors import MarkerFormatError
 from state.kafka.admin import KafkaAdmin
+from state.kafka.partitioner import Placement
 from state.kafka.topics import TopicSpec
 from streams.application.markers import still_running
 from streams.application.rescale.rows import records_of
@@ -61,9 +62,9 @@ class UsersChoices:
     dropped: frozenset[str] = frozenset()
 
 
-def sources_of(task: int, old: int, new: int) -> range:
-    """The old tasks whose keys a new task takes over: their keys may have the same remainder."""
-    step = gcd(old, new)
+def sources_of(task: int, old: int, new: int, same_placement: bool = True) -> range:
+    """The old tasks whose keys a new task takes over: their keys may have the same remainder, by the same function."""
+    step = gcd(old, new) if same_placement else 1
     return range(task % step, old, step)
 
 
@@ -211,12 +212,16 @@ class RescalePlan:
     Attributes:
         first: Where the new checkpoint begins; None: no checkpoint exists, and the next start makes one.
         versions: Task -> the version of its last marker when its rows were copied; without tasks that have never committed.
+        before: What gives keys to the old tasks.
+        then: What gives them to the new ones.
     """
 
     query_id: str
     old: int
     new: int
     first: FirstBatch | None
+    before: Placement = Placement.MURMUR2
+    then: Placement = Placement.MURMUR2
     phase: Phase = Phase.COPYING
     versions: Mapping[int, int] = field(default_factory=dict)
 
@@ -227,6 +232,7 @@ class RescalePlan:
             "old": self.old,
             "new": self.new,
             "first": first,
+            "placements": [self.before.value, self.then.value],
             "phase": self.phase.value,
             "versions": {str(task): version for task, version in sorted(self.versions.items())},
         }
@@ -235,7 +241,9 @@ class RescalePlan:
     def from_json(cls, data: Mapping[str, Any]) -> RescalePlan:
         first = None if data["first"] is None else FirstBatch.from_json(data["first"])
         versions = {int(task): int(version) for task, version in data["versions"].items()}
-        return cls(str(data["query_id"]), int(data["old"]), int(data["new"]), first, Phase(data["phase"]), versions)
+        before, then = map(Placement, data.get("placements", [Placement.MURMUR2] * 2))
+        phase = Phase(data["phase"])
+        return cls(str(data["query_id"]), int(data["old"]), int(data["new"]), first, before, then, phase, versions)
 
 
 def first_batch(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> FirstBatch | None:
@@ -278,9 +286,12 @@ def new_markers(
     if not found:
         return {}
     newest = max(found, key=lambda marker: marker.version)
+    placed = any(marker.placement != UNPLACED for marker in found)
+    placement = plan.then.value if placed else UNPLACED
     made = {}
     for task in range(plan.new):
-        sources = [markers.get(source) for source in sources_of(task, plan.old, plan.new)]
+        old = sources_of(task, plan.old, plan.new, plan.before is plan.then)
+        sources = [markers.get(source) for source in old]
         known = [source for source in sources if source is not None]
         states = [{} if source is None else source.operator_state for source in sources]
         made[task] = CommitMarker(
@@ -302,7 +313,8 @@ def new_markers(
             now_ms=max(marker.now_ms for marker in found),
             adopted=newest.version,
             application_id=newest.application_id,
-            format=FORMAT,
+            placement=placement,
+            format=format_of(placement),
         )
     return made
 

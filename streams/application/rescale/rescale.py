@@ -22,11 +22,12 @@ from state.commit.marker import MARKER_KEY, RESCALED, CommitMarker
 from state.commit.protocols import KafkaAccess
 from state.errors import CheckpointMismatchError, FencedError
 from state.kafka.admin import DECIDE_S, KafkaAdmin, wait_until_decided
+from state.kafka.partitioner import Placement
 from state.kafka.topics import TopicPartition, TopicSpec
 from state.restore.directory import StateDirectory
 from state.stores.spec import StoreSpec
-from streams.application.markers import MarkerAccess, still_running
-from streams.application.prepare import plan_application
+from streams.application.markers import MarkerAccess, placed_marker, still_running
+from streams.application.prepare import PreparedSub, plan_application
 from streams.application.rescale.plan import (
     STAGING,
     Notes,
@@ -94,12 +95,23 @@ class SubRescale:
 
     Args:
         old: The number of its tasks now, if no rescale was begun; else that of the notes counts.
+        before: What gives keys to its tasks now; None: no task has had a key yet, so there is nothing to move.
+        asked: What shall; None: the same.
 
     Attributes:
         notes: What was noted so far; None: the rescale of this sub-topology has not begun.
     """
 
-    def __init__(self, application_id: str, sub: SubTopology, old: int, new: int, context: RescaleContext) -> None:
+    def __init__(
+        self,
+        application_id: str,
+        sub: SubTopology,
+        old: int,
+        new: int,
+        context: RescaleContext,
+        before: Placement | None = Placement.MURMUR2,
+        asked: Placement | None = None,
+    ) -> None:
         self.sub = sub
         self.new = new
         self._app = application_id
@@ -110,10 +122,13 @@ class SubRescale:
         )
         self.notes: Notes | None = self._notes_topic.read()
         plan = self.notes.plan if self.notes else None
-        if plan is not None and plan.new != new:
+        self.before = plan.before if plan else before or Placement.MURMUR2
+        self.then = plan.then if plan else (before and asked) or self.before
+        if plan is not None and (plan.new != new or plan.then is not (asked or plan.then)):
             raise RescaleError(
-                f"{application_id}/{sub.name}: a rescale from {plan.old} to {plan.new} tasks was begun and is not finished. Finish "
-                f"it with --tasks {plan.new}, then rescale again; or, as long as nothing was replaced, undo it with --abort"
+                f"{application_id}/{sub.name}: a rescale from {plan.old} to {plan.new} tasks ({plan.then.value}) was begun and "
+                f"is not finished. Finish it with --tasks {plan.new} --placement {plan.then.value}, then rescale again; or, as "
+                f"long as nothing was replaced, undo it with --abort"
             )
         self.old = plan.old if plan else old
         self._identity = SubIdentity(application_id, sub.name, self.old, sub.topology_hash)
@@ -128,7 +143,11 @@ class SubRescale:
 
     @property
     def needed(self) -> bool:
-        return self.notes is not None or self.old != self.new
+        return self.notes is not None or self._moves
+
+    @property
+    def _moves(self) -> bool:
+        return self.old != self.new or self.before is not self.then
 
     def settle(self) -> None:
         """Ends what another run may have left open: its transactions are decided before anything is read or deleted."""
@@ -146,6 +165,12 @@ class SubRescale:
             # Of the same program: the notes have its markers, even if the commits topic is just being replaced.
             check_program(replace(self._identity, tasks=self.new), self.notes.markers)
             return
+        if Placement.PARTITION in (self.before, self.then) and self._specs:
+            raise RescaleError(
+                f"{self._identity}: with placement=partition, a key is in the task of the partition that its producer chose, of "
+                f"which the rows of the store {self._specs[0].name!r} say nothing, so they cannot be moved. Keep the number of "
+                f"tasks and the placement, or process the input again (`streams reset`)"
+            )
         row_keys(self.sub, self._context.choices.by_key)
         lost = sorted(
             name
@@ -159,17 +184,18 @@ class SubRescale:
             )
         markers = self._markers.read() if self._exists(self._commits) else {}
         check_program(self._identity, opened(markers))
-        plan = RescalePlan("", self.old, self.new, self._context.first_of(self._identity, opened(markers)))
+        first = self._context.first_of(self._identity, opened(markers))
+        plan = RescalePlan("", self.old, self.new, first, self.before, self.then)
         self._new_markers(plan, opened(markers))
 
     def begin(self) -> None:
         """1: fences the tasks and notes the plan."""
-        if self.phase not in (None, Phase.COPYING) or self.old == self.new:
+        if self.phase not in (None, Phase.COPYING) or not self._moves:
             return
         markers = opened(self._markers.fenced()) if self._exists(self._commits) else {}
         check_program(self._identity, markers)
         first = self._context.first_of(self._identity, markers)
-        plan = RescalePlan(str(uuid.uuid4()), self.old, self.new, first)
+        plan = RescalePlan(str(uuid.uuid4()), self.old, self.new, first, self.before, self.then)
         self._notes_topic.create(plan, self._context.replication)
         self.notes = Notes(plan, {}, {})
 
@@ -192,8 +218,8 @@ class SubRescale:
             changelog, strays = changelog_topic(self._app, spec.name), Strays(spec.name)
             for task in range(self.old):
                 stage_partition(
-                    copy, changelog, spec, keys[spec.name], (task, self.old), markers.get(task), strays,
-                    self._context.listener,
+                    copy, changelog, spec, keys[spec.name], (task, self.old), (self.before, self.then), markers.get(task),
+                    strays, self._context.listener,
                 )  # fmt: skip
             copy.flush()
             check_strays(copy.kafka, changelog, spec, strays, markers)
@@ -420,8 +446,16 @@ class LiveRescale:
     files: CheckpointFiles
     listener: Listener
 
-    def rescaler(self, topology: Topology, tasks: int, choices: UsersChoices) -> Rescaler:
+    def rescaler(
+        self, topology: Topology, tasks: int | None, choices: UsersChoices, placement: Placement | None = None
+    ) -> Rescaler:
         """The rescale of a program's state.
+
+        Args:
+            topology: The program.
+            tasks: The new number of tasks; None: as many as now.
+            choices: What the user says.
+            placement: What shall give keys to tasks, in sub-topologies that read topics of others; None: what does now.
 
         Raises:
             StreamsError: The program is not the one that wrote the state, or another rescale is unfinished.
@@ -436,12 +470,17 @@ class LiveRescale:
         app, subs = config.application_id, application.plan.sub_topologies
         found = self.admin.describe_topics([commits_topic(app, sub.name) for sub in subs])
 
-        def present(name: str) -> int:
-            info = found.get(commits_topic(app, name))
-            # Without commits there is nothing to move: the next start creates the topics.
-            return tasks if info is None else info.partitions
+        def of(prepared: PreparedSub) -> SubRescale:
+            sub, topic = prepared.sub, commits_topic(app, prepared.sub.name)
+            info = found.get(topic)
+            last = None if info is None else placed_marker(kafka, topic, range(info.partitions))
+            # Without commits there is nothing to move: the next start creates the topics, and looks for the placement.
+            old = (tasks or prepared.tasks) if info is None else info.partitions
+            before = None if last is None else Placement(last.placement)
+            asked = placement if application.from_outside(sub) else None
+            return SubRescale(app, sub, old, tasks or old, context, before, asked)
 
-        return Rescaler([SubRescale(app, sub, present(sub.name), tasks, context) for sub in subs])
+        return Rescaler([of(prepared) for prepared in application.subs])
 
     @property
     def _kafka(self) -> LiveKafka:

@@ -19,7 +19,7 @@ from state.columns import RecordColumns, binary_column, numbers_at, one_piece, s
 from state.commit.guards import fenced_producer
 from state.commit.marker import CommitMarker
 from state.commit.protocols import KafkaAccess, Producer
-from state.kafka.partitioner import partition_for_keys
+from state.kafka.partitioner import Placement, partition_for_keys
 from state.kafka.topics import TopicPartition
 from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
 from state.stores.spec import StoreKind, StoreSpec
@@ -367,17 +367,20 @@ def stage_partition(
     spec: StoreSpec,
     key: RowKey,
     task_of: tuple[int, int],
+    placements: tuple[Placement, Placement],
     marker: CommitMarker | None,
     strays: Strays,
     listener: Listener,
 ) -> None:
     """Copies the rows of a store of one task, and notes the rows that are in the task of what their producer wrote.
 
+    `task_of` is the task, and how many there are now; `placements` are what gives keys to tasks now, and then.
+
     Raises:
         RescaleError: A row is not in the task of its key.
         RestoreError: The changelog has lost records that the last commit promises.
     """
-    task, tasks = task_of
+    (task, tasks), (old, new) = task_of, placements
     end = _end_of(copy.kafka, topic, task, spec, marker)
     listener.on_start(spec.name, task, end)
     for columns in records_of(copy.kafka, topic, task, end):
@@ -389,11 +392,11 @@ def stage_partition(
         alive = _alive(columns, spec, marker.expired_before.get(spec.name, 0))
         keys = key.of(alive.keys)
         if key.has_notations:
-            astray = pa.array(partition_for_keys(keys, tasks) != task)
+            astray = pa.array(partition_for_keys(keys, tasks, old) != task)
             strays.add(alive.keys.filter(astray).to_pylist(), task)
         else:
-            _check_place(keys, alive, spec, task, tasks)
-        copy.add(alive, partition_for_keys(keys, copy.partitions))
+            _check_place(keys, alive, spec, task, partition_for_keys(keys, tasks, old))
+        copy.add(alive, partition_for_keys(keys, copy.partitions, new))
         listener.on_batch(spec.name, task, len(columns), int(columns.offsets[-1]))
     listener.on_end(spec.name, task)
 
@@ -418,9 +421,10 @@ def _alive(columns: RecordColumns, spec: StoreSpec, before_ms: int) -> RecordCol
     )
 
 
-def _check_place(keys: pa.BinaryArray, columns: RecordColumns, spec: StoreSpec, task: int, tasks: int) -> None:
+def _check_place(
+    keys: pa.BinaryArray, columns: RecordColumns, spec: StoreSpec, task: int, found: npt.NDArray[np.int32]
+) -> None:
     """Checks that each row is in the task of its key, which proves the rule for keys before anything is replaced."""
-    found: npt.NDArray[np.int32] = partition_for_keys(keys, tasks)
     wrong = np.flatnonzero(found != task)
     if len(wrong):
         at = int(wrong[0])

@@ -25,16 +25,18 @@ from streams.dsl.nodes.inferred_types import (
 from streams.errors import TopologyError
 from streams.model.typing import Partitioner
 from streams.operators.wrapped import ProcessorWrapper, wrapped
-from streams.serdes.base import Serde, kept
+from streams.serdes.base import Serde
 from streams.topology.graph import (
     GlobalTable,
     Graph,
     InternalTopic,
     Node,
     ProcessorNode,
+    RepartitionOptions,
     SinkNode,
     SourceNode,
     StoreNode,
+    through_topic,
 )
 from streams.topology.naming import Lineage, numbered, stateful_name, stateless_name
 from streams.topology.specs.base import NodeSpec
@@ -228,7 +230,12 @@ class GraphBuilder:
 
         Another call without a name for the same port returns the existing repartition topic.
         """
-        return self._behind_topic(port, name, key_serde, value_serde) if port.needs_repartition else port
+        if port.needs_repartition:
+            return self._behind_topic(port, name, key_serde, value_serde)
+        known = self.topology.repartition_options.get(port.node, ())
+        options = RepartitionOptions(name, key_serde, value_serde)
+        self.topology.repartition_options[port.node] = (*known, options)
+        return port
 
     def in_reader(self, port: Port, name: str | None, key_serde: Serde, value_serde: Serde) -> Port:
         """The port, behind a repartition topic if an operator added to it would not run in a reader."""
@@ -267,9 +274,8 @@ class GraphBuilder:
                 f"Two repartition topics are called '{topic}': give one of them a name of its own with "
                 f"Repartitioned(name=...), Grouped(name=...), Joined(name=...), StreamJoined(name=...) or enrich(named=...)."
             )
-        keys, values = kept(key_serde), kept(value_serde)
-        self.topology.add(SinkNode(sink, (port.node,), topic, None, keys, values, partitioner, asked_for))
-        self.topology.add(SourceNode(source, (topic,), key_serde, value_serde))
+        for node in through_topic(topic, port.node, key_serde, value_serde, partitioner, asked_for):
+            self.topology.add(node)
         return Port(source, key_serde, value_serde, port.lineage.behind(str(topic)))
 
     def numbered(self, name: str) -> str:
@@ -309,6 +315,7 @@ def finalize(graph: Graph, wrapper: ProcessorWrapper | None, persistent: bool) -
         global_tables={name: replace(table, store=_decided(table.store, persistent)) for name, table in tables.items()},
         lake_sinks=dict(graph.lake_sinks),
         ingests=dict(graph.ingests),
+        repartition_options=dict(graph.repartition_options),
         declared_at=dict(graph.declared_at),
     )
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from state.kafka.partitioner import Placement
 from streams.model.expressions import ValueFields
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, FieldColumn
 from streams.operators.expressions import Bools, Frame, computed, true_rows
@@ -210,9 +211,8 @@ def field_rows(
     seq: int,
     fields: Mapping[str, FieldColumn],
     flags: Mapping[str, npt.NDArray[np.bool_]],
-    tasks: int,
     with_source: bool,
-) -> tuple[pa.RecordBatch, npt.NDArray[np.int32]]:
+) -> pa.RecordBatch:
     """Rows of decoded fields."""
     columns = piece.columns
     keys = piece.keys.dictionary_encode() if new_keys is None else new_keys
@@ -233,7 +233,7 @@ def field_rows(
         arrays["source_key"] = columns.keys
     if columns.headers is not None:
         arrays["headers"] = columns.headers
-    return pa.RecordBatch.from_pydict(arrays), _routes(keys, columns.partition, tasks)
+    return pa.RecordBatch.from_pydict(arrays)
 
 
 def _cells(path: str, field: FieldColumn) -> dict[str, pa.Array]:
@@ -248,9 +248,9 @@ def _cells(path: str, field: FieldColumn) -> dict[str, pa.Array]:
     return columns
 
 
-def _routes(keys: pa.DictionaryArray, partition: int, tasks: int) -> npt.NDArray[np.int32]:
+def routes_of(keys: pa.DictionaryArray, partition: int, tasks: int, placement: Placement) -> npt.NDArray[np.int32]:
     """Task of each row, hashing each distinct key once."""
-    of_keys = np.append(tasks_of(keys.dictionary, partition, tasks), np.int32(partition % tasks))
+    of_keys = np.append(tasks_of(keys.dictionary, partition, tasks, placement), np.int32(partition % tasks))
     codes = keys.indices.fill_null(len(keys.dictionary)).to_numpy()
     routes: npt.NDArray[np.int32] = of_keys[codes]
     return routes

@@ -11,7 +11,7 @@ result would have gone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -339,7 +339,7 @@ class ReaderPipeline:
     def _gathered(self, topic: str, partition: int) -> Iterator[tuple[int, RowBatch]]:
         gathered = [(one.entry, out) for one in self._entries.values() if (out := one.take()) is not None]
         if self._run.touched:
-            self.touched.update(self._routes(self._run.touched, partition).tolist())
+            self.touched.update(self._routes(_keys(self._run.touched), partition).tolist())
             self._run.touched.clear()
             self._digest_held(partition)
         for entry, rows in self._numbered(gathered):
@@ -347,7 +347,7 @@ class ReaderPipeline:
         if not self._run.letter_routes:
             return
         letters, order, keys, digested = self._run.take_dead_letters()
-        tasks = self._routes([keys[row] for row in order], partition)
+        tasks = self._routes(_keys(keys[row] for row in order), partition)
         if self._digests_letters:
             # A function that fails in one attempt alone gives the record to another task in the next one.
             for task, rows in split_by_task(digested.take(pa.array(order)), tasks):
@@ -373,7 +373,7 @@ class ReaderPipeline:
         if entry.by_partition:
             yield partition % self._tasks, RowBatch(topic, partition, entry.index, compact_keys(batch))
             return
-        for task, rows in split_by_task(batch, tasks_of(batch.column("key"), partition, self._tasks)):
+        for task, rows in split_by_task(batch, self._routes(batch.column("key"), partition)):
             if entry.keyed_by and entry.repeatable:
                 self._routings.add(task, entry.index, rows)
             yield task, RowBatch(topic, partition, entry.index, compact_keys(rows))
@@ -382,11 +382,15 @@ class ReaderPipeline:
         """Add the keys of held-back records to the digests: their results may differ between attempts, but not their routing."""
         for index, rows in self._run.take_held_keys().items():
             batch = rows.to_batch()
-            for task, part in split_by_task(batch, tasks_of(batch.column("key"), partition, self._tasks)):
+            for task, part in split_by_task(batch, self._routes(batch.column("key"), partition)):
                 self._routings.add(task, index, part)
 
-    def _routes(self, keys: Collection[bytes | None], partition: int) -> npt.NDArray[np.int32]:
-        return tasks_of(pa.array(list(keys), pa.binary()), partition, self._tasks)
+    def _routes(self, keys: pa.BinaryArray, partition: int) -> npt.NDArray[np.int32]:
+        return tasks_of(keys, partition, self._tasks, self._run.settings.placement)
+
+
+def _keys(keys: Iterable[bytes | None]) -> pa.BinaryArray:
+    return pa.array(list(keys), pa.binary())
 
 
 def _node(sub: SubTopology, name: str) -> ProcessorNode:

@@ -17,7 +17,7 @@ from streams.operators.columnar import ColumnarBatch
 from streams.runtime.cells import CellReader
 from streams.runtime.event_time import in_other_units
 from streams.runtime.keys import canonical_keys
-from streams.runtime.reader.column_reader import ColumnReader, Columns, EntryColumns, field_rows
+from streams.runtime.reader.column_reader import ColumnReader, Columns, EntryColumns, field_rows, routes_of
 from streams.runtime.reader.json_fields import JsonFields, read_fields
 from streams.runtime.reader.task_inputs import BRANCH_BITS, Piece, tasks_of
 from streams.runtime.reader.timestamps import DROPPED, TimestampReader
@@ -169,7 +169,8 @@ class SourceReader:
                     if path in made.fields
                 }
                 with_source = self._run.settings.keeps_source_bytes
-                batch, routes = field_rows(piece, found.keys, timestamps, seq, cells, made.flags, tasks, with_source)
+                batch = field_rows(piece, found.keys, timestamps, seq, cells, made.flags, with_source)
+                routes = routes_of(batch.column("key"), piece.columns.partition, tasks, self._run.settings.placement)
             else:
                 batch = _raw_rows(piece, timestamps, seq)
                 routes = self._routes(entry, piece, tasks)
@@ -180,7 +181,7 @@ class SourceReader:
     def _routes(self, entry: TaskInput, piece: Piece, tasks: int) -> npt.NDArray[np.int32]:
         if entry.by_partition:
             return np.full(len(piece.columns), piece.columns.partition % tasks, np.int32)
-        return tasks_of(piece.keys, piece.columns.partition, tasks)
+        return tasks_of(piece.keys, piece.columns.partition, tasks, self._run.settings.placement)
 
     def _read_records(
         self, piece: Piece, unreadable: dict[int, Exception]

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from state.columns import BinaryColumn, RecordColumns, encode_headers
 from state.errors import StepTooLargeError
-from state.kafka.partitioner import partition_for_keys
+from state.kafka.partitioner import Placement, partition_for_keys
 from streams.errors import RecordError, ValueNotPicklableError
 from streams.model.record import Headers, Record
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell
@@ -45,11 +45,11 @@ class Piece:
     key_serde: Serde
 
 
-def tasks_of(keys: pa.BinaryArray, partition: int, tasks: int) -> npt.NDArray[np.int32]:
-    """The task of each row: murmur2(key) mod tasks; for a null key, its source partition mod tasks."""
+def tasks_of(keys: pa.BinaryArray, partition: int, tasks: int, placement: Placement) -> npt.NDArray[np.int32]:
+    """The task of each row, by the sub-topology's function of its key; for a null key, its source partition mod tasks."""
     if tasks == 1:
         return np.zeros(len(keys), np.int32)
-    found: npt.NDArray[np.int32] = partition_for_keys(keys, tasks)
+    found: npt.NDArray[np.int32] = partition_for_keys(keys, tasks, placement)
     return np.where(found < 0, np.int32(partition % tasks), found)
 
 

@@ -23,7 +23,7 @@ from streams.operators.processor import PunctuationType
 from streams.operators.stream_time import STREAM_TIME, idle_from
 from streams.runtime.handlers import NOWHERE, DeadLetter
 from streams.runtime.looked_up import note_looked_up
-from streams.runtime.outputs import OutputTopics, SendBatch, UnlimitedTopics
+from streams.runtime.outputs import OutputTopics, SendBatch, UnlimitedTopics, placed
 from streams.runtime.rows import DEAD_LETTER_ENTRY, RowBatch
 from streams.runtime.settings import TaskSettings
 from streams.runtime.step_context import ChangedInPlace, StepContext, check_operator_state
@@ -167,7 +167,18 @@ class StreamTask:
         graph.count()
         note_looked_up(run.operator_state, run.counters)
         check_operator_state(run.operator_state, run.task_id, room(commits_topic(app, self._sub.name)))
-        return StepOutput(run.collector.batches(), run.operator_state, dict(run.counters), run.stream_time, records_in)
+        sends = [self._placed(batch, run) for batch in run.collector.batches()]
+        return StepOutput(sends, run.operator_state, dict(run.counters), run.stream_time, records_in)
+
+    def _placed(self, batch: SendBatch, run: StepContext) -> SendBatch:
+        """The records, each for the partition in which its reader looks for its key."""
+        placement = self._settings.placements.get(batch.topic)
+        if placement is None:
+            return batch
+        partitions = run.outputs.target(batch.topic).partitions
+        if not partitions:
+            raise ValueError(f"the number of partitions of topic {batch.topic!r} is not known")
+        return placed(batch, partitions, placement, own=self._task % partitions)
 
     def _run(self, graph: TaskGraph, run: StepContext, batches: Sequence[RowBatch], halfway: Callable[[], None]) -> int:
         letters = [batch for batch in batches if batch.entry == DEAD_LETTER_ENTRY]

@@ -9,10 +9,12 @@ from streams.topology.graph.nodes import (
     LakeSink,
     Node,
     ProcessorNode,
+    RepartitionOptions,
     SinkNode,
     SourceNode,
     StoreNode,
     Topic,
+    through_topic,
 )
 
 __all__ = [
@@ -24,8 +26,10 @@ __all__ = [
     "LakeSink",
     "Node",
     "ProcessorNode",
+    "RepartitionOptions",
     "SinkNode",
     "SourceNode",
     "StoreNode",
     "Topic",
+    "through_topic",
 ]

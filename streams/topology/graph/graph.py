@@ -6,7 +6,7 @@ that order, depth first (Kafka Streams' order); names of nodes are unique, and s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from streams.errors import TopologyError
@@ -18,6 +18,7 @@ from streams.topology.graph.nodes import (
     InternalTopic,
     LakeSink,
     Node,
+    RepartitionOptions,
     SinkNode,
     SourceNode,
     StoreNode,
@@ -37,6 +38,9 @@ class Graph:
         ingests: All sources outside Kafka by name.
         default_key_serde: The serde for keys without one.
         default_value_serde: The serde for values without one.
+        repartition_options: Node -> what those say to whom it forwards, should its records have to cross a repartition topic.
+        repartitioned: Where repartition topics were added (`planning.repartitions`): for each source behind which one was, its
+            subscription, and why. None: no topics were added.
         declared_at: The line of the program that added each node and store, for messages.
     """
 
@@ -47,6 +51,10 @@ class Graph:
     global_tables: dict[str, GlobalTable] = field(default_factory=dict)
     lake_sinks: dict[str, LakeSink] = field(default_factory=dict)
     ingests: dict[str, Ingest] = field(default_factory=dict)
+    repartition_options: dict[str, tuple[RepartitionOptions, ...]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    repartitioned: Mapping[str, str] | None = None
     declared_at: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @property

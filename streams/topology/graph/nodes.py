@@ -17,7 +17,7 @@ from streams.model.table_columns import RowLayout
 from streams.model.timestamps import FAIL_ON_INVALID_TIMESTAMP, TimestampExtractor
 from streams.operators.processor import AnyProcessor
 from streams.operators.wrapped import ProcessorWrapper, wrapped
-from streams.serdes.base import Serde
+from streams.serdes.base import Serde, kept
 from streams.serdes.primitives import StringSerde
 from streams.topology.naming import pattern_name, pattern_text
 from streams.topology.node_kind import NodeKind
@@ -32,11 +32,13 @@ class InternalTopic:
         name: The name without the application's id and without the suffix.
         partitions: The number of partitions; None: as many as the writing sub-topology has tasks.
         delay_ms: Of a retry topic: how long after a record was written it is read; None: a topic without a delay.
+        added: Of a topic that the plan has added (`planning.repartitions`): why; empty: the program has it.
     """
 
     name: str
     partitions: int | None = None
     delay_ms: int | None = None
+    added: str = field(default="", compare=False)
 
     def topic_name(self, application_id: str) -> str:
         """The topic's real name, `<application>-<name>-repartition` (Kafka Streams' form)."""
@@ -47,6 +49,19 @@ class InternalTopic:
 
 
 Topic: TypeAlias = str | InternalTopic
+
+
+@dataclass(frozen=True, slots=True)
+class RepartitionOptions:
+    """What a grouping or a join says of a repartition topic in front of it, should its records have to cross one.
+
+    Attributes:
+        name: The topic's name; None: none was given.
+    """
+
+    name: str | None
+    key_serde: Serde
+    value_serde: Serde
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +194,20 @@ class SinkNode:
     @property
     def stores(self) -> tuple[str, ...]:
         return ()
+
+
+def through_topic(
+    topic: InternalTopic,
+    parent: str,
+    key_serde: Serde,
+    value_serde: Serde,
+    partitioner: Callable[[str, Any, Any, int], int | Collection[int] | None] | None = None,
+    repartitions: bool = False,
+) -> tuple[SinkNode, SourceNode]:
+    """The nodes that write and read a repartition topic: a sink that ends one sub-topology, and a source that begins another."""
+    keys, values = kept(key_serde), kept(value_serde)
+    sink = SinkNode(f"{topic}-sink", (parent,), topic, None, keys, values, partitioner, repartitions)
+    return sink, SourceNode(f"{topic}-source", (topic,), key_serde, value_serde)
 
 
 @dataclass(frozen=True, slots=True)

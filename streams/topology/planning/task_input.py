@@ -5,7 +5,7 @@ Records cross as raw bytes, as objects that head operators made, or as columns o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -71,7 +71,11 @@ def task_inputs(
 
 
 def inputs_without_shuffle(
-    nodes: dict[str, Node], on_columns: frozenset[str], columns: ColumnHead, shuffled: Sequence[TaskInput]
+    nodes: dict[str, Node],
+    on_columns: frozenset[str],
+    columns: ColumnHead,
+    shuffled: Sequence[TaskInput],
+    with_state: Collection[str],
 ) -> tuple[TaskInput, ...]:
     """The inputs where only operators on columns run before the task, and the task reads its own partitions.
 
@@ -80,19 +84,11 @@ def inputs_without_shuffle(
         on_columns: The operators on columns.
         columns: What stays on columns.
         shuffled: The inputs with the whole head in front of them.
+        with_state: The nodes from which records reach something with state.
     """
     serdes = {(one.node, one.from_node): one.key_serde for one in shuffled}
     found = task_inputs(nodes, on_columns, columns, lambda node, above: serdes[node.name, above.name])
-    return tuple(
-        replace(one, by_partition=one.transport == "raw" and not _reaches_state(nodes, one.node)) for one in found
-    )
-
-
-def _reaches_state(nodes: Mapping[str, Node], name: str) -> bool:
-    """Whether a node, or one behind it, depends on records of equal keys being in one task."""
-    node = nodes[name]
-    stateful = isinstance(node, ProcessorNode) and not node.stateless
-    return stateful or any(_reaches_state(nodes, child.name) for child in nodes.values() if name in child.parents)
+    return tuple(replace(one, by_partition=one.transport == "raw" and one.node not in with_state) for one in found)
 
 
 def _from_head(index: int, nodes: dict[str, Node], node: Node, parent: str, key_serde: Serde) -> TaskInput:

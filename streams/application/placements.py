@@ -1,0 +1,230 @@
+"""What gives the keys of a sub-topology to its tasks: what its commits say, or at the first start what the keys in its topics show.
+
+A producer puts a key into a partition by a function (`state.kafka.partitioner.Placement`), and neither Kafka nor the record says by
+which. So a few records of each topic are read, and the function that explains all of them is taken. From the first commit on it is
+in each marker: the state of a key stays in the task that it was written in, whatever later producers do. Invariants: all tasks of a
+sub-topology go by one placement; the application writes its repartition and retry topics by that of their readers; a sub-topology
+that reads nothing but these goes by murmur2; before there is a key, nothing is decided, and each start looks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+
+from state.changelog import commits_topic
+from state.columns import RecordColumns
+from state.commit.marker import CommitMarker, MarkerLog
+from state.kafka.partitioner import Placement
+from state.kafka.topics import TopicInfo, partitions_of
+from streams.application.markers import placed_marker
+from streams.application.prepare import Application, PreparedSub
+from streams.cluster.key_functions import Admin, Shown, shown_in
+from streams.config import Execution
+from streams.errors import ConfigError
+from streams.runtime.keys import canonical_keys
+from streams.topology.plan import SubTopology
+
+
+@dataclass(frozen=True)
+class Placements:
+    """Finds the placements of an application.
+
+    Attributes:
+        log: Reads records.
+    """
+
+    application: Application
+    admin: Admin
+    log: MarkerLog
+
+    def found(self) -> Application:
+        """The application with the placements of its sub-topologies, as far as there is something that tells them.
+
+        Raises:
+            ConfigError: The settings ask for a placement that the state does not have, or that cannot work.
+        """
+        return replace(self.application, subs=tuple(map(self._placed, self.application.subs)))
+
+    def disagreeing(self) -> Mapping[str, str | None]:
+        """Topic -> the function that its keys show, None if there is none, of new sub-topologies whose topics do not agree.
+
+        Behind these topics the plan of an application that may run live has repartition topics.
+        """
+        found: dict[str, str | None] = {}
+        if self.application.plan.topology.repartitioned is None or self.application.config.placement is not None:
+            return found
+        for one in self.application.subs:
+            topics = [topic for topic in self.application.from_outside(one.sub) if topic in one.sub.placed_topics]
+            if not topics or self._last_marker(one) is not None:
+                continue
+            counts = self.admin.describe_topics(topics)
+            by_topic = self._shown(one.sub, {name: info for name, info in counts.items() if info.partitions > 1})
+            both = reduce(Shown.__or__, by_topic.values(), Shown())
+            if both.rewritten or not both.functions:
+                found |= {topic: _function(shown) for topic, shown in by_topic.items()}
+        return found
+
+    def decided(self, finally_: bool) -> Application:
+        """The application with the placements that the records show which have come since the start.
+
+        Args:
+            finally_: Whether to decide where records have come that fit several functions, too.
+        """
+        subs = tuple(self._looked(one, finally_) if one.placement is None else one for one in self.application.subs)
+        return replace(self.application, subs=subs)
+
+    def _placed(self, prepared: PreparedSub) -> PreparedSub:
+        asked, last = self._asked(prepared), self._last_marker(prepared)
+        if last is not None:
+            written = Placement(last.placement)
+            if asked not in (None, written):
+                raise ConfigError(
+                    f"placement={asked.value}, but the state of {prepared.sub.name} was written with {written.value}. Nothing was "
+                    f"written. Leave the setting out, or move the state: `streams rescale MODULE:TOPOLOGY -a "
+                    f"{self.application.config.application_id} --placement {asked.value}`"
+                )
+            prepared = replace(prepared, placement=written)
+            may_run_live = self.application.config.execution is not Execution.MICRO_BATCH
+            # What has run live needs no look.
+            return self._checked(prepared) if may_run_live and not last.live else prepared
+        if asked is not None:
+            return replace(prepared, placement=asked)
+        if not self.application.from_outside(prepared.sub):
+            return replace(prepared, placement=Placement.MURMUR2)
+        return self._looked(prepared, finally_=False)
+
+    def _asked(self, prepared: PreparedSub) -> Placement | None:
+        """What the settings say of a sub-topology; nothing of one that reads what others of the application write."""
+        asked, sub = self.application.config.placement, prepared.sub
+        external = self.application.from_outside(prepared.sub)
+        if asked is None or not external:
+            return None
+        if asked is not Placement.PARTITION:
+            return asked
+        if set(sub.topics) - {*external, *sub.delays}:
+            return None
+        if sub.keyed_by:
+            raise ConfigError(
+                f"placement=partition, but {sub.name} makes keys in {sub.keyed_by[0]!r}, and a record's partition says nothing of "
+                f"its new key: call repartition() behind it. Nothing was written"
+            )
+        counts = {topic: info.partitions for topic, info in self.admin.describe_topics(external).items()}
+        if len(set(counts.values())) > 1:
+            listed = ", ".join(f"{topic} has {count}" for topic, count in sorted(counts.items()))
+            raise ConfigError(
+                f"placement=partition, but the topics of {sub.name} have different numbers of partitions ({listed}), so the same "
+                f"key is in different ones. Nothing was written"
+            )
+        return asked
+
+    def _last_marker(self, prepared: PreparedSub) -> CommitMarker | None:
+        """A marker that says what the sub-topology goes by; the preflight compares it with those of all tasks."""
+        topic = commits_topic(self.application.config.application_id, prepared.sub.name)
+        found = self.admin.describe_topics([topic])
+        return placed_marker(self.log, topic, range(found[topic].partitions)) if found else None
+
+    def _looked(self, prepared: PreparedSub, finally_: bool) -> PreparedSub:
+        """The sub-topology with what its records show; undecided, if they do not show it yet."""
+        counts = self.admin.describe_topics(prepared.sub.topics)
+        if all(info.partitions == 1 for info in counts.values()):
+            return replace(prepared, placement=Placement.MURMUR2)
+        by_topic = self._shown(prepared.sub, counts)
+        shown = reduce(Shown.__or__, by_topic.values(), Shown())
+        if not shown.decides and not (finally_ and shown.records):
+            return prepared
+        own = all(info.partitions == prepared.tasks for info in counts.values())
+        if own and not prepared.sub.stores and (shown.rewritten or not shown.functions):
+            # Nothing is found by key, so each task may have what is in its partition.
+            return replace(prepared, placement=Placement.PARTITION)
+        function = shown.functions[0] if shown.functions else Placement.MURMUR2
+        return _misplaced(replace(prepared, placement=function), by_topic)
+
+    def looked_at(self, prepared: PreparedSub) -> PreparedSub:
+        """A sub-topology with its placement, and with what would end its live execution at once."""
+        last = self._last_marker(prepared)
+        if last is None:
+            return self._looked(prepared, finally_=False)
+        return self._checked(replace(prepared, placement=Placement(last.placement)))
+
+    def _checked(self, prepared: PreparedSub) -> PreparedSub:
+        if prepared.placement is Placement.PARTITION:
+            return prepared
+        return _misplaced(prepared, self._shown(prepared.sub, self.admin.describe_topics(prepared.sub.topics)))
+
+    def _shown(self, sub: SubTopology, topics: Mapping[str, TopicInfo]) -> dict[str, Shown]:
+        return shown_in(topics, self.admin, self.log, partial(_rewritten, sub))
+
+
+def _rewritten(sub: SubTopology, columns: RecordColumns) -> bool:
+    """Whether the key serde of a source would write keys otherwise than they are."""
+    serdes = [source.key_serde for source in sub.sources if columns.topic in map(str, source.topics)]
+    return any(canonical_keys(serde, columns) is not columns.keys for serde in serdes)
+
+
+def _function(shown: Shown) -> str | None:
+    return None if shown.rewritten or not shown.functions else shown.functions[0].value
+
+
+LOOK_S = 1.0
+"""How often the driver looks for the first records, which live tasks leave until their placement is decided."""
+PATIENCE_S = 3.0
+"""How long it waits for further keys while the first ones fit several functions."""
+
+
+@dataclass
+class Undecided:
+    """Watches the topics of live sub-topologies without a placement.
+
+    Attributes:
+        found: The application with the placements that were found; None: nothing has come.
+    """
+
+    application: Application
+    log: MarkerLog
+    say: Callable[[str], None]
+    found: Application | None = None
+    _next_s: float = 0.0
+    _first_s: float | None = None
+
+    def due(self, now_s: float) -> bool:
+        """Whether it is time for the next look."""
+        return now_s >= self._next_s
+
+    def look(self, admin: Admin, now_s: float) -> bool:
+        """Looks at the topics; returns whether records have decided anything."""
+        self._next_s = now_s + LOOK_S
+        places = Placements(self.application, admin, self.log)
+        waiting = [one for one in self.application.subs if one.placement is None]
+        topics = admin.describe_topics(topic for one in waiting for topic in one.sub.topics)
+        if not any(admin.end_offsets(partitions_of(topics)).values()):
+            return False
+        self._first_s = now_s if self._first_s is None else self._first_s
+        found = places.decided(finally_=now_s - self._first_s >= PATIENCE_S)
+        decided = [one for one in found.subs if one.sub.name in {two.sub.name for two in waiting} and one.placement]
+        for one in decided:
+            assert one.placement is not None, "see above"
+            self.say(f"{one.sub.name}: its keys are where {one.placement.value} puts them ({one.placement.used_by})")
+        self.found = found if decided else None
+        return bool(decided)
+
+
+def _misplaced(prepared: PreparedSub, by_topic: Mapping[str, Shown]) -> PreparedSub:
+    """The sub-topology, with the first topic whose keys are not where it expects them."""
+    placement = prepared.placement
+    assert placement is not None, "it was decided"
+    for topic, shown in sorted(by_topic.items()):
+        if shown.rewritten:
+            return replace(
+                prepared, misplaced=f"the keys of {topic} are written in another notation than that of their serde"
+            )
+        if placement not in shown.functions:
+            known = (
+                f"are where {shown.functions[0].value} puts them, not where {placement.value} does"
+                if shown.functions
+                else ""
+            )
+            why = known or f"are not where {placement.value} or another known function puts them"
+            return replace(prepared, misplaced=f"the keys of {topic} {why}")
+    return prepared

@@ -1,0 +1,105 @@
+"""Which functions explain where the keys of topics are: some records of each are read, at both ends of some partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+from state.columns import RecordColumns
+from state.commit.marker import MarkerLog
+from state.kafka.partitioner import FUNCTIONS, Placement, functions_of
+from state.kafka.topics import TopicInfo, TopicPartition, partitions_of
+
+_RECORDS = 100
+"""How many offsets are looked at, at both ends of a partition."""
+_PARTITIONS = 8
+"""How many partitions of a topic are looked at."""
+_PARALLEL = 8
+
+
+class Admin(Protocol):
+    """The part of `state.kafka.admin.KafkaAdmin` that this module needs."""
+
+    def describe_topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]: ...
+    def begin_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the records of a topic show.
+
+    Attributes:
+        records: How many were read.
+        keys: How many of them have a key.
+        functions: The functions that put all of these keys where they are.
+        rewritten: Whether keys are written in another notation than that of their serde, by which tasks go.
+    """
+
+    records: int = 0
+    keys: int = 0
+    functions: tuple[Placement, ...] = FUNCTIONS
+    rewritten: bool = False
+
+    def __or__(self, other: Shown) -> Shown:
+        both = tuple(one for one in self.functions if one in other.functions)
+        return Shown(self.records + other.records, self.keys + other.keys, both, self.rewritten or other.rewritten)
+
+    @property
+    def decides(self) -> bool:
+        """Whether it shows which function it is, or that it is none of them."""
+        return len(self.functions) < 2 and self.keys > 0
+
+
+def shown_in(
+    topics: Mapping[str, TopicInfo],
+    admin: Admin,
+    log: MarkerLog,
+    rewritten: Callable[[RecordColumns], bool] = lambda columns: False,
+) -> dict[str, Shown]:
+    """What the records of topics show.
+
+    Args:
+        topics: The topics.
+        admin: Says where they begin and end.
+        log: Reads them.
+        rewritten: Whether keys are written in another notation than that by which tasks go.
+    """
+    places = partitions_of(topics)
+    begins, ends = admin.begin_offsets(places), admin.end_offsets(places)
+    ranges = [
+        (place, start, end)
+        for topic in topics
+        for place in _spread([one for one in places if one[0] == topic and begins[one] < ends[one]])
+        for start, end in _both_ends(begins[place], ends[place])
+    ]
+
+    def read(place: TopicPartition, start: int, end: int) -> Shown:
+        topic, partition = place
+        shown = Shown()
+        for columns in log.read(topic, partition, start, end):
+            keyed = len(columns) - columns.keys.null_count
+            functions = functions_of(columns.keys, partition, topics[topic].partitions)
+            shown |= Shown(len(columns), keyed, functions, rewritten(columns))
+        return shown
+
+    found = dict.fromkeys(topics, Shown())
+    with ThreadPoolExecutor(_PARALLEL, thread_name_prefix="keys") as pool:
+        for (place, *_), one in zip(ranges, pool.map(lambda given: read(*given), ranges), strict=True):
+            found[place[0]] |= one
+    return found
+
+
+def _spread(places: Sequence[TopicPartition]) -> Iterator[TopicPartition]:
+    """Some of the partitions, from first to last."""
+    count = min(len(places), _PARTITIONS)
+    return (places[n * len(places) // count] for n in range(count))
+
+
+def _both_ends(begin: int, end: int) -> list[tuple[int, int]]:
+    """The first and the last offsets: producers may have changed since."""
+    if end - begin <= 2 * _RECORDS:
+        return [(begin, end)]
+    return [(begin, begin + _RECORDS), (end - _RECORDS, end)]

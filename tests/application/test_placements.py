@@ -1,0 +1,288 @@
+"""What gives keys to tasks is what the keys in the topics show, and what was once committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from state.commit.marker import MARKER_KEY, UNPLACED, format_of
+from state.errors import CheckpointMismatchError
+from state.kafka.partitioner import FUNCTIONS, Placement, partition_for_key
+from streams import Consumed, JsonSerde, Produced, Serde, StreamsBuilder
+from streams.application.execution import obstacle
+from streams.application.owned_topics import write_manifest
+from streams.application.placements import PATIENCE_S, Placements, Undecided
+from streams.application.prepare import Application, PreparedSub, plan_application, query_job
+from streams.application.start import Preflight
+from streams.checkpoint.files import LocalFiles
+from streams.config import Execution, StreamsConfig
+from streams.errors import ConfigError
+from streams.testing.simulation import SimulatedKafka
+from streams.topology.topology import Topology
+from tests.application.cluster import marker
+
+PARTITIONS = 4
+KEYS = [f"user-{n}".encode() for n in range(40)]
+
+
+def counts(keys: Serde[Any] | None = None) -> Topology:
+    builder = StreamsBuilder()
+    builder.stream("in", Consumed(keys)).group_by_key().count().to_stream().to("out")
+    return builder.build()
+
+
+def joined() -> Topology:
+    builder = StreamsBuilder()
+    builder.stream("in").join(builder.table("other"), lambda left, right: left).to("out")
+    return builder.build()
+
+
+def copied() -> Topology:
+    builder = StreamsBuilder()
+    builder.stream("in").filter(lambda key, value: True).to("out")
+    return builder.build()
+
+
+def by_new_keys() -> Topology:
+    builder = StreamsBuilder()
+    counted = builder.stream("in").group_by(lambda key, value: value).count()
+    counted.to_stream().to("out", Produced(value_serde=JsonSerde()))
+    return builder.build()
+
+
+def rekeyed() -> Topology:
+    builder = StreamsBuilder()
+    builder.stream("in").select_key(lambda key, value: value).repartition().group_by_key().count().to_stream().to("out")
+    return builder.build()
+
+
+def cluster() -> SimulatedKafka:
+    return SimulatedKafka({"in": PARTITIONS, "other": PARTITIONS, "out": 1})
+
+
+def write(kafka: SimulatedKafka, topic: str, by: Placement, keys: Iterable[bytes | None] = KEYS) -> None:
+    for key in keys:
+        partition = partition_for_key(key, PARTITIONS, by)
+        kafka.append(topic, key, b"1", 1, partition=max(0, partition))
+
+
+def planned(topology: Topology, kafka: SimulatedKafka, **settings: Any) -> Application:
+    config = StreamsConfig(application_id="app", bootstrap_servers="none:1", **settings)
+    return plan_application(topology, config, kafka)  # type: ignore[arg-type]
+
+
+def found(topology: Topology, kafka: SimulatedKafka, **settings: Any) -> Sequence[PreparedSub]:
+    return Placements(planned(topology, kafka, **settings), kafka, kafka).found().subs
+
+
+def commit(kafka: SimulatedKafka, application: Application, placement: str, task: int = 0) -> None:
+    """A marker of the only sub-topology."""
+    (prepared,) = application.subs
+    topic = f"app-{prepared.sub.name}-commits"
+    kafka.create_topic(topic, PARTITIONS)
+    one = marker(
+        "app", task=task, tasks=PARTITIONS, topology_hash=prepared.sub.topology_hash, placement=placement,
+        format=format_of(placement),
+    )  # fmt: skip
+    kafka.append(topic, MARKER_KEY, one.to_bytes(), 1, partition=task)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_the_function_that_explains_the_keys_is_taken(function: Placement) -> None:
+    kafka = cluster()
+    write(kafka, "in", function, [None, b"", *KEYS])
+    (prepared,) = found(counts(), kafka)
+    assert (prepared.placement, prepared.misplaced) == (function, None)
+
+
+def test_all_topics_of_a_sub_topology_count() -> None:
+    kafka = cluster()
+    write(kafka, "other", Placement.CRC32)
+    (prepared,) = found(joined(), kafka)
+    assert prepared.placement is Placement.CRC32
+    write(kafka, "in", Placement.MURMUR2)
+    (prepared,) = found(joined(), kafka)
+    assert prepared.placement is Placement.MURMUR2
+    assert prepared.misplaced == "the keys of other are where crc32 puts them, not where murmur2 does"
+    assert obstacle(prepared, {"in": PARTITIONS, "other": PARTITIONS}) == prepared.misplaced
+
+
+def test_keys_that_no_function_explains_are_left_to_micro_batches_unless_nothing_is_found_by_key() -> None:
+    kafka = cluster()
+    write(kafka, "in", Placement.MURMUR2)
+    write(kafka, "in", Placement.CRC32)
+    (prepared,) = found(counts(), kafka)
+    assert prepared.placement is Placement.MURMUR2
+    assert prepared.misplaced == "the keys of in are not where murmur2 or another known function puts them"
+    (prepared,) = found(copied(), kafka)
+    assert (prepared.placement, prepared.misplaced) == (Placement.PARTITION, None)
+
+
+def test_keys_in_another_notation_than_that_of_their_serde_are_left_to_micro_batches() -> None:
+    kafka = cluster()
+    write(kafka, "in", Placement.CRC32, [b'{"id": %d}' % number for number in range(40)])
+    (prepared,) = found(counts(JsonSerde()), kafka)
+    assert prepared.placement is Placement.CRC32
+    assert prepared.misplaced == "the keys of in are written in another notation than that of their serde"
+    kafka = cluster()
+    write(kafka, "in", Placement.CRC32, [b'{"id":%d}' % number for number in range(40)])
+    (prepared,) = found(counts(JsonSerde()), kafka)
+    assert (prepared.placement, prepared.misplaced) == (Placement.CRC32, None)
+
+
+def test_nothing_is_decided_before_there_are_keys_and_then_they_decide() -> None:
+    kafka, said = cluster(), list[str]()
+    application = Placements(planned(counts(), kafka), kafka, kafka).found()
+    assert application.placements == {}
+    undecided = Undecided(application, kafka, said.append)
+    assert not undecided.look(kafka, 0.0)
+    assert not undecided.due(0.5)
+    # A key that several functions put there decides only if no others come.
+    same = next(key for key in KEYS if len({partition_for_key(key, PARTITIONS, one) for one in FUNCTIONS[:2]}) == 1)
+    write(kafka, "in", Placement.CRC32, [same])
+    assert not undecided.look(kafka, 1.0)
+    write(kafka, "in", Placement.CRC32)
+    assert undecided.look(kafka, 2.0)
+    assert undecided.found is not None
+    assert undecided.found.placements == {"in": "crc32"}
+    assert said == [
+        "in: its keys are where crc32 puts them (the default of librdkafka: of confluent-kafka in Python, Go and .NET, of PHP and "
+        "Ruby)"
+    ]
+
+
+@pytest.mark.parametrize("keys", [[None], [b""]])
+def test_records_without_keys_do_not_wait_for_ever(keys: list[bytes | None]) -> None:
+    kafka = cluster()
+    write(kafka, "in", Placement.CRC32, keys)
+    undecided = Undecided(Placements(planned(counts(), kafka), kafka, kafka).found(), kafka, lambda _: None)
+    assert not undecided.look(kafka, 0.0)
+    assert undecided.look(kafka, PATIENCE_S)
+    assert undecided.found is not None
+    assert undecided.found.placements == {"in": "murmur2"}
+
+
+def test_what_was_committed_stays_whatever_producers_do_then() -> None:
+    kafka = cluster()
+    application = planned(counts(), kafka)
+    commit(kafka, application, UNPLACED)
+    write(kafka, "in", Placement.MURMUR2)
+    assert found(counts(), kafka)[0].placement is Placement.MURMUR2, "a task without a key has decided nothing"
+    commit(kafka, application, Placement.CRC32.value, task=2)
+    (prepared,) = found(counts(), kafka, execution="auto")
+    assert prepared.placement is Placement.CRC32
+    assert prepared.misplaced == "the keys of in are where murmur2 puts them, not where crc32 does"
+    with pytest.raises(
+        ConfigError, match=r"placement=fnv1a, but the state of in was written with crc32.* --placement fnv1a"
+    ):
+        found(counts(), kafka, placement="fnv1a")
+
+
+def test_applications_of_earlier_versions_keep_murmur2() -> None:
+    kafka = cluster()
+    write(kafka, "in", Placement.CRC32)
+    application = planned(counts(), kafka)
+    commit(kafka, application, "murmur2")
+    data = kafka.columns("app-in-commits", 0).values[0].as_py()  # type: ignore[union-attr]
+    assert "placement" not in orjson.loads(data)
+    assert found(counts(), kafka)[0].placement is Placement.MURMUR2
+
+
+def test_tasks_of_two_placements_do_not_start(tmp_path: Path) -> None:
+    kafka = cluster()
+    application = planned(counts(), kafka)
+    commit(kafka, application, "murmur2", task=0)
+    commit(kafka, application, "crc32", task=3)
+    placed = Placements(application, kafka, kafka).found()
+    preflight = Preflight(placed, LocalFiles(str(tmp_path)), kafka, lambda _: None, kafka)  # type: ignore[arg-type]
+    with pytest.raises(CheckpointMismatchError, match=r"task 3 of 4 .* with the keys of crc32 .* goes by murmur2"):
+        preflight.inspect(placed.subs[0])
+
+
+def test_what_the_application_writes_for_itself_goes_by_its_readers() -> None:
+    kafka = cluster()
+    write(kafka, "in", Placement.CRC32)
+    subs = found(rekeyed(), kafka)
+    assert [one.placement for one in subs] == [Placement.CRC32, Placement.MURMUR2]
+    builder = StreamsBuilder()
+    repartitioned = builder.stream("other").select_key(lambda key, value: value).repartition(name="by-value")
+    repartitioned.join(builder.table("in"), lambda left, right: left).to("out")
+    kafka.create_topic("app-by-value-repartition", PARTITIONS)
+    application = Placements(planned(builder.build(), kafka), kafka, kafka).found()
+    assert application.topic_placements == {"app-by-value-repartition": Placement.CRC32}
+    writer = next(one for one in application.subs if "other" in one.sub.topics)
+    job = query_job(application, writer, {}, 1, None, until={}, first=None, restore_reports=None)
+    assert job.settings.placements == {"app-by-value-repartition": Placement.CRC32}
+
+
+def test_the_partition_itself_is_for_those_who_ask_for_it() -> None:
+    kafka = cluster()
+    write(kafka, "in", Placement.MURMUR2)
+    assert found(counts(), kafka, placement="partition")[0].placement is Placement.PARTITION
+    first, second = found(rekeyed(), kafka, placement="partition")
+    assert (first.placement, second.placement) == (Placement.PARTITION, Placement.MURMUR2)
+    with pytest.raises(ConfigError, match=r"makes keys in .*: call repartition\(\) behind it"):
+        found(by_new_keys(), kafka, placement="partition")
+    uneven = SimulatedKafka({"in": 4, "other": 2, "out": 1})
+    with pytest.raises(ConfigError, match="different numbers of partitions"):
+        found(joined(), uneven, placement="partition")
+
+
+def test_the_manifest_names_it(tmp_path: Path) -> None:
+    kafka = cluster()
+    write(kafka, "in", Placement.FNV1A)
+    application = Placements(planned(counts(), kafka), kafka, kafka).found()
+    file = write_manifest(application.plan, str(tmp_path), application.placements)
+    assert file is not None
+    assert orjson.loads(file.read_bytes())["sub_topologies"]["in"]["placement"] == "fnv1a"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "names"),
+    [
+        (Placement.CRC32, Placement.CRC32, []),
+        (Placement.CRC32, Placement.MURMUR2, ["app-in-repartition"]),
+        (Placement.CRC32, Placement.FNV1A, ["app-in-repartition", "app-other-repartition"]),
+    ],
+)
+def test_topics_of_different_producers_cross_repartition_topics(
+    one: Placement, other: Placement, names: list[str]
+) -> None:
+    kafka = cluster()
+    write(kafka, "in", one)
+    write(kafka, "other", other)
+    application = planned(joined(), kafka, execution=Execution.LIVE)
+    functions = Placements(application, kafka, kafka).disagreeing()
+    assert bool(functions) == bool(names)
+    again = plan_application(joined(), application.config, kafka, functions)  # type: ignore[arg-type]
+    assert sorted(again.plan.repartition_topics) == names
+    for name in names:
+        kafka.create_topic(name, PARTITIONS)
+    subs = Placements(again, kafka, kafka).found().subs
+    partitions = {topic: PARTITIONS for prepared in subs for topic in prepared.sub.topics}
+    assert [obstacle(prepared, partitions) for prepared in subs] == [None] * len(subs)
+
+
+def test_keys_in_another_notation_cross_a_repartition_topic() -> None:
+    """The producer's bytes have put them where they are, and tasks go by the serde's."""
+    kafka = cluster()
+    write(kafka, "in", Placement.MURMUR2, [b'{"user": %d}' % number for number in range(40)])
+    application = planned(counts(JsonSerde()), kafka, execution=Execution.LIVE)
+    functions = Placements(application, kafka, kafka).disagreeing()
+    assert functions == {"in": None}
+    again = plan_application(counts(JsonSerde()), application.config, kafka, functions)  # type: ignore[arg-type]
+    assert list(again.plan.repartition_topics) == ["app-in-repartition"]
+    kafka.create_topic("app-in-repartition", PARTITIONS)
+    subs = Placements(again, kafka, kafka).found().subs
+    assert [obstacle(one, {"in": PARTITIONS, "app-in-repartition": PARTITIONS}) for one in subs] == [None, None]
+
+
+def test_what_began_in_micro_batches_gets_no_topics() -> None:
+    kafka = cluster()
+    write(kafka, "in", Placement.CRC32)
+    write(kafka, "other", Placement.MURMUR2)
+    assert Placements(planned(joined(), kafka), kafka, kafka).disagreeing() == {}
