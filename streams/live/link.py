@@ -15,7 +15,9 @@ import orjson
 STOP: Final = "stop"
 PAUSED: Final = "paused"
 LEASES: Final = "leases"
-"""Counts the leases: a slot whose lease is not of the present number ends it."""
+"""The number of the lease that slots may have: one that has an earlier number ends."""
+BEGUN: Final = "begun"
+"""The first thing that a slot says: its number."""
 CLOCKS: Final = "clocks_ms"
 """The driver's wall clock and its monotonic one, ms. All tasks have the wall clock of the driver, as in micro-batches."""
 
@@ -30,20 +32,24 @@ class DriverAddress:
 
 
 class Link:
-    """A slot's connection to the driver. Without a driver there is nothing to run for, so a lost one asks to stop."""
+    """A slot's connection to the driver. Without a driver there is nothing to run for, so a lost one asks to stop.
 
-    def __init__(self, connection: Connection) -> None:
+    Args:
+        lease: The number of the slot's lease.
+    """
+
+    def __init__(self, connection: Connection, lease: int = 0) -> None:
         self._connection = connection
+        self._lease = lease
         self._sending = threading.Lock()
         self.stopped = False
         self.lost = False
         self.paused: frozenset[str] = frozenset()
-        self._lease: int | None = None
         self._wall_ahead_ms, self._driver_ahead_ms = 0.0, -inf
 
     @classmethod
-    def to(cls, driver: DriverAddress) -> Link:
-        return cls(Client((driver.host, driver.port), authkey=driver.key))
+    def to(cls, driver: DriverAddress, lease: int = 0) -> Link:
+        return cls(Client((driver.host, driver.port), authkey=driver.key), lease)
 
     def listen(self, wait_s: float = 0.0) -> bool:
         """Takes in what the driver has said; if it has said nothing, waits for that. Returns whether it has ever said anything."""
@@ -51,9 +57,7 @@ class Link:
             while self._connection.poll(wait_s):
                 wait_s = 0.0
                 said = orjson.loads(self._connection.recv_bytes())
-                lease = int(said.get(LEASES, 0))
-                self._lease = lease if self._lease is None else self._lease
-                self.stopped |= bool(said.get(STOP)) or lease != self._lease
+                self.stopped |= bool(said.get(STOP)) or int(said.get(LEASES, 0)) > self._lease
                 self.paused = frozenset(said.get(PAUSED, ()))
                 wall, monotonic = said[CLOCKS]
                 self._wall_ahead_ms = wall - monotonic
@@ -61,7 +65,7 @@ class Link:
                 self._driver_ahead_ms = max(self._driver_ahead_ms, monotonic - time.monotonic() * 1000)
         except (EOFError, OSError):
             self.stopped = self.lost = True
-        return self._lease is not None
+        return self._driver_ahead_ms > -inf
 
     def now_ms(self) -> int:
         """The driver's wall clock; it is sent at the beginning, and after each report."""

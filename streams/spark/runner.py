@@ -29,7 +29,7 @@ from streams.application.start import Preflight, check_places, prepare_start
 from streams.checkpoint.files import CheckpointFiles
 from streams.config import Execution, StreamsConfig
 from streams.errors import ApplicationFailedError, KeyPlacementError, NewPartitionsError
-from streams.live.slot import LiveJob, LiveSub, slots_for
+from streams.live.slot import LiveJob, LiveSub, most_slots, slots_for
 from streams.logs.events import (
     FAILED,
     RUNNING,
@@ -50,7 +50,9 @@ from streams.microbatch.job import QueryJob
 from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.spark.checkpoint_files import checkpoint_files
 from streams.spark.delta import check_delta, fetch_delta
+from streams.spark.executors import await_executors, tasks_at_once
 from streams.spark.java import Planning, check_java, has_gone, needs_java
+from streams.spark.leases import LeaseWatch, UnreadPartitions
 from streams.spark.live import LEASE_S, LiveDriver, start_live
 from streams.spark.progress import Progress, progress_for
 from streams.spark.queries import Report, Supervisor, start_query
@@ -303,10 +305,10 @@ class StreamsApplication:
         """How the sub-topologies run, once each has been switched to its way; and where the live ones begin."""
         application = self._application
         topics = {topic for prepared in application.subs for topic in prepared.sub.topics}
-        asked = sorted(topics) if may_run_live(application.config) else []
+        asked, processes = (sorted(topics), self._processes()) if may_run_live(application.config) else ([], 0)
         with KafkaAdmin(self.config.client) as admin:
             partitions = {name: info.partitions for name, info in admin.describe_topics(asked).items()}
-            ways = ways_of(application, partitions, processes_of(self._spark), others, refused)
+            ways = ways_of(application, partitions, processes, others, refused)
             for name, why in sorted(ways.obstacles.items()):
                 if name not in refused:
                     self.progress.say(f"{name} runs in micro-batches: {why}")
@@ -326,6 +328,11 @@ class StreamsApplication:
                 if (first := switch.to_micro_batches(prepared, self._first.get(name))) is not None:
                     self._first = {**self._first, name: first}
         return ways, starts
+
+    def _processes(self) -> int:
+        """How many tasks Spark runs at once, once the executors that were asked for have come."""
+        await_executors(self._spark, self._stop.is_set)
+        return tasks_at_once(self._spark)
 
     def _finish_batch(self, prepared: PreparedSub) -> None:
         """Runs a sub-topology in micro-batches to the present ends of its topics, and so any unfinished micro-batch first."""
@@ -349,11 +356,12 @@ class StreamsApplication:
             subs.append(LiveSub(self._job(prepared), start.query_id, start.start))
             self.progress.started(prepared.sub.name, prepared.tasks, prepared.sub.topics)
         names = [one.sub.name for one in live]
-        slots = slots_for(subs, processes_of(spark) - shared)
         # A slot must not begin before it knows what is paused.
         self._live = driver
         self._tell_pauses()
-        job = LiveJob(tuple(subs), slots, config.commit_interval_ms / 1000, LEASE_S, str(uuid.uuid4()), driver.address)
+        job = LiveJob(
+            tuple(subs), most_slots(subs), config.commit_interval_ms / 1000, LEASE_S, str(uuid.uuid4()), driver.address
+        )
         # The query has no data source in Python.
         for name in names:
             self._planning.done(name, spark)
@@ -362,7 +370,12 @@ class StreamsApplication:
             for name in names:
                 self.progress.metrics.begun(name)
 
-        query, gate = start_live(spark, config.application_id, job, driver, leased)
+        def slots() -> int:
+            return slots_for(subs, tasks_at_once(spark) - shared)
+
+        unread = UnreadPartitions(job, config.client, self.events, self.progress.metrics)
+        watch = partial(LeaseWatch, possible=slots, missing=unread.missing, close=unread.close)
+        query, gate = start_live(spark, config.application_id, job, driver, leased, watch)
         self._gates[query.runId] = gate
         return query
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from state.errors import StateCorruptedError
+from state.restore.restorer import RestoreEndedError
 from streams.errors import NewPartitionsError
 from streams.live import slot as slots
 from streams.live.link import DriverAddress, Link
@@ -61,7 +62,7 @@ class Task:
 def slot_of(task: type[Task], monkeypatch: pytest.MonkeyPatch) -> Slot:
     """A slot with three tasks."""
 
-    def opened(job: object, identity: Any) -> Any:
+    def opened(job: object, identity: Any, is_over: object) -> Any:
         nothing = SimpleNamespace(report=None)
         return SimpleNamespace(number=identity.task, kafka=SimpleNamespace(topics=None), stores=nothing)
 
@@ -114,6 +115,68 @@ def test_tasks_ask_the_brokers_while_others_process(monkeypatch: pytest.MonkeyPa
     with pytest.raises(NewPartitionsError):
         slot_of(Asking, monkeypatch).run()
     assert sorted(heeded) == [0, 1, 2]
+
+
+def test_open_tasks_process_while_another_one_restores(monkeypatch: pytest.MonkeyPatch) -> None:
+    restored, begun = threading.Event(), []
+
+    class Restoring(Task):
+        def __enter__(self) -> None:
+            if self.task == 1:
+                assert restored.wait(10.0), "no task has processed meanwhile"
+
+        def begin(self, now_ms: int, last: bool) -> bool:
+            begun.append(self.task)
+            if {0, 2} <= set(begun):
+                restored.set()
+            if self.task == 1:
+                slot._link.stopped = True
+            return False
+
+    slot = slot_of(Restoring, monkeypatch)
+    slot.run()
+    assert begun.index(1) > max(begun.index(0), begun.index(2))
+    assert [task.task for task in slot._tasks] == [0, 1, 2]
+
+
+def test_a_stop_does_not_wait_for_a_restore(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+    closed: list[int] = []
+    over: list[int] = []
+
+    class Restoring(Task):
+        def __enter__(self) -> None:
+            if self.task != 1:
+                opened.append(self.task)
+            else:
+                slot._link.stopped = True
+                assert slot._over.wait(10.0), "the slot goes on"
+                over.append(self.task)
+                raise RestoreEndedError
+
+        def __exit__(self, kind: object, error: object, trace: object) -> None:
+            closed.append(self.task)
+
+    slot = slot_of(Restoring, monkeypatch)
+    slot.run()
+    assert over == [1]
+    assert sorted(closed) == sorted(opened)
+
+
+def test_a_task_that_cannot_be_opened_ends_the_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = []
+
+    class Failing(Task):
+        def __enter__(self) -> None:
+            if self.task == 1:
+                raise StateCorruptedError("db", "damaged")
+
+        def __exit__(self, kind: object, error: object, trace: object) -> None:
+            closed.append((self.task, error))
+
+    with pytest.raises(StateCorruptedError):
+        slot_of(Failing, monkeypatch).run()
+    assert sorted(closed, key=str) == [(0, None), (2, None)]
 
 
 def test_a_slot_waits_no_longer_than_until_somebody_wakes_it() -> None:

@@ -21,7 +21,7 @@ from state.kafka.partitioner import partition_for_key
 from state.restore.task_stores import WorkerMemory
 from streams import BytesSerde, Consumed, JsonSerde, Materialized, Produced, StreamsBuilder
 from streams.errors import KeyPlacementError, NewPartitionsError
-from streams.live.partitions import SILENT_S
+from streams.live.partitions import SILENT_S, OwnPartition, OwnPartitions
 from streams.live.task import POLL_S, LiveTask
 from streams.microbatch.job import QueryJob
 from streams.microbatch.step import TaskAccess
@@ -369,3 +369,50 @@ def test_a_key_belongs_to_the_partition_of_its_canonical_bytes() -> None:
             else:
                 with pytest.raises(KeyPlacementError, match=f"has a key of partition {own}.* in another notation"):
                     world.step(task)
+
+
+def test_a_pause_keeps_its_clients() -> None:
+    world = World(copy("in"))
+    with world.task() as task:
+        world.send("in", [(b"0", 0)])
+        world.run(task)
+        # Nobody asks the client of a paused task for records.
+        world.send("in", [(b"1", 1)])
+        for _ in range(120):
+            world.now += 5.0
+            task.ask()
+            task.heed()
+        reader = world.readers["in"]
+        assert reader.reopened == 0
+        # It has fetched what has come.
+        world.run(task)
+        world.now += 5.0
+        task.ask()
+        task.heed()
+        assert (reader.reopened, world.out()) == (0, [b"0", b"1"])
+
+
+def test_a_client_that_is_asked_and_says_nothing_is_replaced() -> None:
+    world = World(copy("in"))
+    with world.task() as task:
+        world.send("in", [(b"0", 0)])
+        for _ in range(4):
+            world.step(task)
+            world.now += 5.0
+            task.ask()
+            task.heed()
+        assert world.readers["in"].reopened == 1
+
+
+def test_a_retried_record_of_a_clock_that_was_ahead_holds_nothing_up() -> None:
+    partition = OwnPartition(
+        "in-retry", 0, Arriving(SimulatedKafka({"in-retry": 1}), "in-retry", 0, 0), 0, 0.0, delay_ms=10
+    )
+    kafka = SimulatedKafka({"in-retry": 1})
+    for time in (100, 5_000_000, 101, 115):
+        kafka.append("in-retry", b"k", b"%d" % time, time)
+    partition.waiting = [kafka.columns("in-retry", 0, 0)]
+    partitions = OwnPartitions()
+    partitions.add(partition)
+    (taken,) = partitions.take(111)
+    assert [value for columns in taken for value in columns.values.to_pylist()] == [b"100", b"5000000", b"101"]
