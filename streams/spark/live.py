@@ -3,8 +3,8 @@
 Spark gives the slots their processes, and starts them again elsewhere if a worker, an executor or a host is lost. It knows nothing
 of records: a slot reads, processes and commits by itself (`streams.live`), so this query's checkpoint is a temporary folder.
 
-A second micro-batch would need the state that Spark has written in the first one, on the disk of whichever host a slot had then, for
-the folder is not shared. So there is none. Each lease runs the first micro-batch again, which begins without state, and needs no
+A second micro-batch would need the state that Spark has written in the first one, on the disk of whichever host a slot had then: it
+is in that folder, which is not shared. So there is none. Each lease runs the first micro-batch again, which begins without state, and needs no
 file of any host. The query has a group for as many slots as there may ever be; how many a lease has, its Spark job says.
 """
 
