@@ -4,8 +4,9 @@ Spark gives the slots their processes, and starts them again elsewhere if a work
 of records: a slot reads, processes and commits by itself (`streams.live`), so this query's checkpoint is a temporary folder.
 
 A second micro-batch would need the state that Spark has written in the first one, on the disk of whichever host a slot had then: it
-is in that folder, which is not shared. So there is none. Each lease runs the first micro-batch again, which begins without state, and needs no
-file of any host. The query has a group for as many slots as there may ever be; how many a lease has, its Spark job says.
+is in that folder, which is not shared. So there is none. Each lease runs the first micro-batch again, which begins without state,
+and needs no file of any host. The query has a group for as many slots as there may ever be; how many a lease has, its Spark job
+says.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ PROOF_S = 5.0
 """How long who connects may take to prove that it is a slot, s: whoever reaches the port costs a thread and a file until then."""
 MOST_PENDING = 64
 """How many may be about to prove that."""
+_BACKLOG = 128
+"""How many connections the system takes in ahead; whoever comes when they are too many waits for a second and tries again."""
 
 
 class LiveDriver:
@@ -82,7 +85,7 @@ class LiveDriver:
         self._clock = clock
         self._renew_at: float | None = None
         key = secrets.token_bytes(32)
-        self._listener = Listener((bind, 0))
+        self._listener = Listener((bind, 0), backlog=_BACKLOG)
         self._closed = False
         port = self._listener.address[1]  # type: ignore[index]
         self.address = DriverAddress(host, int(port), key)
