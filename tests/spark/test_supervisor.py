@@ -30,11 +30,11 @@ from streams.logs.events import BROKER_AWAY, BROKER_BACK, QUERY_RESTARTED, Event
 from streams.metrics.recorder import START
 from streams.source.offsets import SourceOffsets, TopicOffsets
 from streams.spark import reports
+from streams.spark.live import LiveGate
 from streams.spark.progress import Progress, position_of, positions_of, sub_of
 from streams.spark.queries import Supervisor
 from streams.spark.reports import AGAIN_S, BrokerWatch
 from streams.spark.runner import StreamsApplication
-from streams.spark.live import LiveGate
 from streams.spark.stopping import StopGate
 from streams.topology.plan import build_plan
 from tests.spark.harness import Harness, Sent, last_per_key
