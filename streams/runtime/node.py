@@ -111,7 +111,7 @@ class Punctuations:
         first = self._now_ms + interval_ms if by_clock else 0
         state = self._state.setdefault(f"{node}/{number}", {"next": first})
         if by_clock:
-            # The clock of the step before may have been ahead. Kafka Streams begins anew at a restart.
+            # The clock of the step before may have been ahead. Kafka Streams forgets it at a restart.
             state["next"] = min(state["next"], first)
         made = Punctuation(node, interval_ms, kind, callback, state)
         self._of(kind).append(made)

@@ -51,8 +51,8 @@ class LeaseWatch(Background):
     Args:
         driver: What the slots say.
         possible: How many slots Spark can run at once now.
-        missing: Called every few seconds with the number of slots and those that have not begun, as long as there are any, and once
-            when there are none any more; and with whether they have been missing for long.
+        missing: Called every few seconds with the number of slots and the numbers of the slots that have not begun, as long as there
+            are any, and once when there are none any more; and with whether they have been missing for long.
         close: Called by the thread after its last look.
         clock: A monotonic clock, in seconds.
 
@@ -105,7 +105,7 @@ class LeaseWatch(Background):
         elif self._other is None or self._other[0] != possible:
             self._other = possible, now
         elif now - self._other[1] >= STEADY_S:
-            log.info("live execution goes on with %d slots instead of %d", possible, slots)
+            log.info("live execution continues with %d slots instead of %d", possible, slots)
             self._other = None
             self._driver.end_leases()
 
