@@ -330,8 +330,8 @@ def run_slot(job: LiveJob, slot: int, attempt: int, lease: int) -> None:
     link = Link.to(job.driver, lease)
     try:
         link.tell({BEGUN: slot})
-        # What is paused, and the time, before the first step.
-        if link.listen(FIRST_WORD_S):
+        # What is paused, and the time, before the first step. The lease may have ended while the slot waited for a core.
+        if link.listen(FIRST_WORD_S) and not link.stopped:
             Slot(job, slot, attempt, link).run()
     finally:
         link.close()

@@ -51,8 +51,8 @@ class LeaseWatch(Background):
     Args:
         driver: What the slots say.
         possible: How many slots Spark can run at once now.
-        missing: Called every few seconds with the number of slots and the numbers of the slots that have not begun, as long as there
-            are any, and once when there are none any more; and with whether they have been missing for long.
+        missing: Called every few seconds with the number of slots and the numbers of the slots that have not begun, as long as
+            there are any, and once when there are none any more; and with whether they have been missing for long.
         close: Called by the thread after its last look.
         clock: A monotonic clock, in seconds.
 

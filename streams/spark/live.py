@@ -31,7 +31,7 @@ import orjson
 from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.streaming import StreamingQuery
 
-from streams.live.link import BEGUN, CLOCKS, LEASES, PAUSED, STOP, DriverAddress
+from streams.live.link import BEGUN, CLOCKS, LEASES, PAUSED, STOP, DriverAddress, notice_loss
 from streams.live.slot import LiveJob
 from streams.source.log import now_ms
 from streams.spark.leases import LeaseWatch
@@ -195,6 +195,7 @@ class LiveDriver:
     def _is_slot(self, connection: Connection) -> bool:
         """Whether a slot of this run has connected."""
         try:
+            notice_loss(connection)
             deliver_challenge(connection, self.address.key)
             answer_challenge(connection, self.address.key)
         except Exception as error:

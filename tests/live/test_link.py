@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import socket
 import time
@@ -130,6 +131,19 @@ def test_the_driver_knows_which_slots_have_begun(driver: LiveDriver) -> None:
     links[1].close()
     wait_until(lambda: driver.begun == {2})
     links[0].close()
+
+
+def test_both_ends_notice_that_the_others_host_is_gone(driver: LiveDriver) -> None:
+    """A host without power closes no connection."""
+    link = Link.to(driver.address)
+    link.tell({BEGUN: 0})
+    wait_until(lambda: bool(driver.begun))
+    for connection in (link._connection, *driver._connections):
+        with socket.socket(fileno=os.dup(connection.fileno())) as end:
+            assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) < 60
+            assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) < 60_000
+    link.close()
 
 
 def test_a_slot_without_a_driver_stops() -> None:
