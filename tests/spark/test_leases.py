@@ -84,6 +84,9 @@ def test_a_lease_needs_no_state_of_the_one_before(
             driver.end_leases()
             until(lambda: len(leases()) >= had + 9 or not query.isActive, "further leases")
             assert query.isActive, query.exception()
+            # A host has a few small files of each group, however many leases it has had; that of a running lease is temporary.
+            files = [path.name for path in folder.glob("state/0/0/*") if not path.name.endswith(".crc")]
+            assert len(files) <= 2, files
         finally:
             gate.stop(query)
     found = leases()
