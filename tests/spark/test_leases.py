@@ -16,7 +16,7 @@ from streams.spark import live, worker
 from streams.spark.executors import await_executors, tasks_at_once
 from streams.spark.leases import STEADY_S, LeaseWatch
 
-WAIT_S = 60.0
+WAIT_S = 240.0
 HOST = "127.0.0.1"
 
 
