@@ -24,6 +24,8 @@ INTERNAL_ENDINGS = ("-changelog", "-commits", "-repartition")
 DAY_MS = 24 * 60 * 60 * 1000
 DELETE_RETENTION_MS = 7 * DAY_MS
 """How long a compacted topic keeps tombstones. A store that was away longer may miss deletions and is restored from the start."""
+CONTROL_RETENTION_MS = 10 * 60 * 1000
+"""How long a commits topic keeps control records. Nothing in it is ever deleted, so there are no tombstones."""
 
 _COMMON = {
     "retention.ms": "-1",
@@ -101,10 +103,19 @@ def changelog_config(spec: StoreSpec, replication: int = -1) -> dict[str, str]:
     return {**config, **_durability(replication), **spec.changelog_config}
 
 
-def commits_config(replication: int = -1) -> dict[str, str]:
-    """Settings of a commits topic. Each partition has a single key, so the topic stays tiny."""
+def _small_config(replication: int) -> dict[str, str]:
+    """Settings of a compacted topic that stays small."""
     small = {"segment.bytes": str(1024 * 1024), "max.compaction.lag.ms": str(DAY_MS)}
     return {**_COMMON, **_COMPACTED, **small, "cleanup.policy": "compact", **_durability(replication)}
+
+
+def commits_config(replication: int = -1) -> dict[str, str]:
+    """Settings of a commits topic. Each partition has a single key, so the topic stays small.
+
+    A live task commits ten times a second, and compaction keeps the control record of each transaction for
+    `delete.retention.ms`, as a reader may be in the middle of it. Nobody takes minutes to read a few megabytes.
+    """
+    return {**_small_config(replication), "delete.retention.ms": str(CONTROL_RETENTION_MS)}
 
 
 def endpoints_config(replication: int = -1) -> dict[str, str]:
@@ -139,15 +150,17 @@ def ensure_changelogs(
 def ensure_commits(
     admin: TopicAdmin, application_id: str, sub_topology: str, tasks: int, replication: int = -1
 ) -> list[str]:
-    """As `ensure_changelogs`, for the commits topic of a sub-topology."""
-    return _ensure(
-        admin, {commits_topic(application_id, sub_topology): commits_config(replication)}, tasks, replication
-    )
+    """As `ensure_changelogs`, for the commits topic of a sub-topology. One that keeps control records for a week no longer does."""
+    name, config = commits_topic(application_id, sub_topology), commits_config(replication)
+    made = _ensure(admin, {name: config}, tasks, replication)
+    if not made and admin.topic_config(name).get("delete.retention.ms") == str(DELETE_RETENTION_MS):
+        admin.alter_topic(name, {"delete.retention.ms": config["delete.retention.ms"]})
+    return made
 
 
 def ensure_pauses(admin: TopicAdmin, application_id: str, replication: int = -1) -> list[str]:
     """As `ensure_changelogs`, for the topic of pauses."""
-    return _ensure(admin, {pauses_topic(application_id): commits_config(replication)}, 1, replication)
+    return _ensure(admin, {pauses_topic(application_id): _small_config(replication)}, 1, replication)
 
 
 def ensure_endpoints(admin: TopicAdmin, application_id: str, replication: int = -1) -> list[str]:
@@ -158,7 +171,7 @@ def ensure_endpoints(admin: TopicAdmin, application_id: str, replication: int = 
 
 def ensure_replays(admin: TopicAdmin, name: str, replication: int = -1) -> list[str]:
     """As `ensure_changelogs`, for a topic that remembers which dead letters have been replayed."""
-    return _ensure(admin, {name: commits_config(replication)}, 1, replication)
+    return _ensure(admin, {name: _small_config(replication)}, 1, replication)
 
 
 def ensure_repartition(admin: TopicAdmin, name: str, partitions: int, replication: int = -1) -> list[str]:

@@ -205,6 +205,10 @@ class MarkerLog(Protocol):
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]: ...
 
 
+FIRST_SPAN = 64
+"""The offsets before the end in which the last marker is looked for first."""
+
+
 def end_behind(offset: int) -> int:
     """Where the commits partition ends behind a committed marker: only the control record of its transaction is between."""
     return offset + 2
@@ -216,9 +220,20 @@ def read_last_marker(
     """The newest marker up to the last stable offset; None on an empty partition."""
     if end is None:
         end = log.end_offsets([commits])[commits]
-    start = log.begin_offset(commits) if known is None or known >= end else known
+    if known is not None and known < end:
+        return _last_in(log, commits, known, end)
+    begin, found, span = min(log.begin_offset(commits), end), None, FIRST_SPAN
+    # The control records of old transactions stay for a while, but the last marker is nearly always right before the end.
+    start = end
+    while found is None and start > begin:
+        start, before = max(begin, start - span), start
+        found, span = _last_in(log, commits, start, before), span * 16
+    return found
+
+
+def _last_in(log: MarkerLog, commits: TopicPartition, start: int, end: int) -> MarkerCopy | None:
     last: MarkerCopy | None = None
-    for columns in log.read(*commits, min(start, end), end):
+    for columns in log.read(*commits, start, end):
         if len(columns.offsets):
             last = MarkerCopy(columns.values[len(columns.values) - 1].as_py(), int(columns.offsets[-1]))
     return last

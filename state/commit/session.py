@@ -121,7 +121,8 @@ class TaskSession:
         self._producer = guards.fenced_producer(self._step.kafka, self.identity.transactional_id, kept=True)
         points.reach("after_init")
         self._ends = dict(self._step.ends())
-        found = read_last_marker(self._step.kafka, self._step.commits, end=self._ends[self._step.commits])
+        known = None if self._copy is None else self._copy.offset
+        found = read_last_marker(self._step.kafka, self._step.commits, known, self._ends[self._step.commits])
         points.reach("after_tail_read")
         self._check(found)
         self._copy, self.last = found, None if found is None else found.marker

@@ -19,6 +19,8 @@ from confluent_kafka import OFFSET_INVALID, Consumer, IsolationLevel, KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import (
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
     ListOffsetsResultInfo,
     NewTopic,
@@ -28,6 +30,7 @@ from confluent_kafka.admin import (
 )
 
 from state.errors import (
+    AuthorizationError,
     ClientFailure,
     HangingTransactionError,
     KafkaClientError,
@@ -404,6 +407,20 @@ class KafkaAdmin:
                 raise TopicNotFoundError(name, failure=error.failure) from error
             raise
         return {key: entry.value for key, entry in entries.items() if entry.value is not None}
+
+    def alter_topic(self, name: str, config: Mapping[str, str]) -> None:
+        """Changes settings of a topic that only affect cost. Who may not alter it leaves it as it is."""
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in config.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        (future,) = self._requests.client.incremental_alter_configs(
+            [resource], request_timeout=self._requests.timeout_s
+        ).values()
+        try:
+            self._requests.result(future, f"changing the configuration of topic {name!r}")
+        except AuthorizationError as error:
+            log.info("%s", error)
 
     def begin_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """First offset of each partition's log."""

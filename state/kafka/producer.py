@@ -186,8 +186,11 @@ class TransactionalProducer:
 
         librdkafka sends a request again only after it has waited for `retry.backoff.ms`, whatever the reason: a timeout, a
         disconnect or an error. A transaction that took less, from its beginning to its end, has therefore sent each request once,
-        and each was answered: nothing of it is on its way any more.
+        and each was answered: nothing of it is on its way any more. A producer that has begun none since it has fenced the others,
+        or was made ready, has sent nothing that could arrive again; if it was fenced since, the brokers refuse what it sends.
         """
+        if self._kept and self.state is ProducerState.READY:
+            return True
         if not self._kept or self.state is not ProducerState.COMMITTED or self._committed_s >= RESEND_S:
             return False
         self.state = ProducerState.READY

@@ -49,6 +49,39 @@ class RestoreListener(Protocol):
         """Called after some changelog records were loaded."""
 
 
+class RestoreEndedError(Exception):
+    """Raised when a restore ends early because nobody waits for it any more. The next one continues where it was."""
+
+
+class UnlessOver:
+    """A listener that ends restores which nobody waits for any more.
+
+    Args:
+        is_over: Whether nobody does.
+        listener: Notified otherwise.
+    """
+
+    def __init__(self, is_over: Callable[[], bool], listener: RestoreListener | None) -> None:
+        self._is_over = is_over
+        self._listener = listener
+
+    def on_start(self, store: str, task: int, offsets: int) -> None:
+        """See `RestoreListener`."""
+        self._check()
+        if self._listener is not None:
+            self._listener.on_start(store, task, offsets)
+
+    def on_batch(self, store: str, task: int, records: int, bytes_: int, remaining: int) -> None:
+        """See `RestoreListener`."""
+        if self._listener is not None:
+            self._listener.on_batch(store, task, records, bytes_, remaining)
+        self._check()
+
+    def _check(self) -> None:
+        if self._is_over():
+            raise RestoreEndedError
+
+
 @dataclass(frozen=True, slots=True)
 class StoreReport:
     """The restore of one store.

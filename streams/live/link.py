@@ -19,11 +19,13 @@ from streams.live.alignment import UNSAID, Bound
 STOP: Final = "stop"
 PAUSED: Final = "paused"
 LEASES: Final = "leases"
-"""Counts the leases: a slot whose lease is not of the present number ends it."""
+"""The number of the lease that slots may have: one that has an earlier number ends."""
 BOUNDS: Final = "bounds"
 """How far each sub-topology may go in a backlog (`streams.live.alignment`)."""
 REACHED: Final = "reached"
 """What a slot says of how far tasks have come in a backlog. It is answered only where a bound moves."""
+BEGUN: Final = "begun"
+"""The first thing that a slot says: its number."""
 CLOCKS: Final = "clocks_ms"
 """The driver's wall clock and its monotonic one, ms. All tasks have the wall clock of the driver, as in micro-batches."""
 
@@ -60,23 +62,27 @@ def notice_silence(connection: Connection) -> None:
 
 
 class Link:
-    """A slot's connection to the driver. Without a driver there is nothing to run for, so a lost one asks to stop."""
+    """A slot's connection to the driver. Without a driver there is nothing to run for, so a lost one asks to stop.
 
-    def __init__(self, connection: Connection) -> None:
+    Args:
+        lease: The number of the slot's lease.
+    """
+
+    def __init__(self, connection: Connection, lease: int = 0) -> None:
         self._connection = connection
+        self._lease = lease
         self._sending = threading.Lock()
         self.stopped = False
         self.lost = False
         self.paused: frozenset[str] = frozenset()
         self._bounds: Mapping[str, Bound] = {}
-        self._lease: int | None = None
         self._wall_ahead_ms, self._driver_ahead_ms = 0.0, -inf
 
     @classmethod
-    def to(cls, driver: DriverAddress) -> Link:
+    def to(cls, driver: DriverAddress, lease: int = 0) -> Link:
         connection = Client((driver.host, driver.port), authkey=driver.key)
         notice_silence(connection)
-        return cls(connection)
+        return cls(connection, lease)
 
     def listen(self, wait_s: float = 0.0) -> bool:
         """Takes in what the driver has said; if it has said nothing, waits for that. Returns whether it has ever said anything."""
@@ -84,9 +90,7 @@ class Link:
             while self._connection.poll(wait_s):
                 wait_s = 0.0
                 said = orjson.loads(self._connection.recv_bytes())
-                lease = int(said.get(LEASES, 0))
-                self._lease = lease if self._lease is None else self._lease
-                self.stopped |= bool(said.get(STOP)) or lease != self._lease
+                self.stopped |= bool(said.get(STOP)) or int(said.get(LEASES, 0)) > self._lease
                 self.paused = frozenset(said.get(PAUSED, ()))
                 self._bounds = {sub: Bound.heard(bound) for sub, bound in said.get(BOUNDS, {}).items()}
                 wall, monotonic = said[CLOCKS]
@@ -95,7 +99,7 @@ class Link:
                 self._driver_ahead_ms = max(self._driver_ahead_ms, monotonic - time.monotonic() * 1000)
         except (EOFError, OSError):
             self.stopped = self.lost = True
-        return self._lease is not None
+        return self._driver_ahead_ms > -inf
 
     def bound(self, sub: str) -> Bound:
         """How far the tasks of a sub-topology may go."""

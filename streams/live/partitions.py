@@ -121,6 +121,7 @@ class OwnPartition:
         noted: The position that the consumer group has; None: unknown.
         delay_ms: Of a retry topic: how long after a record was written it is processed.
         heard: When records last arrived, or none were missing (monotonic clock, s).
+        polled: Whether its client was asked for records since it was last looked at: while a task is paused, nobody does.
         complete: When records last arrived, or the client knew of no others.
         newest_ms: The largest event time of the records that were taken, and of those before them; `NO_TIME`: unknown.
         failure: The error of the record behind all that wait, which stops the task; nothing is read any more.
@@ -138,6 +139,7 @@ class OwnPartition:
     waiting: list[Arrived] = field(default_factory=list)
     noted: int | None = None
     delay_ms: int | None = None
+    polled: bool = False
     newest_ms: int = NO_TIME
     failure: RecordFailedError | None = None
     failed_at: int = -1
@@ -210,7 +212,11 @@ class OwnPartition:
         parts = [one.order for one in self.waiting]
         if not parts:
             return np.empty(0, np.int64)
-        order: Int64s = np.maximum.accumulate(resolved(parts[0] if len(parts) == 1 else np.concatenate(parts), now_ms))
+        places = resolved(parts[0] if len(parts) == 1 else np.concatenate(parts), now_ms)
+        if self.delay_ms is not None:
+            # None waits longer than twice its delay: a clock that was ahead has dated it, and has been set right.
+            places = np.where(places > now_ms + self.delay_ms, now_ms - self.delay_ms, places)
+        order: Int64s = np.maximum.accumulate(places)
         return order
 
     def take(self, count: int, order: Int64s) -> list[Arrived]:
@@ -273,6 +279,7 @@ class OwnPartitions:
             RecordFailedError: A record stops the task, and all in front of it are processed.
         """
         for one in self._all:
+            one.polled = True
             if one.failure is not None and not one.waiting:
                 raise one.failure
             if one.poll(most, most_bytes, read):
@@ -341,9 +348,10 @@ class OwnPartitions:
         for one in self._all:
             if ends[one.place] <= one.reader.position or one.waiting:
                 one.heard = now
-            elif now - one.heard >= SILENT_S:
+            elif one.polled and now - one.heard >= SILENT_S:
                 one.reader.reopen()
                 one.heard = now
+            one.polled = False
 
 
 class Pace:

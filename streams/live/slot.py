@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -14,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from streams.live.alignment import Reached
-from streams.live.link import REACHED, DriverAddress, Link
+from streams.live.link import BEGUN, REACHED, DriverAddress, Link
 from streams.live.task import LiveTask, Tally
 from streams.live.watch import Watch
 from streams.logs.json_lines import set_context
@@ -26,6 +27,8 @@ from streams.source.offsets import SourceOffsets
 REPORT_EVERY_S = 1.0
 FIRST_WORD_S = 30.0
 """How long a slot waits for the driver's first message at most, which comes at once, s."""
+MOST_OPENING = 8
+"""How many tasks of a slot are opened at once."""
 LOOK_EVERY_S = 5.0
 """How often a task asks for new partitions, and where its own end, to find out that a client no longer hears anything."""
 
@@ -49,7 +52,7 @@ class LiveJob:
     """All live sub-topologies of an application.
 
     Attributes:
-        slots: How many processes share their tasks.
+        slots: How many processes share their tasks; in the job that Spark plans, how many there may be at most.
         interval_s: Time between two commits of a task, s.
         lease_s: How long a slot runs before Spark starts it again, s.
         run_id: The id of the application's run.
@@ -111,6 +114,9 @@ class Slot:
         self._attempt = attempt
         self._link = link
         self._tasks: list[LiveTask] = []
+        self._order: list[LiveTask] = []
+        self._opening: dict[LiveTask, Future[object]] = {}
+        self._over = threading.Event()
         self._failed: LiveTask | None = None
         self._watch = Watch(self._report_event)
         self._committing: dict[LiveTask, Future[None]] = {}
@@ -128,19 +134,19 @@ class Slot:
             # It is closed last: readers write to it until they are closed.
             self._wake = opened.enter_context(Wake())
             opened.enter_context(self._watch)
-            for sub, number in self._job.tasks_of(self._slot):
-                with self._named(sub.job, number):
-                    task = self._task(sub, number)
-                    task.__enter__()
-                opened.push(partial(self._leave, task))
-                self._tasks.append(task)
-                self._report_open(task)
+            self._left = opened.enter_context(ExitStack())
+            numbers = self._job.tasks_of(self._slot)
             # Commits only wait for the brokers, so meanwhile other tasks process. None waits for a thread that asks.
-            pool = opened.enter_context(self._pool(max(1, 2 * len(self._tasks))))
+            pool = opened.enter_context(self._pool(max(1, 2 * len(numbers))))
+            self._open(numbers, opened)
             self._reported = self._looked = clock()
             until = self._looked + self._job.lease_s
-            due = dict.fromkeys(self._tasks, 0.0)
+            due: dict[LiveTask, float] = {}
             while self._may_continue() and (now := clock()) < until:
+                if self._opening:
+                    # A lease has its time once all of its tasks work: a restore may take longer.
+                    until = now + self._job.lease_s
+                    due |= dict.fromkeys(self._take_opened(), now)
                 for task in self._tasks:
                     if due[task] <= now and self._begin(task, pool):
                         due[task] = now if task.is_held else max(due[task] + self._job.interval_s, now)
@@ -152,6 +158,41 @@ class Slot:
                 self._rest(due, clock)
             self._end(pool)
             self._report(clock())
+
+    def _open(self, numbers: Sequence[tuple[LiveSub, int]], opened: ExitStack) -> None:
+        """Begins to open the tasks in threads: one without state need not wait for another one's restore."""
+        opened.callback(self._close_untaken)
+        pool = opened.enter_context(self._pool(max(1, min(MOST_OPENING, len(numbers)))))
+        # Called first at the end: nobody waits for a restore that the next lease continues.
+        opened.callback(self._end_opening)
+        for sub, number in numbers:
+            with self._named(sub.job, number):
+                task = self._task(sub, number)
+                self._opening[task] = pool.submit(task.__enter__)
+                self._opening[task].add_done_callback(self._wake.set)
+        self._order = list(self._opening)
+
+    def _take_opened(self) -> list[LiveTask]:
+        """The tasks that were opened meanwhile, which are now among the slot's."""
+        found = [task for task, opening in self._opening.items() if opening.done()]
+        for task in found:
+            with self._named(task.job, task.task):
+                self._opening.pop(task).result()
+            self._left.push(partial(self._leave, task))
+            self._tasks.append(task)
+            self._report_open(task)
+        self._tasks.sort(key=self._order.index)
+        return found
+
+    def _end_opening(self) -> None:
+        self._over.set()
+        for opening in self._opening.values():
+            opening.cancel()
+
+    def _close_untaken(self) -> None:
+        for task, opening in self._opening.items():
+            if opening.done() and not opening.cancelled() and opening.exception() is None:
+                task.__exit__(None, None, None)
 
     def _rest(self, due: Mapping[LiveTask, float], clock: Callable[[], float]) -> None:
         """Waits until a task has something to do: its time has come, records have arrived, or it has committed."""
@@ -169,7 +210,7 @@ class Slot:
         self._apply_all()
 
     def _task(self, sub: LiveSub, number: int) -> LiveTask:
-        access = task_step(sub.job, sub.job.identity(number, sub.query_id))
+        access = task_step(sub.job, sub.job.identity(number, sub.query_id), is_over=self._over.is_set)
         tasks = self._job.tasks_of(self._slot)
         shared = len(tasks), sum(len(one.job.sub.topics) for one, _ in tasks)
         return LiveTask(
@@ -304,21 +345,27 @@ def report_of(task: LiveTask, tally: Tally) -> Mapping[str, Any]:
     )
 
 
-def run_slot(job: LiveJob, slot: int, attempt: int) -> None:
+def run_slot(job: LiveJob, slot: int, attempt: int, lease: int) -> None:
     """Runs a slot until its lease ends.
 
     Raises:
         StreamsError: A task has failed.
     """
-    link = Link.to(job.driver)
+    link = Link.to(job.driver, lease)
     try:
-        # What is paused, and the time, before the first step.
-        if link.listen(FIRST_WORD_S):
+        link.tell({BEGUN: slot})
+        # What is paused, and the time, before the first step. The lease may have ended while the slot waited for a core.
+        if link.listen(FIRST_WORD_S) and not link.stopped:
             Slot(job, slot, attempt, link).run()
     finally:
         link.close()
 
 
+def most_slots(subs: Sequence[LiveSub]) -> int:
+    """How many slots there may be: with more, some would have no task."""
+    return max((sub.job.tasks for sub in subs), default=1)
+
+
 def slots_for(subs: Sequence[LiveSub], processes: int) -> int:
     """How many slots share the tasks: no more than there are processes, or tasks."""
-    return max(1, min(processes, max((sub.job.tasks for sub in subs), default=1)))
+    return max(1, min(processes, most_slots(subs)))

@@ -89,6 +89,13 @@ SLOW_STEP = EventKind(
     "A live task works on one step for 10 s or more, and where it is in the program; again each time it has taken twice as long.",
     ("seconds", "line"),
 )
+PARTITIONS_UNREAD = EventKind(
+    "partitions_unread",
+    logging.WARNING,
+    "Nobody reads some partitions, because slots of live execution have not begun for 20 s; again when it is others.",
+    ("partitions",),
+    said=True,
+)
 DEAD_LETTERS = EventKind(
     "dead_letters",
     logging.WARNING,
@@ -140,6 +147,7 @@ KINDS: tuple[EventKind, ...] = (
     FENCED,
     RETRIED,
     SLOW_STEP,
+    PARTITIONS_UNREAD,
     DEAD_LETTERS,
     OTHER_UNIT,
     BROKER_AWAY,

@@ -17,7 +17,7 @@ from state.commit.step import CommitStep, StepInput, StepResult
 from state.errors import FencedError
 from state.kafka.topics import TopicPartition
 from state.restore.plan import Action
-from state.restore.restorer import RestoreReport, StoreReport
+from state.restore.restorer import RestoreReport, StoreReport, UnlessOver
 from state.restore.task_stores import TaskStateManager
 from state.stores.task_store import TaskStore, open_task_store
 from state.tables.open_tables import open_tables
@@ -58,9 +58,13 @@ class TaskAccess(NamedTuple):
 
 
 def task_step(
-    job: QueryJob, identity: TaskIdentity, compared: dict[tuple[str, TopicPartition], str] | None = None
+    job: QueryJob,
+    identity: TaskIdentity,
+    compared: dict[tuple[str, TopicPartition], str] | None = None,
+    is_over: Callable[[], bool] | None = None,
 ) -> TaskAccess:
-    """A task's step on the real Kafka and this host's disk."""
+    """A task's step on the real Kafka and this host's disk; a restore ends with an error once `is_over`."""
+    reporter = RestoreReporter(job.restore_reports, job.sub.name) if job.restore_reports else None
     kafka = LiveKafka(
         job.client, job.transaction_timeout_ms, bulk=job.bulk_io, outputs=job.outputs, query_id=identity.query_id
     )
@@ -70,7 +74,7 @@ def task_step(
         [node.spec for node in job.sub.stores.values()],
         job.state_dir,
         job.spill_bytes,
-        listener=RestoreReporter(job.restore_reports, job.sub.name) if job.restore_reports else None,
+        listener=reporter if is_over is None else UnlessOver(is_over, reporter),
         # An attempt is over once its transaction has timed out, so until then it may occupy the store.
         lock_timeout_s=job.transaction_timeout_ms / 1000,
         open_store=partial(open_task_store, kept=open_tables()),

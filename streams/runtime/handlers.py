@@ -11,9 +11,8 @@ the record's own is in a header.
 from __future__ import annotations
 
 import logging
-import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Literal, NamedTuple
 
 from state.kafka.topics import wire_size
@@ -119,8 +118,6 @@ class _Cutter:
 
 log = logging.getLogger(__name__)
 
-_RETRY_TOPIC = re.compile(r"-retry-\d+-repartition\Z")
-
 Stage = Literal["deserialization", "processing", "production", "future"]
 
 CountedBy = Callable[[str, str], tuple[str, ...]]
@@ -222,6 +219,7 @@ class ErrorHandlers:
         counters: Counters of skipped and dead-lettered records.
         task_id: For messages.
         counted_by: Which operators would count a record of a topic twice if it were read again after it has failed in a node.
+        retry_topics: The sub-topology's own retry topics: there headers of the engine's are its own, elsewhere a stranger's.
     """
 
     def __init__(
@@ -231,6 +229,7 @@ class ErrorHandlers:
         task_id: str,
         send: Callable[[DeadLetter, Origin], None],
         counted_by: CountedBy = nobody,
+        retry_topics: Collection[str] = (),
     ) -> None:
         self._policies: dict[Stage, Policy] = {
             "deserialization": settings.deserialization,
@@ -242,6 +241,7 @@ class ErrorHandlers:
         self._task_id = task_id
         self._send = send
         self._counted_by = counted_by
+        self._retry_topics = retry_topics
         self._counted: dict[tuple[str, str], tuple[str, ...]] = {}
         self._logged: set[tuple[Stage, str]] = set()
         self._unreadable: set[tuple[str, str, int | None, int | None]] = set()
@@ -286,7 +286,7 @@ class ErrorHandlers:
         if names := self._counted_already(stage, node, origin.topic, partly_done):
             headers = (*headers, (COUNTED_BY, ", ".join(names).encode()))
         # A record from a retry topic has headers of the engine's, which its letter replaces.
-        own = origin.headers if _RETRY_TOPIC.search(origin.topic or "") else set_apart(origin.headers)
+        own = origin.headers if origin.topic in self._retry_topics else set_apart(origin.headers)
         self._send(DeadLetter(origin.key, origin.value, own + headers), origin)
 
     def _counted_already(self, stage: Stage, node: str, topic: str | None, partly_done: bool) -> tuple[str, ...]:

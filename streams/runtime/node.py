@@ -107,8 +107,12 @@ class Punctuations:
         kind = punctuation_type(kind)
         _check_callback(node, callback)
         number = self._counts[node] = self._counts.get(node, -1) + 1
-        first = 0 if kind == PunctuationType.STREAM_TIME else self._now_ms + interval_ms
+        by_clock = kind == PunctuationType.WALL_CLOCK_TIME
+        first = self._now_ms + interval_ms if by_clock else 0
         state = self._state.setdefault(f"{node}/{number}", {"next": first})
+        if by_clock:
+            # The clock of the step before may have been ahead. Kafka Streams forgets it at a restart.
+            state["next"] = min(state["next"], first)
         made = Punctuation(node, interval_ms, kind, callback, state)
         self._of(kind).append(made)
         return made

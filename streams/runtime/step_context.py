@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -115,6 +115,7 @@ class StepContext:
         lap_ns: The thread's CPU time at the last `lap`; None: operators are not timed.
         followed: Takes samples of a key's records; None: no key is followed.
         counted_by: See `ErrorHandlers`.
+        retry_topics: See `ErrorHandlers`.
         partly_done: Whether the operator that is about to fail has written to its state, or forwarded, for the current record.
     """
 
@@ -141,6 +142,7 @@ class StepContext:
     lap_ns: int | None = None
     followed: Followed | None = None
     counted_by: CountedBy = nobody
+    retry_topics: Collection[str] = ()
     partly_done: bool = False
     _letters: list[tuple[int, _LetterRecord]] | None = None
     _changed_in_place: ChangedInPlace | None = None
@@ -148,7 +150,7 @@ class StepContext:
     def __post_init__(self) -> None:
         self.operator_state = copy.deepcopy(self.operator_state)
         self.handlers = ErrorHandlers(
-            self.settings, self.counters, self.task_id, self.send_dead_letter, self.counted_by
+            self.settings, self.counters, self.task_id, self.send_dead_letter, self.counted_by, self.retry_topics
         )
         self.outputs = Outputs(self.topics, self.settings)
         if self.settings.follow:

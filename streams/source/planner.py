@@ -60,7 +60,13 @@ class RetryTopics:
             return {}
         now = self._now_ms()
         found = self._admin.offsets_for_times({tp: max(0, now - self._delays[tp[0]] + 1) for tp in waiting})
-        return {tp: min(at, max(positions[tp], found[tp])) for tp, at in waiting.items()}
+        due = {tp: min(at, max(positions[tp], found[tp])) for tp, at in waiting.items()}
+        held = [tp for tp, at in due.items() if at == positions[tp]]
+        if held:
+            # None waits longer than twice its delay: it was written by a clock that was ahead, and has been set right.
+            ahead = self._admin.offsets_for_times({tp: now + self._delays[tp[0]] + 1 for tp in held})
+            due.update({tp: due[tp] + 1 for tp in held if ahead[tp] <= due[tp] < waiting[tp]})
+        return due
 
     def admit(self, positions: Positions, due: Positions) -> dict[TopicPartition, int]:
         return self._backlog.admit(positions, due) if due else {}

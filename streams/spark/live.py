@@ -1,7 +1,12 @@
-"""Live execution on Spark: one query, whose only micro-batches are the leases of its slots.
+"""Live execution on Spark: one query, whose only micro-batch runs the leases of its slots, one after the other.
 
 Spark gives the slots their processes, and starts them again elsewhere if a worker, an executor or a host is lost. It knows nothing
 of records: a slot reads, processes and commits by itself (`streams.live`), so this query's checkpoint is a temporary folder.
+
+A second micro-batch would need the state that Spark has written in the first one, on the disk of whichever host a slot had then: it
+is in that folder, which is not shared. So there is none. Each lease runs the first micro-batch again, which begins without state,
+and needs no file of any host. The query has a group for as many slots as there may ever be; how many a lease has, its Spark job
+says.
 """
 
 from __future__ import annotations
@@ -27,9 +32,10 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.streaming import StreamingQuery
 
 from streams.live.alignment import Alignment
-from streams.live.link import BOUNDS, CLOCKS, LEASES, PAUSED, REACHED, STOP, DriverAddress, notice_silence
+from streams.live.link import BEGUN, BOUNDS, CLOCKS, LEASES, PAUSED, REACHED, STOP, DriverAddress, notice_silence
 from streams.live.slot import LiveJob
 from streams.source.log import now_ms
+from streams.spark.leases import LeaseWatch
 from streams.spark.shuffle import shuffle_keys
 from streams.spark.stopping import StopGate, gated
 
@@ -46,6 +52,12 @@ LEASE_S = 600.0
 
 RENEW_AFTER_S = 30.0
 """How long a slot that has been started again works before its lease ends, s."""
+PROOF_S = 5.0
+"""How long who connects may take to prove that it is a slot, s: whoever reaches the port costs a thread and a file until then."""
+MOST_PENDING = 64
+"""How many may be about to prove that."""
+_BACKLOG = 128
+"""How many connections the system takes in ahead; whoever comes when they are too many waits for a second and tries again."""
 
 
 class LiveDriver:
@@ -70,14 +82,16 @@ class LiveDriver:
     ) -> None:
         self._take = take
         self._lock = threading.Lock()
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, int | None] = {}
+        self._pending: dict[Connection, threading.Timer] = {}
+        self._reports = 0
         self._says: dict[str, Any] = {STOP: False, PAUSED: [], LEASES: 0, BOUNDS: {}}
         self._alignment: Alignment | None = None
         self._aligning = threading.Lock()
         self._clock = clock
         self._renew_at: float | None = None
         key = secrets.token_bytes(32)
-        self._listener = Listener((bind, 0))
+        self._listener = Listener((bind, 0), backlog=_BACKLOG)
         self._closed = False
         port = self._listener.address[1]  # type: ignore[index]
         self.address = DriverAddress(host, int(port), key)
@@ -122,6 +136,27 @@ class LiveDriver:
                 bounds = self._alignment.bounds(self._says[PAUSED])
                 self._say(BOUNDS, {sub: bound.said() for sub, bound in bounds.items()})
 
+    @property
+    def lease(self) -> int:
+        """The number that a lease has which begins now."""
+        number: int = self._says[LEASES]
+        return number
+
+    @property
+    def begun(self) -> frozenset[int]:
+        """The numbers of the slots that are connected."""
+        with self._lock:
+            return frozenset(slot for slot in self._connections.values() if slot is not None)
+
+    @property
+    def heard(self) -> int:
+        """How many reports of steps have come."""
+        return self._reports
+
+    def end_leases(self) -> None:
+        """Ends the leases that run, for Spark to begin new ones."""
+        self._say(LEASES, self.lease + 1)
+
     def failed(self) -> None:
         """Notes that an attempt of a slot has failed before: its lease ends early, once the present attempt has worked for a while.
 
@@ -133,7 +168,7 @@ class LiveDriver:
         """Ends all leases if that is due, for Spark to begin new ones."""
         if self._renew_at is not None and self._clock() >= self._renew_at:
             self._renew_at = None
-            self._say(LEASES, self._says[LEASES] + 1)
+            self.end_leases()
 
     def _say(self, name: str, value: Any) -> None:
         with self._lock:
@@ -155,10 +190,34 @@ class LiveDriver:
             except OSError as error:
                 log.debug("a connection to the driver has failed: %s", error)
                 continue
+            self._expect(connection)
             # Whoever connects and then says nothing must not keep the slots waiting.
             threading.Thread(target=self._serve, args=(connection,), name="live-slot", daemon=True).start()
 
-    def _serve(self, connection: Connection) -> None:
+    def _expect(self, connection: Connection) -> None:
+        """Gives a connection some seconds to prove that it is a slot's; where too many have not, the first of them is cut."""
+        timer = threading.Timer(PROOF_S, self._cut, [connection])
+        timer.daemon = True
+        with self._lock:
+            oldest = next(iter(self._pending), None) if len(self._pending) >= MOST_PENDING else None
+            self._pending[connection] = timer
+        if oldest is not None:
+            self._cut(oldest)
+        timer.start()
+
+    def _cut(self, connection: Connection) -> None:
+        """Ends a connection that has proved nothing; its thread sees that, and closes it."""
+        with self._lock:
+            timer = self._pending.pop(connection, None)
+            if timer is None:
+                return
+            timer.cancel()
+            # Within the lock, as its thread closes it only after it is no longer pending: another one may get its number.
+            with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
+                end.shutdown(socket.SHUT_RDWR)
+
+    def _is_slot(self, connection: Connection) -> bool:
+        """Whether a slot of this run has connected."""
         try:
             notice_silence(connection)
             deliver_challenge(connection, self.address.key)
@@ -166,13 +225,23 @@ class LiveDriver:
         except Exception as error:
             # A port scanner, or a slot that died while it connected.
             log.debug("a connection to the driver was refused: %s", error)
+            return False
+        finally:
+            with self._lock:
+                timer = self._pending.pop(connection, None)
+                if timer is not None:
+                    timer.cancel()
+        return timer is not None
+
+    def _serve(self, connection: Connection) -> None:
+        if not self._is_slot(connection):
             connection.close()
             return
         with self._lock:
             if self._closed:
                 connection.close()
                 return
-            self._connections.add(connection)
+            self._connections[connection] = None
             self._send(connection)
         try:
             while True:
@@ -180,14 +249,14 @@ class LiveDriver:
                 if REACHED in message:
                     self._align(message)
                     continue
-                self._taken(message)
+                self._heard(connection, message)
                 with self._lock:
                     self._send(connection)
         except (EOFError, OSError):
             pass
         finally:
             with self._lock:
-                self._connections.discard(connection)
+                del self._connections[connection]
             connection.close()
 
     def _align(self, message: Mapping[str, Any]) -> None:
@@ -196,8 +265,13 @@ class LiveDriver:
             self._alignment.hear(message["sub"], message[REACHED])
             self._say_bounds()
 
-    def _taken(self, message: Mapping[str, Any]) -> None:
+    def _heard(self, connection: Connection, message: Mapping[str, Any]) -> None:
         """Takes in a message. An error there must not end the slot, which commits whether or not anybody counts."""
+        if BEGUN in message:
+            with self._lock:
+                self._connections[connection] = message[BEGUN]
+            return
+        self._reports += "report" in message
         try:
             self._take(message)
         except Exception:
@@ -215,41 +289,74 @@ class LiveGate(StopGate):
         self._driver.stop()
         super().close()
 
+    def progress(self, query: StreamingQuery) -> Any:
+        """See `StopGate`; Spark's own progress comes with the end of a micro-batch, which this query never reaches."""
+        return self._driver.heard or None
+
 
 def start_live(
-    session: SparkSession, application_id: str, job: LiveJob, driver: LiveDriver, on_lease: Callable[[], object]
+    session: SparkSession,
+    application_id: str,
+    job: LiveJob,
+    driver: LiveDriver,
+    on_lease: Callable[[], object],
+    watch: Callable[[LiveDriver], LeaseWatch] | None = None,
 ) -> tuple[StreamingQuery, StopGate]:
-    """Starts the query of all live sub-topologies."""
+    """Starts the query of all live sub-topologies.
+
+    Args:
+        session: The Spark session.
+        application_id: A part of the query's name.
+        job: What the slots run.
+        driver: What they report to.
+        on_lease: Called when a lease begins.
+        watch: Makes what looks after the leases; default: each has as many slots as there may be.
+    """
     from streams.spark.worker import dump_live_job
 
     session.conf.set("spark.sql.shuffle.partitions", str(job.slots))
-    leases = (
+    rows = (
         lease_rows(session, job.slots)
         .groupBy("slot")
         .applyInPandasWithState(slot_function(dump_live_job(job)), "slot INT", "leases INT", "append", "NoTimeout")
     )
     gate = LiveGate(driver)
 
-    def collect(frame: DataFrame, _: int) -> None:
-        on_lease()
-        frame.collect()
+    def leases(frame: DataFrame, _: int) -> None:
+        # Spark keeps the rows of a batch with state, which a second lease would find.
+        frame.unpersist()
+        with LeaseWatch(driver, lambda: job.slots) if watch is None else watch(driver) as watching:
+            while True:
+                gate.enter()
+                on_lease()
+                run_lease(frame, driver.lease, watching.begin())
 
     # Spark's checkpoint goes with the query.
     folder = Path(tempfile.mkdtemp(prefix="streams-live-"))
     weakref.finalize(gate, shutil.rmtree, folder, ignore_errors=True)
     query = (
-        leases.writeStream.queryName(f"{application_id}/{NAME}")
+        rows.writeStream.queryName(f"{application_id}/{NAME}")
         .outputMode("append")
         .option("checkpointLocation", f"file://{folder}")
         .trigger(processingTime="0 seconds")
-        .foreachBatch(gated(gate, collect))
+        .foreachBatch(gated(gate, leases))
         .start()
     )
     return query, gate
 
 
+def run_lease(frame: DataFrame, number: int, slots: int) -> None:
+    """Runs a lease until all of its slots have ended."""
+    from streams.spark.worker import LEASE, SLOTS
+
+    context = frame.sparkSession.sparkContext
+    context.setLocalProperty(LEASE, str(number))
+    context.setLocalProperty(SLOTS, str(slots))
+    frame.collect()
+
+
 def lease_rows(session: SparkSession, slots: int) -> DataFrame:
-    """A row for each slot, and so a call, in each micro-batch: `slot` is its group key, as of the tasks of micro-batches.
+    """A row for each slot, and so a call, in each lease: `slot` is its group key, as of the tasks of micro-batches.
 
     The numbers come from a source of Spark's own: a data source in Python would cost three processes more.
     """
@@ -261,11 +368,11 @@ def lease_rows(session: SparkSession, slots: int) -> DataFrame:
 
 
 def slot_function(payload: bytes) -> Callable[..., Iterator[pd.DataFrame]]:
-    """The function for `applyInPandasWithState` that runs a slot until its lease ends."""
+    """The function for `applyInPandasWithState` that runs a slot until its lease ends. It leaves the state empty."""
 
-    def run(key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+    def run(key: tuple[Any, ...], frames: Iterable[pd.DataFrame], _: GroupState) -> Iterator[pd.DataFrame]:
         from streams.spark.worker import run_live
 
-        return run_live(payload, int(key[0]), frames, state)
+        return run_live(payload, int(key[0]), frames)
 
     return run

@@ -241,13 +241,13 @@ class Supervisor:
 
     def _look(self, one: _Supervised) -> None:
         """Takes in a query's progress and outcome since the last call."""
-        last = one.query.lastProgress
+        last = self.gates[one.query.runId].progress(one.query)
         if last is not None and last != one.seen:
             one.seen = last
             one.schedule.progressed()
             self.progress.metrics.obstacle(f"query {one.query.name}", None)
             self.watch.alive()
-            self.progress.query(last)
+            self.progress.query(one.query.lastProgress)
         if one.query.isActive:
             return
         failure = one.query.exception()

@@ -146,10 +146,10 @@ class OtherUnitEvents:
                 )
 
 
-_Own = TypeVar("_Own", bound="_Background")
+_Own = TypeVar("_Own", bound="Background")
 
 
-class _Background:
+class Background:
     """Calls `_turn` regularly within a `with` block. Nothing joins the thread: it may be in the middle of a request."""
 
     def __init__(self, name: str, every_s: float, close: Callable[[], object]) -> None:
@@ -174,7 +174,7 @@ class _Background:
             self._close()
 
 
-class PauseEvents(_Background):
+class PauseEvents(Background):
     """Looks for pauses and resumes, whoever has requested them (they are records in Kafka: `streams.source.pauses`).
 
     Args:
@@ -253,7 +253,7 @@ def pauses_reader(config: StreamsConfig) -> tuple[Callable[[], Pauses], Callable
     return read, close
 
 
-class BrokerWatch(_Background):
+class BrokerWatch(Background):
     """Checks whether the brokers answer while an application makes no progress, and reports when they do not.
 
     An unreachable broker is invisible at first: planning and tasks retry for a while, inside Spark. So the driver checks

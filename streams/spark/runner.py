@@ -35,7 +35,7 @@ from streams.config import Execution, StreamsConfig
 from streams.errors import ApplicationFailedError, KeyPlacementError, NewPartitionsError
 from streams.live.alignment import Alignment, readings
 from streams.live.ends import RunEnd
-from streams.live.slot import LiveJob, LiveSub, slots_for
+from streams.live.slot import LiveJob, LiveSub, most_slots, slots_for
 from streams.logs.events import (
     FAILED,
     RUNNING,
@@ -56,7 +56,9 @@ from streams.microbatch.job import QueryJob
 from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.spark.checkpoint_files import checkpoint_files
 from streams.spark.delta import check_delta, fetch_delta
+from streams.spark.executors import await_executors, tasks_at_once
 from streams.spark.java import Planning, check_java, has_gone, needs_java
+from streams.spark.leases import LeaseWatch, UnreadPartitions
 from streams.spark.live import LEASE_S, LiveDriver, start_live
 from streams.spark.progress import Progress, progress_for
 from streams.spark.queries import Report, Supervisor, start_query
@@ -353,10 +355,10 @@ class StreamsApplication:
         """
         application = self._application
         topics = {topic for prepared in application.subs for topic in prepared.sub.topics}
-        asked = sorted(topics) if may_run_live(application.config) else []
+        asked, processes = (sorted(topics), self._processes()) if may_run_live(application.config) else ([], 0)
         with KafkaAdmin(self.config.client) as admin:
             partitions = {name: info.partitions for name, info in admin.describe_topics(asked).items()}
-            ways = ways_of(application, partitions, processes_of(self._spark), others, refused, running)
+            ways = ways_of(application, partitions, processes, others, refused, running)
             for name, why in sorted(ways.obstacles.items()):
                 if name not in refused:
                     self.progress.say(f"{name} runs in micro-batches: {why}")
@@ -376,6 +378,11 @@ class StreamsApplication:
                 if (first := switch.to_micro_batches(prepared, self._first.get(name))) is not None:
                     self._first = {**self._first, name: first}
         return ways, starts
+
+    def _processes(self) -> int:
+        """How many tasks Spark runs at once, once the executors that were asked for have come."""
+        await_executors(self._spark, self._stop.is_set)
+        return tasks_at_once(self._spark)
 
     def _finish_batch(self, prepared: PreparedSub, end: SourceOffsets | None) -> None:
         """Runs a sub-topology's unfinished micro-batch to its `end`; None: all that its topics have now."""
@@ -401,7 +408,6 @@ class StreamsApplication:
             subs.append(LiveSub(own, start.query_id, start.start))
             self.progress.started(prepared.sub.name, prepared.tasks, prepared.sub.topics)
         names = [one.sub.name for one in live]
-        slots = slots_for(subs, processes_of(spark) - shared)
         ends = config.available_now
         self._run_end = RunEnd([one.sub for one in live], self._until) if ends else None
         driver.align(Alignment({one.sub.name: one.tasks for one in live}, readings([one.sub for one in live])))
@@ -409,7 +415,13 @@ class StreamsApplication:
         self._live = driver
         self._tell_pauses()
         job = LiveJob(
-            tuple(subs), slots, config.commit_interval_ms / 1000, LEASE_S, str(uuid.uuid4()), driver.address, ends
+            tuple(subs),
+            most_slots(subs),
+            config.commit_interval_ms / 1000,
+            LEASE_S,
+            str(uuid.uuid4()),
+            driver.address,
+            ends,
         )
         # The query has no data source in Python.
         for name in names:
@@ -419,7 +431,12 @@ class StreamsApplication:
             for name in names:
                 self.progress.metrics.begun(name)
 
-        query, gate = start_live(spark, config.application_id, job, driver, leased)
+        def slots() -> int:
+            return slots_for(subs, tasks_at_once(spark) - shared)
+
+        unread = UnreadPartitions(job, config.client, self.events, self.progress.metrics)
+        watch = partial(LeaseWatch, possible=slots, missing=unread.missing, close=unread.close)
+        query, gate = start_live(spark, config.application_id, job, driver, leased, watch)
         self._gates[query.runId] = gate
         return query
 

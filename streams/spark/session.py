@@ -17,6 +17,7 @@ from state.secrets import SPARK_PATTERN
 from state.tables.files import private_temporary_folder
 from streams.errors import ConfigError
 from streams.spark.delta import DELTA_MEMORY, check_delta, delta_settings
+from streams.spark.executors import is_local, local_cluster, runs_on_manager, task_cpus
 from streams.spark.java import (
     archive_options,
     java_ahead,
@@ -268,11 +269,26 @@ def settings_meanwhile(session: SparkSession, values: Mapping[str, str]) -> Iter
 
 
 def processes_of(session: SparkSession) -> int:
-    """The number of Python processes that work at once on a host: one for each core that Spark uses there."""
+    """The number of Python processes that work at once on a host: one for each task that Spark runs there.
+
+    On a cluster by its settings, since the executors may not have come yet. How many tasks run at once on all of them is
+    `executors.tasks_at_once`.
+    """
     context = session.sparkContext
-    if context.master.startswith("local["):
+    if is_local(context.master):
         return int(context.defaultParallelism)
-    return int(context.getConf().get("spark.executor.cores") or os.cpu_count() or 1)
+    conf = context.getConf()
+    return max(1, _cores_of_host(context.master, conf) // task_cpus(conf))
+
+
+def _cores_of_host(master: str, conf: SparkConf) -> int:
+    if (cluster := local_cluster(master)) is not None:
+        executors, cores = cluster
+        return executors * cores
+    if cores := conf.get("spark.executor.cores"):
+        return int(cores)
+    # In a standalone cluster an executor takes all cores of its worker, which are like the driver's as far as anybody knows.
+    return 1 if runs_on_manager(master) else os.cpu_count() or 1
 
 
 def readers_of(session: SparkSession) -> int | None:

@@ -66,6 +66,10 @@ class StopGate:
         """Whether Spark has begun to stop the query: it is inactive before its thread is interrupted and joined."""
         return self._stopped is not None and not self._stopped.isActive
 
+    def progress(self, query: StreamingQuery) -> Any:
+        """What is another value each time the query has got further; None: it has not yet."""
+        return query.lastProgress
+
     def stop(self, query: StreamingQuery, drain_s: float = DRAIN_S) -> None:
         """Closes the gate, waits for the running micro-batch (`drain_s` at most), and stops the query."""
         self.close()

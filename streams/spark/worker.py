@@ -285,8 +285,12 @@ def _live_job(payload: bytes) -> LiveJob:
     return replace(job, subs=tuple(LiveSub(load_job(data), query_id, start) for data, query_id, start in subs))
 
 
-def run_live(payload: bytes, key: int, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-    """Runs a slot of live tasks until its lease ends."""
+LEASE, SLOTS = "streams.live.lease", "streams.live.slots"
+"""Local properties of the Spark job that is a lease: its number, and how many slots it has."""
+
+
+def run_live(payload: bytes, key: int, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """Runs a slot of live tasks until its lease ends; nothing, if the lease has fewer slots."""
     gc.freeze()
     job = _live_job(payload)
     for _ in frames:
@@ -294,6 +298,8 @@ def run_live(payload: bytes, key: int, frames: Iterable[pd.DataFrame], state: Gr
         pass
     slot = shuffle_keys(job.slots).index(key)
     context = TaskContext.get()
-    run_slot(job, slot, context.attemptNumber() if context is not None else 0)
-    state.update((state.getOption[0] + 1 if state.exists else 1,))
+    assert context is not None
+    lease, slots = (int(str(context.getLocalProperty(name))) for name in (LEASE, SLOTS))
+    if slot < slots:
+        run_slot(replace(job, slots=slots), slot, context.attemptNumber(), lease)
     yield pd.DataFrame({"slot": [slot]})

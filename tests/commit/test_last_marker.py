@@ -9,26 +9,33 @@ import pyarrow as pa
 import pytest
 
 from state.columns import RecordColumns
-from state.commit.marker import read_last_marker
+from state.commit.marker import FIRST_SPAN, read_last_marker
 from state.kafka.topics import TopicPartition
 
 COMMITS = ("app-in-commits", 0)
 
 
 class Log:
-    """A log of markers at every second offset, for each is followed by the control record of its transaction."""
+    """A log of markers at every second offset, for each is followed by the control record of its transaction.
 
-    def __init__(self, markers: int) -> None:
-        self.markers = markers
+    Attributes:
+        behind: The number of further control records at its end.
+        ranges: What was read of it.
+    """
+
+    def __init__(self, markers: int, behind: int = 0) -> None:
+        self.markers, self.behind = markers, behind
+        self.ranges: list[tuple[int, int]] = []
 
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(partitions, 2 * self.markers)
+        return dict.fromkeys(partitions, 2 * self.markers + self.behind)
 
     def begin_offset(self, partition: TopicPartition) -> int:
         return 0
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]:
-        offsets = [offset for offset in range(0, end, 2) if offset >= start]
+        self.ranges.append((start, end))
+        offsets = [offset for offset in range(0, min(end, 2 * self.markers), 2) if offset >= start]
         if offsets:
             numbers = np.array(offsets, np.int64)
             texts = pa.array([str(offset).encode() for offset in offsets], pa.binary())
@@ -52,3 +59,23 @@ def test_a_log_that_has_lost_the_known_one_is_read_from_its_begin() -> None:
 def test_an_empty_log_has_none() -> None:
     assert read_last_marker(Log(0), COMMITS) is None
     assert read_last_marker(Log(0), COMMITS, known=6) is None
+
+
+def test_a_long_log_is_read_at_its_end_only() -> None:
+    """Compaction keeps the control records of old steps for a while: a live task writes ten a second."""
+    log = Log(10_000)
+    last = read_last_marker(log, COMMITS)
+    assert last is not None
+    assert last.offset == 19_998
+    assert log.ranges == [(20_000 - FIRST_SPAN, 20_000)]
+
+
+@pytest.mark.parametrize("behind", [FIRST_SPAN, 16 * FIRST_SPAN, 100_000])
+def test_behind_control_records_more_and_more_is_read_but_nothing_twice(behind: int) -> None:
+    log = Log(3, behind)
+    last = read_last_marker(log, COMMITS)
+    assert last is not None
+    assert last.offset == 4
+    assert len(log.ranges) <= 4
+    assert all(before == end for (before, _), (_, end) in zip(log.ranges, log.ranges[1:], strict=False))
+    assert read_last_marker(Log(0, behind), COMMITS) is None

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import state.kafka.producer
-from state.errors import ProducerStateError
+from state.errors import FencedError, ProducerStateError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.config import RESEND_S
 from state.kafka.producer import ProducerState, TransactionalProducer
@@ -120,6 +120,25 @@ def test_only_a_quick_transaction_is_followed_by_another(proxy: Proxy, topic: st
         producer.send(topic, 0, b"k", b"v", 1)
         producer.commit()
         assert producer.again() is again
+
+
+def test_a_producer_that_has_written_nothing_is_ready_and_once_fenced_writes_nothing(proxy: Proxy, topic: str) -> None:
+    client = {"bootstrap.servers": proxy.bootstrap_servers, "log_level": "0"}
+    with TransactionalProducer(client, topic, 60, kept=True) as producer, TransactionalProducer(client, topic) as other:
+        assert not producer.again()
+        producer.init_transactions()
+        assert producer.again()
+        assert producer.again()
+        other.init_transactions()
+        other.begin()
+        other.send(topic, 0, b"k", b"other", 1)
+        other.commit()
+        assert producer.again()
+        producer.begin()
+        producer.send(topic, 0, b"k", b"late", 1)
+        with pytest.raises(FencedError):
+            producer.commit()
+    assert values(proxy, topic) == [b"other"]
 
 
 def test_a_producer_of_one_step_writes_one_transaction(proxy: Proxy, topic: str) -> None:

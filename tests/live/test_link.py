@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from streams.live import slot as slots
-from streams.live.link import LEASES, SILENT_S, DriverAddress, Link
+from streams.live.link import BEGUN, SILENT_S, DriverAddress, Link
 from streams.source.log import STEP
+from streams.spark import live
 from streams.spark.live import RENEW_AFTER_S, LiveDriver, LiveGate
 
 HOST = "127.0.0.1"
@@ -113,6 +114,53 @@ def test_both_ends_notice_a_host_that_has_lost_its_power(driver: LiveDriver, hea
     link.close()
 
 
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_who_says_nothing_is_cut_off_after_a_while(heard: queue.Queue[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "PROOF_S", 0.2)
+    with LiveDriver(HOST, HOST, heard.put) as driver:
+        link = Link.to(driver.address)
+        silent = [socket.create_connection((HOST, driver.address.port), timeout=WAIT_S) for _ in range(5)]
+        for one in silent:
+            # What it is asked, and then the end.
+            while one.recv(1024):
+                pass
+            one.close()
+        wait_until(lambda: not driver._pending and len(driver._connections) == 1)
+        link.tell({"number": 1})
+        assert heard.get(timeout=WAIT_S)["number"] == 1
+        link.close()
+
+
+def test_no_more_than_some_may_say_nothing_at_once(heard: queue.Queue[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "MOST_PENDING", 3)
+    with LiveDriver(HOST, HOST, heard.put) as driver:
+        silent = [socket.create_connection((HOST, driver.address.port), timeout=WAIT_S) for _ in range(10)]
+        wait_until(lambda: len(driver._pending) <= 3)
+        link = Link.to(driver.address)
+        link.tell({"number": 1})
+        assert heard.get(timeout=WAIT_S)["number"] == 1
+        link.close()
+        for one in silent:
+            one.close()
+
+
+def test_the_driver_knows_which_slots_have_begun(driver: LiveDriver) -> None:
+    links = [Link.to(driver.address) for _ in range(2)]
+    links[1].tell({BEGUN: 4})
+    wait_until(lambda: driver.begun == {4})
+    links[0].tell({BEGUN: 2})
+    wait_until(lambda: driver.begun == {2, 4})
+    links[1].close()
+    wait_until(lambda: driver.begun == {2})
+    links[0].close()
+
+
 def test_a_slot_without_a_driver_stops() -> None:
     with Listener((HOST, 0), authkey=b"key") as listener, ThreadPoolExecutor(1) as pool:
         accepted = pool.submit(listener.accept)
@@ -164,17 +212,20 @@ def test_leases_end_early_once_a_slot_that_has_failed_works_again(heard: queue.Q
     now = [0.0]
     with LiveDriver(HOST, HOST, heard.put, clock=lambda: now[0]) as driver:
         link = Link.to(driver.address)
-        until(link, lambda: link._lease == 0)
+        link.listen(WAIT_S)
         driver.renew()
         driver.failed()
         now[0] += RENEW_AFTER_S / 2
         driver.renew()
-        assert driver._says[LEASES] == 0
+        assert driver.lease == 0
         now[0] += RENEW_AFTER_S / 2
         driver.renew()
         until(link, lambda: link.stopped)
-        following = Link.to(driver.address)
-        until(following, lambda: following._lease == 1)
+        following, late = Link.to(driver.address, driver.lease), Link.to(driver.address, driver.lease - 1)
+        assert following.listen(WAIT_S)
         assert not following.stopped
+        # It belongs to the leases that have ended, and the next one waits for it.
+        until(late, lambda: late.stopped)
+        late.close()
         link.close()
         following.close()

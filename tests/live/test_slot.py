@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from state.errors import StateCorruptedError
+from state.restore.restorer import RestoreEndedError
 from streams.errors import NewPartitionsError
 from streams.live import slot as slots
 from streams.live.alignment import FREE, Bound, Reached
@@ -66,7 +67,7 @@ class Task:
 def slot_of(task: type[Task], monkeypatch: pytest.MonkeyPatch) -> Slot:
     """A slot with three tasks."""
 
-    def opened(job: object, identity: Any) -> Any:
+    def opened(job: object, identity: Any, is_over: object) -> Any:
         nothing = SimpleNamespace(report=None)
         return SimpleNamespace(number=identity.task, kafka=SimpleNamespace(topics=None), stores=nothing)
 
@@ -81,13 +82,15 @@ def slot_of(task: type[Task], monkeypatch: pytest.MonkeyPatch) -> Slot:
 def test_a_damaged_database_is_the_fault_of_its_task_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stores of a task are deleted if they are closed with such an error."""
     closed: dict[int, object] = {}
+    begun: set[int] = set()
 
     class Damaged(Task):
         def __exit__(self, kind: object, error: object, trace: object) -> None:
             closed[self.task] = error
 
         def begin(self, now_ms: int, last: bool, bound: Bound) -> bool:
-            if self.task == 1:
+            begun.add(self.task)
+            if self.task == 1 and len(begun) == 3:
                 raise StateCorruptedError("db", "damaged")
             return False
 
@@ -156,6 +159,68 @@ def test_at_the_ends_of_their_partitions_tasks_say_so_once(monkeypatch: pytest.M
     assert [message[REACHED] for message in told if REACHED in message] == [
         [(task, None, False, False) for task in range(3)]
     ]
+
+
+def test_open_tasks_process_while_another_one_restores(monkeypatch: pytest.MonkeyPatch) -> None:
+    restored, begun = threading.Event(), []
+
+    class Restoring(Task):
+        def __enter__(self) -> None:
+            if self.task == 1:
+                assert restored.wait(10.0), "no task has processed meanwhile"
+
+        def begin(self, now_ms: int, last: bool, bound: Bound) -> bool:
+            begun.append(self.task)
+            if {0, 2} <= set(begun):
+                restored.set()
+            if self.task == 1:
+                slot._link.stopped = True
+            return False
+
+    slot = slot_of(Restoring, monkeypatch)
+    slot.run()
+    assert begun.index(1) > max(begun.index(0), begun.index(2))
+    assert [task.task for task in slot._tasks] == [0, 1, 2]
+
+
+def test_a_stop_does_not_wait_for_a_restore(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+    closed: list[int] = []
+    over: list[int] = []
+
+    class Restoring(Task):
+        def __enter__(self) -> None:
+            if self.task != 1:
+                opened.append(self.task)
+            else:
+                slot._link.stopped = True
+                assert slot._over.wait(10.0), "the slot goes on"
+                over.append(self.task)
+                raise RestoreEndedError
+
+        def __exit__(self, kind: object, error: object, trace: object) -> None:
+            closed.append(self.task)
+
+    slot = slot_of(Restoring, monkeypatch)
+    slot.run()
+    assert over == [1]
+    assert sorted(closed) == sorted(opened)
+
+
+def test_a_task_that_cannot_be_opened_ends_the_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = []
+
+    class Failing(Task):
+        def __enter__(self) -> None:
+            if self.task == 1:
+                raise StateCorruptedError("db", "damaged")
+
+        def __exit__(self, kind: object, error: object, trace: object) -> None:
+            closed.append((self.task, error))
+
+    with pytest.raises(StateCorruptedError):
+        slot_of(Failing, monkeypatch).run()
+    assert set(closed) <= {(0, None), (2, None)}
 
 
 def test_a_slot_waits_no_longer_than_until_somebody_wakes_it() -> None:

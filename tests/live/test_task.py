@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +23,7 @@ from state.kafka.partitioner import partition_for_key
 from state.restore.task_stores import WorkerMemory
 from streams import BytesSerde, Consumed, JsonSerde, Materialized, Produced, StreamsBuilder
 from streams.errors import KeyPlacementError, NewPartitionsError
-from streams.live.partitions import SILENT_S
+from streams.live.partitions import SILENT_S, OwnPartition
 from streams.live.task import POLL_S, LiveTask
 from streams.microbatch.job import QueryJob
 from streams.microbatch.step import TaskAccess
@@ -223,6 +225,7 @@ def test_a_client_that_hears_nothing_of_records_that_exist_is_replaced() -> None
             if world.now:
                 world.send("in", [(b"v", 1)])
             world.now += waits_s
+            world.step(task)
             task.ask()
             task.heed()
             assert world.readers["in"].reopened == reopened
@@ -370,3 +373,35 @@ def test_a_key_belongs_to_the_partition_of_its_canonical_bytes() -> None:
             else:
                 with pytest.raises(KeyPlacementError, match=f"has a key of task {own}.* in another notation"):
                     world.step(task)
+
+
+def test_a_pause_keeps_its_clients() -> None:
+    world = World(copy("in"))
+    with world.task() as task:
+        world.send("in", [(b"0", 0)])
+        world.run(task)
+        # Nobody asks the client of a paused task for records.
+        world.send("in", [(b"1", 1)])
+        for _ in range(120):
+            world.now += 5.0
+            task.ask()
+            task.heed()
+        reader = world.readers["in"]
+        assert reader.reopened == 0
+        # It has fetched what has come.
+        world.run(task)
+        world.now += 5.0
+        task.ask()
+        task.heed()
+        assert (reader.reopened, world.out()) == (0, [b"0", b"1"])
+
+
+def test_a_retried_record_of_a_clock_that_was_ahead_holds_nothing_up() -> None:
+    reader = Arriving(SimulatedKafka({"in-retry": 1}), "in-retry", 0, 0)
+    partition = OwnPartition("in-retry", 0, reader, 0, 0.0, delay_ms=10)
+    waiting: Any = SimpleNamespace(order=np.array([100, 5_000_000, 101, 115]))
+    partition.waiting = [waiting]
+    due = np.searchsorted(partition.order(now_ms=111), 111 - 10, "right")
+    assert due == 3
+    # Twice its delay after now it may still be the clock of this host, which was set a little.
+    assert np.searchsorted(partition.order(now_ms=4_999_995), 4_999_985, "right") == 1

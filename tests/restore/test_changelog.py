@@ -10,6 +10,7 @@ from state.changelog import (
     changelog_config,
     changelog_topic,
     cleanup_policy,
+    commits_config,
     commits_topic,
     due,
     ensure_changelogs,
@@ -78,6 +79,19 @@ def test_creates_what_is_missing_and_accepts_what_it_made(admin):
     assert config["message.timestamp.after.max.ms"] == str(2**63 - 1)
     assert ensure_commits(admin, "ensure", "sub", tasks=2) == ["ensure-sub-commits"]
     assert ensure_commits(admin, "ensure", "sub", tasks=2) == []
+
+
+def test_a_commits_topic_that_keeps_control_records_for_a_week_no_longer_does(admin):
+    """A live task writes ten of them a second."""
+    name, kept = commits_topic("week", "sub"), "delete.retention.ms"
+    admin.create_topics([TopicSpec(name, 1, {**commits_config(1), kept: str(7 * 24 * 60 * 60 * 1000)}, 1)])
+    for own in (None, "86400000"):
+        if own is not None:
+            admin.alter_topic(name, {kept: own})
+        assert ensure_commits(admin, "week", "sub", tasks=1) == []
+        found = admin.topic_config(name)
+        assert found[kept] == (own or "600000"), "a user's own setting stays"
+        assert found["segment.bytes"] == str(1024 * 1024)
 
 
 def test_another_number_of_partitions_is_refused(admin):

@@ -110,6 +110,18 @@ def test_a_planned_range_of_a_retry_topic_ends_before_the_first_record_that_is_n
     assert isinstance(at, SourceOffsets)
 
 
+def test_a_failure_of_a_clock_that_was_ahead_waits_no_longer_than_twice_its_delay(kafka):
+    for time in (90_000_000, 90_000_001):
+        kafka.append("in-retry", b"k", b"v", time)
+    clock = [2_500]
+    plans = planner(kafka, clock, delays={"in-retry": 1_000})
+    at, found = plans.initial(), []
+    for _ in range(4):
+        at = plans.latest(at)
+        found.append(at.topics["in-retry"].offsets)
+    assert found == [(2,), (3,), (4,), (4,)]
+
+
 def test_retried_records_are_not_held_back_by_a_backlog():
     """Their time is that of the failure, later than all records of a backlog of old events."""
     kafka = SimulatedKafka({"in": 1, "in-retry": 1})

@@ -424,3 +424,17 @@ def test_a_crash_anywhere_changes_nothing(keep_order, point):
     # Without order there is no store, and so no changelog that a crash could leave half written.
     assert crashes == 2 or (point == "changelog_half_sent" and not keep_order)
     assert found == expected
+
+
+def test_headers_of_another_applications_retry_topic_are_a_strangers():
+    """A letter's headers say where a replay writes, and whoever writes to another one's topic has no say in that."""
+    source = "other-ship-retry-1-repartition"
+    builder = StreamsBuilder(default_key_serde=StringSerde(), default_value_serde=StringSerde())
+    builder.stream(source).map_values(lambda value: 1 // 0).to("out")
+    with TopologyTestDriver(builder.build(), processing="dlq", dead_letter_topic="orders.dlq") as driver:
+        topic = driver.create_input_topic(source)
+        topic.pipe_input("k", "bad", 5, headers={"__streams.retry.topic": b"payments"})
+        (letter,) = driver.create_output_topic("orders.dlq").read_records_to_list()
+        names = [name for name, _ in letter.headers]
+        assert "__streams.retry.topic" not in names
+        assert "__streams.own.retry.topic" in names

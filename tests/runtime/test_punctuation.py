@@ -44,3 +44,14 @@ def test_restarts_keep_due_times_and_cancellations():
     assert again.due("stream_time", 30)
     handle.cancel()
     assert not scheduler(punctuations._state, 0)[0].due("stream_time", 1000)
+
+
+def test_after_a_clock_that_was_ahead_the_next_call_is_one_interval_away():
+    day = 86_400_000
+    ahead, _ = scheduler({}, day, kind="wall_clock")
+    assert ahead.due("wall_clock", day + 10)
+    right, _ = scheduler(ahead._state, 100, kind="wall_clock")
+    assert [bool(right.due("wall_clock", t)) for t in (100, 109, 110, 119, 120)] == [False, False, True, False, True]
+    # A step later nothing has moved.
+    later, _ = scheduler(right._state, 125, kind="wall_clock")
+    assert [bool(later.due("wall_clock", t)) for t in (125, 129, 130)] == [False, False, True]

@@ -12,6 +12,7 @@ from functools import partial
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from streams.logs.events import BROKER_AWAY, BROKER_BACK, QUERY_RESTARTED, Event
 from streams.metrics.recorder import START
 from streams.source.offsets import SourceOffsets, TopicOffsets
 from streams.spark import reports
+from streams.spark.live import LiveGate
 from streams.spark.progress import Progress, position_of, positions_of, sub_of
 from streams.spark.queries import Supervisor
 from streams.spark.reports import AGAIN_S, BrokerWatch
@@ -77,6 +79,7 @@ class World:
     after: Callable[[World], None] = lambda world: None
     events: list[Event] = field(default_factory=list)
     readiness: list[str] = field(default_factory=list)
+    gate: StopGate = field(default_factory=StopGate)
 
     def clock(self) -> float:
         return self.now
@@ -109,7 +112,7 @@ class World:
                 return self.is_set()
 
         self.stop = Stop()
-        Supervisor(self.stop, {"run": StopGate()}, progress, watch, wait_s, self.clock, events=events).run([self.start])
+        Supervisor(self.stop, {"run": self.gate}, progress, watch, wait_s, self.clock, events=events).run([self.start])
 
 
 def test_a_query_that_failed_for_a_passing_reason_starts_again_once_the_broker_answers() -> None:
@@ -162,6 +165,22 @@ def test_progress_begins_the_bound_anew() -> None:
     world.run(wait_s=10)
     assert len(world.started) == 21
     assert world.now > 20
+
+
+def test_a_live_query_makes_progress_by_the_reports_of_its_slots() -> None:
+    """It has one micro-batch, which never ends, so Spark reports none."""
+    driver: Any = SimpleNamespace(heard=0, stop=lambda: None)
+    world = World([*(Query(AWAY, looks=2) for _ in range(20)), Query()], gate=LiveGate(driver))
+
+    def report(_: World) -> None:
+        driver.heard += 1
+
+    world.after = report
+    world.run(wait_s=10)
+    assert len(world.started) == 21
+    silent = World([Query(AWAY, looks=2)], gate=LiveGate(driver))
+    with pytest.raises(ApplicationFailedError):
+        silent.run(wait_s=10)
 
 
 def test_no_broker_comes_back() -> None:

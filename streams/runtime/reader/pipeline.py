@@ -206,7 +206,9 @@ class ReaderPipeline:
         self.partition_times: dict[tuple[str, int], int] = {}
         self.touched: set[int] = set()
         self._tasks = tasks
-        self._run = ReaderContext(settings, f"{sub.index}_reader", now_ms=UNKNOWN_NOW, counted_by=sub.counted_by)
+        self._run = ReaderContext(
+            settings, f"{sub.index}_reader", now_ms=UNKNOWN_NOW, counted_by=sub.counted_by, retry_topics=sub.delays
+        )
         self._ways = Ways(sub)
         current = self._current = self._run.current
         self._entries = {

@@ -145,6 +145,7 @@ class StreamTask:
             operator_state=self._operator_state,
             topics=self._topics,
             counted_by=self._sub.counted_by,
+            retry_topics=self._sub.delays,
         )
         run.operator_state.get("task", {}).pop(_FAILING, None)
         app, room = self._settings.application_id, run.outputs.room_for_state

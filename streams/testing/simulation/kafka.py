@@ -432,6 +432,10 @@ class SimulatedKafka:
         """The settings with which a topic was created, and the defaults that matter here."""
         return {"cleanup.policy": "delete", "retention.ms": "-1", **self.settings.get(name, {})}
 
+    def alter_topic(self, name: str, config: Mapping[str, str]) -> None:
+        """Changes settings of a topic."""
+        self.settings[name] = {**self.settings.get(name, {}), **config}
+
     def delete_topics(self, names: Iterable[str]) -> None:
         """Deletes topics; missing ones are ignored. Each is an event."""
         for name in names:
