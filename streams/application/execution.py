@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from streams.application.adopt import ADOPTING, take_over, unfinished_plan
 from streams.application.prepare import Application, PreparedSub
 from streams.application.start import Preflight
-from streams.checkpoint.compare import Adoption, Markers, position
-from streams.checkpoint.files import query_id_of, write_query_id
+from streams.checkpoint.compare import Adoption, Markers, position, runs_live
+from streams.checkpoint.files import query_id_of, write_first_batch, write_query_id
 from streams.config import Execution, StreamsConfig
 from streams.errors import ConfigError
 from streams.source.offsets import FirstBatch, SourceOffsets
@@ -118,24 +118,26 @@ class Switch:
             prepared: The sub-topology.
             first: Where it begins if it is new (`Preflight.run`).
         """
-        found = self.preflight.inspect(prepared)
-        if found.wrong is not None:
-            raise found.wrong
-        checkpoint, name = found.checkpoint, prepared.sub.name
+        found = self.preflight.check(prepared)
+        checkpoint, name, files = found.checkpoint, prepared.sub.name, self.preflight.files
         if checkpoint.logged > checkpoint.committed or checkpoint.repeats:
             return None
         first = checkpoint.first or first
-        at = checkpoint.start(checkpoint.logged + 1) or (first.start if first else None)
-        if at is None:
+        known = position(checkpoint, found.markers) or (first.start if first else None)
+        if known is None:
             return None
-        if checkpoint.query_id is None:
-            query_id = str(uuid.uuid4())
-            write_query_id(self.preflight.files, name, query_id)
+        sources = self.preflight.sources(prepared)
+        sources.report_hidden(known)
+        at = sources.completed(known)
+        if checkpoint.logged >= 0:
+            query_id = self._take_over(prepared, at)
+            self.say(f"{name}: continues live, behind micro-batch {checkpoint.logged}")
             return LiveStart(query_id, at)
-        if checkpoint.logged < 0:
-            return LiveStart(checkpoint.query_id, at)
-        query_id = self._take_over(prepared, at)
-        self.say(f"{name}: continues live, behind micro-batch {checkpoint.logged}")
+        if at is not known and first is not None:
+            write_first_batch(files, name, replace(first, start=at, end=None if first.end is None else at))
+        query_id = checkpoint.query_id or str(uuid.uuid4())
+        if checkpoint.query_id is None:
+            write_query_id(files, name, query_id)
         return LiveStart(query_id, at)
 
     def to_micro_batches(self, prepared: PreparedSub, known: FirstBatch | None) -> FirstBatch | None:
@@ -148,7 +150,7 @@ class Switch:
             # this fence finds that its driver is gone, and commits nothing.
             self.preflight.markers(prepared).fenced()
         found = self.preflight.inspect(prepared)
-        if found.wrong is not None or not any(marker is not None and marker.live for marker in found.markers.values()):
+        if found.wrong is not None or not runs_live(found.markers):
             return known
         at = position(found.checkpoint, found.markers)
         assert at is not None, "written before the first live step"

@@ -10,6 +10,7 @@ from typing import Any
 from state.changelog import commits_topic, ensure_changelogs, ensure_commits, ensure_repartition
 from state.commit.crash_points import CrashPoints
 from state.commit.live import LiveKafka
+from state.commit.marker import MarkerLog
 from state.errors import TopicNotFoundError
 from state.kafka.admin import DECIDE_S, KafkaAdmin, wait_until_decided
 from state.kafka.topics import TopicInfo, TopicPartition, TopicSpec, partitions_of
@@ -24,7 +25,7 @@ from streams.runtime.global_tables import global_table_settings
 from streams.runtime.settings import TaskSettings
 from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.source.partition_times import asks_for_partition_time
-from streams.source.planner import SourceSpec
+from streams.source.topics import SourceSpec
 from streams.topology.graph import Failed, ProcessorNode, SourceNode
 from streams.topology.plan import Plan, SubTopology, build_plan, check_explicit_names, internal_topics
 from streams.topology.planning.sub_topologies import check_one_name, possible_names, sub_topologies, sub_topology_name
@@ -186,8 +187,12 @@ def _written_ends(admin: KafkaAdmin, topics: Iterable[str]) -> Mapping[TopicPart
     return admin.end_offsets(partitions_of(found), committed=False)
 
 
-def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmin) -> Application:
+def plan_application(
+    topology: Topology, config: StreamsConfig, admin: KafkaAdmin, log: MarkerLog | None = None
+) -> Application:
     """The plan of a topology for the topics of the cluster.
+
+    A pattern does not match the application's own topics. Markers show these; `log` reads them, by default that of the settings.
 
     Raises:
         ConfigError: Global tables would have to send dead letters, which they cannot.
@@ -206,7 +211,7 @@ def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmi
         if written is None or written["sub_topologies"].keys().isdisjoint(possible_names(sources)):
             check_one_name(sources, known)
     if has_patterns(topology):
-        log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
+        log = log or LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
         made = internal_topics(topology, app, [sub_topology_name(sources, known) for sources in groups])
         own = {*made, *owned_topics(app, written, admin, log).own}
         topology = with_matching_topics(topology, (name for name in admin.topic_names() if name not in own))

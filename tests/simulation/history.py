@@ -152,6 +152,10 @@ def _between(application: Application, random: Random) -> None:
         clean_table(cluster.kafka)
     if random.random() < 0.3:
         application.stop()
+    if random.random() < 0.5:
+        application.change_topics(random)
+    if "on_lost_offsets" in application.program.settings and application.whole and random.random() < 0.5:
+        application.lose_records(random)
     if application.whole and random.random() < 0.2:
         application.change(1 - application.setup.variant)
     if random.random() < 0.2:

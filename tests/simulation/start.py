@@ -37,7 +37,7 @@ def start_queries(
         StreamsError: The start is refused.
     """
     kafka: Any = cluster.kafka
-    application = plan_application(topology, config, kafka)
+    application = plan_application(topology, config, kafka, kafka)
     check_start(application, kafka, kafka)
     counts = ensure_internal_topics(application, kafka, cluster.say)
     before = preflight(cluster, application, files)

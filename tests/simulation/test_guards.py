@@ -23,6 +23,7 @@ from streams.checkpoint.files import Checkpoint
 from streams.live.task import LiveTask
 from streams.microbatch import global_tables
 from streams.runtime.task import task
+from streams.source import topics
 from streams.source.pauses import PauseWatch
 from streams.source.planner import BatchPlanner
 from streams.testing.simulation import SimulatedKafka, SimulatedTable
@@ -300,7 +301,7 @@ GUARDS = [
         off((guards, "check_is_last")),
         stories.markers_are_lost,
     ),
-    Guard("a topic is known by its id", off((BatchPlanner, "_check_ids")), stories.source_is_made_anew),
+    Guard("a topic is known by its id", off((topics, "check_same")), stories.source_is_made_anew),
 ]
 
 
