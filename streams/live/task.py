@@ -312,16 +312,19 @@ class LiveTask:
 
     def _positions(self) -> Mapping[str, int]:
         """Where the task continues in each topic: behind its last live step, or else where live execution has begun."""
-        read = {} if self.session.last is None else self.session.last.live_positions
-        known = self._start if not read else self._start.behind(read, self.session.last.topic_ids)
+        known, last = self._start, self.session.last
+        read = {} if last is None else last.live_positions
+        if last is not None and read:
+            known = known.behind(read, last.topic_ids)
         topics = self._sources.described(known.topic_ids)
         self._topic_ids = known.topic_ids | {name: info.topic_id for name, info in topics.items()}
         # A topic that this start does not see may come back, and the next marker is all that will say how far it was read.
         self._hidden = {topic: {str(number): (at, at)} for (topic, number), at in read.items() if topic not in topics}
-        return {
-            topic: at
-            for (topic, _), at in self._sources.places(known, [(topic, self.task) for topic in topics]).at.items()
-        }
+        found = self._sources.places(known, [(topic, self.task) for topic in topics]).at
+        if any(at != known.of(*place) for place, at in found.items()):
+            # A jump over lost offsets is committed at once, even if there is nothing to read.
+            self._noted -= GROUP_EVERY_S
+        return {topic: at for (topic, _), at in found.items()}
 
     def _kafka_reader(self, topic: str, partition: int, start: int) -> Reader:
         job = self.job
