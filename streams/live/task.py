@@ -115,7 +115,7 @@ class LiveTask:
         self._counted = Counters()
         self._partitions = OwnPartitions()
         self._sources = SourceTopics(access.kafka, job.source)
-        self._topic_ids: Mapping[str, str] = {}
+        self._topic_ids: dict[str, str] = {}
         self._hidden: Ranges = {}
         self._recreated: TopicRecreatedError | None = None
         self._ticks = Ticks(None if job.source.tick_ms is None else job.source.tick_ms / 1000)
