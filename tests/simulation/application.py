@@ -176,7 +176,7 @@ class Application:
         self.cluster.kafka._topics |= self._hidden
         self._hidden = {}
 
-    def change_topics(self, random: Random) -> None:
+    def change_topics(self) -> None:
         """A topic is created, goes out of sight once all of it is read, or comes back. The next start notices."""
         topics = self.cluster.kafka._topics
         for topic in self.program.late:
@@ -187,7 +187,7 @@ class Application:
             elif self.hides:
                 self.show()
                 self.cluster.say(f"{topic} is back")
-            else:
+            elif topic not in topics:
                 self.cluster.kafka.create_topic(topic, PARTITIONS)
                 self.cluster.say(f"{topic} is created")
 

@@ -115,6 +115,17 @@ def trimmed_when_planned(patch):
     patch.setattr(BatchPlanner, "latest", latest_and_trim)
 
 
+def topics_out_of_sight_are_forgotten(patch):
+    positions = LiveTask._positions
+
+    def positions_and_forget(self):
+        found = positions(self)
+        self._hidden = {}
+        return found
+
+    patch.setattr(LiveTask, "_positions", positions_and_forget)
+
+
 def off(*places):
     """Switches checks off: (where, name)."""
 
@@ -302,6 +313,12 @@ GUARDS = [
         stories.markers_are_lost,
     ),
     Guard("a topic is known by its id", off((topics, "check_same")), stories.source_is_made_anew),
+    Guard("a live task knows a topic by its id", off((topics, "check_same")), stories.source_is_made_anew_live),
+    Guard(
+        "a marker keeps positions of topics out of sight",
+        topics_out_of_sight_are_forgotten,
+        stories.a_topic_is_out_of_sight,
+    ),
 ]
 
 
