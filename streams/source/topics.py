@@ -1,4 +1,4 @@
-"""The topics that a sub-topology reads, in both executions: where reading begins and goes on, and whether they are still the same.
+"""The topics that a sub-topology reads, in both executions: where reading begins and continues, and whether they are still the same.
 
 The planner of micro-batches asks about all partitions on the driver, a live task about its own.
 """
@@ -72,7 +72,7 @@ class SourceSpec:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where reading goes on in some partitions.
+    """Where reading continues in some partitions.
 
     Attributes:
         at: Partition -> the next offset.
@@ -119,7 +119,7 @@ class SourceTopics:
         return {name: found[name] for name in names}
 
     def places(self, known: SourceOffsets, partitions: Sequence[TopicPartition]) -> Places:
-        """Where reading goes on: at the known positions, if the logs still have them, and else behind what is lost.
+        """Where reading continues: at the known positions, if the logs still have them, and else behind what is lost.
 
         A topic that is not known begins where its reset policy says; a new partition of a known one begins at its first record.
 
@@ -194,7 +194,7 @@ class SourceTopics:
         return replace(known, topics={**known.topics, **first.topics}, global_topics={**known.global_topics, **tables})
 
     def target(self) -> dict[TopicPartition, int]:
-        """Where a run over the existing input ends: at the present ends, or where it is told to."""
+        """Where a run over the existing input ends: at the present ends, or at the given ends."""
         ends = self._admin.end_offsets(partitions_of(self.described({})))
         return {place: min(end, self._spec.until.get(place, end)) for place, end in ends.items()}
 
@@ -275,7 +275,7 @@ class Ticks:
         """How long it is until the next one; not positive: it is due."""
         if self._interval is None:
             return inf
-        # A clock that was set back is no reason to wait for what is over.
+        # After the clock was set back, nobody waits until it has caught up.
         if self._last is None or now < self._last:
             return 0.0
         return self._last + self._interval - now
