@@ -95,7 +95,7 @@ class SourceOffsets:
         return {name: of.topic_id for name, of in self.topics.items()}
 
     def behind(self, read: Mapping[tuple[str, int], int], topic_ids: Mapping[str, str]) -> SourceOffsets:
-        """The positions, with others in the place of some of them, or beside them in topics that have none here.
+        """The positions, with others in the place of some of them, or next to them in topics that have none here.
 
         Args:
             read: Partition -> the other position.

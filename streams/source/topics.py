@@ -1,4 +1,4 @@
-"""The topics that a sub-topology reads, in both executions: where reading begins and continues, and whether they are still the same.
+"""The topics that a sub-topology reads, in both executions: where reading begins and continues, and whether they are the same.
 
 The planner of micro-batches asks about all partitions on the driver, a live task about its own.
 """
