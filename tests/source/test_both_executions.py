@@ -51,7 +51,7 @@ class Patient(Quiet):
         """See `Chaos`."""
         if what.startswith("lease"):
             self._heard += 1
-            return int(self._heard % 20 == 0)
+            return int(self._heard % 100 == 0)
         return int(what.startswith("a moment"))
 
 
