@@ -63,6 +63,8 @@ class RangeReader(abc.ABC):
         self._timeout_s = timeout_s
         self._last_trouble: ClientFailure | None = None
         self._refusal: ClientFailure | None = None
+        self._ended_at = -1
+        """Where the client has found that no record can be read yet. Its end of the log lies behind open transactions."""
         self.failed = False
         self.closed = False
         self.at_end = False
@@ -94,6 +96,8 @@ class RangeReader(abc.ABC):
     def poll(self, max_records: int = 100_000) -> list[RecordColumns]:
         """Take the records that have arrived, without waiting. Then `at_end` says whether the client knows of no others.
 
+        Those of transactions that are still open are none: nobody can say when, or whether, they come.
+
         Raises:
             OffsetsLostError: `position` is not in the log (any more).
             TopicNotFoundError: The topic or partition does not exist.
@@ -103,7 +107,7 @@ class RangeReader(abc.ABC):
             raise KafkaClientError(f"{self.topic}-{self.partition}: reader is closed or failed; open a new one")
         try:
             arrived = list(self._arrived(max_records))
-            self.at_end = 0 <= self._fetched_end() <= self._position
+            self.at_end = self._ended_at == self._position or 0 <= self._fetched_end() <= self._position
             return arrived
         except KafkaClientError:
             self.failed = True
@@ -180,6 +184,7 @@ class RangeReader(abc.ABC):
         self._drop_head()
         if head.failure.code == PARTITION_EOF:
             self._position = max(self._position, min(head.offset, end))
+            self._ended_at = head.offset
         elif head.failure.code in TRANSIENT:
             self._last_trouble = head.failure
         elif head.failure.code in OFFSETS_LOST:

@@ -37,7 +37,7 @@ class Ways:
 
 def may_run_live(config: StreamsConfig) -> bool:
     """Whether the settings let any sub-topology run live."""
-    return config.execution is not Execution.MICRO_BATCH and not config.available_now
+    return config.execution is not Execution.MICRO_BATCH
 
 
 def ways_of(
@@ -67,6 +67,10 @@ def ways_of(
             f"execution=live, but {application.config.application_id} cannot run live: {reasons}. Nothing was written. With "
             f"execution=auto these sub-topologies run in micro-batches, and the others live"
         )
+    if application.config.available_now and obstacles:
+        # Micro-batches run one sub-topology after the other, each to its end; live, all run at once and end together.
+        together = f"in a run over what is there, all do, and {min(obstacles)} needs them"
+        obstacles = {one.sub.name: obstacles.get(one.sub.name, together) for one in subs}
     return Ways(
         tuple(one for one in subs if one.sub.name not in obstacles),
         tuple(one for one in subs if one.sub.name in obstacles),

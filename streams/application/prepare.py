@@ -107,7 +107,7 @@ class Application:
 
     def unfinished(self, admin: KafkaAdmin, read: Mapping[str, SourceOffsets]) -> tuple[PreparedSub, ...]:
         """The sub-topologies that have not read everything that others have written for them."""
-        ends = _written_ends(admin, self.plan.repartition_topics)
+        ends = written_ends(admin, self.plan.repartition_topics)
 
         def behind(sub: SubTopology) -> bool:
             at = read.get(sub.name, SourceOffsets({}))
@@ -119,7 +119,7 @@ class Application:
         self, admin: KafkaAdmin, topics: Iterable[str], known: Mapping[TopicPartition, int] = MappingProxyType({})
     ) -> set[str]:
         """The given repartition topics that have unread records."""
-        ends = _written_ends(admin, topics)
+        ends = written_ends(admin, topics)
         read = admin.group_offsets(self.config.application_id, list(ends)) if ends else {}
         # What was read is deleted soon; the sink of a Delta table has no positions in the group, only these.
         begins = admin.begin_offsets(ends) if ends else {}
@@ -181,7 +181,7 @@ def _with_rules(sub: SubTopology, rules: Mapping[str, tuple[ColumnRule, ...]]) -
     return replace(sub, nodes=nodes)
 
 
-def _written_ends(admin: KafkaAdmin, topics: Iterable[str]) -> Mapping[TopicPartition, int]:
+def written_ends(admin: KafkaAdmin, topics: Iterable[str]) -> Mapping[TopicPartition, int]:
     """The end offsets of the partitions of topics, including records of open transactions, which may still be committed."""
     found = admin.describe_topics(sorted(topics))
     return admin.end_offsets(partitions_of(found), committed=False)

@@ -12,10 +12,16 @@ from typing import Any, Final
 
 import orjson
 
+from streams.live.alignment import UNSAID, Bound
+
 STOP: Final = "stop"
 PAUSED: Final = "paused"
 LEASES: Final = "leases"
 """Counts the leases: a slot whose lease is not of the present number ends it."""
+BOUNDS: Final = "bounds"
+"""How far each sub-topology may go in a backlog (`streams.live.alignment`)."""
+REACHED: Final = "reached"
+"""What a slot says of how far tasks have come in a backlog. It is answered only where a bound moves."""
 CLOCKS: Final = "clocks_ms"
 """The driver's wall clock and its monotonic one, ms. All tasks have the wall clock of the driver, as in micro-batches."""
 
@@ -38,6 +44,7 @@ class Link:
         self.stopped = False
         self.lost = False
         self.paused: frozenset[str] = frozenset()
+        self._bounds: Mapping[str, Bound] = {}
         self._lease: int | None = None
         self._wall_ahead_ms, self._driver_ahead_ms = 0.0, -inf
 
@@ -55,6 +62,7 @@ class Link:
                 self._lease = lease if self._lease is None else self._lease
                 self.stopped |= bool(said.get(STOP)) or lease != self._lease
                 self.paused = frozenset(said.get(PAUSED, ()))
+                self._bounds = {sub: Bound.heard(bound) for sub, bound in said.get(BOUNDS, {}).items()}
                 wall, monotonic = said[CLOCKS]
                 self._wall_ahead_ms = wall - monotonic
                 # A message can only be late, and monotonic clocks are never set, so the largest difference is the nearest.
@@ -62,6 +70,10 @@ class Link:
         except (EOFError, OSError):
             self.stopped = self.lost = True
         return self._lease is not None
+
+    def bound(self, sub: str) -> Bound:
+        """How far the tasks of a sub-topology may go."""
+        return self._bounds.get(sub, UNSAID)
 
     def now_ms(self) -> int:
         """The driver's wall clock; it is sent at the beginning, and after each report."""

@@ -14,7 +14,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from streams.live.link import DriverAddress, Link
+from streams.live.alignment import Reached
+from streams.live.link import REACHED, DriverAddress, Link
 from streams.live.task import LiveTask, Tally
 from streams.live.watch import Watch
 from streams.logs.json_lines import set_context
@@ -53,6 +54,7 @@ class LiveJob:
         interval_s: Time between two commits of a task, s.
         lease_s: How long a slot runs before Spark starts it again, s.
         run_id: The id of the application's run.
+        ends: Whether the run ends once everything is read that was there at its start, so that slots say what they have read.
     """
 
     subs: tuple[LiveSub, ...]
@@ -61,6 +63,7 @@ class LiveJob:
     lease_s: float
     run_id: str
     driver: DriverAddress
+    ends: bool = False
 
     def tasks_of(self, slot: int) -> list[tuple[LiveSub, int]]:
         """The tasks of a slot: the same number in all sub-topologies, as what one writes is mostly read by the same of the next."""
@@ -113,6 +116,8 @@ class Slot:
         self._watch = Watch(self._report_event)
         self._committing: dict[LiveTask, Future[None]] = {}
         self._asking: dict[LiveTask, Future[None]] = {}
+        self._told: dict[LiveTask, tuple[Reached, float]] = {}
+        self._told_read: dict[LiveTask, object] = {}
 
     def run(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Runs the tasks until the lease ends.
@@ -139,8 +144,9 @@ class Slot:
             while self._may_continue() and (now := clock()) < until:
                 for task in self._tasks:
                     if due[task] <= now and self._begin(task, pool):
-                        due[task] = max(due[task] + self._job.interval_s, now)
+                        due[task] = now if task.is_held else max(due[task] + self._job.interval_s, now)
                     self._apply_committed()
+                self._tell_progress(now)
                 self._look(pool, now)
                 if now - self._reported >= REPORT_EVERY_S:
                     self._report(now)
@@ -166,7 +172,11 @@ class Slot:
 
     def _task(self, sub: LiveSub, number: int) -> LiveTask:
         access = task_step(sub.job, sub.job.identity(number, sub.query_id))
-        return LiveTask(sub.job, access, sub.start, self._job.run_id, access.kafka.topics, wakes=self._wake.file)
+        tasks = self._job.tasks_of(self._slot)
+        shared = len(tasks), sum(len(one.job.sub.topics) for one, _ in tasks)
+        return LiveTask(
+            sub.job, access, sub.start, self._job.run_id, access.kafka.topics, wakes=self._wake.file, shared=shared
+        )
 
     def _pool(self, threads: int) -> Executor:
         return ThreadPoolExecutor(threads, thread_name_prefix="commit")
@@ -202,7 +212,7 @@ class Slot:
         if task in self._committing or task.job.sub.name in self._link.paused:
             return False
         with self._named(task.job, task.task, task), self._watch.step(task.job.sub.name, task.task):
-            begun = task.begin(self._now_ms(), last)
+            begun = task.begin(self._now_ms(), last, self._link.bound(task.job.sub.name))
         if begun:
             self._committing[task] = pool.submit(task.commit)
             self._committing[task].add_done_callback(self._wake.set)
@@ -242,6 +252,25 @@ class Slot:
             if task.ends:
                 positions = [(*place, at, task.ends.get(place, at)) for place, at in task.positions.items()]
                 self._link.tell({"sub": task.job.sub.name, "positions": positions})
+
+    def _tell_progress(self, now: float) -> None:
+        """Tells how far tasks have come in a backlog, and, if the run is to end, what they have read."""
+        reached: dict[str, list[tuple[Any, ...]]] = {}
+        for task in self._tasks:
+            if task.reached is not None and self._is_news(task, task.reached, now):
+                self._told[task] = task.reached, now
+                reached.setdefault(task.job.sub.name, []).append((task.task, *task.reached))
+            if self._job.ends and task.read and task.read != self._told_read.get(task):
+                self._told_read[task] = task.read
+                read = [(*place, at) for place, at in task.read.items()]
+                self._link.tell({"sub": task.job.sub.name, "read": read})
+        for sub, found in reached.items():
+            self._link.tell({"sub": sub, REACHED: found})
+
+    def _is_news(self, task: LiveTask, reached: Reached, now: float) -> bool:
+        """Whether the driver does not know it. During a backlog it hears it again and again: it does not wait for what is lost."""
+        told, told_s = self._told.get(task, (None, now))
+        return reached != told or ((reached.asked or reached.is_behind) and now - told_s >= REPORT_EVERY_S)
 
     def _report_event(self, sub: str, task: int, event: Mapping[str, Any]) -> None:
         self._link.tell({"sub": sub, "task": task, "events": [event]})

@@ -5,29 +5,34 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from types import TracebackType
 from typing import Any
 
-from state.columns import RecordColumns
 from state.commit.marker import Ranges
 from state.commit.session import TaskSession
 from state.commit.step import PreparedStep
 from state.commit.transaction import StepInput
 from state.errors import TopicRecreatedError
+from state.kafka.config import DEFAULT_PREFETCH_BYTES
 from state.kafka.reader import open_range_reader
 from state.kafka.topics import TopicPartition
-from streams.errors import KeyPlacementError, NewPartitionsError
-from streams.live.partitions import OpenReader, OwnPartition, OwnPartitions, Reader
+from streams.errors import NewPartitionsError
+from streams.live.alignment import BEHIND_AFTER_S, FREE, Bound, Reached
+from streams.live.arrived import Arrivals, Arrived
+from streams.live.partitions import UNHEARD_S, Ending, OpenReader, OwnPartition, OwnPartitions, Pace, Reader
 from streams.microbatch.global_tables import count_global_tables, global_stores
 from streams.microbatch.job import QueryJob
 from streams.microbatch.read import StepRows
 from streams.microbatch.step import BatchContext, TaskAccess, about_restore, count_copy, step_process
+from streams.model.record import NO_TIME
 from streams.runtime.outputs import OutputTopics
-from streams.runtime.reader.pipeline import ReaderPipeline
 from streams.runtime.settings import Counters
 from streams.source.offsets import SourceOffsets
+from streams.source.partition_times import asks_for_partition_time, known_times, time_at
 from streams.source.topics import SourceTopics, Ticks
+from streams.topology.plan import without_shuffle
 
 NO_BATCH = -1
 """The micro-batch in the markers of live steps."""
@@ -37,6 +42,10 @@ each step, they would cost two more requests to the brokers, one after the other
 POLL_S = 0.004
 """How long a record waits at most before a task sees it whose readers cannot say that records arrive."""
 TRIM_EVERY_S = 30.0
+LEAST_FETCHED_BYTES = 256 * 1024
+"""How much a reader's client keeps for it at least, bytes."""
+MOST_AT_ONCE_BYTES = 4 * 1024 * 1024
+"""How much a client asks a broker for at most, bytes."""
 _AT_ONCE = {"queued.min.messages": "100000"}
 """A reader of micro-batches fetches nothing while some records wait, to ask the broker less often. Here that would be a delay."""
 
@@ -83,6 +92,12 @@ class LiveTask:
         open_reader: Opens a reader of one partition.
         read_tables: Reads the global tables up to given ends.
         wakes: The open file that readers write to when records arrive.
+        shared: How many tasks the process runs, and how many partitions they read, which share its memory.
+
+    Attributes:
+        reached: How far it has come; None: it has not heard yet of all its partitions.
+        is_held: Whether records wait for other tasks, so that the next step is due as soon as these have come further.
+        read: The positions up to which nothing was left to do when the task last had nothing to do.
     """
 
     def __init__(
@@ -96,13 +111,19 @@ class LiveTask:
         read_tables: Callable[..., Mapping[str, Any]] = global_stores,
         wakes: int | None = None,
         clock: Callable[[], float] = time.monotonic,
+        shared: tuple[int, int] | None = None,
     ) -> None:
-        self.job = job
+        self.job = job = replace(job, sub=without_shuffle(job.sub))
         self.session = TaskSession(access.step, clock)
         self.access = access
         self.task = access.step.identity.task
         self.tally = Tally()
         self.ends: dict[TopicPartition, int] = {}
+        self.reached: Reached | None = None
+        self.is_held = False
+        self.read: Mapping[TopicPartition, int] = {}
+        self._emptied: float | None = None
+        self._answers = self._empty = False
         self._start = start
         self._run_id = run_id
         self._topics = topics
@@ -111,31 +132,43 @@ class LiveTask:
         self._wakes = wakes
         self._woken = True
         self._clock = clock
-        self._head = ReaderPipeline(job.sub, job.tasks, job.settings)
-        self._counted = Counters()
+        tasks, partitions = shared or (1, len(job.sub.topics))
+        self._pace = Pace(tasks)
+        self._share = job.memory.prefetch_bytes // max(1, partitions)
+        """How many bytes of a partition's records wait at most, and as many are fetched for it."""
+        self._asks_for_times = {
+            str(topic) for source in job.sub.sources if asks_for_partition_time(source) for topic in source.topics
+        }
         self._partitions = OwnPartitions()
         self._sources = SourceTopics(access.kafka, job.source)
         self._topic_ids: dict[str, str] = {}
         self._hidden: Ranges = {}
         self._recreated: TopicRecreatedError | None = None
         self._ticks = Ticks(None if job.source.tick_ms is None else job.source.tick_ms / 1000)
-        self._trimmed = self._noted = clock()
+        self._trimmed = self._noted = self._asked = clock()
         self._global_ends = start.global_topics
         self._step: _Step | None = None
         self._open = ExitStack()
 
     def __enter__(self) -> LiveTask:
         with ExitStack() as opened:
-            opened.callback(self._head.close)
             opened.enter_context(self.session)
             self.tally.restore = about_restore(self.access.stores.report)
             count_copy(self.access.stores.report, self.tally.counters)
             for topic, at in self._positions().items():
                 reader = self._open_reader(topic, self.task, at)
                 opened.callback(reader.close)
+                if (end := self.job.source.until.get((topic, self.task))) is not None:
+                    reader = Ending(reader, max(at, end))
                 self._woken = self._wakes is not None and reader.wake(self._wakes) and self._woken
                 delay_ms = self.job.source.delays.get(topic)
-                self._partitions.add(OwnPartition(topic, self.task, reader, at, self._clock(), delay_ms=delay_ms))
+                now, newest_ms = self._clock(), self._partition_time(topic, at)
+                self._partitions.add(
+                    OwnPartition(topic, self.task, reader, at, now, now, delay_ms=delay_ms, newest_ms=newest_ms)
+                )
+            times = {one.place: one.newest_ms for one in self._partitions if one.topic in self._asks_for_times}
+            self._arrivals = Arrivals(self.job, self.task, times)
+            opened.callback(self._arrivals.close)
             self._open = opened.pop_all()
         return self
 
@@ -147,7 +180,7 @@ class LiveTask:
     @property
     def rests_s(self) -> float:
         """How long the task has nothing to do, if no reader says that records have arrived."""
-        if not self._woken or self._partitions.waits_for_others:
+        if self.is_held or self._answers or not self._woken or self._partitions.waits_for_others:
             return POLL_S
         return max(self._ticks.left(self._clock()), 0.0)
 
@@ -155,26 +188,31 @@ class LiveTask:
     def positions(self) -> Mapping[TopicPartition, int]:
         return {one.place: one.committed for one in self._partitions}
 
-    def begin(self, now_ms: int, last: bool = False) -> bool:
+    def begin(self, now_ms: int, last: bool = False, bound: Bound = FREE) -> bool:
         """Processes what has arrived and sends the results; returns whether there is a step to `commit` and then `apply`.
 
         Args:
             now_ms: The time of the step.
             last: The task ends behind this step, so that the consumer group gets its positions.
+            bound: How far it may go.
 
         Raises:
             KeyPlacementError: A record is in another partition than its key's.
+            RecordFailedError: A record stops the task. What is in front of it was committed.
             StreamsError: The step has failed; the task is over.
         """
         self._check_same()
         now = self._clock()
-        self._partitions.poll(now)
+        self._poll(now, now_ms)
         tick = self._ticks.take(now)
-        taken = self._partitions.take(now_ms)
+        taken = self._take(now_ms, now, bound)
         note = last or now - self._noted >= GROUP_EVERY_S
         # Without a record, too, as a task also passes control records.
         behind = note and any(one.noted != one.read_to and not one.waiting for one in self._partitions)
         if not any(taken) and not tick and not behind:
+            self.read = {
+                one.place: one.read_to if one.delay_ms is None else one.reader.position for one in self._partitions
+            }
             return False
         if tick and not any(taken) and self.job.settings.idle_timeout_ms is not None:
             # Whether the task is idle is for the brokers to say: a client may not have heard yet.
@@ -182,7 +220,41 @@ class LiveTask:
         if note:
             self._noted = now
         self._step = self._prepared(taken, now_ms, note)
+        self._pace.note(sum(map(len, chain.from_iterable(taken))), self._clock() - now)
         return True
+
+    def _take(self, now_ms: int, now: float, bound: Bound) -> list[list[Arrived]]:
+        partitions, next_ms = self._partitions, self._partitions.next_ms(now_ms)
+        # What has just come is not a backlog, if all before them have found their way at once.
+        waited = not self._empty if bound.asked else self._emptied is None or now - self._emptied >= BEHIND_AFTER_S
+        behind = next_ms is not None and waited
+        if partitions.are_known:
+            # But where others ask, they wait for what will be written of those, too.
+            least_ms = min(next_ms if next_ms is not None and (behind or bound.asked) else inf, bound.coming_ms)
+            self.reached = Reached(None if least_ms == inf else int(least_ms), behind, bound.asked)
+        before_ms = bound.of(self.job.sub.name, self.task, self.reached is None or self.reached.is_behind)
+        taken = partitions.take(now_ms, self._most_records, before_ms)
+        left_ms = partitions.next_ms(now_ms)
+        self.is_held = left_ms is not None and left_ms >= before_ms
+        self._answers = bound.asked
+        self._empty = partitions.are_empty
+        if self._empty:
+            self._emptied = now
+        return taken
+
+    def _poll(self, now: float, now_ms: int) -> None:
+        """Takes in what has arrived, as far as there is room for it."""
+        cpu = time.process_time()
+        most_bytes = min(self._share, self.job.source.max_bytes // (self.job.tasks * len(self.job.sub.topics)))
+        self._partitions.poll(now, self._most_records, most_bytes, lambda columns: self._arrivals.read(columns, now_ms))
+        self.tally.cpu_s += time.process_time() - cpu
+        if self._partitions.hold_up(now) and now - self._asked >= UNHEARD_S:
+            self._ask_ends()
+            self._partitions.note_ends(self.ends)
+
+    @property
+    def _most_records(self) -> int:
+        return max(1, min(self._pace.most, self.job.source.max_records // self.job.tasks))
 
     def commit(self) -> None:
         """Commits the step that was begun. Only waits for the brokers, so several tasks may do it at once, in threads."""
@@ -205,11 +277,12 @@ class LiveTask:
         self._add(step.given, result.counters, result.seconds, time.perf_counter() - step.started, cpu_s)
 
     def _ask_ends(self) -> None:
+        self._asked = self._clock()
         self.ends = self.access.kafka.end_offsets([one.place for one in self._partitions])
 
-    def _prepared(self, taken: Sequence[Sequence[RecordColumns]], now_ms: int, note: bool) -> _Step:
+    def _prepared(self, taken: Sequence[Sequence[Arrived]], now_ms: int, note: bool) -> _Step:
         started, cpu = time.perf_counter(), time.process_time()
-        given = self._rows(taken, now_ms)
+        given = self._rows(taken)
         read_to = {one.place: one.read_to for one in self._partitions}
         offsets = {one.place: one.read_to for one in self._partitions if note and one.read_to != one.noted}
         batch = BatchContext(NO_BATCH, now_ms, self._run_id)
@@ -226,27 +299,20 @@ class LiveTask:
         prepared = self.session.prepare(step, process)
         return _Step(prepared, given, read_to, offsets.keys(), started, time.process_time() - cpu)
 
-    def _rows(self, taken: Sequence[Sequence[RecordColumns]], now_ms: int) -> StepRows:
+    def _rows(self, taken: Sequence[Sequence[Arrived]]) -> StepRows:
         given = StepRows(topic_ids=self._topic_ids, backlog=self._partitions.has_unread(self.ends))
-        self._head.now_ms = now_ms
-        for one, pieces in zip(self._partitions, taken, strict=True):
+        self._arrivals.begin_step()
+        for one, parts in zip(self._partitions, taken, strict=True):
             given.ranges[one.topic] = {str(one.number): (one.committed, one.read_to)}
-            for columns in pieces:
-                for task, rows in self._head.run(columns):
-                    if task != self.task:
-                        raise KeyPlacementError(
-                            self.job.settings.application_id, self.job.sub.name, columns.topic, columns.partition,
-                            first=int(columns.offsets[0]), last=int(columns.offsets[-1]), task=task,
-                        )  # fmt: skip
-                    given.batches.append(rows)
-            if pieces and (newest := self._head.event_time(*one.place)) is not None:
-                given.event_times[one.place] = newest
-        self._head.touched.clear()
-        counted = Counters(self._head.counters)
-        for name, count in counted.items():
-            if count != self._counted.get(name, 0):
-                given.counters.add(name, count - self._counted.get(name, 0))
-        self._counted = counted
+            for part in parts:
+                given.batches += part.batches
+                for name, count in part.counters.items():
+                    given.counters.add(name, count)
+            if parts and one.newest_ms != NO_TIME:
+                given.event_times[one.place] = one.newest_ms
+            if one.topic in self._asks_for_times and one.read_to != one.committed:
+                # As of what is taken: what waits has moved the reader's own time on.
+                given.partition_times[one.place] = (one.read_to, one.newest_ms)
         return given
 
     def _add(
@@ -286,7 +352,8 @@ class LiveTask:
             self._sources.trim({one.place: one.committed for one in self._partitions}, self._topic_ids)
 
     def heed(self) -> None:
-        """Replaces clients that hear nothing of records that exist."""
+        """Replaces clients that hear nothing of records that exist, and lets partitions wait for no others that cannot be read."""
+        self._partitions.note_ends(self.ends)
         self._partitions.replace_silent(self.ends, self._clock())
 
     def _check_topics(self) -> None:
@@ -326,6 +393,13 @@ class LiveTask:
             self._noted -= GROUP_EVERY_S
         return {topic: at for (topic, _), at in found.items()}
 
+    def _partition_time(self, topic: str, at: int) -> int:
+        """The partition time at the session's first position."""
+        last = self.session.last
+        times = known_times(last.operator_state) if last is not None and topic in self._asks_for_times else {}
+        return time_at(times.get((topic, self.task), ()), at)
+
     def _kafka_reader(self, topic: str, partition: int, start: int) -> Reader:
-        job = self.job
-        return open_range_reader({**_AT_ONCE, **job.client}, topic, partition, start, job.bulk_io)
+        job, kept = self.job, max(LEAST_FETCHED_BYTES, min(DEFAULT_PREFETCH_BYTES, self._share))
+        client = {**_AT_ONCE, "fetch.message.max.bytes": str(min(MOST_AT_ONCE_BYTES, kept)), **job.client}
+        return open_range_reader(client, topic, partition, start, job.bulk_io, prefetch_bytes=kept)

@@ -246,6 +246,14 @@ class ErrorHandlers:
         self._logged: set[tuple[Stage, str]] = set()
         self._unreadable: set[tuple[str, str, int | None, int | None]] = set()
 
+    def begin_step(self) -> None:
+        """Logs the first record of each stage and node again: handlers that a reader keeps live for many steps."""
+        self._logged.clear()
+
+    def end_piece(self) -> None:
+        """Forgets which records could not be read: all operators that read their source have asked for them."""
+        self._unreadable.clear()
+
     def handle(self, stage: Stage, node: str, origin: Origin, error: BaseException, partly_done: bool = False) -> None:
         """Apply the stage's policy to one record; `partly_done`: the node had written to its state, or forwarded, before it failed.
 

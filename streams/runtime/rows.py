@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -46,12 +47,15 @@ class RowBatch:
         partition: Source partition.
         entry: Index of the `TaskInput` of the sub-topology, or `DEAD_LETTER_ENTRY`.
         rows: Columns as in the module's docstring.
+        order: The times by which its rows are merged with those of other partitions; None: their timestamps. Not encoded: in live
+            execution a record has its place in the order even if no row of it is left.
     """
 
     topic: str
     partition: int
     entry: int
     rows: pa.RecordBatch
+    order: npt.NDArray[np.int64] | None = None
 
 
 def encode(batch: RowBatch) -> bytes:

@@ -97,3 +97,10 @@ class Counters(dict[str, int]):
     def add(self, name: str, count: int = 1) -> None:
         if count:
             self[name] = self.get(name, 0) + count
+
+    def since(self, before: Mapping[str, int]) -> Counters:
+        """What was counted since these counters were copied."""
+        found = Counters()
+        for name, count in self.items():
+            found.add(name, count - before.get(name, 0))
+        return found

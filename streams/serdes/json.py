@@ -103,7 +103,7 @@ class JsonSerde(Serde[T]):
         return self._typed.keep if self.is_kept else self._written
 
     def write_all(self, values: Sequence[Any]) -> list[bytes | None]:
-        """As `write`, for many values, of which some may be None."""
+        """As `write`, for many values; some may be None."""
         write = self.write
         return keep_all(values) if write is keep else [None if value is None else write(value) for value in values]
 

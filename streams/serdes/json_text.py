@@ -38,7 +38,7 @@ _DICT: Final = frozenset((dict,))
 _FLAT_KINDS: Final = _SCALARS | {float}
 _KEPT_KINDS: Final = _FLAT_KINDS | {dict, list}
 _MOST_LEVELS: Final = 20
-"""Deeper values, and those that contain themselves, are checked one by one."""
+"""Deeper values, and values that contain themselves, are checked one by one."""
 
 
 class NotKept(ValueError):

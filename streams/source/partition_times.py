@@ -60,6 +60,20 @@ def with_partition_times(
     return {**operator_state, "task": {**of_task, _NAME: known}}
 
 
+def known_times(operator_state: Mapping[str, Any]) -> dict[TopicPartition, list[tuple[int, int]]]:
+    """The times in a marker: offset and time, the last one last."""
+    return {
+        (topic, int(partition)): [(offset, time) for offset, time in times]
+        for topic, of_topic in operator_state.get("task", {}).get(_NAME, {}).items()
+        for partition, times in of_topic.items()
+    }
+
+
+def time_at(times: Sequence[tuple[int, int]], offset: int) -> int:
+    """The partition time at an offset, ms; `NO_TIME` where nothing was read before."""
+    return next((time for known, time in reversed(times) if known <= offset), NO_TIME)
+
+
 class PartitionTimes:
     """The partition times of a sub-topology, read from the markers of its tasks.
 
@@ -81,12 +95,8 @@ class PartitionTimes:
             # The last micro-batch is committed, but its markers may not be visible yet.
             self._wait_until_decided(self._commits())
             self._refresh()
-        found = {}
-        for one in ranges:
-            place = (one.topic, one.partition)
-            times = [time for offset, time in self._known.get(place, []) if offset <= one.start]
-            found[place] = times[-1] if times else NO_TIME
-        return found
+        places = (((one.topic, one.partition), one.start) for one in ranges)
+        return {place: time_at(self._known.get(place, []), start) for place, start in places}
 
     def _is_known(self, one: OffsetRange) -> bool:
         """Whether the time at the start of this range is known; not so at the beginning, or after lost offsets."""
@@ -108,9 +118,4 @@ class PartitionTimes:
                 last = columns.values[len(columns) - 1].as_py()
             self._read_to[place] = end[place]
             if last is not None:
-                self._take(CommitMarker.from_bytes(last).operator_state)
-
-    def _take(self, operator_state: Mapping[str, Any]) -> None:
-        for topic, of_topic in operator_state.get("task", {}).get(_NAME, {}).items():
-            for partition, times in of_topic.items():
-                self._known[topic, int(partition)] = [(offset, time) for offset, time in times]
+                self._known.update(known_times(CommitMarker.from_bytes(last).operator_state))

@@ -25,7 +25,8 @@ import orjson
 from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.streaming import StreamingQuery
 
-from streams.live.link import CLOCKS, LEASES, PAUSED, STOP, DriverAddress
+from streams.live.alignment import Alignment
+from streams.live.link import BOUNDS, CLOCKS, LEASES, PAUSED, REACHED, STOP, DriverAddress
 from streams.live.slot import LiveJob
 from streams.source.log import now_ms
 from streams.spark.shuffle import shuffle_keys
@@ -52,7 +53,7 @@ class LiveDriver:
     Args:
         host: The driver's host, as workers reach it.
         bind: The address to listen at.
-        take: Called with each message of a slot, by the thread of its connection.
+        take: Called with each message of a slot that the driver does not answer by itself, by the thread of its connection.
         clock: A monotonic clock, in seconds.
     """
 
@@ -66,7 +67,9 @@ class LiveDriver:
         self._take = take
         self._lock = threading.Lock()
         self._connections: set[Connection] = set()
-        self._says: dict[str, Any] = {STOP: False, PAUSED: [], LEASES: 0}
+        self._says: dict[str, Any] = {STOP: False, PAUSED: [], LEASES: 0, BOUNDS: {}}
+        self._alignment: Alignment | None = None
+        self._aligning = threading.Lock()
         self._clock = clock
         self._renew_at: float | None = None
         key = secrets.token_bytes(32)
@@ -96,6 +99,19 @@ class LiveDriver:
     def pause(self, subs: Iterable[str]) -> None:
         """Says which sub-topologies are paused."""
         self._say(PAUSED, sorted(subs))
+        self._say_bounds()
+
+    def align(self, alignment: Alignment) -> None:
+        """Keeps the tasks together in event time from now on."""
+        self._alignment = alignment
+
+    def _say_bounds(self) -> None:
+        """Says how far the sub-topologies may go, if that has changed."""
+        # One after the other, so that what is said last is what is so.
+        with self._aligning:
+            if self._alignment is not None:
+                bounds = self._alignment.bounds(self._says[PAUSED])
+                self._say(BOUNDS, {sub: bound.said() for sub, bound in bounds.items()})
 
     def failed(self) -> None:
         """Notes that an attempt of a slot has failed before: its lease ends early, once the present attempt has worked for a while.
@@ -147,7 +163,11 @@ class LiveDriver:
             self._send(connection)
         try:
             while True:
-                self._taken(orjson.loads(connection.recv_bytes()))
+                message = orjson.loads(connection.recv_bytes())
+                if REACHED in message:
+                    self._align(message)
+                    continue
+                self._taken(message)
                 with self._lock:
                     self._send(connection)
         except (EOFError, OSError):
@@ -156,6 +176,12 @@ class LiveDriver:
             with self._lock:
                 self._connections.discard(connection)
             connection.close()
+
+    def _align(self, message: Mapping[str, Any]) -> None:
+        """Takes in how far tasks have come in a backlog, and moves the bounds. At the live edge no such messages come."""
+        if self._alignment is not None:
+            self._alignment.hear(message["sub"], message[REACHED])
+            self._say_bounds()
 
     def _taken(self, message: Mapping[str, Any]) -> None:
         """Takes in a message. An error there must not end the slot, which commits whether or not anybody counts."""

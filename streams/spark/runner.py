@@ -24,11 +24,13 @@ from state.secrets import mask
 from streams.application.execution import LiveStart, Switch, Ways, may_run_live, ways_of
 from streams.application.instances import check_not_running, only_instance, shown_as_running
 from streams.application.owned_topics import local_folder
-from streams.application.prepare import PreparedSub, query_job
+from streams.application.prepare import PreparedSub, query_job, written_ends
 from streams.application.start import Preflight, check_places, prepare_start
 from streams.checkpoint.files import CheckpointFiles
 from streams.config import Execution, StreamsConfig
 from streams.errors import ApplicationFailedError, KeyPlacementError, NewPartitionsError
+from streams.live.alignment import Alignment, readings
+from streams.live.ends import RunEnd
 from streams.live.slot import LiveJob, LiveSub, slots_for
 from streams.logs.events import (
     FAILED,
@@ -134,6 +136,7 @@ class StreamsApplication:
         self._watch: BrokerWatch | None = None
         self._restores: ReportAddress | None = None
         self._live: LiveDriver | None = None
+        self._run_end: RunEnd | None = None
 
     def stop(self) -> None:
         """Makes `run` stop its queries and return; thread-safe."""
@@ -258,22 +261,26 @@ class StreamsApplication:
                 return
             if ingests:
                 self._await(ingests)
-            self._ways(bool(lakes), {})
-            self._run_once()
+            self._run_on([])
             if lakes and not self._stop.is_set():
                 # What the steps have left in the internal topics of the sinks.
                 self._ask(self._application.await_lake_topics)
                 self._await(lakes)
 
     def _run_on(self, others: list[Callable[[], StreamingQuery]]) -> None:
-        """Runs the sub-topologies, live or in micro-batches, until the application is to stop."""
+        """Runs the sub-topologies, live or in micro-batches, until the application is to stop, or has read what there is."""
         refused: dict[str, str] = {}
         while not self._stop.is_set():
             # What an operator says now; once that changes, the queries end and this begins again.
             asked = self._pauses.execution
             config = self.config if asked is None else self.config.model_copy(update={"execution": Execution(asked)})
             self._application = replace(self._application, config=config)
+            if config.available_now and may_run_live(config) and not self._until:
+                self._until = self._ask(partial(self._application.ends, time_ms=self._until_ms))
             ways, starts = self._ways(bool(others), refused)
+            if config.available_now and not ways.live:
+                self._run_once()
+                return
             host, bind = driver_address(self._spark)
             if self._stop.is_set():
                 return
@@ -282,7 +289,7 @@ class StreamsApplication:
                 shared = bool(others or batches)
                 live = [] if driver is None else [partial(self._start_live, driver, ways.live, starts, shared)]
                 try:
-                    self._await([*others, *batches, *live], partial(self._is_asked_otherwise, asked))
+                    self._await([*others, *batches, *live], partial(self._is_over, asked))
                     if self._pauses.execution == asked:
                         return
                     with KafkaAdmin(self.config.client) as admin:
@@ -298,6 +305,17 @@ class StreamsApplication:
         """Whether an operator asks for another execution; while brokers are away, no switch would come to its end."""
         assert self._watch is not None
         return self._pauses.execution != execution and not self._watch.away
+
+    def _is_over(self, execution: str | None) -> bool:
+        return self._is_asked_otherwise(execution) or self._has_read()
+
+    def _has_read(self) -> bool:
+        """Whether a run over what is there has come to its end; while brokers are away, nobody knows."""
+        assert self._watch is not None
+        if self._run_end is None or self._watch.away:
+            return False
+        paused = self._pauses.paused(prepared.sub.name for prepared in self._application.subs)
+        return self._run_end.is_reached(paused, lambda topics: self._ask(partial(written_ends, topics=topics)))
 
     def _ways(self, others: bool, refused: Mapping[str, str]) -> tuple[Ways, dict[str, LiveStart]]:
         """How the sub-topologies run, once each has been switched to its way; and where the live ones begin."""
@@ -350,10 +368,15 @@ class StreamsApplication:
             self.progress.started(prepared.sub.name, prepared.tasks, prepared.sub.topics)
         names = [one.sub.name for one in live]
         slots = slots_for(subs, processes_of(spark) - shared)
+        ends = config.available_now
+        self._run_end = RunEnd([one.sub for one in live], self._until) if ends else None
+        driver.align(Alignment({one.sub.name: one.tasks for one in live}, readings([one.sub for one in live])))
         # A slot must not begin before it knows what is paused.
         self._live = driver
         self._tell_pauses()
-        job = LiveJob(tuple(subs), slots, config.commit_interval_ms / 1000, LEASE_S, str(uuid.uuid4()), driver.address)
+        job = LiveJob(
+            tuple(subs), slots, config.commit_interval_ms / 1000, LEASE_S, str(uuid.uuid4()), driver.address, ends
+        )
         # The query has no data source in Python.
         for name in names:
             self._planning.done(name, spark)
@@ -371,6 +394,8 @@ class StreamsApplication:
         sub = message["sub"]
         if "report" in message:
             self._stepped(sub, message["report"]["version"], [message["report"]])
+        if "read" in message and self._run_end is not None:
+            self._run_end.hear(sub, message["read"])
         if "positions" in message:
             found = {(topic, number): (at, end) for topic, number, at, end in message["positions"]}
             self.progress.metrics.positions(sub, found)
@@ -419,7 +444,7 @@ class StreamsApplication:
         """
         application = self._application
         waiting = application.subs
-        if self._until_ms is not None:
+        if self._until_ms is not None and not self._until:
             self._until = self._ask(partial(application.ends, time_ms=self._until_ms))
         while waiting:
             before = self._micro_batches

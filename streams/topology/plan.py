@@ -34,7 +34,7 @@ from streams.topology.naming import is_generated, wrong_application_id
 from streams.topology.planning.column_head import ColumnHead, column_head
 from streams.topology.planning.counting import counted_beyond, counted_by
 from streams.topology.planning.sub_topologies import in_run_order, sub_topologies, sub_topology_name
-from streams.topology.planning.task_input import TaskInput, key_serde_of, task_inputs
+from streams.topology.planning.task_input import TaskInput, inputs_without_shuffle, key_serde_of, task_inputs
 from streams.topology.planning.units import Unit, units
 
 
@@ -195,8 +195,9 @@ def _sub_topology(
     head = _head(nodes)
     sources = tuple(node for node in nodes.values() if isinstance(node, SourceNode))
     declared = [node for name in names if isinstance(node := topology.nodes[name], SourceNode)]
-    columns = column_head(nodes, head, partial(key_serde_of, topology, nodes))
-    entries = task_inputs(topology, nodes, head, columns)
+    key_serde = partial(key_serde_of, topology, nodes)
+    columns = column_head(nodes, head, key_serde)
+    entries = task_inputs(nodes, head, columns, key_serde)
     return SubTopology(
         index=index,
         name=sub_topology_name(declared, known),
@@ -262,6 +263,17 @@ def _head(nodes: dict[str, Node]) -> frozenset[str]:
                 if changing or not node.spec.repeatable:
                     unrepeatable.add(node.name)
     return frozenset(head)
+
+
+def without_shuffle(sub: SubTopology) -> SubTopology:
+    """The same sub-topology for a task that reads its own partitions: its operators run there, but for those on columns.
+
+    Between a head and a task in one process, each value would be pickled and unpickled, and each key written and read. Names,
+    stores and the hash stay, so that steps of both kinds continue each other.
+    """
+    on_columns = frozenset(step.node for step in sub.columns.steps)
+    entries = inputs_without_shuffle(sub.nodes, on_columns, sub.columns, sub.entries)
+    return replace(sub, head=on_columns, entries=entries, units=units(sub.nodes, on_columns, entries))
 
 
 # --- The identity of state

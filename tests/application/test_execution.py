@@ -62,10 +62,22 @@ def test_tasks_must_be_partitions() -> None:
     assert obstacle(prepared, {"in": 3}) == "in has 3 partitions and the sub-topology 2 tasks"
 
 
-def test_micro_batches_are_the_default_and_what_ends_by_itself_uses_them() -> None:
-    for settings in ({}, {"execution": Execution.LIVE, "available_now": True}):
-        ways = ways_of(application(counts(), **settings), TWO, processes=2, others=False, refused={})
-        assert names(ways) == ([], ["in"])
+def test_micro_batches_are_the_default() -> None:
+    ways = ways_of(application(counts()), TWO, processes=2, others=False, refused={})
+    assert names(ways) == ([], ["in"])
+
+
+def test_a_run_over_what_is_there_has_one_execution_for_all_sub_topologies() -> None:
+    builder = StreamsBuilder()
+    for topic in ("in", "other"):
+        builder.stream(topic).group_by_key().count().to_stream().to("out")
+    for settings, found in (({}, (["in"], ["other"])), ({"available_now": True}, ([], ["in", "other"]))):
+        app = application(builder.build(), execution=Execution.AUTO, **settings)
+        ways = ways_of(app, {"in": 2, "other": 3}, processes=2, others=False, refused={})
+        assert names(ways) == found
+    assert "other needs them" in ways.obstacles["in"]
+    ways = ways_of(app, TWO, processes=2, others=False, refused={})
+    assert names(ways) == (["in", "other"], [])
 
 
 def test_auto_runs_live_what_can() -> None:

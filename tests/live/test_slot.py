@@ -12,7 +12,8 @@ import pytest
 from state.errors import StateCorruptedError
 from streams.errors import NewPartitionsError
 from streams.live import slot as slots
-from streams.live.link import DriverAddress, Link
+from streams.live.alignment import FREE, Bound, Reached
+from streams.live.link import REACHED, DriverAddress, Link
 from streams.live.slot import LiveJob, LiveSub, Slot, Wake, report_of
 from streams.live.task import Tally
 from streams.source.offsets import SourceOffsets
@@ -30,6 +31,9 @@ class SpokenTo:
     def now_ms(self) -> int:
         return 0
 
+    def bound(self, sub: str) -> Bound:
+        return FREE
+
     def tell(self, message: object) -> None:
         """Nobody listens."""
 
@@ -41,6 +45,7 @@ class Task:
         self.job, self.access, self.task, self.tally = job, access, access.number, Tally()
         self.ends: dict[object, int] = {}
         self.rests_s = 0.0
+        self.reached, self.is_held = None, False
 
     def __enter__(self) -> None:
         """It is open."""
@@ -48,7 +53,7 @@ class Task:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         """It is closed."""
 
-    def begin(self, now_ms: int, last: bool) -> bool:
+    def begin(self, now_ms: int, last: bool, bound: Bound) -> bool:
         return False
 
     def ask(self) -> None:
@@ -81,7 +86,7 @@ def test_a_damaged_database_is_the_fault_of_its_task_alone(monkeypatch: pytest.M
         def __exit__(self, kind: object, error: object, trace: object) -> None:
             closed[self.task] = error
 
-        def begin(self, now_ms: int, last: bool) -> bool:
+        def begin(self, now_ms: int, last: bool, bound: Bound) -> bool:
             if self.task == 1:
                 raise StateCorruptedError("db", "damaged")
             return False
@@ -95,7 +100,7 @@ def test_tasks_ask_the_brokers_while_others_process(monkeypatch: pytest.MonkeyPa
     asking, heeded = threading.Event(), []
 
     class Asking(Task):
-        def begin(self, now_ms: int, last: bool) -> bool:
+        def begin(self, now_ms: int, last: bool, bound: Bound) -> bool:
             if asking.is_set():
                 answers.set()
             return False
@@ -114,6 +119,25 @@ def test_tasks_ask_the_brokers_while_others_process(monkeypatch: pytest.MonkeyPa
     with pytest.raises(NewPartitionsError):
         slot_of(Asking, monkeypatch).run()
     assert sorted(heeded) == [0, 1, 2]
+
+
+def test_at_the_ends_of_their_partitions_tasks_say_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class AtItsEnd(Task):
+        def begin(self, now_ms: int, last: bool, bound: Bound) -> bool:
+            self.reached = Reached(None, False, False)
+            passes.append(self.task)
+            link.stopped = len(passes) > 60
+            return False
+
+    passes: list[int] = []
+    slot = slot_of(AtItsEnd, monkeypatch)
+    link: Any = slot._link
+    told: list[Any] = []
+    monkeypatch.setattr(link, "tell", told.append)
+    slot.run()
+    assert [message[REACHED] for message in told if REACHED in message] == [
+        [(task, None, False, False) for task in range(3)]
+    ]
 
 
 def test_a_slot_waits_no_longer_than_until_somebody_wakes_it() -> None:

@@ -18,6 +18,7 @@ from state.columns import RecordColumns
 from state.commit.step import CommitStep
 from state.errors import OffsetsLostError
 from state.kafka.topics import TopicPartition
+from streams.live.alignment import FREE, Bound
 from streams.live.link import DriverAddress
 from streams.live.slot import LiveJob, LiveSub, Slot, slots_for
 from streams.live.task import TRIM_EVERY_S, LiveTask
@@ -112,6 +113,10 @@ class SimulatedLink:
             self._quiet += 1
             self.stopped = self._quiet > QUIET_ROUNDS
             cluster.advance(QUIET_MS[cluster.chaos.choose(2, "a moment, or longer")])
+
+    def bound(self, sub: str) -> Bound:
+        """See `Link`; `tests/live/test_alignment.py` has tasks that wait for each other."""
+        return FREE
 
     def tell(self, message: Mapping[str, Any]) -> None:
         """See `Link`."""

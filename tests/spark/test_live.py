@@ -107,6 +107,29 @@ def test_an_application_goes_on_in_the_other_execution_with_its_state(
     assert outputs == sorted(set(outputs)), "each count was sent once"
 
 
+def test_a_run_over_what_is_there_ends_live_once_all_that_came_of_it_is_processed(harness: Harness) -> None:
+    source, target = harness.topic("in"), harness.topic("out")
+    builder = StreamsBuilder()
+    builder.stream(source).repartition(name="moved").group_by_key().aggregate(n=agg.count()).to_stream().to(target)
+    harness.send(source, map(record, range(100)))
+    for numbers in (100, 150):
+        progress = harness.run(builder.build(), execution=Execution.LIVE)
+        assert found(harness, target) == expected(numbers)
+        assert progress.reports
+        assert all("steps" in report for report in progress.reports), "of live steps"
+        assert (
+            harness.group_offsets().items() >= {(source, number): end for number, end in ends(harness, source)}.items()
+        )
+        harness.send(source, map(record, range(numbers, 150)))
+
+
+def ends(harness: Harness, topic: str) -> list[tuple[int, int]]:
+    """The partitions of a topic that have records, with their ends."""
+    with KafkaAdmin({"bootstrap.servers": harness.servers}) as admin:
+        places = [(topic, number) for number in range(admin.describe_topics([topic])[topic].partitions)]
+        return [(number, end) for (_, number), end in admin.end_offsets(places).items() if end]
+
+
 IN_A_STEP = POINTS[POINTS.index("process_halfway") : POINTS.index("before_report")]
 AT_THE_START = POINTS[: POINTS.index("restore_halfway")]
 AT_ONCE = 3

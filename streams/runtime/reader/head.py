@@ -220,7 +220,7 @@ class Head:
         except RecordFailedError as error:
             # Operators may answer differently when they are asked again.
             if error.offset is not None and all(node.spec.repeatable for node in self._ways.inside.values()):
-                self._discard()
+                self.discard()
                 rows, _ = self._place(0)
                 earlier = np.flatnonzero(np.array(rows.offsets)[batch.order] < error.offset)
                 if len(earlier):
@@ -239,9 +239,9 @@ class Head:
     def close(self) -> None:
         for runner in self.nodes.values():
             runner.processor.close()
-        self._discard()
+        self.discard()
 
-    def _discard(self) -> None:
+    def discard(self) -> None:
         """Forgets the records of a pass that has failed."""
         for name, runner in self.nodes.items():
             runner.context.discard()

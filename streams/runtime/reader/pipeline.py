@@ -27,7 +27,7 @@ from streams.runtime.event_time import UNKNOWN_NOW
 from streams.runtime.handlers import DeadLetter, Origin
 from streams.runtime.reader.column_reader import compact_keys
 from streams.runtime.reader.head import Head, Ways
-from streams.runtime.reader.source_reader import SourceReader
+from streams.runtime.reader.source_reader import NoteTimes, SourceReader
 from streams.runtime.reader.task_inputs import (
     Piece,
     Rows,
@@ -188,6 +188,7 @@ class ReaderPipeline:
     Args:
         tasks: Number of tasks to route to.
         settings: Policies.
+        note_times: Called with the records of each part of a piece and their event times, `DROPPED` where they were turned away.
 
     Attributes:
         counters: Counts since the start.
@@ -199,7 +200,9 @@ class ReaderPipeline:
             `UNKNOWN_NOW`: only timestamps that no clock can show are.
     """
 
-    def __init__(self, sub: SubTopology, tasks: int, settings: TaskSettings) -> None:
+    def __init__(
+        self, sub: SubTopology, tasks: int, settings: TaskSettings, note_times: NoteTimes | None = None
+    ) -> None:
         self.partition_times: dict[tuple[str, int], int] = {}
         self.touched: set[int] = set()
         self._tasks = tasks
@@ -230,7 +233,9 @@ class ReaderPipeline:
             if not _node(sub, name).spec.repeatable
         }
         self._sources = [
-            SourceReader(sub, source, bool(self._head.sources[source.name]), self._run, self.partition_times)
+            SourceReader(
+                sub, source, bool(self._head.sources[source.name]), self._run, self.partition_times, note_times
+            )
             for source in sub.sources
         ]
 
@@ -293,6 +298,7 @@ class ReaderPipeline:
                 yield from self._gathered(columns.topic, columns.partition)
         finally:
             self._current.read = None
+            self._run.handlers.end_piece()
 
     def _of_source(self, source: SourceReader, columns: RecordColumns) -> Iterator[tuple[int, RowBatch]]:
         """The rows of records on which no operator has worked; the head gets the others."""
@@ -309,6 +315,22 @@ class ReaderPipeline:
     def close(self) -> None:
         """Close the operators, and discard the rows of a failed run."""
         self._head.close()
+        self._discard()
+
+    def rewind(self, counters: Mapping[str, int], times: Mapping[tuple[str, int], int]) -> None:
+        """Forgets a run that has failed: its rows, and what it has added to the counters and the partition times."""
+        self._discard()
+        self._run.counters.clear()
+        self._run.counters.update(counters)
+        self.partition_times.clear()
+        self.partition_times.update(times)
+
+    def begin_step(self) -> None:
+        """Logs the first error of each kind again."""
+        self._run.handlers.begin_step()
+
+    def _discard(self) -> None:
+        self._head.discard()
         for entry in self._entries.values():
             entry.take()
         self._run.take_dead_letters()

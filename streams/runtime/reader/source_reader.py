@@ -27,6 +27,9 @@ from streams.topology.graph import SourceNode
 from streams.topology.plan import SubTopology
 from streams.topology.planning.task_input import TaskInput
 
+NoteTimes = Callable[[RecordColumns, "npt.NDArray[np.int64]"], None]
+"""Takes the records of a piece, and their event times."""
+
 EntryRows = tuple[int, pa.RecordBatch, "npt.NDArray[np.int32]"]
 
 
@@ -52,6 +55,7 @@ class SourceReader:
         has_operators: Whether operators of the head take the records as objects.
         run: Policies and counters.
         partition_times: (topic, partition) -> largest timestamp so far; updated.
+        note_times: Called with the records of each piece and their event times, `DROPPED` where they were turned away.
     """
 
     def __init__(
@@ -61,12 +65,14 @@ class SourceReader:
         has_operators: bool,
         run: StepContext,
         partition_times: dict[tuple[str, int], int],
+        note_times: NoteTimes | None = None,
     ) -> None:
         self.name = source.name
         self.event_times: dict[tuple[str, int], int] = {}
         self.topics = frozenset(str(topic) for topic in source.topics)
         self._source = source
         self._run = run
+        self._note_times = note_times
         # Without stores nothing is found by key, and a schema need not be registered for keys that only pass through.
         self._passes_keys_through = isinstance(source.key_serde, RegistrySerde) and not sub.stores
         self._times = TimestampReader(source, run, partition_times)
@@ -121,6 +127,8 @@ class SourceReader:
             timestamps = timestamps.copy()
             timestamps[list(rejected)] = DROPPED
         self._note_time(columns, timestamps)
+        if self._note_times is not None:
+            self._note_times(columns, timestamps)
         read = Columns(by_path, fields.null_values, fields.without_fields, timestamps != DROPPED)
         found = self._columns.read(rows, read, rejected)
         refuse = partial(self._refuse, rows, unreadable)
@@ -164,10 +172,15 @@ class SourceReader:
                 batch, routes = field_rows(piece, found.keys, timestamps, seq, cells, made.flags, tasks, with_source)
             else:
                 batch = _raw_rows(piece, timestamps, seq)
-                routes = tasks_of(piece.keys, piece.columns.partition, tasks)
+                routes = self._routes(entry, piece, tasks)
             if not made.rows.all():
                 batch, routes = batch.filter(pa.array(made.rows)), routes[made.rows]
             yield entry.index, batch, routes
+
+    def _routes(self, entry: TaskInput, piece: Piece, tasks: int) -> npt.NDArray[np.int32]:
+        if entry.by_partition:
+            return np.full(len(piece.columns), piece.columns.partition % tasks, np.int32)
+        return tasks_of(piece.keys, piece.columns.partition, tasks)
 
     def _read_records(
         self, piece: Piece, unreadable: dict[int, Exception]

@@ -134,12 +134,12 @@ def admit(batch: RowBatch, sub: SubTopology, run: StepContext) -> RowBatch:
         timestamps = np.where(timestamps == NOW, run.now_ms, timestamps)
         at = rows.schema.get_field_index("timestamp")
         rows = rows.set_column(at, "timestamp", pa.array(timestamps))
-    last = latest(run.settings, run.now_ms)
+    last, order = latest(run.settings, run.now_ms), batch.order
     if len(timestamps) and timestamps.max() > last:
         ahead = timestamps > last
         _turn_away(RowBatch(batch.topic, batch.partition, batch.entry, rows.filter(pa.array(ahead))), sub, run)
-        rows = rows.filter(pa.array(~ahead))
-    return RowBatch(batch.topic, batch.partition, batch.entry, rows)
+        rows, order = rows.filter(pa.array(~ahead)), None if order is None else order[~ahead]
+    return RowBatch(batch.topic, batch.partition, batch.entry, rows, order)
 
 
 def _turn_away(batch: RowBatch, sub: SubTopology, run: StepContext) -> None:
@@ -180,7 +180,8 @@ def merged(batches: Sequence[RowBatch]) -> tuple[list[int], npt.NDArray[np.int64
     ordered = [batches[i] for i in sequence]
     counts = [batch.rows.num_rows for batch in ordered]
     parts = np.repeat(np.array([ranks[_place(batch)] for batch in ordered], np.int32), counts)
-    order = merge_order(parts, _joined(ordered, "offset"), _joined(ordered, "seq"), _joined(ordered, "timestamp"))
+    times = [batch.rows.column("timestamp").to_numpy() if batch.order is None else batch.order for batch in ordered]
+    order = merge_order(parts, _joined(ordered, "offset"), _joined(ordered, "seq"), np.concatenate(times))
     return sequence, order
 
 

@@ -5,12 +5,13 @@ Records cross as raw bytes, as objects that head operators made, or as columns o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from streams.serdes.base import Serde, serde_identity
 from streams.topology.graph import Graph, Node, ProcessorNode, SinkNode, SourceNode
-from streams.topology.planning.column_head import ColumnHead
+from streams.topology.planning.column_head import ColumnHead, KeySerde
 
 Transport: TypeAlias = Literal["raw", "object", "columns"]
 
@@ -50,7 +51,7 @@ class TaskInput:
 
 
 def task_inputs(
-    topology: Graph, nodes: dict[str, Node], head: frozenset[str], columns: ColumnHead
+    nodes: dict[str, Node], head: frozenset[str], columns: ColumnHead, key_serde: KeySerde
 ) -> tuple[TaskInput, ...]:
     """The inputs of a sub-topology's task, in the order of its nodes."""
     entries: list[TaskInput] = []
@@ -60,14 +61,38 @@ def task_inputs(
         for parent in node.parents:
             above = nodes[parent]
             if node.name in columns.aggregates:
-                entries.append(_of_columns(topology, entries, nodes, node, parent, columns))
+                entries.append(_of_columns(entries, nodes, node, parent, columns, key_serde))
             elif isinstance(above, SourceNode):
                 at = len(entries)
                 entries.append(TaskInput(at, node.name, parent, "raw", parent, above.key_serde, rows_of=at))
             elif parent in head:
-                serde = key_serde_of(topology, nodes, node, above)
-                entries.append(_from_head(len(entries), nodes, node, parent, serde))
+                entries.append(_from_head(len(entries), nodes, node, parent, key_serde(node, above)))
     return tuple(entries)
+
+
+def inputs_without_shuffle(
+    nodes: dict[str, Node], on_columns: frozenset[str], columns: ColumnHead, shuffled: Sequence[TaskInput]
+) -> tuple[TaskInput, ...]:
+    """The inputs where only operators on columns run before the task, and the task reads its own partitions.
+
+    Args:
+        nodes: All nodes by name, in run order.
+        on_columns: The operators on columns.
+        columns: What stays on columns.
+        shuffled: The inputs with the whole head in front of them.
+    """
+    serdes = {(one.node, one.from_node): one.key_serde for one in shuffled}
+    found = task_inputs(nodes, on_columns, columns, lambda node, above: serdes[node.name, above.name])
+    return tuple(
+        replace(one, by_partition=one.transport == "raw" and not _reaches_state(nodes, one.node)) for one in found
+    )
+
+
+def _reaches_state(nodes: Mapping[str, Node], name: str) -> bool:
+    """Whether a node, or one behind it, depends on records of equal keys being in one task."""
+    node = nodes[name]
+    stateful = isinstance(node, ProcessorNode) and not node.stateless
+    return stateful or any(_reaches_state(nodes, child.name) for child in nodes.values() if name in child.parents)
 
 
 def _from_head(index: int, nodes: dict[str, Node], node: Node, parent: str, key_serde: Serde) -> TaskInput:
@@ -97,13 +122,18 @@ def _way(nodes: dict[str, Node], name: str) -> list[ProcessorNode]:
 
 
 def _of_columns(
-    topology: Graph, entries: list[TaskInput], nodes: dict[str, Node], node: Node, parent: str, columns: ColumnHead
+    entries: list[TaskInput],
+    nodes: dict[str, Node],
+    node: Node,
+    parent: str,
+    columns: ColumnHead,
+    key_serde_of: KeySerde,
 ) -> TaskInput:
     source = nodes[columns.source_of(parent)]
     assert isinstance(source, SourceNode), "columns come from sources"
     assert isinstance(node, ProcessorNode), "sinks take whole records"
     keyed_by = tuple(one.name for one in _way(nodes, parent) if one.key_changing)
-    key_serde = key_serde_of(topology, nodes, node, nodes[parent]) if keyed_by else source.key_serde
+    key_serde = key_serde_of(node, nodes[parent]) if keyed_by else source.key_serde
     index = len(entries)
     rows = ("columns", parent, serde_identity(key_serde))
     shared = (one.index for one in entries if (one.transport, one.from_node, serde_identity(one.key_serde)) == rows)

@@ -49,6 +49,11 @@ class AggregationSpec(CachingTableSpec):
         return True
 
     @property
+    def late_after_ms(self) -> int | None:
+        """The grace of windows that close."""
+        return self.windows.grace_ms if self.windows is not None and self.windows.closes else None
+
+    @property
     def projection(self) -> tuple[str, ...] | None:
         """The fields, with caching.
 

@@ -117,6 +117,12 @@ class NodeSpec(ABC):
         """Whether a record that comes a second time, although it is the same, changes state or results once more."""
         return False
 
+    @property
+    def late_after_ms(self) -> int | None:
+        """How far a record may be behind stream time before the operator may drop it as late, ms; None: it drops none for that."""
+        grace_ms = dict(self.parameters).get("grace_ms")
+        return grace_ms if isinstance(grace_ms, int) else None
+
     counts_updates: ClassVar[bool] = False
     """The same for an update of a table, which comes a second time without the change of the table."""
 
