@@ -267,6 +267,41 @@ def _by_key(source: str | re.Pattern[str]) -> Callable[[StreamsBuilder, int], No
     return build
 
 
+class _Stamped(Processor):
+    """Sends the event time of each record."""
+
+    def process(self, record: Record[str, dict[str, int]]) -> None:
+        self.ctx.forward(record.with_value(f"{record.timestamp}@{record.value['number']}"))
+
+
+def _times(builder: StreamsBuilder, variant: int) -> None:
+    def at(record: Any, partition_time: int) -> int:
+        found: int = record.value.get("at", partition_time)
+        return found
+
+    stream = builder.stream("in", Consumed(timestamp_extractor=at)).process(_Stamped)
+    stream.to("out", Produced(value_serde=StringSerde()))
+
+
+def _some_have_a_time(record: Input) -> bytes:
+    value = {"number": record.number}
+    return json.dumps(value if record.number % 3 == 0 else {**value, "at": record.timestamp // 2}).encode()
+
+
+def _expected_times(inputs: Sequence[Input]) -> Outputs:
+    found: Outputs = defaultdict(list)
+    newest: dict[int, int] = {}
+    for each in sorted(inputs, key=lambda one: one.offset):
+        if each.number % 3:
+            newest[each.partition] = max(newest.get(each.partition, -1), each.timestamp // 2)
+            time = each.timestamp // 2
+        else:
+            time = newest.get(each.partition, -1)
+        if time >= 0:
+            found[each.key.encode()].append(b"%d@%d" % (time, each.number))
+    return found
+
+
 def _large(record: Input) -> bytes:
     """Some values are larger than a micro-batch may be."""
     return _json(record).replace(b"}", b', "more": "%b"}' % (b"-" * (record.number % 4 * LARGE)))
@@ -412,6 +447,16 @@ PATTERN = Program(
 LOST = Program(
     "lost", ("in",), _by_key("in"), _expected_by_key, settings={"on_lost_offsets": ("earliest",)}, may_be_live=True
 )
+TIMES = Program(
+    "times",
+    ("in",),
+    _times,
+    _expected_times,
+    order="none",
+    settings=SMALL,
+    encode=_some_have_a_time,
+    may_be_live=True,
+)
 LARGE_RECORDS = Program(
     "large",
     ("in",),
@@ -425,7 +470,7 @@ PROGRAMS = {
     program.name: program
     for program in (
         *(COUNT, WINDOW, JOIN, RETRY, STAGES, ERRORS, TICKS, IDLE, TABLE, ENRICH),
-        *(PATTERN, LOST, LARGE_RECORDS),
+        *(PATTERN, LOST, TIMES, LARGE_RECORDS),
     )
 }
 
