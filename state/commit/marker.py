@@ -51,7 +51,8 @@ class CommitMarker:
         task: Number of the task; also the partition of its changelogs.
         tasks: How many tasks the sub-topology has; frozen for the life of the checkpoint.
         topology_hash: Hash of the sub-topology's structure.
-        version: Number of the step, from 1, without gaps.
+        version: Number of the step, from 1, without gaps. 0: the task has never committed, and the marker keeps processes of the
+            query before from doing so (a switch of the execution).
         batch_id: Spark's micro-batch. Batches without rows for the task leave gaps.
         batch: Digest of the offset ranges (and the tick) of the whole micro-batch: two runs with the same digest had the same
             input.
@@ -70,6 +71,8 @@ class CommitMarker:
         routing: Topic -> partition -> the number of records in the range, and the digest of the keys that functions in front of
             the shuffle made for the records of this task; only where functions make keys.
         adopted: The version at which this query took over the state of another one (`streams adopt`), 0 = it did not.
+        continues: The query whose local state, snapshots and replicas belong to this state, too: a switch of the execution begins a
+            new query, and changes no state. Empty: those of this query only.
         passed_over: How many preceding commits Spark does not know of, because it completed their micro-batches without
             calling the task again; nearly always 0 (`decide.follows`).
         application_id: The application that committed. Topic names are ambiguous: both of the applications `a` and `a-b` may
@@ -99,12 +102,18 @@ class CommitMarker:
     adopted: int = 0
     passed_over: int = 0
     application_id: str = ""
+    continues: str = ""
     format: int = field(default=FORMAT)
 
     @property
     def live(self) -> bool:
         """Whether a live step wrote it: its ranges then say how far the task has read each of its partitions."""
         return self.format == LIVE_FORMAT
+
+    @property
+    def state_of(self) -> str:
+        """The query by whose id local state, snapshots and replicas are known: the first one, however often it was switched."""
+        return self.continues or self.query_id
 
     @property
     def live_positions(self) -> dict[TopicPartition, int]:
@@ -117,7 +126,10 @@ class CommitMarker:
 
     def to_bytes(self) -> bytes:
         """The marker as JSON with sorted keys: equal markers have equal bytes."""
-        return write({name: getattr(self, name) for name in _FIELDS}, option=orjson.OPT_SORT_KEYS)
+        found = {name: getattr(self, name) for name in _FIELDS}
+        return write(
+            {name: one for name, one in found.items() if one or name not in _OPTIONAL}, option=orjson.OPT_SORT_KEYS
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes) -> CommitMarker:
@@ -145,6 +157,8 @@ class CommitMarker:
 
 
 _FIELDS = frozenset(each.name for each in fields(CommitMarker))
+_OPTIONAL = frozenset({"continues"})
+"""Fields that are left out where they say nothing."""
 
 
 def _not_a_marker(data: bytes) -> MarkerFormatError:

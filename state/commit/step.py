@@ -246,7 +246,7 @@ class CommitStep:
     ) -> Decision:
         """The decision, once the guards agree."""
         decision = decide(self.identity, step.batch_id, step.batch, known, found, step.ranges)
-        if found is None:
+        if found is None or not found.version:
             guards.check_nothing_written(self.identity, self.kafka, self.changelogs, ends)
         elif decision is Decision.RUN:
             guards.check_not_passed_over(self.identity, found, known, step.keyed_by)

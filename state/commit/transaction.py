@@ -146,7 +146,7 @@ class StepTransaction:
         producer.send(*self._commits, MARKER_KEY, copy.data, step.now_ms)
         self._reach_flushed("marker_sent")
         position = StorePosition(
-            marker.query_id, marker.version, marker.changelog_ends, step.now_ms, marker.changelog_ids
+            marker.state_of, marker.version, marker.changelog_ends, step.now_ms, marker.changelog_ids
         )
         lasts = {self._changelogs[name]: begins[name] + count - 1 for name, count in counts.items()}
         self._expected = {**lasts, self._commits: copy.offset}
@@ -201,6 +201,7 @@ class StepTransaction:
             adopted=last.adopted if last else 0,
             passed_over=last.version - known if last else 0,
             application_id=self._identity.application_id,
+            continues=last.continues if last else "",
             format=LIVE_FORMAT if step.live else FORMAT,
         )
 

@@ -38,7 +38,7 @@ class RestoreTarget:
     """The committed step that a restore leads to.
 
     Attributes:
-        query_id: Id of the Spark query.
+        query_id: Id of the Spark query that local state must come from (`CommitMarker.state_of`).
         version: Number of the step.
         changelog_ends: Store -> offset after its last changelog record.
         written_ms: Batch time of the step.

@@ -313,7 +313,7 @@ class TaskStateManager:
 def target_of(marker: CommitMarker) -> RestoreTarget:
     """The restore target that a marker describes."""
     return RestoreTarget(
-        query_id=marker.query_id,
+        query_id=marker.state_of,
         version=marker.version,
         changelog_ends=marker.changelog_ends,
         written_ms=marker.now_ms,

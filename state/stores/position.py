@@ -25,7 +25,7 @@ class StorePosition:
     """The committed step that a task's stores hold.
 
     Attributes:
-        query_id: Id of the Spark query that made the step.
+        query_id: Id of the Spark query that made the step, or of the one that it continues (`CommitMarker.state_of`).
         version: Number of the step, from 1.
         changelog_offsets: Store -> next offset of its changelog partition.
         written_ms: The batch time ("now") of the step, ms; determines how old a store is. 0 = unknown.
@@ -48,7 +48,7 @@ class StoreOrigin:
     """The origin of a store's rows, written with the first of them, so that half a restore is recognised as such.
 
     Attributes:
-        query_id: Id of the Spark query that the state belongs to.
+        query_id: Id of the Spark query that the state belongs to (`CommitMarker.state_of`).
         topic_id: Kafka's id of the changelog topic, "" = unknown.
         as_of_ms: The store has seen every deletion after this time up to its offset, ms; 0 = unknown.
     """

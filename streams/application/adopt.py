@@ -10,7 +10,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 import orjson
 
@@ -145,6 +144,10 @@ def _unknown_positions(
 ADOPTING = "~adopting"
 
 
+TRIES = 5
+"""How often a switch begins again because a process of the query before has fenced a task of it, or committed."""
+
+
 @dataclass(frozen=True)
 class Adopter:
     """The adoption of an application's state under new checkpoints.
@@ -225,56 +228,92 @@ def take_over(
     access: MarkerAccess,
     plan: Callable[[Markers], Adoption],
     report: Callable[[str], None],
-    offsets: Mapping[TopicPartition, int] = MappingProxyType({}),
-) -> None:
-    """Carries out an adoption, or continues an interrupted one. `offsets` are committed to the group with each marker.
+    moves: bool = False,
+) -> Adoption:
+    """Carries out an adoption, or continues an interrupted one.
 
-    So are the positions of live steps: behind a micro-batch without records, only the group has them.
+    `plan` gets the markers that were read behind the last fence: until then, tasks may commit. With each marker, the group gets the
+    positions of the task's live steps (behind a micro-batch without records, only the group has them), and, if it `moves`, the
+    plan's own.
+
+    Raises:
+        CheckpointMismatchError: The application is running, or an earlier adoption cannot be continued.
     """
-    markers = access.fenced()
-    check_program(sub, markers)
-    folder = sub.name + ADOPTING
-    adoption = unfinished_plan(files, sub, markers)
-    if adoption is None:
+    for left in reversed(range(TRIES)):
+        markers = access.fenced()
+        check_program(sub, markers)
+        adoption = unfinished_plan(files, sub, markers) or plan(markers)
+        _note(files, sub, adoption)
+        overtaken = _replace_markers(sub, access, adoption, markers, moves)
+        if overtaken is None:
+            break
+        # In a switch it is a process of the query before, which was slow to end. Once it has found another marker, it does.
+        if not (adoption.switch and left):
+            raise still_running(sub, overtaken, "run" if adoption.switch else "adopt")
+    if files.names(sub.name):
+        report(f"{sub.name}: moved its checkpoint aside, to {move_aside(files, sub.name)}")
+    files.move(sub.name + ADOPTING, sub.name)
+    report(f"{sub.name}: made a new checkpoint, at the tasks' last commits")
+    return adoption
+
+
+def _note(files: CheckpointFiles, sub: SubIdentity, adoption: Adoption) -> None:
+    """Writes a plan down, unless it is."""
+    folder, data = sub.name + ADOPTING, orjson.dumps(adoption.to_json())
+    if query_id_of(files, folder) != adoption.query_id:
         files.delete(folder)
-        adoption = plan(markers)
         write_query_id(files, folder, adoption.query_id)
-        files.write(f"{folder}/{FIRST_BATCH}", orjson.dumps(adoption.to_json()))
-    pending = adoption.pending(markers)
-    for task in pending or ():
+    if files.read(f"{folder}/{FIRST_BATCH}") != data:
+        files.write(f"{folder}/{FIRST_BATCH}", data)
+
+
+def _replace_markers(
+    sub: SubIdentity, access: MarkerAccess, adoption: Adoption, markers: Markers, moves: bool
+) -> int | None:
+    """Replaces the markers task by task; returns one that has committed since or fenced this process; None: there is none."""
+    pending = adoption.pending(markers) or []
+    offsets = adoption.first.start.by_partition() if moves else {}
+    for task in pending:
         old = markers[task]
-        assert old is not None
+        new = adoption.barrier(sub, task) if old is None else adoption.marker(old)
         try:
-            replaced = access.replace(task, old, adoption.marker(old), {**old.live_positions, **offsets})
-        except FencedError as error:
-            raise still_running(sub, task, "adopt") from error
+            replaced = access.replace(task, old, new, {**(old.live_positions if old else {}), **offsets})
+        except FencedError:
+            return task
         if not replaced:
-            raise still_running(sub, task, "adopt")
+            return task
     if pending:
         # A commit returns before it is readable. A fence returns after that, so that the next start sees the new markers.
         access.fenced()
-    if files.names(sub.name):
-        report(f"{sub.name}: moved its checkpoint aside, to {move_aside(files, sub.name)}")
-    files.move(folder, sub.name)
-    report(f"{sub.name}: made a new checkpoint, at the tasks' last commits")
+    return None
 
 
 def unfinished_plan(files: CheckpointFiles, sub: SubIdentity, markers: Markers) -> Adoption | None:
-    """The plan of an interrupted adoption, if one exists and was made for the present markers; else None."""
+    """The plan of an interrupted adoption, if one exists and was made for the present markers; else None.
+
+    A switch that has begun continues behind what tasks have committed since.
+
+    Raises:
+        CheckpointMismatchError: Another adoption has begun, and tasks have committed since.
+    """
     folder = sub.name + ADOPTING
     data = files.read(f"{folder}/{FIRST_BATCH}")
-    if data is not None:
-        adoption = Adoption.from_json(orjson.loads(data))
-        if adoption.pending(markers) is not None:
-            return adoption
-        if adoption.begun(markers):
-            raise misfit(
-                sub,
-                f"an adoption was interrupted, and tasks have committed since, so its plan in the folder {folder} of the "
-                "checkpoint is no longer valid",
-                "Stop everything that runs under this application id, and report this.",
-            )
-    return None
+    if data is None:
+        return None
+    adoption = Adoption.from_json(orjson.loads(data))
+    if adoption.pending(markers) is not None:
+        return adoption
+    if not adoption.begun(markers):
+        return None
+    renewed = adoption.renewed(markers) if adoption.switch else None
+    if renewed is None:
+        raise misfit(
+            sub,
+            f"an adoption was interrupted, and tasks have committed since, so its plan in the folder {folder} of the "
+            "checkpoint is no longer valid",
+            "Stop everything that runs under this application id, and report this.",
+        )
+    return renewed
 
 
 def _check_one_query(sub: SubIdentity, markers: Markers) -> None:
@@ -327,11 +366,33 @@ class Move:
 
     Attributes:
         first: Where it then begins to read; positions in repartition topics stay.
+        given: The positions that move.
+        checkpoint: Its checkpoint; None: a move was interrupted, and continues with its own plan.
     """
 
     sub: SubIdentity
     access: MarkerAccess
     first: FirstBatch
+    given: FirstBatch
+    checkpoint: Checkpoint | None = None
+
+    def adoption(self, markers: Markers) -> Adoption:
+        """The plan of the move: the new positions, and those in topics that are not moved, as of the tasks' last markers.
+
+        Raises:
+            CheckpointMismatchError: Tasks have committed what the checkpoint does not know.
+            ConfigError: It is not known where reading continues.
+        """
+        if self.checkpoint is None:
+            raise misfit(
+                self.sub,
+                "tasks have committed since a move of its positions was interrupted",
+                "Stop the application on all hosts, and run `streams reset --keep-state` again.",
+            )
+        check_checkpoint(self.sub, self.checkpoint, markers)
+        first = _with_unmoved_topics(self.sub, self.given, self.checkpoint, markers)
+        versions = {task: marker.version for task, marker in markers.items() if marker is not None}
+        return Adoption(str(uuid.uuid4()), first, versions, frozenset())
 
 
 def plan_moves(
@@ -369,8 +430,9 @@ def _plan(
         if unfinished_plan(files, sub, markers) is None:
             raise
         # An interrupted move: `take_over` continues with its plan.
-        return Move(sub, MarkerAccess(kafka, sub), first)
-    return Move(sub, MarkerAccess(kafka, sub), _with_unmoved_topics(sub, first, checkpoint, markers))
+        return Move(sub, MarkerAccess(kafka, sub), first, first)
+    moved = _with_unmoved_topics(sub, first, checkpoint, markers)
+    return Move(sub, MarkerAccess(kafka, sub), moved, first, checkpoint)
 
 
 def _with_unmoved_topics(sub: SubIdentity, first: FirstBatch, checkpoint: Checkpoint, markers: Markers) -> FirstBatch:
@@ -396,10 +458,4 @@ def carry_out(move: Move, files: CheckpointFiles, report: Callable[[str], None])
     Raises:
         CheckpointMismatchError: The application is running.
     """
-    first = move.first
-
-    def plan(markers: Markers) -> Adoption:
-        versions = {task: marker.version for task, marker in markers.items() if marker is not None}
-        return Adoption(str(uuid.uuid4()), first, versions, frozenset())
-
-    take_over(files, move.sub, move.access, plan, report, first.start.by_partition())
+    take_over(files, move.sub, move.access, move.adoption, report, moves=True)

@@ -10,12 +10,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from streams.application.adopt import ADOPTING, take_over, unfinished_plan
 from streams.application.prepare import Application, PreparedSub
 from streams.application.start import Preflight
-from streams.checkpoint.compare import Adoption, Markers, position, runs_live
-from streams.checkpoint.files import query_id_of, write_first_batch, write_query_id
+from streams.checkpoint.compare import Adoption, Markers, check_checkpoint, position, runs_live, versions_of
+from streams.checkpoint.files import LIVE, write_first_batch, write_query_id
 from streams.config import Execution, StreamsConfig
 from streams.errors import ConfigError
 from streams.source.offsets import FirstBatch, SourceOffsets
@@ -41,7 +42,12 @@ def may_run_live(config: StreamsConfig) -> bool:
 
 
 def ways_of(
-    application: Application, partitions: Mapping[str, int], processes: int, others: bool, refused: Mapping[str, str]
+    application: Application,
+    partitions: Mapping[str, int],
+    processes: int,
+    others: bool,
+    refused: Mapping[str, str],
+    running: bool = False,
 ) -> Ways:
     """How the sub-topologies of an application run.
 
@@ -51,6 +57,11 @@ def ways_of(
         processes: How many tasks Spark runs at once.
         others: Whether the application has other queries: of lake sinks, or of sources outside Kafka.
         refused: Sub-topology -> what has turned out to prevent live execution.
+        running: Whether the application has run already. Then nothing ends it: what cannot run live any more (several topics have
+            got more partitions, say) runs in micro-batches.
+
+    Raises:
+        ConfigError: With execution=live, something that is about to start cannot run live.
     """
     subs, execution = application.subs, application.config.execution
     if not may_run_live(application.config):
@@ -60,9 +71,8 @@ def ways_of(
         # A slot has its process for itself, and a query without one would wait for ever.
         no_core = "Spark has one core here, which the application's other queries need"
         obstacles = {one.sub.name: obstacles.get(one.sub.name, no_core) for one in subs}
-    planned = {name: why for name, why in obstacles.items() if name not in refused}
-    if execution is Execution.LIVE and planned:
-        reasons = "; ".join(f"{name}: {why}" for name, why in sorted(planned.items()))
+    if execution is Execution.LIVE and obstacles and not (running or refused):
+        reasons = "; ".join(f"{name}: {why}" for name, why in sorted(obstacles.items()))
         raise ConfigError(
             f"execution=live, but {application.config.application_id} cannot run live: {reasons}. Nothing was written. With "
             f"execution=auto these sub-topologies run in micro-batches, and the others live"
@@ -109,9 +119,9 @@ class Switch:
             if not files.names(prepared.sub.name + ADOPTING):
                 continue
             access, sub = self.preflight.markers(prepared), self.preflight.identity(prepared)
-            plan = unfinished_plan(files, sub, access.read())
+            plan = unfinished_plan(files, sub, access.fenced())
             if plan is not None and plan.switch:
-                take_over(files, sub, access, lambda markers, plan=plan: plan, _quiet)  # type: ignore[misc]
+                take_over(files, sub, access, partial(_renewed, plan), _quiet)
 
     def to_live(self, prepared: PreparedSub, first: FirstBatch | None) -> LiveStart | None:
         """Where a sub-topology continues live, after its last micro-batch or live step.
@@ -122,8 +132,8 @@ class Switch:
             prepared: The sub-topology.
             first: Where it begins if it is new (`Preflight.run`).
         """
-        found = self.preflight.check(prepared)
-        checkpoint, name, files = found.checkpoint, prepared.sub.name, self.preflight.files
+        found, sub, files = self.preflight.check(prepared), self.preflight.identity(prepared), self.preflight.files
+        checkpoint, name = found.checkpoint, prepared.sub.name
         if checkpoint.logged > checkpoint.committed or checkpoint.repeats:
             return None
         first = checkpoint.first or first
@@ -133,45 +143,69 @@ class Switch:
         sources = self.preflight.sources(prepared)
         sources.report_hidden(known)
         at = sources.completed(known)
-        if checkpoint.logged >= 0:
-            query_id = self._take_over(prepared, at)
+        if checkpoint.logged < 0:
+            if at is not known and first is not None:
+                write_first_batch(files, name, replace(first, start=at, end=None if first.end is None else at))
+            query_id = checkpoint.query_id or str(uuid.uuid4())
+            if checkpoint.query_id is None:
+                write_query_id(files, name, query_id)
+        else:
+
+            def behind(markers: Markers) -> SourceOffsets:
+                check_checkpoint(sub, checkpoint, markers)
+                return at
+
+            query_id = self._take_over(prepared, behind).query_id
             self.say(f"{name}: continues live, behind micro-batch {checkpoint.logged}")
-            return LiveStart(query_id, at)
-        if at is not known and first is not None:
-            write_first_batch(files, name, replace(first, start=at, end=None if first.end is None else at))
-        query_id = checkpoint.query_id or str(uuid.uuid4())
-        if checkpoint.query_id is None:
-            write_query_id(files, name, query_id)
+        if files.read(f"{name}/{LIVE}") is None:
+            files.write(f"{name}/{LIVE}", b"{}")
         return LiveStart(query_id, at)
+
+    def unfinished(self, prepared: PreparedSub) -> SourceOffsets | None:
+        """Where the micro-batch ends that only some tasks have committed; None: there is none."""
+        checkpoint = self.preflight.check(prepared).checkpoint
+        if checkpoint.repeats and checkpoint.first is not None:
+            return checkpoint.first.end
+        return checkpoint.offsets.get(checkpoint.logged) if checkpoint.logged > checkpoint.committed else None
 
     def to_micro_batches(self, prepared: PreparedSub, known: FirstBatch | None) -> FirstBatch | None:
         """Where a sub-topology's first micro-batch begins: where its live steps have ended, if it has any."""
-        if self.preflight.files.names(f"{prepared.sub.name}/offsets"):
+        files, name, sub = self.preflight.files, prepared.sub.name, self.preflight.identity(prepared)
+        if files.names(f"{name}/offsets"):
             # Live steps are only made under a checkpoint that has logged no micro-batch.
             return known
-        if query_id_of(self.preflight.files, prepared.sub.name) is not None:
-            # It may have run live. What a session commits that has committed nothing yet would be nobody's; one that begins after
-            # this fence finds that its driver is gone, and commits nothing.
-            self.preflight.markers(prepared).fenced()
         found = self.preflight.inspect(prepared)
-        if found.wrong is not None or not runs_live(found.markers):
+        if found.wrong is not None or not (runs_live(found.markers) or files.read(f"{name}/{LIVE}") is not None):
             return known
-        at = position(found.checkpoint, found.markers)
-        assert at is not None, "written before the first live step"
-        self._take_over(prepared, at)
-        self.say(f"{prepared.sub.name}: continues in micro-batches, behind its last live steps")
-        return FirstBatch(at, at)
 
-    def _take_over(self, prepared: PreparedSub, at: SourceOffsets) -> str:
-        query_id = str(uuid.uuid4())
+        def behind(markers: Markers) -> SourceOffsets:
+            check_checkpoint(sub, found.checkpoint, markers)
+            at = position(found.checkpoint, markers)
+            assert at is not None, "written before the first live step"
+            return at
+
+        first = self._take_over(prepared, behind).first
+        self.say(f"{name}: continues in micro-batches, behind its last live steps")
+        return first
+
+    def _take_over(self, prepared: PreparedSub, at: Callable[[Markers], SourceOffsets]) -> Adoption:
+        """Gives a sub-topology a new checkpoint, whose positions the markers behind the last fence decide.
+
+        A process that has run it may be slow to end: what it commits until it is fenced counts, and then nothing.
+        """
+        files, sub, access = self.preflight.files, self.preflight.identity(prepared), self.preflight.markers(prepared)
 
         def plan(markers: Markers) -> Adoption:
-            versions = {task: marker.version for task, marker in markers.items() if marker is not None}
-            return Adoption(query_id, FirstBatch(at, at), versions, frozenset(), switch=True)
+            start = at(markers)
+            return Adoption(str(uuid.uuid4()), FirstBatch(start, start), versions_of(markers), frozenset(), switch=True)
 
-        files, sub, access = self.preflight.files, self.preflight.identity(prepared), self.preflight.markers(prepared)
-        take_over(files, sub, access, plan, _quiet)
-        return query_id
+        return take_over(files, sub, access, plan, _quiet)
+
+
+def _renewed(plan: Adoption, markers: Markers) -> Adoption:
+    renewed = plan.renewed(markers)
+    assert renewed is not None, "no task has a marker of the plan"
+    return renewed
 
 
 def _quiet(_: str) -> None:

@@ -49,7 +49,7 @@ class MarkerAccess:
     def replace(
         self,
         task: int,
-        expected: CommitMarker,
+        expected: CommitMarker | None,
         marker: CommitMarker,
         offsets: Mapping[TopicPartition, int] = MappingProxyType({}),
     ) -> bool:
@@ -119,5 +119,5 @@ def newest_markers(log: MarkerLog, topic: str, partitions: Iterable[int]) -> Ite
     """The newest markers of the tasks that have committed anything."""
     for partition in partitions:
         found = newest_marker(log, (topic, partition))
-        if found is not None:
+        if found is not None and found.version:
             yield found

@@ -11,6 +11,7 @@ from state.commit.marker import FORMAT, CommitMarker
 from state.errors import CheckpointMismatchError
 from state.kafka.topics import TopicPartition
 from streams.checkpoint.files import FIRST_BATCH, Checkpoint
+from streams.model.record import NO_TIME
 from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets, batch_digest
 
 # --- The comparison of a checkpoint with the commit markers of all tasks, before any task runs. Pure functions.
@@ -162,9 +163,10 @@ class Adoption:
     """The plan of an adoption for one sub-topology.
 
     Attributes:
-        versions: Task -> the version of its last marker, which stays; without tasks that have never committed.
+        versions: Task -> the version of its last marker, which stays; in a switch, 0 of a task that has never committed.
         done: The tasks that have already committed that micro-batch; none if it is empty, because nothing is repeated.
-        switch: Whether a start has made it, to continue in the other execution; the next start may finish it.
+        switch: Whether the application has made it, to continue in the other execution; the next start may finish it. It concerns
+            all tasks, and local state stays in use.
     """
 
     query_id: str
@@ -187,18 +189,60 @@ class Adoption:
             adopted=old.version,
             # A changelog that was restored from a backup has another id, and is adopted with the rest.
             changelog_ids={},
+            # Positions were moved, or a checkpoint or topics are lost: then state is not what it was known by.
+            continues=old.state_of if self.switch else "",
             format=FORMAT,
+        )
+
+    def barrier(self, sub: SubIdentity, task: int) -> CommitMarker:
+        """The marker of a task that has never committed.
+
+        A process of the query before that opens its session late, or fences again, finds it and commits nothing.
+        """
+        return CommitMarker(
+            query_id=self.query_id,
+            task=task,
+            tasks=sub.tasks,
+            topology_hash=sub.topology_hash,
+            version=0,
+            batch_id=NEVER,
+            batch="",
+            ranges={},
+            topic_ids={},
+            stream_time=NO_TIME,
+            operator_state={},
+            changelog_ends={},
+            expired_before={},
+            counts={},
+            changelog_hash="",
+            now_ms=0,
+            application_id=sub.application_id,
         )
 
     def pending(self, markers: Markers) -> list[int] | None:
         """The tasks whose markers are still to be replaced; None if the plan was made for other markers."""
-        found = {task: marker for task, marker in markers.items() if marker is not None}
-        if {task: marker.version for task, marker in found.items()} != dict(self.versions):
+        found = {task: marker for task, marker in markers.items() if marker is not None or task in self.versions}
+        if versions_of(found) != dict(self.versions):
             return None
-        return sorted(task for task, marker in found.items() if marker.query_id != self.query_id)
+        return sorted(task for task, marker in found.items() if not self._has_replaced(marker))
 
     def begun(self, markers: Markers) -> bool:
-        return any(marker is not None and marker.query_id == self.query_id for marker in markers.values())
+        return any(self._has_replaced(marker) for marker in markers.values())
+
+    def renewed(self, markers: Markers) -> Adoption | None:
+        """The plan of a switch, for tasks that have committed since it was made: it begins where they have ended.
+
+        None: a task has gone on behind the marker of this plan.
+        """
+        replaced = {task: marker for task, marker in markers.items() if self._has_replaced(marker)}
+        if any(version != self.versions.get(task) for task, version in versions_of(replaced).items()):
+            return None
+        others = {task: marker for task, marker in markers.items() if task not in replaced}
+        start = behind_live(self.first.start, others)
+        return replace(self, first=FirstBatch(start, start), versions=versions_of(markers))
+
+    def _has_replaced(self, marker: CommitMarker | None) -> bool:
+        return marker is not None and marker.query_id == self.query_id
 
     def to_json(self) -> dict[str, Any]:
         versions = {str(task): version for task, version in sorted(self.versions.items())}
@@ -224,11 +268,19 @@ def position(checkpoint: Checkpoint, markers: Markers) -> SourceOffsets | None:
     A live step reads the task's own partition of each topic, so the marker of a task says how far that is read.
     """
     at = checkpoint.start(checkpoint.logged + 1)
+    return None if at is None else behind_live(at, markers)
+
+
+def behind_live(at: SourceOffsets, markers: Markers) -> SourceOffsets:
+    """Positions, with those of the live steps in some markers in their place."""
     live = [marker for marker in markers.values() if marker is not None and marker.live]
-    if at is None:
-        return None
     read = {place: end for marker in live for place, end in marker.live_positions.items()}
     return at.behind(read, {topic: topic_id for marker in live for topic, topic_id in marker.topic_ids.items()})
+
+
+def versions_of(markers: Markers) -> dict[int, int]:
+    """Task -> the version of its last marker; 0: it has never committed."""
+    return {task: 0 if marker is None else marker.version for task, marker in markers.items()}
 
 
 def last_batch(markers: Markers) -> int:

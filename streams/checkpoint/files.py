@@ -107,6 +107,8 @@ def _checksum(file: Path) -> Path:
 # the query starts.
 
 FIRST_BATCH = "first-batch.json"
+LIVE = "live.json"
+"""Next to a checkpoint under which tasks may have run live: Spark logs nothing of them."""
 _VERSION = "v1"
 
 

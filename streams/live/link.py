@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -26,6 +28,12 @@ CLOCKS: Final = "clocks_ms"
 """The driver's wall clock and its monotonic one, ms. All tasks have the wall clock of the driver, as in micro-batches."""
 
 
+SILENT_S = 15
+"""How long the other end's machine may be silent before the connection counts as lost, s: it may have lost its power or network,
+and then nobody closes the connection."""
+_PROBES = 3
+
+
 @dataclass(frozen=True)
 class DriverAddress:
     """Where slots report, and hear that they are to stop."""
@@ -33,6 +41,22 @@ class DriverAddress:
     host: str
     port: int
     key: bytes = field(repr=False)
+
+
+def notice_silence(connection: Connection) -> None:
+    """Has the system look whether the other end's machine is still there (TCP keep-alive, RFC 1122; time-out of RFC 5482)."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (
+            ("TCP_KEEPIDLE", SILENT_S // _PROBES),
+            ("TCP_KEEPALIVE", SILENT_S // _PROBES),  # macOS's name of it
+            ("TCP_KEEPINTVL", SILENT_S // _PROBES),
+            ("TCP_KEEPCNT", _PROBES - 1),
+            # What was sent and not answered keeps keep-alive from looking.
+            ("TCP_USER_TIMEOUT", SILENT_S * 1000),
+        ):
+            if hasattr(socket, option):
+                one.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 class Link:
@@ -50,7 +74,9 @@ class Link:
 
     @classmethod
     def to(cls, driver: DriverAddress) -> Link:
-        return cls(Client((driver.host, driver.port), authkey=driver.key))
+        connection = Client((driver.host, driver.port), authkey=driver.key)
+        notice_silence(connection)
+        return cls(connection)
 
     def listen(self, wait_s: float = 0.0) -> bool:
         """Takes in what the driver has said; if it has said nothing, waits for that. Returns whether it has ever said anything."""

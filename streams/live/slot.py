@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import select
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,9 +18,9 @@ from streams.live.link import REACHED, DriverAddress, Link
 from streams.live.task import LiveTask, Tally
 from streams.live.watch import Watch
 from streams.logs.json_lines import set_context
-from streams.metrics.memory import about_this_process
+from streams.metrics.application import step_report
 from streams.microbatch.job import QueryJob
-from streams.microbatch.step import about_stores, log_failed_attempt, step_events, task_step
+from streams.microbatch.step import about_task, log_failed_attempt, step_events, task_step
 from streams.source.offsets import SourceOffsets
 
 REPORT_EVERY_S = 1.0
@@ -165,10 +164,9 @@ class Slot:
     def _end(self, pool: Executor) -> None:
         """Commits what is under way, and then what the tasks have not committed to their consumer group yet."""
         self._apply_all()
-        if not self._link.lost:
-            for task in self._tasks:
-                self._begin(task, pool, last=True)
-            self._apply_all()
+        for task in self._tasks:
+            self._begin(task, pool, last=True)
+        self._apply_all()
 
     def _task(self, sub: LiveSub, number: int) -> LiveTask:
         access = task_step(sub.job, sub.job.identity(number, sub.query_id))
@@ -210,6 +208,10 @@ class Slot:
     def _begin(self, task: LiveTask, pool: Executor, last: bool = False) -> bool:
         """Begins a step and its commit, if the task has anything to do; returns whether it had."""
         if task in self._committing or task.job.sub.name in self._link.paused:
+            return False
+        # The step before may have taken long, and the driver be gone: then the other execution may have taken over.
+        self._link.listen()
+        if self._link.lost:
             return False
         with self._named(task.job, task.task, task), self._watch.step(task.job.sub.name, task.task):
             begun = task.begin(self._now_ms(), last, self._link.bound(task.job.sub.name))
@@ -285,24 +287,21 @@ def report_of(task: LiveTask, tally: Tally) -> Mapping[str, Any]:
     """A report of several steps, in the form of one step's (`streams.metrics.application.StepFigures`)."""
     marker = task.session.last
     assert marker is not None, "steps were committed"
-    return {
-        "task": task.task,
-        "version": marker.version,
-        "batch_id": marker.version,
-        "decision": "run",
-        "steps": tally.steps,
-        "counts": tally.counts,
-        "counters": tally.counters,
-        "stream_time": marker.stream_time,
-        "seconds": {name: round(spent / tally.steps, 6) for name, spent in tally.seconds.items()},
-        "total_s": round(tally.total_s / tally.steps, 6),
-        "cpu_s": round(tally.cpu_s, 6),
-        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-        **about_this_process(),
-        "event_times": [(*place, time_ms) for place, time_ms in tally.event_times.items()],
-        **about_stores(task.access.stores),
-        **tally.restore,
-    }
+    return step_report(
+        task.task,
+        marker.version,
+        tally.counts,
+        {name: spent / tally.steps for name, spent in tally.seconds.items()},
+        tally.total_s / tally.steps,
+        counters=tally.counters,
+        stream_time=marker.stream_time,
+        cpu_s=tally.cpu_s,
+        about={
+            **about_task(task.access.stores, tally.event_times, 0, marker.version),
+            **tally.restore,
+            "steps": tally.steps,
+        },
+    )
 
 
 def run_slot(job: LiveJob, slot: int, attempt: int) -> None:

@@ -213,6 +213,47 @@ class StepFigures:
         )
 
 
+def step_report(
+    task: int,
+    version: int,
+    counts: Mapping[str, int],
+    seconds: Mapping[str, float],
+    total_s: float,
+    *,
+    decision: str = "run",
+    counters: Mapping[str, int] | None = None,
+    stream_time: int = -1,
+    cpu_s: float = 0.0,
+    about: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The report of a step, or of several live ones, from the process that made it to the driver: what `StepFigures.of` reads.
+
+    Args:
+        task: The task's number.
+        version: The number of the step that is now the task's last one.
+        counts: Records `in`, `out`, and of the `changelog`.
+        seconds: Part -> its duration, s; of several steps, the mean.
+        total_s: The duration of the step as a whole, s.
+        decision: `run`, or `skip` for a step that was committed already.
+        counters: Counts by flat names.
+        stream_time: The task's stream time, ms since 1970; -1: none.
+        cpu_s: Its CPU time, s.
+        about: Further fields: what not every kind of step has.
+    """
+    return {
+        "task": task,
+        "version": version,
+        "decision": decision,
+        "counts": dict(counts),
+        "counters": dict(counters or {}),
+        "stream_time": stream_time,
+        "seconds": {name: round(spent, 6) for name, spent in seconds.items()},
+        "total_s": round(total_s, 6),
+        "cpu_s": round(cpu_s, 6),
+        **(about or {}),
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class MicroBatchFigures:
     """The metrics of a micro-batch: what a metrics listener is called with.

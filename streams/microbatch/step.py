@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -24,6 +25,7 @@ from state.tables.rocks_common import rocks_settings
 from streams.logs.events import ATTEMPT_FAILED, FENCED, RESTORED, RETRIED, EventKind, Events
 from streams.logs.json_lines import error_fields
 from streams.metrics.application import RestoreFigures
+from streams.metrics.memory import about_this_process
 from streams.metrics.restores import RestoreReporter
 from streams.microbatch.job import QueryJob
 from streams.microbatch.read import Row, StepRows
@@ -190,6 +192,20 @@ def _retried(attempt: int, batch_id: int) -> Iterator[Mapping[str, Any]]:
             attempt=attempt + 1,
             batch_id=batch_id,
         )
+
+
+def about_task(
+    stores: TaskStateManager, event_times: Mapping[TopicPartition, int], attempt: int, batch_id: int
+) -> dict[str, Any]:
+    """What the report of a task's step says besides its figures: its process, its stores, and the newest event times."""
+    return {
+        "attempt": attempt,
+        "batch_id": batch_id,
+        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        **about_this_process(),
+        "event_times": [(*place, time_ms) for place, time_ms in event_times.items()],
+        **about_stores(stores),
+    }
 
 
 def event_of(kind: EventKind, message: str, **fields: Any) -> Mapping[str, Any]:

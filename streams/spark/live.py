@@ -7,6 +7,7 @@ of records: a slot reads, processes and commits by itself (`streams.live`), so t
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import shutil
 import socket
@@ -26,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.streaming import StreamingQuery
 
 from streams.live.alignment import Alignment
-from streams.live.link import BOUNDS, CLOCKS, LEASES, PAUSED, REACHED, STOP, DriverAddress
+from streams.live.link import BOUNDS, CLOCKS, LEASES, PAUSED, REACHED, STOP, DriverAddress, notice_silence
 from streams.live.slot import LiveJob
 from streams.source.log import now_ms
 from streams.spark.shuffle import shuffle_keys
@@ -49,6 +50,9 @@ RENEW_AFTER_S = 30.0
 
 class LiveDriver:
     """The driver's end of the slots' connections, within a `with` block.
+
+    At its end they are closed, so that a slot which is slow to end (it restores, or a function hangs) finds its driver gone before
+    it begins another step.
 
     Args:
         host: The driver's host, as workers reach it.
@@ -91,6 +95,11 @@ class LiveDriver:
         with suppress(OSError):
             socket.create_connection((self._bound, self.address.port), timeout=1).close()
         self._listener.close()
+        with self._lock:
+            for connection in self._connections:
+                # Its thread waits for a message. Closing the file under it would let another connection have the number.
+                with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as one:
+                    one.shutdown(socket.SHUT_RDWR)
 
     def stop(self) -> None:
         """Asks the slots to end their leases, now and whenever one begins."""
@@ -151,6 +160,7 @@ class LiveDriver:
 
     def _serve(self, connection: Connection) -> None:
         try:
+            notice_silence(connection)
             deliver_challenge(connection, self.address.key)
             answer_challenge(connection, self.address.key)
         except Exception as error:
@@ -159,6 +169,9 @@ class LiveDriver:
             connection.close()
             return
         with self._lock:
+            if self._closed:
+                connection.close()
+                return
             self._connections.add(connection)
             self._send(connection)
         try:

@@ -26,7 +26,7 @@ from streams.logs.events import (
     RESUMED,
     Events,
 )
-from streams.metrics.application import MicroBatchFigures
+from streams.metrics.application import SKIPPED, MicroBatchFigures, step_report
 from streams.metrics.recorder import MetricsRecorder
 from streams.metrics.restores import RestoreReports
 from streams.runtime.event_time import IN_MICROSECONDS, IN_SECONDS, unit_warning
@@ -59,19 +59,10 @@ def batch_report(
     skipped: bool = False,
     counters: Mapping[str, int] | None = None,
 ) -> Mapping[str, Any]:
-    """A batch of a query without a task function, as the report of a step without state; see `streams.spark.worker`."""
-    return {
-        "task": task,
-        "version": version,
-        "decision": "skip" if skipped else "run",
-        "counts": {"in": records_in, "out": records_out, "changelog": 0},
-        "counters": dict(counters or {}),
-        "stream_time": -1,
-        "seconds": seconds,
-        "total_s": sum(seconds.values()),
-        "cpu_s": 0.0,
-        "peak_rss_mb": 0,
-    }
+    """A batch of a query without a task function, as the report of a step without state."""
+    counts = {"in": records_in, "out": records_out, "changelog": 0}
+    decision = SKIPPED if skipped else "run"
+    return step_report(task, version, counts, seconds, sum(seconds.values()), decision=decision, counters=counters)
 
 
 def log_steps(batch: MicroBatchFigures) -> None:

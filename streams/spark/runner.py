@@ -19,6 +19,7 @@ from pyspark.sql.streaming import StreamingQuery
 from state.changelog import commits_topic
 from state.errors import CheckpointMismatchError
 from state.kafka.admin import KafkaAdmin, Retry
+from state.kafka.topics import TopicPartition
 from state.machine_code import kernels_compiled
 from state.secrets import mask
 from streams.application.execution import LiveStart, Switch, Ways, may_run_live, ways_of
@@ -270,6 +271,7 @@ class StreamsApplication:
     def _run_on(self, others: list[Callable[[], StreamingQuery]]) -> None:
         """Runs the sub-topologies, live or in micro-batches, until the application is to stop, or has read what there is."""
         refused: dict[str, str] = {}
+        running = False
         while not self._stop.is_set():
             # What an operator says now; once that changes, the queries end and this begins again.
             asked = self._pauses.execution
@@ -277,10 +279,11 @@ class StreamsApplication:
             self._application = replace(self._application, config=config)
             if config.available_now and may_run_live(config) and not self._until:
                 self._until = self._ask(partial(self._application.ends, time_ms=self._until_ms))
-            ways, starts = self._ways(bool(others), refused)
+            ways, starts = self._ways(bool(others), refused, running)
             if config.available_now and not ways.live:
                 self._run_once()
                 return
+            running = True
             host, bind = driver_address(self._spark)
             if self._stop.is_set():
                 return
@@ -317,14 +320,18 @@ class StreamsApplication:
         paused = self._pauses.paused(prepared.sub.name for prepared in self._application.subs)
         return self._run_end.is_reached(paused, lambda topics: self._ask(partial(written_ends, topics=topics)))
 
-    def _ways(self, others: bool, refused: Mapping[str, str]) -> tuple[Ways, dict[str, LiveStart]]:
-        """How the sub-topologies run, once each has been switched to its way; and where the live ones begin."""
+    def _ways(self, others: bool, refused: Mapping[str, str], running: bool) -> tuple[Ways, dict[str, LiveStart]]:
+        """How the sub-topologies run, once each has been switched to its way; and where the live ones begin.
+
+        Raises:
+            ConfigError: With execution=live, something cannot run live, and the application is about to start (`running` False).
+        """
         application = self._application
         topics = {topic for prepared in application.subs for topic in prepared.sub.topics}
         asked = sorted(topics) if may_run_live(application.config) else []
         with KafkaAdmin(self.config.client) as admin:
             partitions = {name: info.partitions for name, info in admin.describe_topics(asked).items()}
-            ways = ways_of(application, partitions, processes_of(self._spark), others, refused)
+            ways = ways_of(application, partitions, processes_of(self._spark), others, refused, running)
             for name, why in sorted(ways.obstacles.items()):
                 if name not in refused:
                     self.progress.say(f"{name} runs in micro-batches: {why}")
@@ -335,7 +342,7 @@ class StreamsApplication:
                 start = switch.to_live(prepared, self._first.get(name))
                 if start is None:
                     self.progress.say(f"{name}: its last micro-batch is not complete, and runs to its end first")
-                    self._finish_batch(prepared)
+                    self._finish_batch(prepared, switch.unfinished(prepared))
                     start = switch.to_live(prepared, None)
                 if start is not None:
                     starts[name] = start
@@ -345,9 +352,10 @@ class StreamsApplication:
                     self._first = {**self._first, name: first}
         return ways, starts
 
-    def _finish_batch(self, prepared: PreparedSub) -> None:
-        """Runs a sub-topology in micro-batches to the present ends of its topics, and so any unfinished micro-batch first."""
-        self._await([partial(self._start, prepared, {"availableNow": True})])
+    def _finish_batch(self, prepared: PreparedSub, end: SourceOffsets | None) -> None:
+        """Runs a sub-topology's unfinished micro-batch to its `end`; None: all that its topics have now."""
+        ends = end.by_partition() if end is not None else {}
+        self._await([partial(self._start, prepared, {"availableNow": True}, ends)])
 
     @staticmethod
     def _refused_by(error: ApplicationFailedError, live: Sequence[PreparedSub]) -> str | None:
@@ -486,20 +494,25 @@ class StreamsApplication:
             return {"availableNow": True}
         return {"processingTime": f"{self.config.trigger_interval_ms} milliseconds"}
 
-    def _job(self, prepared: PreparedSub) -> QueryJob:
+    def _job(self, prepared: PreparedSub, until: Mapping[TopicPartition, int] | None = None) -> QueryJob:
         return query_job(
             self._application,
             prepared,
             self._counts,
             processes_of(self._spark),
             readers_of(self._spark),
-            until=self._until,
+            until=until or self._until,
             first=self._first.get(prepared.sub.name),
             restore_reports=self._restores,
         )
 
-    def _start(self, prepared: PreparedSub, trigger: Mapping[str, Any] | None = None) -> StreamingQuery:
-        sub, spark, job = prepared.sub, self._spark, self._job(prepared)
+    def _start(
+        self,
+        prepared: PreparedSub,
+        trigger: Mapping[str, Any] | None = None,
+        until: Mapping[TopicPartition, int] | None = None,
+    ) -> StreamingQuery:
+        sub, spark, job = prepared.sub, self._spark, self._job(prepared, until)
         self.progress.started(sub.name, prepared.tasks, sub.topics)
         if job.settings.idle_timeout_ms is not None and sub.reads_internal:
             self.progress.say(f"{sub.name} reads what another step writes: idle_timeout_ms has no effect there")

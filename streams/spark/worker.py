@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import resource
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,7 +31,7 @@ from streams.lake.writer import arrow_schema, row_batch
 from streams.live.slot import LiveJob, LiveSub, run_slot
 from streams.logs.json_lines import set_context
 from streams.logs.output import LogSettings, set_up_worker
-from streams.metrics.memory import about_this_process
+from streams.metrics.application import step_report
 from streams.microbatch.global_tables import count_global_tables, global_stores
 from streams.microbatch.job import QueryJob
 from streams.microbatch.read import (
@@ -47,7 +46,7 @@ from streams.microbatch.read import (
 )
 from streams.microbatch.step import (
     BatchContext,
-    about_stores,
+    about_task,
     count_copy,
     log_failed_attempt,
     run_step,
@@ -214,30 +213,24 @@ def _run(
     task = shuffle_keys(job.tasks).index(int(key[0]))
     set_context(sub_topology=job.sub.name, task=task)
     started, cpu = time.perf_counter(), time.process_time()
-    result, given, more = _step(job, task, frames, state)
+    result, given, about = _step(job, task, frames, state)
     state.update((result.copy.data, result.copy.offset))
     marker = result.copy.marker
     job.crash.reach("before_report", task, marker.version)
     for name, count in result.counters.items():
         given.counters.add(name, count)
-    context = TaskContext.get()
-    report = {
-        "task": task,
-        "attempt": context.attemptNumber() if context is not None else 0,
-        "version": marker.version,
-        "batch_id": marker.batch_id,
-        "decision": result.decision.value,
-        "counts": dict(marker.counts),
-        "counters": given.counters,
-        "stream_time": marker.stream_time,
-        "seconds": {name: round(s, 6) for name, s in result.seconds.items()},
-        "total_s": round(time.perf_counter() - started, 6),
-        "cpu_s": round(time.process_time() - cpu, 6),
-        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-        **about_this_process(),
-        "event_times": [(*place, time_ms) for place, time_ms in given.event_times.items()],
-        **more,
-    }
+    report = step_report(
+        task,
+        marker.version,
+        marker.counts,
+        result.seconds,
+        time.perf_counter() - started,
+        decision=result.decision.value,
+        counters=given.counters,
+        stream_time=marker.stream_time,
+        cpu_s=time.process_time() - cpu,
+        about=about,
+    )
     yield pd.DataFrame({"report": [orjson.dumps(report).decode()]})
     job.crash.reach("report_given", task, marker.version)
 
@@ -245,7 +238,7 @@ def _run(
 def _step(
     job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: GroupState
 ) -> tuple[StepResult, StepRows, Mapping[str, Any]]:
-    """One step on the real Kafka and the worker's disk, and what the report says of its stores and events."""
+    """One step on the real Kafka and the worker's disk, and what the report says besides its figures."""
     context = TaskContext.get()
     assert context is not None
     identity = job.identity(task, str(context.getLocalProperty(QUERY_ID)))
@@ -274,8 +267,9 @@ def _step(
     count_copy(stores.report, given.counters)
     if result.decision is not Decision.SKIP:
         count_global_tables(job, topics_from_json(given.global_topics), given.counters)
-    events = step_events(context.attemptNumber(), batch.batch_id, stores.report)
-    return result, given, {**about_stores(stores), "events": events}
+    attempt = context.attemptNumber()
+    about = about_task(stores, given.event_times, attempt, result.copy.marker.batch_id)
+    return result, given, {**about, "events": step_events(attempt, batch.batch_id, stores.report)}
 
 
 def dump_live_job(job: LiveJob) -> bytes:

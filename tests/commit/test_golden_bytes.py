@@ -62,6 +62,15 @@ def test_the_marker_as_it_is_written() -> None:
     assert CommitMarker.from_bytes(FORMAT_3) == MARKER
 
 
+def test_the_marker_of_a_query_that_continues_another_one() -> None:
+    """A version that does not know the field takes local state for that of another query, and restores it."""
+    continued = FORMAT_3.replace(b'"counts":{"changelog"', b'"continues":"1a2b","counts":{"changelog"')
+    marker = replace(MARKER, continues="1a2b")
+    assert marker.to_bytes() == continued
+    assert CommitMarker.from_bytes(continued) == marker
+    assert (marker.state_of, MARKER.state_of) == ("1a2b", "3f0c")
+
+
 def test_the_marker_of_older_versions_is_read() -> None:
     old = replace(MARKER, changelog_begins={}, changelog_ids={}, routing={}, adopted=0, application_id="", format=2)
     assert CommitMarker.from_bytes(FORMAT_2) == old

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import socket
 import time
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from streams.live import slot as slots
-from streams.live.link import LEASES, DriverAddress, Link
+from streams.live.link import LEASES, SILENT_S, DriverAddress, Link
 from streams.source.log import STEP
 from streams.spark.live import RENEW_AFTER_S, LiveDriver, LiveGate
 
@@ -82,6 +83,34 @@ def test_who_connects_and_says_nothing_keeps_neither_slots_nor_the_end_waiting(h
         assert heard.get(timeout=WAIT_S)["number"] == 1
     link.close()
     silent.close()
+
+
+def test_a_slot_finds_its_driver_gone_once_that_has_ended(heard: queue.Queue[Any]) -> None:
+    """The driver's process goes on, with another execution."""
+    with LiveDriver(HOST, HOST, heard.put) as driver:
+        link = Link.to(driver.address)
+        link.tell({"number": 1})
+        heard.get(timeout=WAIT_S)
+        link.listen(WAIT_S)
+        assert not link.lost
+    until(link, lambda: link.lost)
+    link.close()
+
+
+def test_both_ends_notice_a_host_that_has_lost_its_power(driver: LiveDriver, heard: queue.Queue[Any]) -> None:
+    """It closes no connection, so each system asks the other one's."""
+    link = Link.to(driver.address)
+    link.tell({"number": 1})
+    heard.get(timeout=WAIT_S)
+    (other,) = driver._connections
+    for end in (link._connection, other):
+        with socket.socket(fileno=os.dup(end.fileno())) as one:
+            assert one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            if hasattr(socket, "TCP_KEEPIDLE"):
+                asks = [socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT]
+                idle, interval, count = (one.getsockopt(socket.IPPROTO_TCP, option) for option in asks)
+                assert idle + interval * count <= SILENT_S
+    link.close()
 
 
 def test_a_slot_without_a_driver_stops() -> None:

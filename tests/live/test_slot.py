@@ -96,6 +96,24 @@ def test_a_damaged_database_is_the_fault_of_its_task_alone(monkeypatch: pytest.M
     assert closed == {0: None, 1: raised.value, 2: None}
 
 
+def test_no_step_begins_once_the_driver_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first task's function has hung for so long that another execution may have taken over."""
+    begun = []
+
+    class Hangs(Task):
+        def begin(self, now_ms: int, last: bool) -> bool:
+            begun.append(self.task)
+            slot._link.listen = lose  # type: ignore[method-assign]
+            return False
+
+    def lose() -> None:
+        slot._link.stopped = slot._link.lost = True
+
+    slot = slot_of(Hangs, monkeypatch)
+    slot.run()
+    assert begun == [0]
+
+
 def test_tasks_ask_the_brokers_while_others_process(monkeypatch: pytest.MonkeyPatch) -> None:
     asking, heeded = threading.Event(), []
 

@@ -30,7 +30,7 @@ from streams.testing.simulation.kafka import Topic
 from streams.topology.topology import Topology
 from tests.simulation.chaos import Quiet
 from tests.simulation.cluster import Chaos, Cluster
-from tests.simulation.leases import Leases, LiveQuery
+from tests.simulation.leases import CutShort, Leases, LiveQuery
 from tests.simulation.programs import APPLICATION, PARTITIONS, TABLE, Input, Program, config_of, number_in, topology_of
 from tests.simulation.spark import Files, Query, QueryFailed
 from tests.simulation.start import start_queries
@@ -256,6 +256,7 @@ class Application:
 
     def stop(self) -> None:
         """Stops the driver cleanly."""
+        self._leave_slots()
         self._runs = False
 
     def change(self, variant: int) -> None:
@@ -294,6 +295,7 @@ class Application:
             self.changed = self.changed and not self.whole
         except (Crash, QueryFailed) as end:
             self.cluster.say(f"the driver ends: {end}")
+            self._leave_slots()
             self._runs = False
             return end
         return None
@@ -311,13 +313,14 @@ class Application:
         waiting = list(runs)
         while waiting:
             if self.setup.live and self.cluster.chaos.choose(2, "switched while it runs: no, or yes") == 1:
-                executions = self.setup.executions
-                self.execution = executions[1 - executions.index(self.execution)]
-                self.cluster.say(f"an operator asks for execution={self.execution}")
+                self._ask_otherwise()
                 return False
             one = waiting[self.cluster.chaos.choose(len(waiting), "which query goes on")]
             try:
                 again = one.trigger()
+            except CutShort:
+                self._ask_otherwise()
+                return False
             except QueryFailed as end:
                 if not isinstance(end.__cause__, KeyPlacementError):
                     raise
@@ -335,6 +338,11 @@ class Application:
             if query.begun > max(last, 0 if query.repeats else -1):
                 raise Red(f"{query.job.sub.name} is paused, and has begun a step")
         return True
+
+    def _ask_otherwise(self) -> None:
+        executions = self.setup.executions
+        self.execution = executions[1 - executions.index(self.execution)]
+        self.cluster.say(f"an operator asks for execution={self.execution}")
 
     def _is_whole(self) -> bool:
         kafka, ends = self.cluster.kafka, {}
@@ -356,6 +364,7 @@ class Application:
         self._runs = True
 
     def _begin_queries(self) -> None:
+        self._leave_slots()
         setup, run, self.queries, self.leases = self.setup, f"run {self._starts}", [], None
         settings = replace(setup, settings={**setup.settings, "execution": self.execution}).config
         try:
@@ -365,6 +374,11 @@ class Application:
         except StreamsError as error:
             raise QueryFailed(str(error)) from error
         self.queries = [*batches, *(self.leases.queries if self.leases else ())]
+
+    def _leave_slots(self) -> None:
+        """Closes the connections of the slots, which hear of it when they listen."""
+        if self.leases is not None:
+            self.leases.closed = True
 
     def _ended(self, end: BaseException) -> None:
         cause = end.__cause__

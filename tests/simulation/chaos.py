@@ -70,6 +70,8 @@ AFTER = {
 """The faults that are possible just after an event."""
 
 
+STRAGGLES = 0.2
+"""The probability that an attempt of the execution before goes on at an event of a switch."""
 ARRIVES = 0.1
 """The probability that late commits arrive at an event of a live step."""
 
@@ -109,6 +111,8 @@ class Seeded:
     def before(self, cluster: Cluster, event: Event) -> Fate:
         """See `Chaos`."""
         attempt = cluster.attempt
+        if attempt is None and cluster.switching and cluster.zombies and self.random.random() < STRAGGLES:
+            cluster.let_go_on(self.random.choice(cluster.zombies))
         if attempt is not None and attempt.may_pause and self.random.random() < self.odds.pause:
             cluster.say(f"{attempt} stands still")
             attempt.pause()

@@ -48,6 +48,7 @@ class Cluster:
         trace: The log of events, for people.
         events: The number of events so far.
         snapshots: Snapshots and replicas, if there are some (`tests.simulation.snapshots`).
+        switching: Whether the driver switches sub-topologies from one execution to the other.
     """
 
     def __init__(self, chaos: Chaos, hosts: int = 2) -> None:
@@ -61,6 +62,7 @@ class Cluster:
         self.trace: list[Callable[[], str]] = []
         self.events = 0
         self.snapshots: Any = None
+        self.switching = False
 
     def before(self, event: Event) -> Fate:
         """See `Hook`; a dead process causes no further events."""
@@ -142,6 +144,12 @@ class Cluster:
             self.attempt = before
         if attempt.dead:
             self.kill(attempt)
+
+    def let_go_on(self, zombie: Attempt) -> None:
+        """Runs one of the remaining attempts until it ends or pauses."""
+        self.run(zombie)
+        if zombie.ended:
+            self.zombies.remove(zombie)
 
     def end_zombies(self, kill: bool) -> None:
         """Runs all remaining attempts to their end, or kills them."""

@@ -2,7 +2,8 @@
 
 A slot is one process with several tasks, for as long as its lease. It may die at any event, and it may stand still while another
 attempt takes its tasks over, and then continue with its session and its producers; also when the lease, the driver or live
-execution itself have come to their end. Requests to commit that were sent twice arrive a second time at any later event.
+execution itself have come to their end, or in the midst of a switch. It hears that its driver is gone only when it listens.
+Requests to commit that were sent twice arrive a second time at any later event.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tests.simulation.spark import Checkpoint, Stage, global_tables, stores_of
 from tests.simulation.verify import markers, read_marker
 
 LEASE_S = 1e9
-QUIET_ROUNDS = 2
+QUIET_ROUNDS = 6
 """How often a slot looks for records in vain before its lease ends: the clock moves on in between."""
 QUIET_MS = (1_000, int(TRIM_EVERY_S * 1_000))
 
@@ -94,24 +95,21 @@ class SimulatedLink:
 
     def __init__(self, lease: Lease, slot: int) -> None:
         self._lease, self._slot = lease, slot
-        self.stopped = False
+        self.stopped = self.lost = False
         self.paused = lease.leases.paused
         self._quiet = 0
-
-    @property
-    def lost(self) -> bool:
-        """See `Link`."""
-        return self._lease.over
 
     def listen(self) -> None:
         """See `Link`."""
         leases, cluster = self._lease.leases, self._lease.leases.cluster
         cluster.before(Event("listen", f"slot {self._slot}"))
-        if self._lease.over or cluster.chaos.choose(2, "lease goes on, or ends") == 1:
+        if leases.closed:
+            self.stopped = self.lost = True
+        elif cluster.chaos.choose(2, "lease goes on, or ends") == 1:
             self.stopped = True
         elif not leases.unread(leases.job.tasks_of(self._slot)):
             self._quiet += 1
-            self.stopped = self._quiet > QUIET_ROUNDS
+            self.stopped |= self._quiet > QUIET_ROUNDS
             cluster.advance(QUIET_MS[cluster.chaos.choose(2, "a moment, or longer")])
 
     def bound(self, sub: str) -> Bound:
@@ -189,6 +187,10 @@ class LiveQuery:
         return found
 
 
+class CutShort(Exception):
+    """The driver waits no longer for the slots of a lease, because an operator asks for the other execution."""
+
+
 class Leases:
     """The live sub-topologies of an application, in one run of a driver.
 
@@ -201,6 +203,7 @@ class Leases:
 
     Attributes:
         paused: The names of the sub-topologies that are paused.
+        closed: Whether the driver has closed the connections of its slots, or is gone.
     """
 
     def __init__(
@@ -210,6 +213,7 @@ class Leases:
         nobody = DriverAddress("", 0, b"")
         self.job = LiveJob(tuple(subs), slots_for(subs, processes), 0.0, LEASE_S, run, nobody)
         self.paused: frozenset[str] = frozenset()
+        self.closed = False
         self._rested: int | None = None
 
     def trigger(self) -> bool:
@@ -217,14 +221,24 @@ class Leases:
 
         Raises:
             Crash: The driver died.
+            CutShort: The application is to be switched, and slots still run.
             QueryFailed: The driver gave up.
         """
         everything = [one for slot in range(self.job.slots) for one in self.job.tasks_of(slot)]
-        if self._rested == self.cluster.now_ms and not self.unread(everything):
+        if self._rested == self.cluster.now_ms and not self.unread(everything) and self._has_passed_all(everything):
             return False
         Lease(self).run()
         self._rested = self.cluster.now_ms
         return True
+
+    def _has_passed_all(self, tasks: Collection[tuple[LiveSub, int]]) -> bool:
+        """Whether control records, too, are behind the positions: a lease that ends early leaves them to the next one."""
+        ends, kafka = {query.job.sub.name: query.ends for query in self.queries}, self.cluster.kafka
+        return all(
+            sub.job.sub.name in self.paused or ends[sub.job.sub.name][topic, task] >= kafka.log(topic, task).stable_end
+            for sub, task in tasks
+            for topic in sub.job.sub.topics
+        )
 
     def unread(self, tasks: Collection[tuple[LiveSub, int]]) -> bool:
         """Whether tasks that are not paused have records to read."""
@@ -244,14 +258,15 @@ class Lease(Stage):
     def __init__(self, leases: Leases) -> None:
         super().__init__(leases.cluster)
         self.leases = leases
-        self.over = False
 
     def run(self) -> None:
         """Runs the slots until they end."""
-        try:
-            self._run_all(list(range(self.leases.job.slots)))
-        finally:
-            self.over = True
+        self._run_all(list(range(self.leases.job.slots)))
+
+    def _one_thing(self, waiting: list[int]) -> None:
+        if self._running and self._chaos.choose(2, "switched while slots run: no, or yes") == 1:
+            raise CutShort
+        super()._one_thing(waiting)
 
     def _start(self, task: int) -> Attempt:
         cluster, host = self._cluster, self._some_host(task)

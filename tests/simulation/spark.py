@@ -241,6 +241,10 @@ class Query:
         topics = self.checkpoint.end(number)[0].topics
         return {(topic, partition): at for topic, of in topics.items() for partition, at in enumerate(of.offsets)}
 
+    def freeze(self) -> None:
+        """Reads no further than to the present ends, or those that the job names (Trigger.AvailableNow)."""
+        self._planner.freeze()
+
     def trigger(self) -> bool:
         """Plans and runs one micro-batch; False if there was nothing to do.
 
@@ -328,10 +332,7 @@ class Stage:
         first_running, first_zombie = len(waiting), len(waiting) + len(self._running)
         which = chaos.choose(first_zombie + len(cluster.zombies), "who goes on")
         if which >= first_zombie:
-            zombie = cluster.zombies[which - first_zombie]
-            cluster.run(zombie)
-            if zombie.ended:
-                cluster.zombies.remove(zombie)
+            cluster.let_go_on(cluster.zombies[which - first_zombie])
             return
         if which >= first_running:
             attempt = self._running[which - first_running]

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from streams.application.execution import Switch, ways_of
+from state.kafka.topics import TopicPartition
+from streams.application.execution import LiveStart, Switch, ways_of
 from streams.application.prepare import Application, PreparedSub, ensure_internal_topics, plan_application, query_job
 from streams.application.start import Preflight, check_start
 from streams.checkpoint.files import CheckpointFiles
 from streams.config import StreamsConfig
 from streams.live.slot import LiveSub
 from streams.microbatch.job import QueryJob
+from streams.source.offsets import FirstBatch
 from streams.topology.topology import Topology
 from tests.simulation.cluster import Cluster
 from tests.simulation.leases import Leases, LiveQuery
@@ -42,41 +45,59 @@ def start_queries(
     counts = ensure_internal_topics(application, kafka, cluster.say)
     before = preflight(cluster, application, files)
     switch = Switch(before, cluster.say)
-    switch.finish(application.subs)
+    with cluster_switches(cluster):
+        switch.finish(application.subs)
     firsts = dict(before.run())
     topics = {topic for prepared in application.subs for topic in prepared.sub.topics}
     partitions = {topic: info.partitions for topic, info in kafka.describe_topics(topics).items()}
     ways = ways_of(application, partitions, PROCESSES, others=False, refused=refused)
 
-    def job(prepared: PreparedSub) -> QueryJob:
+    def job(prepared: PreparedSub, until: Mapping[TopicPartition, int] = MappingProxyType({})) -> QueryJob:
         made = query_job(
-            application, prepared=prepared, counts=counts, processes=1, readers=None, until={}, restore_reports=None,
+            application, prepared=prepared, counts=counts, processes=1, readers=None, until=until, restore_reports=None,
             first=firsts.get(prepared.sub.name),
         )  # fmt: skip
         return replace(made, client={"simulated": kafka})
 
-    def query(prepared: PreparedSub) -> Query:
-        return Query(cluster, job(prepared), Checkpoint(files, prepared.sub.name), name)
+    def query(made: QueryJob) -> Query:
+        return Query(cluster, made, Checkpoint(files, made.sub.name), name)
+
+    def to_live(prepared: PreparedSub, first: FirstBatch | None) -> LiveStart | None:
+        with cluster_switches(cluster):
+            return switch.to_live(prepared, first)
 
     live = []
     for prepared in ways.live:
-        start = switch.to_live(prepared, firsts.get(prepared.sub.name))
+        start = to_live(prepared, firsts.get(prepared.sub.name))
         if start is None:
             cluster.say(f"{prepared.sub.name}: its last micro-batch runs to its end first")
-            unfinished = query(prepared)
+            end = switch.unfinished(prepared)
+            unfinished = query(job(prepared, end.by_partition() if end else {}))
+            unfinished.freeze()
             while unfinished.trigger():
                 pass
-            start = switch.to_live(prepared, None)
+            start = to_live(prepared, None)
         if start is None:
             raise AssertionError(f"{prepared.sub.name} cannot continue live")
         live.append(LiveSub(job(prepared), start.query_id, start.start))
     for prepared in ways.micro_batch:
-        first = switch.to_micro_batches(prepared, firsts.get(prepared.sub.name))
+        with cluster_switches(cluster):
+            first = switch.to_micro_batches(prepared, firsts.get(prepared.sub.name))
         if first is not None:
             firsts[prepared.sub.name] = first
-    batches = [query(prepared) for prepared in ways.micro_batch]
+    batches = [query(job(prepared)) for prepared in ways.micro_batch]
     queries = [LiveQuery(cluster, one, Checkpoint(files, one.job.sub.name)) for one in live]
     return batches, Leases(cluster, live, PROCESSES - bool(batches), name, queries) if live else None
+
+
+@contextmanager
+def cluster_switches(cluster: Cluster) -> Iterator[None]:
+    """In this block, attempts of the execution before may go on at any event."""
+    cluster.switching = True
+    try:
+        yield
+    finally:
+        cluster.switching = False
 
 
 def preflight(cluster: Cluster, application: Application, files: CheckpointFiles) -> Preflight:

@@ -23,6 +23,7 @@ from state.kafka.partitioner import partition_for_key
 from state.kafka.topics import TopicSpec
 from streams.testing.simulation import Crash, Event, Fate
 from tests.simulation.application import Application, Refused, Setup
+from tests.simulation.attempt import Attempt
 from tests.simulation.chaos import Odds, Quiet
 from tests.simulation.cluster import Chaos, Cluster, Host
 from tests.simulation.commands import lose_checkpoint, move, pause, replicate, rescale
@@ -589,35 +590,94 @@ def an_old_session_wakes_up() -> None:
     application.verify()
 
 
-class StandsStillBeforeItsFirstCommit(InHalves):
-    """A slot stands still before its first commit, and the other ones die; once it may, it continues before all others."""
+class StandsStillWithinAStep(InHalves):
+    """A slot stands still in a step, before it commits or fences anew, and the other ones die, and so the driver.
 
-    def __init__(self) -> None:
-        self.may_continue = False
+    Args:
+        at: The kind of the event: `commit`, or `init`.
+    """
+
+    def __init__(self, at: str) -> None:
+        self._at = at
+        self._steps: object = None
+        self._stands: Attempt | None = None
+        self.armed = True
 
     def before(self, cluster: Cluster, event: Event) -> Fate:
         """See `Chaos`."""
         attempt = cluster.attempt
-        if event.kind == "commit" and attempt is not None and not self.stood:
-            self.stood = True
+        if attempt is None or not attempt.live or not self.armed:
+            return self._before_driver(cluster, event) if attempt is None else Fate.NOW
+        if event.kind == "listen":
+            self._steps = attempt
+        if event.kind == self._at and attempt is self._steps and self._stands is None:
+            self._stands, self.stood = attempt, True
             attempt.pause()
-        elif self.stood and attempt is not None and attempt.live and event.kind == "init":
+        elif event.kind == "init" and self._stands not in (None, attempt):
             raise Crash(str(event))
         return Fate.NOW
+
+    def _before_driver(self, cluster: Cluster, event: Event) -> Fate:
+        return Fate.NOW
+
+
+class ContinuesFirst(StandsStillWithinAStep):
+    """Once it may, it continues before all others."""
+
+    may_continue = False
 
     def choose(self, count: int, what: str) -> int:
         """See `Chaos`."""
         return count - 1 if self.may_continue and what.startswith("who") else super().choose(count, what)
 
 
-def an_old_session_commits_after_a_switch() -> None:
+def an_old_session_commits_after_a_switch(at: str = "commit") -> None:
     """No task has committed anything live, so there is no marker that the switch could replace."""
-    chaos = StandsStillBeforeItsFirstCommit()
+    chaos = ContinuesFirst(at)
     application = started_live(chaos)
     assert application.run() is not None, "the story did not happen"
     chaos.may_continue = True
     switches(application, "micro-batch")
     application.work()
+    application.verify()
+
+
+def an_old_session_fences_after_a_switch() -> None:
+    """It fences whoever has taken over, and must find that its query is over: its task has never committed anything."""
+    an_old_session_commits_after_a_switch("init")
+
+
+class ContinuesWithinASwitch(StandsStillWithinAStep):
+    """It continues right before the driver fences one of its tasks for the second time."""
+
+    continued = False
+
+    def __init__(self) -> None:
+        super().__init__("init")
+        self._fenced: set[str] = set()
+
+    def _before_driver(self, cluster: Cluster, event: Event) -> Fate:
+        if not (cluster.switching and event.kind == "init"):
+            return Fate.NOW
+        if event.where in self._fenced and self._stands in cluster.zombies:
+            self.continued = True
+            cluster.let_go_on(self._stands)
+        self._fenced.add(event.where)
+        return Fate.NOW
+
+
+def an_old_session_commits_within_a_switch() -> None:
+    """What it commits before the switch replaces its marker counts, so micro-batches begin behind it."""
+    chaos = ContinuesWithinASwitch()
+    chaos.armed = False
+    application = started_live(chaos)
+    application.work()
+    feed(application, 12)
+    chaos.armed = True
+    assert application.run() is not None, "the story did not happen"
+    switches(application, "micro-batch")
+    application.work()
+    assert chaos.continued, "the story did not happen"
     application.verify()
 
 

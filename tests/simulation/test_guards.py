@@ -170,6 +170,21 @@ def twice_as_if_nobody_had_sent_it(patch):
     patch.setattr(Replayed, "has", lambda *_: False)
 
 
+def no_barriers(patch):
+    versions = execution.versions_of
+    patch.setattr(execution, "versions_of", lambda found: versions({t: m for t, m in found.items() if m is not None}))
+
+
+def positions_of_before_the_fence(patch):
+    take_over = execution.Switch._take_over
+
+    def with_old_positions(self, prepared, at):
+        found = self.preflight.markers(prepared).read()
+        return take_over(self, prepared, lambda _: at(found))
+
+    patch.setattr(execution.Switch, "_take_over", with_old_positions)
+
+
 def too_far(patch):
     genuine = task.idle_ms
     patch.setattr(task, "idle_ms", lambda *given: 2 * genuine(*given))
@@ -299,8 +314,14 @@ GUARDS = [
     ),
     Guard(
         "a switch fences sessions that have committed nothing",
-        lambda patch: patch.setattr(MarkerAccess, "fenced", MarkerAccess.read),
+        lambda patch: (patch.setattr(MarkerAccess, "fenced", MarkerAccess.read), no_barriers(patch)),
         stories.an_old_session_commits_after_a_switch,
+    ),
+    Guard("a switch writes a marker where there is none", no_barriers, stories.an_old_session_fences_after_a_switch),
+    Guard(
+        "a switch decides its positions behind its last fence",
+        positions_of_before_the_fence,
+        stories.an_old_session_commits_within_a_switch,
     ),
     Guard(
         "a log of commits is known by its topic's id",

@@ -70,7 +70,7 @@ def check_invariants(cluster: Cluster, query: Any) -> None:
         for host in cluster.hosts:
             table = host.disks.get((job.sub.name, task))
             step = read_meta(table).step if table is not None else None
-            if step is not None and last is not None and step[0] == last.query_id and step[1] > version:
+            if step is not None and last is not None and step[0] == last.state_of and step[1] > version:
                 raise Red(f"{table.location} holds version {step[1]}, Kafka {version}")
 
 

@@ -23,7 +23,7 @@ from streams.application.status import application_status
 from streams.cli.options import live
 from streams.config import Execution
 from streams.errors import ConfigError
-from streams.logs.events import RUNNING, Event
+from streams.logs.events import RESTORED, RUNNING, Event
 from streams.spark import runner
 from streams.spark.kafka_streams import ApplicationState, KafkaStreams
 from streams.topology.topology import Topology
@@ -239,20 +239,24 @@ def test_an_operator_switches_a_running_application_there_and_back(harness: Harn
             sent += 50
             until(partial(is_found, harness, target, sent), f"results on the way to {wanted}")
 
+    begun: list[Event] = []
+    heard = {RUNNING: begun, RESTORED: list[Event]()}
     with running(harness, topology) as app:
         until_it_runs("micro-batch")
+        app.set_event_listener(lambda event: heard[event.kind].append(event) if event.kind in heard else None)
         pausing.execute(Execution.AUTO)
         until_it_runs("live")
         assert app.state is ApplicationState.RUNNING, "it is the same run"
         # There and back without a record in between: nothing is read twice.
-        begun: list[Event] = []
-        app.set_event_listener(lambda event: begun.append(event) if event.kind is RUNNING else None)
+        begun.clear()
         for times, wanted in enumerate((Execution.MICRO_BATCH, Execution.AUTO, Execution.MICRO_BATCH), 1):
             pausing.execute(wanted)
             until(lambda times=times: len(begun) == times, f"{wanted} without a record")  # type: ignore[misc]
         until_it_runs("micro-batch")
         pausing.execute(Execution.AUTO)
         until_it_runs("live")
+        anew = [one.message for one in heard[RESTORED] if "from start" in one.fields["stores"].values()]
+        assert not anew, "the stores are on this disk"
     with running(harness, topology):
         harness.send(source, map(record, range(sent, sent + 50)))
         sent += 50

@@ -175,7 +175,7 @@ class SimulatedProducer:
         self._kafka = kafka
         self._transactional = transactional
         self._epoch = -1
-        self._begun = self._repeated = False
+        self._begun = self._committed = self._repeated = False
         self._sent: dict[TopicPartition, tuple[int, int]] = {}
 
     @property
@@ -189,7 +189,7 @@ class SimulatedProducer:
     def begin(self) -> None:
         if self._epoch < 0:
             raise ProducerStateError("begin before init_transactions")
-        self._begun, self._sent = True, {}
+        self._begun, self._committed, self._sent = True, False, {}
 
     def send(
         self,
@@ -267,10 +267,11 @@ class SimulatedProducer:
             self._kafka.delay_commit(self._transactional, self._epoch)
             self._repeated = True
         self._kafka.hook.after(event)
+        self._committed = True
 
     def again(self) -> bool:
-        """Gets ready for another transaction; False: a request was sent twice, and may still be on its way."""
-        return not self._begun and not self._repeated
+        """Gets ready for another transaction; False: it has committed none, or a request was sent twice and may be on its way."""
+        return self._committed and not self._repeated
 
     def close(self) -> None:
         """Closes the client; an open transaction stays open at the broker."""
