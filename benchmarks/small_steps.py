@@ -42,7 +42,7 @@ from streams.microbatch.read import PlannedRange, TaskRow, read_range
 from streams.microbatch.step import BatchContext, run_step
 from streams.runtime.settings import TaskSettings
 from streams.source.offsets import OffsetRange
-from streams.source.planner import SourceSpec
+from streams.source.topics import SourceSpec
 from streams.spark.warm_up import warm_up
 from streams.topology.plan import build_plan
 from topologies.records import create_topics

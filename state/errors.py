@@ -240,6 +240,7 @@ class OffsetsLostError(KafkaClientError):
         earliest: The first offset in the log.
         latest: The offset after the last record of the log.
         failure: The client library's failure.
+        setting: The value of `on_lost_offsets`; None where that is not known, as to a reader.
     """
 
     kind = ErrorKind.DATA
@@ -253,15 +254,19 @@ class OffsetsLostError(KafkaClientError):
         earliest: int,
         latest: int,
         failure: ClientFailure | None = None,
+        setting: str | None = None,
     ) -> None:
         if expected > latest:
             why = "the log is shorter than that: the topic was truncated, or deleted and created again"
         else:
             why = "the records before the earliest offset were deleted (retention, or DeleteRecords)"
+        if setting == "fail":
+            then = "set `on_lost_offsets` to continue without these records"
+        else:
+            then = "the next attempt continues where `on_lost_offsets` says, or names this again if it is `fail`"
         super().__init__(
-            f"{topic}-{partition}: offset {expected} is needed next, but the log has [{earliest}, {latest}): {why}; "
-            f"set `on_lost_offsets` to continue without these records. If this is an internal topic, a second application "
-            f"with this id has deleted them: stop that one, and start again",
+            f"{topic}-{partition}: offset {expected} is needed next, but the log has [{earliest}, {latest}): {why}; {then}. "
+            f"If this is an internal topic, a second application with this id has deleted them: stop that one, and start again",
             failure,
         )
         self.topic = topic

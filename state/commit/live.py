@@ -105,7 +105,13 @@ class LiveKafka:
         return _process_clients(self._client).delete_retention_ms(topic)
 
     def begin_offset(self, partition: TopicPartition) -> int:
-        return self.admin.begin_offsets([partition])[partition]
+        return self.begin_offsets([partition])[partition]
+
+    def begin_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return self.admin.begin_offsets(partitions)
+
+    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return self.admin.offsets_for_times(times)
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]:
         """Committed records [start, end)."""

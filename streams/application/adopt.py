@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import orjson
 
 from state.commit.protocols import KafkaAccess
-from state.errors import CheckpointMismatchError, FencedError, TopicNotFoundError, TopicRecreatedError
+from state.errors import CheckpointMismatchError, FencedError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicInfo, TopicPartition
 from streams.application.markers import MarkerAccess, still_running
@@ -44,6 +44,7 @@ from streams.checkpoint.files import (
 from streams.errors import ConfigError
 from streams.lake.commit import HandedOver, SinkId, topic_log
 from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets
+from streams.source.topics import check_same
 from streams.topology.graph import DeltaTable
 
 
@@ -200,21 +201,11 @@ class Adopter:
 
     def _topics(self, prepared: PreparedSub, markers: Markers) -> tuple[dict[str, TopicInfo], dict[str, TopicOffsets]]:
         """The topics that a sub-topology reads, and the end positions of its global tables' topics."""
-        spec, admin = self.preflight.application.source_spec(prepared.sub), self.preflight.admin
-        found = admin.describe_topics([*spec.starting, *spec.global_topics])
-        for name in (*spec.starting, *spec.global_topics):
-            if name not in found:
-                raise TopicNotFoundError(name)
+        sources = self.preflight.sources(prepared)
+        topics = sources.described({})
         for marker in filter(None, markers.values()):
-            for name, topic_id in marker.topic_ids.items():
-                if name in found and found[name].topic_id != topic_id:
-                    raise TopicRecreatedError(name, topic_id, found[name].topic_id)
-        ends = admin.end_offsets([(name, n) for name in spec.global_topics for n in range(found[name].partitions)])
-        global_topics = {
-            name: TopicOffsets(found[name].topic_id, tuple(ends[name, n] for n in range(found[name].partitions)))
-            for name in spec.global_topics
-        }
-        return {name: found[name] for name in spec.starting}, global_topics
+            check_same(marker.topic_ids, topics)
+        return topics, sources.global_ends({})
 
     def adopt(self, prepared: PreparedSub, findings: Findings) -> None:
         """Gives a sub-topology a new checkpoint.

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from streams.application.adopt import ADOPTING, take_over, unfinished_plan
 from streams.application.prepare import Application, PreparedSub
 from streams.application.start import Preflight
-from streams.checkpoint.compare import Adoption, Markers, check_checkpoint, position, versions_of
-from streams.checkpoint.files import LIVE, write_query_id
+from streams.checkpoint.compare import Adoption, Markers, check_checkpoint, position, runs_live, versions_of
+from streams.checkpoint.files import LIVE, write_first_batch, write_query_id
 from streams.config import Execution, StreamsConfig
 from streams.errors import ConfigError
 from streams.source.offsets import FirstBatch, SourceOffsets
@@ -135,21 +135,23 @@ class Switch:
             prepared: The sub-topology.
             first: Where it begins if it is new (`Preflight.run`).
         """
-        found = self.preflight.inspect(prepared)
-        if found.wrong is not None:
-            raise found.wrong
-        checkpoint, name, sub = found.checkpoint, prepared.sub.name, self.preflight.identity(prepared)
+        found, sub, files = self.preflight.check(prepared), self.preflight.identity(prepared), self.preflight.files
+        checkpoint, name = found.checkpoint, prepared.sub.name
         if checkpoint.logged > checkpoint.committed or checkpoint.repeats:
             return None
         first = checkpoint.first or first
-        at = checkpoint.start(checkpoint.logged + 1) or (first.start if first else None)
-        if at is None:
+        known = position(checkpoint, found.markers) or (first.start if first else None)
+        if known is None:
             return None
-        if checkpoint.query_id is None:
-            query_id = str(uuid.uuid4())
-            write_query_id(self.preflight.files, name, query_id)
-        elif checkpoint.logged < 0:
-            query_id = checkpoint.query_id
+        sources = self.preflight.sources(prepared)
+        sources.report_hidden(known)
+        at = sources.completed(known)
+        if checkpoint.logged < 0:
+            if at is not known and first is not None:
+                write_first_batch(files, name, replace(first, start=at, end=None if first.end is None else at))
+            query_id = checkpoint.query_id or str(uuid.uuid4())
+            if checkpoint.query_id is None:
+                write_query_id(files, name, query_id)
         else:
 
             def behind(markers: Markers) -> SourceOffsets:
@@ -158,13 +160,13 @@ class Switch:
 
             query_id = self._take_over(prepared, behind).query_id
             self.say(f"{name}: continues live, behind micro-batch {checkpoint.logged}")
-        if self.preflight.files.read(f"{name}/{LIVE}") is None:
-            self.preflight.files.write(f"{name}/{LIVE}", b"{}")
+        if files.read(f"{name}/{LIVE}") is None:
+            files.write(f"{name}/{LIVE}", b"{}")
         return LiveStart(query_id, at)
 
     def unfinished(self, prepared: PreparedSub) -> SourceOffsets | None:
         """Where the micro-batch ends that only some tasks have committed; None: there is none."""
-        checkpoint = self.preflight.check(prepared)
+        checkpoint = self.preflight.check(prepared).checkpoint
         if checkpoint.repeats and checkpoint.first is not None:
             return checkpoint.first.end
         return checkpoint.offsets.get(checkpoint.logged) if checkpoint.logged > checkpoint.committed else None
@@ -176,8 +178,7 @@ class Switch:
             # Live steps are only made under a checkpoint that has logged no micro-batch.
             return known
         found = self.preflight.inspect(prepared)
-        has_run = any(marker is not None and marker.live for marker in found.markers.values())
-        if found.wrong is not None or not (has_run or files.read(f"{name}/{LIVE}") is not None):
+        if found.wrong is not None or not (runs_live(found.markers) or files.read(f"{name}/{LIVE}") is not None):
             return known
 
         def behind(markers: Markers) -> SourceOffsets:

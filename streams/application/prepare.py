@@ -10,6 +10,7 @@ from typing import Any
 from state.changelog import commits_topic, ensure_changelogs, ensure_commits, ensure_repartition
 from state.commit.crash_points import CrashPoints
 from state.commit.live import LiveKafka
+from state.commit.marker import MarkerLog
 from state.errors import TopicNotFoundError
 from state.kafka.admin import DECIDE_S, KafkaAdmin, wait_until_decided
 from state.kafka.partitioner import Placement
@@ -25,7 +26,7 @@ from streams.runtime.global_tables import global_table_settings
 from streams.runtime.settings import TaskSettings
 from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.source.partition_times import asks_for_partition_time
-from streams.source.planner import SourceSpec
+from streams.source.topics import SourceSpec
 from streams.topology.graph import Failed, ProcessorNode, SourceNode
 from streams.topology.plan import (
     Plan,
@@ -238,14 +239,18 @@ def plan_application(
     topology: Topology,
     config: StreamsConfig,
     admin: KafkaAdmin,
+    log: MarkerLog | None = None,
     placements: Mapping[str, str | None] = MappingProxyType({}),
 ) -> Application:
     """The plan of a topology for the topics of the cluster.
+
+    A pattern does not match the application's own topics; markers show these.
 
     Args:
         topology: The topology.
         config: The settings.
         admin: The cluster.
+        log: Reads markers; by default that of the settings.
         placements: Source topic -> the function that puts its keys into partitions; None: unknown. By default the engine's own.
 
     Raises:
@@ -257,7 +262,7 @@ def plan_application(
     app, written = config.application_id, own_manifest(config)
     if config.ensure_explicit_naming:
         check_explicit_names(topology)
-    topology = _with_topics_of_patterns(topology, config, admin, written)
+    topology = _with_topics_of_patterns(topology, config, admin, log, written)
     topology = as_started(topology, config, admin, placements)
     # Neither the names of sub-topologies nor the internal topics depend on the topics that match a pattern.
     commits = commits_topics(topology, app, admin)
@@ -277,12 +282,16 @@ def plan_application(
 
 
 def _with_topics_of_patterns(
-    topology: Topology, config: StreamsConfig, admin: KafkaAdmin, written: Mapping[str, Any] | None
+    topology: Topology,
+    config: StreamsConfig,
+    admin: KafkaAdmin,
+    log: MarkerLog | None,
+    written: Mapping[str, Any] | None,
 ) -> Topology:
     if not has_patterns(topology):
         return topology
     app = config.application_id
-    log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
+    log = log or LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
     own = set(owned_topics(app, written, admin, log).own)
     # Whether the plan adds topics behind sources depends on the topics that match; what they would be called does not.
     has_added = written is None or "repartitioned" in written

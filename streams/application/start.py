@@ -47,6 +47,7 @@ from streams.checkpoint.compare import (
     check_topic,
     misfit,
     oversized,
+    runs_live,
 )
 from streams.checkpoint.files import (
     Checkpoint,
@@ -65,6 +66,7 @@ from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.source.pauses import Pauses, read_pauses
 from streams.source.planner import BatchPlanner
 from streams.source.sampling import Positions, ReadRecords, Record
+from streams.source.topics import SourceTopics
 from streams.topology.diff import REFUSED, Severity, compare_plan, unreadable_topics
 from streams.topology.graph import InternalTopic
 from streams.topology.manifest import plan_manifest
@@ -237,10 +239,10 @@ class Preflight:
             StreamsError: A first position cannot be determined: a topic is missing, or has no initial position.
         """
         checked = [(prepared, self.check(prepared)) for prepared in self.application.subs]
-        firsts = {prepared.sub.name: self._first(prepared, checkpoint) for prepared, checkpoint in checked}
+        firsts = {prepared.sub.name: self._first(prepared, found) for prepared, found in checked}
         return {name: first for name, first in firsts.items() if first is not None}
 
-    def check(self, prepared: PreparedSub) -> Checkpoint:
+    def check(self, prepared: PreparedSub) -> Findings:
         """Compares one sub-topology's checkpoint with its markers.
 
         Raises:
@@ -249,7 +251,7 @@ class Preflight:
         found = self.inspect(prepared)
         if found.wrong is not None:
             raise found.wrong
-        return found.checkpoint
+        return found
 
     def inspect(self, prepared: PreparedSub) -> Findings:
         """Like `check`, but returns an error that a new checkpoint would resolve, instead of raising it.
@@ -294,14 +296,18 @@ class Preflight:
         kafka = self.kafka or LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
         return MarkerAccess(kafka, self.identity(prepared))
 
-    def _first(self, prepared: PreparedSub, checkpoint: Checkpoint) -> FirstBatch | None:
-        """Where a sub-topology's first micro-batch begins; decided now if none is logged yet."""
-        planner = self._planner(prepared)
+    def sources(self, prepared: PreparedSub) -> SourceTopics:
+        """What Kafka has of the topics that a sub-topology reads."""
+        return SourceTopics(self.admin, self.application.source_spec(prepared.sub), now_ms)
+
+    def _first(self, prepared: PreparedSub, found: Findings) -> FirstBatch | None:
+        """Where a sub-topology's first micro-batch begins; decided now if nothing is read yet."""
+        planner, checkpoint = self._planner(prepared), found.checkpoint
         taken_back = take_back(
             self.files, prepared.sub.name, checkpoint, planner.limit, self.markers(prepared), self.say
         )
         first = checkpoint.first
-        if first is not None and (first.end is not None or first.fixed or taken_back == 0):
+        if first is not None and (first.end is not None or first.fixed or taken_back == 0 or runs_live(found.markers)):
             return first
         if checkpoint.logged < 0:
             first = FirstBatch(planner.initial())
@@ -398,11 +404,11 @@ def prepare_start(
     needed, probe = needed_rights(topology, config), RightsProbe(config.client)
     missing = check_rights(needed, probe, config.client)
     with KafkaAdmin(config.client) as admin:
-        application = plan_application(topology, config, admin)
         log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
+        application = plan_application(topology, config, admin, log)
         check_start(application, admin, log)
         if functions := Placements(application, admin, log).disagreeing():
-            application = plan_application(topology, config, admin, functions)
+            application = plan_application(topology, config, admin, log, functions)
         application = Placements(application, admin, log).found()
         counts = ensure_internal_topics(application, admin, tell_created)
         check_created(needed, missing, probe, config.client)

@@ -261,6 +261,11 @@ class Adoption:
         )
 
 
+def runs_live(markers: Markers) -> bool:
+    """Whether the last step of any task was a live one."""
+    return any(marker is not None and marker.live for marker in markers.values())
+
+
 def position(checkpoint: Checkpoint, markers: Markers) -> SourceOffsets | None:
     """Where reading continues: behind the last micro-batch, and where live steps have ended; None if that is not known.
 
@@ -272,15 +277,9 @@ def position(checkpoint: Checkpoint, markers: Markers) -> SourceOffsets | None:
 
 def behind_live(at: SourceOffsets, markers: Markers) -> SourceOffsets:
     """Positions, with those of the live steps in some markers in their place."""
-    live = {task: marker for task, marker in markers.items() if marker is not None and marker.live}
-    if not live:
-        return at
-    topics = {}
-    for topic, of in at.topics.items():
-        ends = {task: marker.ranges[topic][str(task)][1] for task, marker in live.items() if topic in marker.ranges}
-        offsets = tuple(ends.get(number, offset) for number, offset in enumerate(of.offsets))
-        topics[topic] = TopicOffsets(of.topic_id, offsets)
-    return replace(at, topics=topics)
+    live = [marker for marker in markers.values() if marker is not None and marker.live]
+    read = {place: end for marker in live for place, end in marker.live_positions.items()}
+    return at.behind(read, {topic: topic_id for marker in live for topic, topic_id in marker.topic_ids.items()})
 
 
 def versions_of(markers: Markers) -> dict[int, int]:

@@ -11,15 +11,14 @@ from math import inf
 from types import TracebackType
 from typing import Any
 
-from state.commit.marker import CommitMarker
+from state.commit.marker import Ranges
 from state.commit.session import TaskSession
 from state.commit.step import PreparedStep
 from state.commit.transaction import StepInput
-from state.errors import TopicNotFoundError, TopicRecreatedError
-from state.kafka.admin import delete_if_possible
+from state.errors import TopicRecreatedError
 from state.kafka.config import DEFAULT_PREFETCH_BYTES
 from state.kafka.reader import open_range_reader
-from state.kafka.topics import TopicInfo, TopicPartition, partitions_of
+from state.kafka.topics import TopicInfo, TopicPartition
 from streams.errors import NewPartitionsError
 from streams.live.alignment import BEHIND_AFTER_S, FREE, Bound, Reached
 from streams.live.arrived import Arrivals, Arrived
@@ -31,8 +30,9 @@ from streams.microbatch.step import BatchContext, TaskAccess, about_restore, cou
 from streams.model.record import NO_TIME
 from streams.runtime.outputs import OutputTopics
 from streams.runtime.settings import Counters
-from streams.source.offsets import SourceOffsets, TopicOffsets
+from streams.source.offsets import SourceOffsets
 from streams.source.partition_times import asks_for_partition_time, known_times, time_at
+from streams.source.topics import SourceTopics, Ticks
 from streams.topology.plan import without_shuffle
 
 NO_BATCH = -1
@@ -141,14 +141,13 @@ class LiveTask:
             str(topic) for source in job.sub.sources if asks_for_partition_time(source) for topic in source.topics
         }
         self._partitions = OwnPartitions()
+        self._sources = SourceTopics(access.kafka, job.source)
         self._topic_ids: dict[str, str] = {}
-        self._tick_s = None if job.source.tick_ms is None else job.source.tick_ms / 1000
-        now = clock()
-        self._trimmed = self._noted = self._asked = now
-        # The first tick is due at the start.
-        self._ticked = now - (self._tick_s or 0.0)
-        self._global_topics: Mapping[str, TopicInfo] = {}
-        self._global_ends: Mapping[str, TopicOffsets] = {}
+        self._hidden: Ranges = {}
+        self._recreated: TopicRecreatedError | None = None
+        self._ticks = Ticks(None if job.source.tick_ms is None else job.source.tick_ms / 1000)
+        self._trimmed = self._noted = self._asked = clock()
+        self._global_ends = start.global_topics
         self._step: _Step | None = None
         self._open = ExitStack()
 
@@ -157,9 +156,7 @@ class LiveTask:
             opened.enter_context(self.session)
             self.tally.restore = about_restore(self.access.stores.report)
             count_copy(self.access.stores.report, self.tally.counters)
-            self._topic_ids = self._checked_ids(self.session.last)
-            for topic in self._own_topics():
-                at = self._position(topic)
+            for topic, at in self._positions().items():
                 reader = self._open_reader(topic, self.task, at)
                 opened.callback(reader.close)
                 if (end := self.job.source.until.get((topic, self.task))) is not None:
@@ -173,7 +170,6 @@ class LiveTask:
             times = {one.place: one.newest_ms for one in self._partitions if one.topic in self._asks_for_times}
             self._arrivals = Arrivals(self.job, self.task, times)
             opened.callback(self._arrivals.close)
-            self._global_topics = self._described(self.job.source.global_topics)
             self._open = opened.pop_all()
         return self
 
@@ -187,7 +183,7 @@ class LiveTask:
         """How long the task has nothing to do, if no reader says that records have arrived."""
         if self.is_held or self._answers or not self._woken or self._partitions.waits_for_others:
             return POLL_S
-        return inf if self._tick_s is None else max(self._ticked + self._tick_s - self._clock(), 0.0)
+        return max(self._ticks.left(self._clock()), 0.0)
 
     @property
     def positions(self) -> Mapping[TopicPartition, int]:
@@ -206,11 +202,12 @@ class LiveTask:
             RecordFailedError: A record stops the task. What is in front of it was committed.
             StreamsError: The step has failed; the task is over.
         """
+        self._check_same()
         now = self._clock()
         if not self.job.unplaced:
             # Without a placement, no record has a task yet: the driver looks at what has come, and begins again with one.
             self._poll(now, now_ms)
-        tick = self._tick_s is not None and now - self._ticked >= self._tick_s
+        tick = self._ticks.take(now)
         taken = self._take(now_ms, now, bound)
         note = last or now - self._noted >= GROUP_EVERY_S
         # Without a record, too, as a task also passes control records.
@@ -220,11 +217,9 @@ class LiveTask:
                 one.place: one.read_to if one.delay_ms is None else one.reader.position for one in self._partitions
             }
             return False
-        if tick:
-            self._ticked = now
-            if not any(taken) and self.job.settings.idle_timeout_ms is not None:
-                # Whether the task is idle is for the brokers to say: a client may not have heard yet.
-                self._ask_ends()
+        if tick and not any(taken) and self.job.settings.idle_timeout_ms is not None:
+            # Whether the task is idle is for the brokers to say: a client may not have heard yet.
+            self._ask_ends()
         if note:
             self._noted = now
         self._step = self._prepared(taken, now_ms, note)
@@ -267,6 +262,7 @@ class LiveTask:
     def commit(self) -> None:
         """Commits the step that was begun. Only waits for the brokers, so several tasks may do it at once, in threads."""
         assert self._step is not None, "a step was begun"
+        self._check_same()
         self._step.prepared.transaction.commit()
 
     def apply(self) -> None:
@@ -296,7 +292,7 @@ class LiveTask:
         step = StepInput(
             batch_id=NO_BATCH,
             batch="",
-            ranges=given.ranges,
+            ranges={**self._hidden, **given.ranges},
             offsets=offsets,
             topic_ids=self._topic_ids,
             now_ms=now_ms,
@@ -340,71 +336,69 @@ class LiveTask:
         tally.event_times |= given.event_times
 
     def ask(self) -> None:
-        """Asks the brokers for new partitions and where its own end, and trims internal topics.
+        """Asks the brokers whether the topics are still the same and where its partitions end, and trims internal topics.
 
         These are several requests, one after the other, so the slot calls it in a thread, and then `heed` in its own.
 
         Raises:
             NewPartitionsError: A topic has got more.
+            TopicRecreatedError: A topic was recreated under the same name. The task commits nothing more.
         """
-        self._check_partitions()
+        try:
+            self._check_topics()
+        except TopicRecreatedError as error:
+            self._recreated = error
+            raise
         self._ask_ends()
         if self._clock() - self._trimmed >= TRIM_EVERY_S:
             self._trimmed = self._clock()
-            below = {one.place: one.committed for one in self._partitions if one.topic in self.job.source.trimmed}
-            delete_if_possible(self.access.kafka, below, self._topic_ids)
+            self._sources.trim({one.place: one.committed for one in self._partitions}, self._topic_ids)
 
     def heed(self) -> None:
         """Replaces clients that hear nothing of records that exist, and lets partitions wait for no others that cannot be read."""
         self._partitions.note_ends(self.ends)
         self._partitions.replace_silent(self.ends, self._clock())
 
-    def _check_partitions(self) -> None:
-        """Checks that there is a task for each partition."""
-        found = self.access.kafka.describe_topics(self.job.sub.topics)
-        for topic, info in found.items():
+    def _check_topics(self) -> None:
+        """Checks that the topics are the same, and that there is a task for each partition."""
+        for topic, info in self._sources.described(self._topic_ids).items():
             if info.partitions > self.job.tasks:
                 raise NewPartitionsError(
                     self.job.settings.application_id, self.job.sub.name, topic,
                     partitions=info.partitions, tasks=self.job.tasks,
                 )  # fmt: skip
 
+    def _check_same(self) -> None:
+        # A thread has asked, and the slot may hear of it only after this step.
+        if self._recreated is not None:
+            raise self._recreated
+
     def _global_stores(self, now_ms: int) -> Mapping[str, Any]:
         """The global tables, with all that was written to them before the records of the step were read."""
-        if not self._global_topics:
+        self._global_ends = self._sources.global_ends(self._global_ends)
+        if not self._global_ends:
             return {}
-        ends = self.access.kafka.end_offsets(partitions_of(self._global_topics))
-        self._global_ends = {
-            name: TopicOffsets(info.topic_id, tuple(ends[name, number] for number in range(info.partitions)))
-            for name, info in self._global_topics.items()
-        }
         return self._read_tables(self.job, self._global_ends, self.access.kafka, now_ms)
 
-    def _described(self, topics: Sequence[str]) -> Mapping[str, TopicInfo]:
-        found = self.access.kafka.describe_topics(topics) if topics else {}
-        for name in topics:
-            if name not in found:
-                raise TopicNotFoundError(name)
-        return found
+    def _positions(self) -> Mapping[str, int]:
+        """Where the task continues in each topic: behind its last live step, or else where live execution has begun."""
+        known, last = self._start, self.session.last
+        read = {} if last is None else last.live_positions
+        if last is not None and read:
+            known = known.behind(read, last.topic_ids)
+        topics = self._sources.described(known.topic_ids)
+        self._topic_ids = known.topic_ids | {name: info.topic_id for name, info in topics.items()}
+        # A topic that this start does not see may come back, and the next marker is all that will say how far it was read.
+        self._hidden = {topic: {str(number): (at, at)} for (topic, number), at in read.items() if topic not in topics}
+        found = self._sources.places(known, self._own(topics)).at
+        if any(at != known.of(*place) for place, at in found.items()):
+            # A jump over lost offsets is committed at once, even if there is nothing to read.
+            self._noted -= GROUP_EVERY_S
+        return {topic: at for (topic, _), at in found.items()}
 
-    def _checked_ids(self, last: CommitMarker | None) -> dict[str, str]:
-        """Kafka's ids of the sources."""
-        ids = {name: info.topic_id for name, info in self.access.kafka.describe_topics(self.job.sub.topics).items()}
-        for topic, known in {**_ids(self._start), **(last.topic_ids if last else {})}.items():
-            if ids.get(topic, known) != known:
-                raise TopicRecreatedError(topic, known, ids[topic])
-        return ids
-
-    def _own_topics(self) -> list[str]:
-        """The topics with a partition for this task: where records lead to no state, they may have fewer than there are tasks."""
-        found = self._described(self.job.sub.topics)
-        return [topic for topic in self.job.sub.topics if self.task < found[topic].partitions]
-
-    def _position(self, topic: str) -> int:
-        last = self.session.last
-        if last is not None and last.live:
-            return last.ranges[topic][str(self.task)][1]
-        return self._start.of(topic, self.task)
+    def _own(self, topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:
+        """The task's partitions: where records lead to no state, a topic may have fewer than there are tasks."""
+        return [(topic, self.task) for topic, info in topics.items() if self.task < info.partitions]
 
     def _partition_time(self, topic: str, at: int) -> int:
         """The partition time at the session's first position."""
@@ -416,7 +410,3 @@ class LiveTask:
         job, kept = self.job, max(LEAST_FETCHED_BYTES, min(DEFAULT_PREFETCH_BYTES, self._share))
         client = {**_AT_ONCE, "fetch.message.max.bytes": str(min(MOST_AT_ONCE_BYTES, kept)), **job.client}
         return open_range_reader(client, topic, partition, start, job.bulk_io, prefetch_bytes=kept)
-
-
-def _ids(start: SourceOffsets) -> Mapping[str, str]:
-    return {name: of.topic_id for name, of in start.topics.items()}

@@ -15,7 +15,7 @@ from state.tables.rocks_common import DEFAULT_SETTINGS
 from streams.logs.output import LogSettings
 from streams.metrics.restores import ReportAddress
 from streams.runtime.settings import TaskSettings
-from streams.source.planner import SourceSpec
+from streams.source.topics import SourceSpec
 from streams.topology.plan import SubTopology
 
 # --- The shares of `memory_bytes` that each Python process of a host has for what it keeps between steps

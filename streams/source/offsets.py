@@ -90,6 +90,24 @@ class SourceOffsets:
         known = self.topics.get(topic)
         return known.offsets[partition] if known and partition < len(known.offsets) else 0
 
+    @property
+    def topic_ids(self) -> dict[str, str]:
+        return {name: of.topic_id for name, of in self.topics.items()}
+
+    def behind(self, read: Mapping[tuple[str, int], int], topic_ids: Mapping[str, str]) -> SourceOffsets:
+        """The positions, with others in the place of some of them, or next to them in topics that have none here.
+
+        Args:
+            read: Partition -> the other position.
+            topic_ids: The ids of its topics.
+        """
+        topics = dict(self.topics)
+        for topic in sorted({topic for topic, _ in read}):
+            known = topics[topic].offsets if topic in topics else ()
+            of = dict(enumerate(known)) | {number: at for (name, number), at in read.items() if name == topic}
+            topics[topic] = TopicOffsets(topic_ids[topic], tuple(of.get(number, 0) for number in range(max(of) + 1)))
+        return replace(self, topics=topics)
+
     def by_partition(self) -> dict[tuple[str, int], int]:
         return {(topic, number): at for topic, of in self.topics.items() for number, at in enumerate(of.offsets)}
 

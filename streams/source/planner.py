@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from state.errors import OffsetsLostError, TopicNotFoundError, TopicRecreatedError
-from state.kafka.admin import KafkaAdmin, Retry, delete_if_possible, wait_until_decided
+from state.kafka.admin import KafkaAdmin, Retry, wait_until_decided
 from state.kafka.config import QUIET
 from state.kafka.consumers import RecordSampler
-from state.kafka.topics import TopicInfo
-from streams.errors import ConfigError
+from state.kafka.topics import partitions_of
 from streams.source.backlog import Backlog
 from streams.source.log import Admin, LiveLog, PatientAdmin, now_ms
-from streams.source.offsets import FirstBatch, OffsetRange, SourceOffsets, TopicOffsets
+from streams.source.offsets import OffsetRange, SourceOffsets
 from streams.source.pauses import PauseWatch
 from streams.source.sampling import Positions, ReadRecords, Record, TopicPartition
+from streams.source.topics import SourceSpec, SourceTopics, Ticks, due_before_ms, with_positions
 
 if TYPE_CHECKING:
-    from state.kafka.topics import TopicInfo
     from streams.source.partition_times import PartitionTimes
 
 # --- The part of retry topics that a micro-batch reads: the records that have waited for their topic's delay.
@@ -59,7 +56,7 @@ class RetryTopics:
         if not waiting:
             return {}
         now = self._now_ms()
-        found = self._admin.offsets_for_times({tp: max(0, now - self._delays[tp[0]] + 1) for tp in waiting})
+        found = self._admin.offsets_for_times({tp: due_before_ms(now, self._delays[tp[0]]) for tp in waiting})
         due = {tp: min(at, max(positions[tp], found[tp])) for tp, at in waiting.items()}
         held = [tp for tp, at in due.items() if at == positions[tp]]
         if held:
@@ -72,51 +69,7 @@ class RetryTopics:
         return self._backlog.admit(positions, due) if due else {}
 
 
-# --- The planner of micro-batches on the driver: initial positions, the next batch's ranges, and checks of the topics.
-
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class SourceSpec:
-    """The description of what a sub-topology reads, and how.
-
-    Attributes:
-        starting: Topic -> where reading begins: `earliest`, `latest`, `none`, `timestamp:<ms>`, or `duration:<ms>` before now.
-        trimmed: Topics whose records are deleted once they are consumed (repartition topics).
-        on_lost_offsets: `fail`, `earliest` or `latest`.
-        max_records: Limit of a micro-batch in records (offsets).
-        max_bytes: Limit of a micro-batch in bytes.
-        times_topic: The commits topic with the partition times; None if no timestamp extractor uses them.
-        decide_s: The longest time that transactions which write to the commits topic may stay open, seconds.
-        global_topics: Topics of global tables, which each process reads up to their ends at planning.
-        until: The ends of partitions for a run over the existing input (Trigger.AvailableNow).
-        tick_ms: The longest time between two steps of a task, with or without records (wall-clock punctuators, idle time);
-            None: steps only with records. A run over the existing input has no ticks.
-        first: Where the query's first micro-batch begins, as saved next to its checkpoint; None: not decided yet.
-        reads_together: One reader may read several ranges; not where the head waits for answers from elsewhere.
-        readers: How many readers work at once; None: unknown, as on a cluster whose executors come and go.
-        delays: Retry topic -> how long after a record was written it is read, ms.
-        pauses: The application's id and the sub-topology's name, under which it may be paused; None: it is never paused.
-    """
-
-    starting: Mapping[str, str]
-    trimmed: frozenset[str] = frozenset()
-    on_lost_offsets: str = "fail"
-    max_records: int = 1_000_000
-    max_bytes: int = 512 * 1024 * 1024
-    times_topic: str | None = None
-    decide_s: float = 90.0
-    global_topics: tuple[str, ...] = ()
-    until: Mapping[TopicPartition, int] = field(default_factory=dict)
-    broker_wait_ms: int = 600_000
-    tick_ms: int | None = None
-    first: FirstBatch | None = None
-    interval_ms: int = 0
-    reads_together: bool = True
-    readers: int | None = None
-    delays: Mapping[str, int] = field(default_factory=dict)
-    pauses: tuple[str, str] | None = None
+# --- The planner of micro-batches on the driver: what each reads of the topics (`streams.source.topics`).
 
 
 class BatchPlanner:
@@ -145,6 +98,7 @@ class BatchPlanner:
         self._paused = paused
         self._admin = admin
         self._spec = spec
+        self._sources = SourceTopics(admin, spec, now_ms)
         self.reads_together = spec.reads_together
         self.readers = spec.readers
         self._backlog = Backlog(read, spec.max_records, spec.max_bytes, now_ms, rest, spec.interval_ms)
@@ -155,8 +109,7 @@ class BatchPlanner:
         self._target: Mapping[TopicPartition, int] | None = None
         self._planned: SourceOffsets | None = None
         self._planned_all = False
-        self._ticked_ms: int | None = None
-        self._hidden: frozenset[str] = frozenset()
+        self._ticks = Ticks(spec.tick_ms)
 
     def initial(self) -> SourceOffsets:
         """The position where a new application begins to read.
@@ -167,34 +120,12 @@ class BatchPlanner:
         """
         if self._spec.first is not None:
             return self._spec.first.start
-        topics = self._describe()
-        return _offsets(topics, self._first(topics))
-
-    def _first(self, topics: Mapping[str, TopicInfo]) -> dict[TopicPartition, int]:
-        """The first offsets of topics that have no position yet."""
-        partitions = _partitions(topics)
-        begin, end = self._admin.begin_offsets(partitions), self._admin.end_offsets(partitions)
-        chosen: dict[TopicPartition, int] = {}
-        times: dict[TopicPartition, int] = {}
-        for tp in partitions:
-            policy = self._spec.starting[tp[0]]
-            if policy == "none":
-                raise ConfigError(
-                    f"topic {tp[0]!r} is read with offset_reset 'none', and the application's checkpoint has no position in it "
-                    f"to continue from: put the checkpoint back if it was lost, or say where to begin ('earliest' or 'latest'), "
-                    f"as for a topic that is new under a pattern"
-                )
-            kind, _, ms = policy.partition(":")
-            if kind in ("timestamp", "duration"):
-                times[tp] = int(ms) if kind == "timestamp" else max(0, self._now_ms() - int(ms))
-            chosen[tp] = end[tp] if policy == "latest" else begin[tp]
-        chosen.update(self._admin.offsets_for_times(times) if times else {})
-        return chosen
+        topics = self._sources.described({})
+        return with_positions(topics, self._sources.places(SourceOffsets({}), partitions_of(topics)).at)
 
     def freeze(self) -> None:
         """Fixes the present ends as the target: records that are written later are not read (Trigger.AvailableNow)."""
-        ends = self._admin.end_offsets(_partitions(self._describe()))
-        self._target = {tp: min(end, self._spec.until.get(tp, end)) for tp, end in ends.items()}
+        self._target = self._sources.target()
 
     def latest(self, start: SourceOffsets) -> SourceOffsets:
         """The position where the next micro-batch ends; equal to `start` while paused, or with nothing to read and no tick due.
@@ -213,21 +144,17 @@ class BatchPlanner:
         if self._paused():
             self._backlog.rest()
             return start
-        topics = self._describe()
-        self._check_ids(start.topics, topics)
-        self._report_hidden(start, topics)
-        partitions = _partitions(topics)
-        end = dict(self._admin.end_offsets(partitions))
-        begin = self._admin.begin_offsets(partitions)
+        topics = self._sources.described(start.topic_ids)
+        self._sources.report_hidden(start)
+        partitions = partitions_of(topics)
         # A topic may be new under a pattern: one batch without its records gives it a position, the next one reads from there.
-        new = {name: info for name, info in topics.items() if name not in start.topics}
-        first = self._first(new) if new else {}
-        positions = {tp: self._position(start, tp, begin[tp], end[tp]) for tp in partitions if tp not in first} | first
+        found = self._sources.places(start, partitions)
+        positions, end = found.at, dict(found.ends)
         if self._target is not None:
             end = {tp: min(at, self._target.get(tp, 0)) for tp, at in end.items()}
         end.update(self._retries.due(positions, end))
-        end.update(first)
-        moved = bool(new) or any(positions[tp] != start.of(*tp) for tp in partitions)
+        end.update(found.first)
+        moved = bool(found.first) or any(positions[tp] != start.of(*tp) for tp in partitions)
         tick = self._next_tick(start.tick)
         if tick == start.tick and not moved and all(end[tp] <= positions[tp] for tp in partitions):
             # New partitions without records would change the text of the offsets, and so cause an empty batch.
@@ -237,10 +164,11 @@ class BatchPlanner:
         retried = self._retries.among(end)
         chosen = self._backlog.admit(positions, {tp: at for tp, at in end.items() if tp not in retried})
         chosen |= self._retries.admit(positions, retried)
-        self._planned_all = not new and all(chosen[tp] >= end[tp] for tp in partitions)
-        admitted = _offsets(topics, chosen, start)
+        self._planned_all = not found.first and all(chosen[tp] >= end[tp] for tp in partitions)
+        admitted = with_positions(topics, chosen, start)
         # Asked for last, so that a record is processed with everything that was written to global tables before it.
-        self._planned = replace(admitted, global_topics=self._global_ends(start), tick=tick, now_ms=self._now_ms())
+        tables = self._sources.global_ends(start.global_topics)
+        self._planned = replace(admitted, global_topics=tables, tick=tick, now_ms=self._now_ms())
         return self._planned
 
     def limit(self, start: SourceOffsets, end: SourceOffsets) -> int:
@@ -249,19 +177,12 @@ class BatchPlanner:
         return self._backlog.limit({tp: start.of(*tp) for tp in places}, {tp: end.of(*tp) for tp in places})
 
     def _next_tick(self, last: int) -> int:
-        """The next tick's number if one is due, else the last one. The first is due at once, so that tasks run at the start."""
-        interval = self._spec.tick_ms
-        if interval is None or self._target is not None:
-            return last
-        now = self._now_ms()
-        if self._ticked_ms is not None and 0 <= now - self._ticked_ms < interval:
-            return last
-        self._ticked_ms = now
-        return last + 1
+        """The next tick's number if one is due, else the last one."""
+        return last + (self._target is None and self._ticks.take(self._now_ms()))
 
     def report(self) -> SourceOffsets:
-        topics = self._describe()
-        return _offsets(topics, self._admin.end_offsets(_partitions(topics)))
+        topics = self._sources.described({})
+        return with_positions(topics, self._admin.end_offsets(partitions_of(topics)))
 
     def ranges(self, start: SourceOffsets, end: SourceOffsets) -> list[OffsetRange]:
         """The ranges of a micro-batch, without what is lost where `on_lost_offsets` allows that.
@@ -272,8 +193,8 @@ class BatchPlanner:
         """
         if self.is_repeat(end):
             # An earlier run has logged this batch, so the topics may have changed since.
-            self._check_ids(end.topics, self._describe())
-            self._check_ids(end.global_topics, self._described(list(end.global_topics)))
+            self._sources.described(end.topic_ids)
+            self._sources.global_ends(end.global_topics)
         if self._spec.on_lost_offsets == "fail":
             return start.ranges_to(end)
         changed = [
@@ -288,7 +209,7 @@ class BatchPlanner:
             first, last = start.of(topic, partition), end.of(topic, partition)
             earliest = begin[topic, partition]
             if not earliest <= first <= last:
-                first = earliest if self._spec.on_lost_offsets == "earliest" else last
+                first = self._spec.behind_loss(earliest, last)
             if first < last:
                 ranges.append(OffsetRange(topic, partition, first, last))
         return ranges
@@ -307,71 +228,7 @@ class BatchPlanner:
 
     def confirmed(self, end: SourceOffsets) -> None:
         """Deletes the records of repartition topics before `end`, up to which Spark has confirmed all micro-batches."""
-        before = {
-            (topic, partition): offset
-            for topic in sorted(self._spec.trimmed & end.topics.keys())
-            for partition, offset in enumerate(end.topics[topic].offsets)
-            if offset
-        }
-        delete_if_possible(self._admin, before, {topic: end.topics[topic].topic_id for topic, _ in before})
-
-    def _describe(self) -> Mapping[str, TopicInfo]:
-        return self._described(list(self._spec.starting))
-
-    def _described(self, names: Sequence[str]) -> Mapping[str, TopicInfo]:
-        if not names:
-            return {}
-        found = self._admin.describe_topics(names)
-        for name in names:
-            if name not in found:
-                raise TopicNotFoundError(name)
-        return found
-
-    def _global_ends(self, start: SourceOffsets) -> Mapping[str, TopicOffsets]:
-        topics = self._described(self._spec.global_topics)
-        self._check_ids(start.global_topics, topics)
-        return _offsets(topics, self._admin.end_offsets(_partitions(topics))).topics if topics else {}
-
-    def _check_ids(self, known: Mapping[str, TopicOffsets], topics: Mapping[str, TopicInfo]) -> None:
-        for name, of in known.items():
-            if name in topics and topics[name].topic_id != of.topic_id:
-                raise TopicRecreatedError(name, of.topic_id, topics[name].topic_id)
-
-    def _report_hidden(self, start: SourceOffsets, topics: Mapping[str, TopicInfo]) -> None:
-        hidden = frozenset(name for name in start.topics if name not in topics)
-        if hidden - self._hidden:
-            names = ", ".join(sorted(hidden))
-            log.warning(
-                "topics that no longer match, or cannot be seen, keep their positions until they come back: %s", names
-            )
-        self._hidden = hidden
-
-    def _position(self, start: SourceOffsets, tp: TopicPartition, begin: int, end: int) -> int:
-        at = start.of(*tp)
-        if begin <= at <= end:
-            return at
-        if self._spec.on_lost_offsets == "fail":
-            raise OffsetsLostError(tp[0], tp[1], at, earliest=begin, latest=end)
-        to = begin if self._spec.on_lost_offsets == "earliest" else end
-        log.warning(
-            "%s-%d: offset %d is lost, the log has [%d, %d); continuing at %d", tp[0], tp[1], at, begin, end, to
-        )
-        return to
-
-
-def _partitions(topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:
-    return [(name, partition) for name in sorted(topics) for partition in range(topics[name].partitions)]
-
-
-def _offsets(
-    topics: Mapping[str, TopicInfo], at: Mapping[TopicPartition, int], before: SourceOffsets | None = None
-) -> SourceOffsets:
-    """Positions in topics. Positions of `before` in topics and partitions that are not visible now are carried over."""
-    known = dict(before.topics) if before else {}
-    for name, info in topics.items():
-        hidden = known[name].offsets[info.partitions :] if name in known else ()
-        known[name] = TopicOffsets(info.topic_id, (*(at[name, p] for p in range(info.partitions)), *hidden))
-    return SourceOffsets(known)
+        self._sources.trim(end.by_partition(), end.topic_ids)
 
 
 # --- The planner on a real cluster.

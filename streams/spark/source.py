@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from streams.microbatch.job import QueryJob
     from streams.microbatch.read import BatchPartitioner, PlannedPartition
-    from streams.source.planner import BatchPlanner, SourceSpec
+    from streams.source.planner import BatchPlanner
+    from streams.source.topics import SourceSpec
     from streams.spark.worker import RowsJob
 
 

@@ -26,7 +26,7 @@ from streams.runtime.settings import TaskSettings
 from streams.runtime.task.task import StreamTask
 from streams.serdes.json_scan import normal_json
 from streams.source.offsets import OffsetRange
-from streams.source.planner import SourceSpec
+from streams.source.topics import SourceSpec
 from streams.topology.plan import SubTopology, build_plan
 from streams.topology.topology import Topology
 

@@ -36,7 +36,7 @@ from streams.runtime.settings import TaskSettings
 from streams.runtime.typed_stores import typed_stores
 from streams.source.offsets import FirstBatch, OffsetRange, SourceOffsets, TopicOffsets, batch_digest
 from streams.source.partition_times import PartitionTimes, asks_for_partition_time
-from streams.source.planner import SourceSpec
+from streams.source.topics import SourceSpec, due_before_ms
 from streams.testing.memory import MemoryDisks, MemoryGlobalTables
 from streams.testing.simulation import Crash, SimulatedKafka
 from streams.topology.plan import SubTopology
@@ -274,7 +274,7 @@ class DriverQuery:
         delay = self.sub.delays.get(place[0])
         if delay is None:
             return self._kafka.log(*place).stable_end
-        due = self._kafka.offsets_for_times({place: now_ms - delay + 1})[place]
+        due = self._kafka.offsets_for_times({place: due_before_ms(now_ms, delay)})[place]
         return max(due, self._done.of(*place))
 
     def _run(self, end: SourceOffsets, now_ms: int) -> dict[int, MarkerCopy]:

@@ -51,7 +51,7 @@ class World:
         options = {"application_id": "app", "bootstrap_servers": "nowhere:1", "base_dir": self.folder, **settings}
         config = StreamsConfig(execution=execution, **options)
         kafka: Any = self.kafka
-        application = plan_application(topology, config, kafka, placements or {})
+        application = plan_application(topology, config, kafka, placements=placements or {})
         check_start(application, kafka, kafka)
         for prepared in application.subs:
             kafka.put(f"app-{prepared.sub.name}-commits", partitions=prepared.tasks)

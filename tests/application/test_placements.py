@@ -258,7 +258,7 @@ def test_topics_of_different_producers_cross_repartition_topics(
     application = planned(joined(), kafka, execution=Execution.LIVE)
     functions = Placements(application, kafka, kafka).disagreeing()
     assert bool(functions) == bool(names)
-    again = plan_application(joined(), application.config, kafka, functions)  # type: ignore[arg-type]
+    again = plan_application(joined(), application.config, kafka, placements=functions)  # type: ignore[arg-type]
     assert sorted(again.plan.repartition_topics) == names
     for name in names:
         kafka.create_topic(name, PARTITIONS)
@@ -274,7 +274,7 @@ def test_keys_in_another_notation_cross_a_repartition_topic() -> None:
     application = planned(counts(JsonSerde()), kafka, execution=Execution.LIVE)
     functions = Placements(application, kafka, kafka).disagreeing()
     assert functions == {"in": None}
-    again = plan_application(counts(JsonSerde()), application.config, kafka, functions)  # type: ignore[arg-type]
+    again = plan_application(counts(JsonSerde()), application.config, kafka, placements=functions)  # type: ignore[arg-type]
     assert list(again.plan.repartition_topics) == ["app-in-repartition"]
     kafka.create_topic("app-in-repartition", PARTITIONS)
     subs = Placements(again, kafka, kafka).found().subs

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from state.commit.decide import Decision, decide
-from state.commit.marker import CommitMarker
+from state.commit.marker import LIVE_FORMAT, CommitMarker
 from state.errors import CheckpointMismatchError, FencedError
 from streams.application.adopt import GivenPositions, reading_positions, take_over
-from streams.checkpoint.compare import Adoption, Markers, check_checkpoint, check_topic, plan_adoption
+from streams.checkpoint.compare import Adoption, Markers, check_checkpoint, check_topic, plan_adoption, position
 from streams.checkpoint.files import Checkpoint, LocalFiles, read_checkpoint
 from streams.errors import ConfigError
-from streams.source.offsets import batch_digest
+from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets, batch_digest
 from tests.checkpoint.made import SUB, Made, at, made_marker
 
 ENDS = [at(2, 3), at(4, 3), at(9, 8)]
@@ -223,6 +223,19 @@ def test_where_reading_goes_on() -> None:
     assert positions(committed) == [7, 10]
     # What the last micro-batch has read counts more: whoever reports a partition's position may not have committed it.
     assert positions(committed, known={("in", 0): 4}) == [4, 10]
+
+
+def test_live_steps_say_where_reading_continues_also_in_topics_that_the_checkpoint_does_not_know() -> None:
+    checkpoint = Checkpoint("query", first=FirstBatch(at(4, 3)))
+    one = replace(
+        made_marker(0),
+        format=LIVE_FORMAT,
+        ranges={"in": {"0": (4, 7)}, "new": {"0": (0, 2)}},
+        topic_ids={"in": "id", "new": "new id"},
+    )
+    found = position(checkpoint, {0: one, 1: None})
+    assert found == SourceOffsets({**at(7, 3).topics, "new": TopicOffsets("new id", (2,))})
+    assert position(checkpoint, {0: made_marker(0), 1: None}) == at(4, 3)
 
 
 def test_an_unknown_position_must_be_given() -> None:

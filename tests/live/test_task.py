@@ -19,6 +19,7 @@ from state.changelog import changelog_topic, commits_topic
 from state.columns import RecordColumns
 from state.commit.decide import TaskIdentity
 from state.commit.step import CommitStep
+from state.errors import TopicRecreatedError
 from state.kafka.partitioner import partition_for_key
 from state.restore.task_stores import WorkerMemory
 from streams import BytesSerde, Consumed, JsonSerde, Materialized, Produced, StreamsBuilder
@@ -29,7 +30,7 @@ from streams.microbatch.job import QueryJob
 from streams.microbatch.step import TaskAccess
 from streams.runtime.settings import TaskSettings
 from streams.source.offsets import SourceOffsets, TopicOffsets
-from streams.source.planner import SourceSpec
+from streams.source.topics import SourceSpec
 from streams.testing.simulation import SimulatedKafka, SimulatedStores, SimulatedTable
 from streams.topology.plan import build_plan
 from streams.topology.topology import Topology
@@ -89,13 +90,14 @@ class World:
         for value, timestamp in records:
             self.kafka.append(topic, b"k", value, timestamp, partition=partition)
 
-    def task(self, number: int = 0, wakes: int | None = None) -> LiveTask:
+    def task(self, number: int = 0, wakes: int | None = None, start: SourceOffsets | None = None) -> LiveTask:
         identity = TaskIdentity(APP, self.sub.name, number, self.job.tasks, "query", self.sub.topology_hash)
         specs = [node.spec for node in self.sub.stores.values()]
         stores = SimulatedStores(self.kafka, identity, specs, self.table, self.memory)
         step = CommitStep(identity, self.kafka, stores, self.job.crash)
         ids = self.kafka.topic_ids(self.sub.topics)
-        start = SourceOffsets({name: TopicOffsets(ids[name], (0,) * self.job.tasks) for name in self.sub.topics})
+        if start is None:
+            start = SourceOffsets({name: TopicOffsets(ids[name], (0,) * self.job.tasks) for name in self.sub.topics})
         access: Any = TaskAccess(step, self.kafka, stores)  # type: ignore[arg-type]
         return LiveTask(self.job, access, start, "run", open_reader=self._open, wakes=wakes, clock=lambda: self.now)
 
@@ -216,6 +218,68 @@ def test_a_topic_with_more_partitions_than_tasks_ends_live_execution() -> None:
         world.kafka.create_topic("right", 2)
         with pytest.raises(NewPartitionsError, match="right has 2 partitions now, and the sub-topology 1 tasks"):
             task.ask()
+
+
+def made_anew(world: World, topic: str) -> None:
+    world.kafka.delete_topic(topic)
+    world.kafka.create_topic(topic, 1)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_nothing_is_committed_once_a_topic_is_known_to_be_another_one(begun: bool) -> None:
+    world = World(copy("in"))
+    world.send("in", [(b"old", 1)])
+    with world.task() as task:
+        world.run(task)
+        world.send("in", [(b"more", 2)])
+        world.readers["in"].due = 1
+        assert not begun or task.begin(now_ms=10_000)
+        made_anew(world, "in")
+        world.send("in", [(b"new", 3)] * 9)
+        with pytest.raises(TopicRecreatedError, match="'in'"):
+            task.ask()
+        with pytest.raises(TopicRecreatedError, match="'in'"):
+            task.commit() if begun else task.begin(now_ms=10_000)
+    assert world.out() == [b"old"]
+    with pytest.raises(TopicRecreatedError, match="'in'"), world.task():
+        """The next attempt finds it, too."""
+
+
+def test_a_topic_that_was_made_anew_is_no_lost_offset() -> None:
+    world = World(copy("in"))
+    world.job = replace(world.job, source=replace(world.job.source, on_lost_offsets="latest"))
+    world.send("in", [(b"old", 1), (b"old", 2)])
+    with world.task() as task:
+        world.run(task)
+    made_anew(world, "in")
+    with pytest.raises(TopicRecreatedError, match="'in'"), world.task():
+        """Its position is beyond the end of the new one."""
+
+
+def test_a_topic_without_a_position_begins_where_its_policy_says() -> None:
+    world = World(copy("left", "right"))
+    world.job = replace(world.job, source=replace(world.job.source, starting={"left": "earliest", "right": "latest"}))
+    world.send("left", [(b"a", 1)])
+    world.send("right", [(b"b", 2)])
+    with world.task(start=SourceOffsets({})) as task:
+        assert task.positions == {("left", 0): 0, ("right", 0): 1}
+
+
+def test_a_marker_keeps_the_positions_of_topics_out_of_sight() -> None:
+    world = World(copy("left", "right"))
+    world.send("left", [(b"a", 1), (b"b", 2)])
+    with world.task() as task:
+        world.run(task)
+    whole = world.job
+    world.job = replace(whole, source=replace(whole.source, starting={"right": "earliest"}))
+    world.send("right", [(b"c", 3)])
+    with world.task() as task:
+        world.run(task)
+        assert task.session.last is not None
+        assert task.session.last.live_positions == {("left", 0): 2, ("right", 0): 1}
+    world.job = whole
+    with world.task(start=SourceOffsets({})) as task:
+        assert task.positions == {("left", 0): 2, ("right", 0): 1}
 
 
 def test_a_client_that_hears_nothing_of_records_that_exist_is_replaced() -> None:

@@ -22,7 +22,8 @@ from streams.source.pauses import (
     pause_record,
     read_pauses,
 )
-from streams.source.planner import BatchPlanner, SourceSpec
+from streams.source.planner import BatchPlanner
+from streams.source.topics import SourceSpec
 from streams.spark.ingest import query as query_module
 from streams.spark.ingest.query import IngestRun, PauseHold
 from streams.spark.stopping import BatchInterruptedError

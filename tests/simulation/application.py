@@ -26,6 +26,7 @@ from streams.errors import KeyPlacementError
 from streams.microbatch.job import QueryJob
 from streams.source.pauses import WHOLE, pauses_in
 from streams.testing.simulation import Crash
+from streams.testing.simulation.kafka import Topic
 from streams.topology.topology import Topology
 from tests.simulation.chaos import Quiet
 from tests.simulation.cluster import Chaos, Cluster
@@ -132,13 +133,26 @@ class Application:
         self.rows: dict[str, int | None] = {}
         self.replays: list[ReplayPlan] = []
         self.lost: set[str | None] = set()
+        self._hidden: dict[str, Topic] = {}
         for topic in (*self.program.inputs, "out", "dead", "table"):
-            self.cluster.kafka.create_topic(topic, PARTITIONS)
+            if topic not in self.program.late:
+                self.cluster.kafka.create_topic(topic, PARTITIONS)
 
     @property
     def job(self) -> QueryJob:
         """The job of the first sub-topology."""
         return self.queries[0].job
+
+    @property
+    def places(self) -> list[TopicPartition]:
+        """The partitions of the inputs that are there."""
+        topics = [topic for topic in self.program.inputs if topic in self.cluster.kafka.topics]
+        return [(topic, partition) for topic in topics for partition in range(PARTITIONS)]
+
+    @property
+    def hides(self) -> bool:
+        """Whether a topic is out of sight that was there before."""
+        return bool(self._hidden)
 
     @property
     def names(self) -> list[str]:
@@ -166,6 +180,40 @@ class Application:
             self.write(self.program.draw(random, len(self.inputs)), misplaced)
         self.cluster.say(f"{count} records come in")
 
+    def show(self) -> None:
+        """Topics that were out of sight are back."""
+        self.cluster.kafka._topics |= self._hidden
+        self._hidden = {}
+
+    def change_topics(self) -> None:
+        """A topic is created, goes out of sight once all of it is read, or comes back. The next start notices."""
+        topics = self.cluster.kafka._topics
+        for topic in self.program.late:
+            self.stop()
+            if topic in topics and self.whole:
+                self._hidden[topic] = topics.pop(topic)
+                self.cluster.say(f"{topic} cannot be seen")
+            elif self.hides:
+                self.show()
+                self.cluster.say(f"{topic} is back")
+            elif topic not in topics:
+                self.cluster.kafka.create_topic(topic, PARTITIONS)
+                self.cluster.say(f"{topic} is created")
+
+    def lose_records(self, random: Random) -> None:
+        """Records come in, and retention deletes some that were not read."""
+        ends = {place: self.cluster.kafka.log(*place).end for place in self.places}
+        self.feed(random, 4)
+        place = random.choice(self.places)
+        log = self.cluster.kafka.log(*place)
+        log.cut(random.randint(ends[place], log.end))
+        self.cluster.say(f"{place} begins at {log.begin}")
+        self.inputs = [
+            one
+            for one in self.inputs
+            if (one.topic, one.partition) != place or not ends[place] <= one.offset < log.begin
+        ]
+
     def write_rows(self, random: Random, count: int) -> None:
         """Writes or deletes rows of the global table, if no record waits for the rows as they were."""
         if self.program is not TABLE or (self.inputs and not self.whole):
@@ -187,6 +235,8 @@ class Application:
         if self.setup.live:
             own = partition_for_key(record.key.encode(), PARTITIONS, self.setup.producers)
             record = record._replace(partition=1 - own if misplaced else own)
+        if record.topic not in kafka.topics:
+            record = record._replace(topic=self.places[0][0])
         record = record._replace(row=self.rows.get(record.key))
         value = self.program.encode(record)
         offset = kafka.append(record.topic, record.key.encode(), value, record.timestamp, partition=record.partition)
@@ -197,22 +247,21 @@ class Application:
         self.whole = False
         logged = {(one.topic, one.partition, one.offset): one for one in self.inputs}
         for (topic, partition, offset), one in sorted(logged.items()):
-            if to[topic, partition] <= offset < read.get((topic, partition), 0):
+            if to.get((topic, partition), offset + 1) <= offset < read.get((topic, partition), 0):
                 self.inputs.append(one._replace(variant=self.setup.variant))
 
     def take_replayed(self) -> None:
         """Notes the records that replays of dead letters have written into the source topics."""
         self.cluster.kafka.deliver()
         known = {(one.topic, one.partition, one.offset) for one in self.inputs}
-        for topic in self.program.inputs:
-            for partition in range(PARTITIONS):
-                for entry in self.cluster.kafka.log(topic, partition).readable():
-                    if (topic, partition, entry.offset) not in known:
-                        self.whole = False
-                        key, number = (entry.key or b"").decode(), number_in(entry.value)
-                        self.inputs.append(
-                            Input(topic, partition, key, number, entry.timestamp, entry.offset, self.setup.variant)
-                        )
+        for topic, partition in self.places:
+            for entry in self.cluster.kafka.log(topic, partition).readable():
+                if (topic, partition, entry.offset) not in known:
+                    self.whole = False
+                    key, number = (entry.key or b"").decode(), number_in(entry.value)
+                    self.inputs.append(
+                        Input(topic, partition, key, number, entry.timestamp, entry.offset, self.setup.variant)
+                    )
 
     def stop(self) -> None:
         """Stops the driver cleanly."""
@@ -310,8 +359,7 @@ class Application:
             if query.ends is None:
                 return False
             ends |= query.ends
-        places = [(topic, partition) for topic in self.program.inputs for partition in range(PARTITIONS)]
-        return all(ends.get(place) == kafka.log(*place).end for place in places)
+        return all(ends.get(place) == kafka.log(*place).end for place in self.places)
 
     def _start(self) -> None:
         if self._runs:
@@ -384,6 +432,9 @@ class Application:
             Red: A guarantee is violated.
         """
         self.rest()
+        if self.hides:
+            self.show()
+            self.stop()
         self.cluster.chaos = Quiet()
         # What was late may be the input of another sub-topology, and what waits for the clock comes in some ticks.
         for _ in range(3 if "wall_clock_interval_ms" in self.program.settings else 1):

@@ -27,7 +27,7 @@ from streams.checkpoint.files import query_id_of
 from streams.source.pauses import WHOLE, pause_record
 from streams.testing.simulation import Crash
 from tests.simulation.application import Application
-from tests.simulation.programs import APPLICATION, PARTITIONS, never
+from tests.simulation.programs import APPLICATION, never
 from tests.simulation.start import preflight
 from tests.simulation.verify import Red, markers, read_marker
 
@@ -60,15 +60,15 @@ def give(application: Application, name: str, command: Callable[[], object]) -> 
 
 def _planned(application: Application) -> Planned:
     kafka: Any = application.cluster.kafka
-    return plan_application(application.setup.topology, application.setup.config, kafka)
+    return plan_application(application.setup.topology, application.setup.config, kafka, kafka)
 
 
 def lose_checkpoint(application: Application, random: Random) -> None:
     """Loses the checkpoints of some sub-topologies, and adopts: from the markers alone, or refused."""
     kafka = application.cluster.kafka
     commits = [commits_topic(APPLICATION, name) for name in application.names]
-    if application.changed and not all(_is_finished(kafka, topic) for topic in commits):
-        # An adoption repeats the last micro-batch, so it belongs to the program that began this.
+    if application.hides or (application.changed and not all(_is_finished(kafka, topic) for topic in commits)):
+        # An adoption repeats the last micro-batch, so it belongs to the program that began this. It asks for topics that are there.
         return
     application.whole = False
     names = application.names
@@ -142,12 +142,12 @@ def _rescaler(application: Application, tasks: int) -> Rescaler:
 def move(application: Application, random: Random) -> None:
     """`streams reset --keep-state`: to where reading goes on in any case, or where that has a model, to anywhere."""
     kafka, program = application.cluster.kafka, application.program
-    places = [(topic, partition) for topic in program.inputs for partition in range(PARTITIONS)]
+    places = application.places
     read = kafka.group_offsets(APPLICATION, places)
     if application.setup.live:
         # A live task tells the consumer group once a second only; and here nobody may go on behind the position that is given.
         application.rest()
-        read |= _live_positions(application)
+        read |= {place: at for place, at in _live_positions(application).items() if place in places}
     to = {place: read.get(place, 0) for place in places}
     if application.whole and program.repeatable and random.random() < 0.7:
         to = {place: random.randrange(kafka.log(*place).end + 1) for place in places}

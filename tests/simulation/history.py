@@ -92,7 +92,8 @@ def play(
     copies: list[dict[str, bytes]] = []
     with simulated_surroundings(application, seed), snapshots.kept(application.cluster) if kept else nullcontext():
         try:
-            for _ in range(random.choice((1, 2, 2, 3))):
+            # A topic goes out of sight once it was read, and comes back.
+            for _ in range(random.choice((4, 5)) if program.late else random.choice((1, 2, 2, 3))):
                 application.feed(random, random.randrange(1, 6))
                 copies.append(dict(application.files.data))
                 if random.random() < 0.8:
@@ -154,6 +155,10 @@ def _between(application: Application, random: Random) -> None:
         clean_table(cluster.kafka)
     if random.random() < 0.3:
         application.stop()
+    if application.program.late and random.random() < 0.8:
+        application.change_topics()
+    if "on_lost_offsets" in application.program.settings and application.whole and random.random() < 0.5:
+        application.lose_records(random)
     if application.whole and random.random() < 0.2:
         application.change(1 - application.setup.variant)
     if random.random() < 0.2:

@@ -181,9 +181,9 @@ class LiveQuery:
         found = {}
         for task in range(self.job.tasks):
             last = [read_marker(one) for one in markers(self._cluster.kafka, self.topic, task)[-1:]]
+            read = last[0].live_positions if last else {}
             for topic in self.job.sub.topics:
-                live = [one.ranges[topic][str(task)][1] for one in last if one.live]
-                found[topic, task] = live[0] if live else self._sub.start.of(topic, task)
+                found[topic, task] = read.get((topic, task), self._sub.start.of(topic, task))
         return found
 
 

@@ -38,6 +38,7 @@ APPLICATION = "app"
 PARTITIONS = 2
 SECOND = 1000
 WINDOW_S = 60
+LARGE = 1_000
 
 
 class Input(NamedTuple):
@@ -95,6 +96,7 @@ class Program:
         clock: Whether records have the time at which they are written.
         timeless: Whether results do not depend on which records come first.
         may_be_live: Whether a sub-topology can run live.
+        late: The inputs that are created later, and may be out of sight for a while.
     """
 
     name: str
@@ -109,6 +111,7 @@ class Program:
     clock: bool = False
     timeless: bool = False
     may_be_live: bool = False
+    late: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.name
@@ -254,11 +257,65 @@ def _enrich(builder: StreamsBuilder, variant: int) -> None:
     counted.count(materialized=Materialized("counts", caching=False)).to_stream().to("out")
 
 
+def _by_key(source: str | re.Pattern[str]) -> Callable[[StreamsBuilder, int], None]:
+    """Counts the records of some topics by their keys."""
+
+    def build(builder: StreamsBuilder, variant: int) -> None:
+        counted = builder.stream(source).group_by_key().count(materialized=Materialized("counts", caching=False))
+        counted.to_stream().to("out")
+
+    return build
+
+
+class _Stamped(Processor):
+    """Sends the event time of each record."""
+
+    def process(self, record: Record[str, dict[str, int]]) -> None:
+        self.ctx.forward(record.with_value(f"{record.timestamp}@{record.value['number']}"))
+
+
+def _times(builder: StreamsBuilder, variant: int) -> None:
+    def at(record: Any, partition_time: int) -> int:
+        found: int = record.value.get("at", partition_time)
+        return found
+
+    stream = builder.stream("in", Consumed(timestamp_extractor=at)).process(_Stamped)
+    stream.to("out", Produced(value_serde=StringSerde()))
+
+
+def _some_have_a_time(record: Input) -> bytes:
+    value = {"number": record.number}
+    return json.dumps(value if record.number % 3 == 0 else {**value, "at": record.timestamp // 2}).encode()
+
+
+def _expected_times(inputs: Sequence[Input]) -> Outputs:
+    found: Outputs = defaultdict(list)
+    newest: dict[int, int] = {}
+    for each in sorted(inputs, key=lambda one: one.offset):
+        if each.number % 3:
+            newest[each.partition] = max(newest.get(each.partition, -1), each.timestamp // 2)
+            time = each.timestamp // 2
+        else:
+            time = newest.get(each.partition, -1)
+        if time >= 0:
+            found[each.key.encode()].append(b"%d@%d" % (time, each.number))
+    return found
+
+
+def _large(record: Input) -> bytes:
+    """Some values are larger than a micro-batch may be."""
+    return _json(record).replace(b"}", b', "more": "%b"}' % (b"-" * (record.number % 4 * LARGE)))
+
+
 def _counted(keys: Iterable[bytes]) -> Outputs:
     found: Outputs = defaultdict(list)
     for key in keys:
         found[key].append((len(found[key]) + 1).to_bytes(8, "big"))
     return found
+
+
+def _expected_by_key(inputs: Sequence[Input]) -> Outputs:
+    return _counted(each.key.encode() for each in inputs)
 
 
 def _expected_counts(inputs: Sequence[Input]) -> Outputs:
@@ -379,13 +436,42 @@ ENRICH = Program(
     "enrich",
     ("in",),
     _enrich,
-    lambda inputs: _counted(one.key.encode() for one in inputs),
+    _expected_by_key,
     settings=SMALL,
     timeless=True,
     may_be_live=True,
 )
+PATTERN = Program(
+    "pattern", ("in-a", "in-b"), _by_key(re.compile("in-.*")), _expected_by_key, may_be_live=True, late=("in-b",)
+)
+LOST = Program(
+    "lost", ("in",), _by_key("in"), _expected_by_key, settings={"on_lost_offsets": ("earliest",)}, may_be_live=True
+)
+TIMES = Program(
+    "times",
+    ("in",),
+    _times,
+    _expected_times,
+    order="none",
+    settings=SMALL,
+    encode=_some_have_a_time,
+    may_be_live=True,
+)
+LARGE_RECORDS = Program(
+    "large",
+    ("in",),
+    _by_key("in"),
+    _expected_by_key,
+    settings={"max_bytes_per_trigger": (LARGE, 100 * LARGE)},
+    encode=_large,
+    may_be_live=True,
+)
 PROGRAMS = {
-    program.name: program for program in (COUNT, WINDOW, JOIN, RETRY, STAGES, ERRORS, TICKS, IDLE, TABLE, ENRICH)
+    program.name: program
+    for program in (
+        *(COUNT, WINDOW, JOIN, RETRY, STAGES, ERRORS, TICKS, IDLE, TABLE, ENRICH),
+        *(PATTERN, LOST, TIMES, LARGE_RECORDS),
+    )
 }
 
 

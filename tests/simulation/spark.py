@@ -39,6 +39,7 @@ from streams.microbatch.read import (
 from streams.microbatch.step import BatchContext, run_step
 from streams.runtime.global_tables import global_store_specs
 from streams.source.offsets import SourceOffsets, topics_from_json
+from streams.source.partition_times import PartitionTimes
 from streams.source.pauses import PauseWatch
 from streams.source.planner import BatchPlanner
 from streams.testing.simulation import SimulatedKafka, SimulatedStores
@@ -218,7 +219,10 @@ class Query:
         self.topic = commits_topic(job.settings.application_id, job.sub.name)
         clock = lambda: cluster.now_ms  # noqa: E731
         watch = PauseWatch(cluster.kafka, job.settings.application_id, job.sub.name, clock)
-        self._planner = BatchPlanner(cluster.kafka, job.source, cluster.kafka.sample, None, clock, paused=watch)
+        times = None
+        if job.source.times_topic is not None:
+            times = PartitionTimes(cluster.kafka, job.source.times_topic, lambda _: cluster.kafka.deliver())
+        self._planner = BatchPlanner(cluster.kafka, job.source, cluster.kafka.sample, times, clock, paused=watch)
         self._partitioner = BatchPartitioner(self._planner)
         if checkpoint.query_id is None:
             write_query_id(checkpoint.files, checkpoint.name, f"query of {run}")

@@ -41,7 +41,7 @@ def start_queries(
         StreamsError: The start is refused.
     """
     kafka: Any = cluster.kafka
-    application = plan_application(topology, config, kafka)
+    application = plan_application(topology, config, kafka, kafka)
     check_start(application, kafka, kafka)
     application = Placements(application, kafka, kafka).found()
     # What live tasks wait for has come, or else nothing has.

@@ -32,6 +32,7 @@ from tests.simulation.programs import (
     APPLICATION,
     COUNT,
     IDLE,
+    PATTERN,
     RETRY,
     TABLE,
     TICKS,
@@ -65,6 +66,14 @@ class Blackout(Quiet):
 def started(program: Program = COUNT, tasks: int = 2, hosts: int = 1) -> Application:
     """An application that has processed some input."""
     application = Application(Quiet(), Setup(program, tasks, hosts=hosts))
+    feed(application, 6)
+    application.work()
+    return application
+
+
+def worked_live(program: Program) -> Application:
+    """The same in live execution."""
+    application = Application(Quiet(), Setup(program, hosts=1, executions=("auto",)))
     feed(application, 6)
     application.work()
     return application
@@ -165,6 +174,25 @@ def source_is_made_anew() -> None:
     make_anew(application, "in")
     feed(application, 12)
     must_refuse(application, TopicRecreatedError)
+
+
+def source_is_made_anew_live() -> None:
+    """The same in live execution."""
+    application = worked_live(WINDOW)
+    application.stop()
+    make_anew(application, "in")
+    feed(application, 12)
+    must_refuse(application, TopicRecreatedError)
+
+
+def a_topic_is_out_of_sight() -> None:
+    """Live steps read a topic that is new under a pattern, then it cannot be seen for a while, and comes back."""
+    application = worked_live(PATTERN)
+    for _ in ("created", "out of sight", "back"):
+        application.change_topics()
+        feed(application, 6)
+        application.work()
+    application.verify()
 
 
 def changelog_is_made_anew() -> None:

@@ -23,6 +23,7 @@ from streams.checkpoint.files import Checkpoint
 from streams.live.task import LiveTask
 from streams.microbatch import global_tables
 from streams.runtime.task import task
+from streams.source import topics
 from streams.source.pauses import PauseWatch
 from streams.source.planner import BatchPlanner
 from streams.testing.simulation import SimulatedKafka, SimulatedTable
@@ -112,6 +113,17 @@ def trimmed_when_planned(patch):
         return end
 
     patch.setattr(BatchPlanner, "latest", latest_and_trim)
+
+
+def topics_out_of_sight_are_forgotten(patch):
+    positions = LiveTask._positions
+
+    def positions_and_forget(self):
+        found = positions(self)
+        self._hidden = {}
+        return found
+
+    patch.setattr(LiveTask, "_positions", positions_and_forget)
 
 
 def off(*places):
@@ -321,7 +333,13 @@ GUARDS = [
         off((guards, "check_is_last")),
         stories.markers_are_lost,
     ),
-    Guard("a topic is known by its id", off((BatchPlanner, "_check_ids")), stories.source_is_made_anew),
+    Guard("a topic is known by its id", off((topics, "check_same")), stories.source_is_made_anew),
+    Guard("a live task knows a topic by its id", off((topics, "check_same")), stories.source_is_made_anew_live),
+    Guard(
+        "a marker keeps positions of topics out of sight",
+        topics_out_of_sight_are_forgotten,
+        stories.a_topic_is_out_of_sight,
+    ),
 ]
 
 

@@ -80,8 +80,10 @@ def check_outputs(kafka: SimulatedKafka, program: Program, inputs: Sequence[Inpu
     if _comparable(found, program, inputs) != _comparable(expected, program, inputs):
         raise Red(f"outputs {dict(found)}\nexpected {dict(expected)}")
     read = kafka.groups.get(APPLICATION, {})
-    ends = kafka.end_offsets([(topic, p) for topic in program.inputs for p in range(PARTITIONS)])
-    if any(read.get(place, 0) != end for place, end in ends.items()):
+    topics = [topic for topic in program.inputs if topic in kafka.topics]
+    ends = kafka.end_offsets([(topic, p) for topic in topics for p in range(PARTITIONS)])
+    # Where all that is left was lost, no task has a step that would tell the group.
+    if any(max(read.get(place, 0), kafka.log(*place).begin) != end for place, end in ends.items()):
         raise Red(f"offsets of the group {read}, ends {ends}")
 
 
@@ -110,7 +112,8 @@ def check_letters(kafka: SimulatedKafka, program: Program, config: StreamsConfig
     found = Counter(number_in(letter.value) if letter.retry_topic else letter.origin for letter in letters)
     if found != expected:
         raise Red(f"dead letters {found}\nexpected {expected}")
-    entries = (kafka.log(topic, n).readable() for topic in program.inputs for n in range(PARTITIONS))
+    topics = [topic for topic in program.inputs if topic in kafka.topics]
+    entries = (kafka.log(topic, n).readable() for topic in topics for n in range(PARTITIONS))
     came_back = Counter(entry.value for of in entries for entry in of if entry.span is not None)
     if came_back != Counter(letter.value for letter in sent if not letter.retry_topic):
         raise Red(f"replayed {came_back}, of {[letter.value for letter in sent]}")

@@ -24,7 +24,8 @@ from streams.microbatch.read import (
 )
 from streams.source.log import STEP, now_ms
 from streams.source.offsets import FirstBatch, OffsetRange, SourceOffsets, TopicOffsets, batch_digest
-from streams.source.planner import BatchPlanner, SourceSpec
+from streams.source.planner import BatchPlanner
+from streams.source.topics import SourceSpec
 from streams.spark.source import KafkaStreamReader
 
 TP = tuple[str, int]

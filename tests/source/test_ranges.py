@@ -28,7 +28,7 @@ from streams.model.table_columns import Origin, RowLayout, ScalarType, TableColu
 from streams.source.log import LiveLog
 from streams.source.offsets import OffsetRange
 from streams.source.partition_times import PartitionTimes, with_partition_times
-from streams.source.planner import SourceSpec
+from streams.source.topics import SourceSpec
 from streams.spark import worker
 from tests.conftest import TopicFactory
 

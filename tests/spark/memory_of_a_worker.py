@@ -23,7 +23,7 @@ from streams.microbatch.read import PlannedRange, StepRows
 from streams.runtime.settings import TaskSettings
 from streams.runtime.task.task import StreamTask
 from streams.source.offsets import OffsetRange
-from streams.source.planner import SourceSpec
+from streams.source.topics import SourceSpec
 from streams.spark.shuffle import shuffle_keys
 from streams.spark.warm_up import warm_up
 from streams.spark.worker import dump_job, read_partition

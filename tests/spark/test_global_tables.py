@@ -21,7 +21,7 @@ from streams.microbatch.job import QueryJob
 from streams.runtime.global_tables import GlobalTables
 from streams.runtime.settings import TaskSettings
 from streams.source.offsets import TopicOffsets
-from streams.source.planner import SourceSpec
+from streams.source.topics import SourceSpec
 from streams.testing.simulation import SimulatedKafka
 from streams.topology.plan import build_plan
 from streams.topology.topology import Topology

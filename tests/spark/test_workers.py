@@ -32,7 +32,7 @@ PROGRAM = """
 import sys
 import streams.spark.source
 from streams.source.planner import live_planner
-from streams.source.planner import SourceSpec
+from streams.source.topics import SourceSpec
 
 live_planner({"bootstrap.servers": "127.0.0.1:1"}, SourceSpec({}))
 print({"numba", "rocksdict", "pandas", "streams.api", "streams.operators", "streams.dsl"} & set(sys.modules))

@@ -16,7 +16,6 @@ from state.errors import (
     OffsetsLostError,
     StreamsError,
     TopicNotFoundError,
-    TopicRecreatedError,
 )
 from state.kafka.topics import TopicPartition
 from streams.application.doctor.inspection import Finding, Inspection, Place, Severity, SubLook
@@ -26,12 +25,15 @@ from streams.application.placements import Placements
 from streams.application.rescale.plan import RescaleNotes, check_no_rescale
 from streams.application.reset import check_no_reset
 from streams.application.start import check_start
+from streams.checkpoint.compare import position, runs_live
 from streams.config import Execution
 from streams.config.settings import age_in_words
 from streams.errors import RescaleUnfinishedError, ResetUnfinishedError, TopologyMismatchError
 from streams.runtime.looked_up import looked_up_by
 from streams.serdes.json import JsonSerde
+from streams.source.offsets import SourceOffsets
 from streams.source.pauses import NOTHING, WHOLE, Pauses, pauses_in
+from streams.source.topics import recreated
 from streams.topology.graph import ProcessorNode, SourceNode
 from streams.topology.plan import SubTopology
 from streams.topology.specs.aggregations import AggregationSpec
@@ -356,16 +358,14 @@ _CLOSE = 0.05
 def positions(inspection: Inspection) -> Iterator[Finding]:
     for look in inspection.subs:
         found = inspection.admin.describe_topics(sorted(look.prepared.sub.topics))
-        logged = look.checkpoint.offsets.get(look.checkpoint.logged)
-        for topic, of in sorted(logged.topics.items()) if logged else ():
-            if topic in found and found[topic].topic_id != of.topic_id:
-                error = TopicRecreatedError(topic, of.topic_id, found[topic].topic_id)
-                yield Finding.error(
-                    str(error),
-                    f"streams reset {inspection.app} --dry-run",
-                    Place(look.name, topic=topic),
-                )
-        at = _positions(look)
+        done = _done(look)
+        for error in recreated(done.topic_ids, found):
+            yield Finding.error(
+                str(error),
+                f"streams reset {inspection.app} --dry-run",
+                Place(look.name, topic=error.topic),
+            )
+        at = done.by_partition()
         places = [place for place in inspection.partitions(look.prepared.sub.topics) if place in at]
         begins, ends = inspection.admin.begin_offsets(places), inspection.admin.end_offsets(places)
         for place in places:
@@ -375,7 +375,7 @@ def positions(inspection: Inspection) -> Iterator[Finding]:
 
 def _lost(inspection: Inspection, look: SubLook, place: TopicPartition, at: int, begin: int, end: int) -> Finding:
     policy = inspection.config.on_lost_offsets
-    error = OffsetsLostError(place[0], place[1], at, earliest=begin, latest=end)
+    error = OffsetsLostError(*place, at, earliest=begin, latest=end, setting=policy)
     return Finding(
         Severity.ERROR if policy == "fail" else Severity.WARNING,
         f"{error}. With on_lost_offsets={policy}, "
@@ -385,19 +385,18 @@ def _lost(inspection: Inspection, look: SubLook, place: TopicPartition, at: int,
     )
 
 
-def _positions(look: SubLook) -> dict[TopicPartition, int]:
-    """Where the next micro-batch begins: the end of the last confirmed one, or of the logged one if that is not known."""
+def _done(look: SubLook) -> SourceOffsets:
+    """Where reading continues: behind the last live steps or micro-batch that is confirmed, or logged if that is not known."""
     checkpoint = look.checkpoint
+    if runs_live(look.markers) and (live := position(checkpoint, look.markers)) is not None:
+        return live
     done = checkpoint.offsets.get(checkpoint.committed) or checkpoint.offsets.get(checkpoint.logged)
-    done = done or (checkpoint.first.start if checkpoint.first else None)
-    if done is None:
-        return {}
-    return done.by_partition()
+    return done or (checkpoint.first.start if checkpoint.first else SourceOffsets({}))
 
 
 def retention(inspection: Inspection) -> Iterator[Finding]:
     for look in inspection.subs:
-        read = _positions(look)
+        read = _done(look).by_partition()
         places = inspection.partitions(inspection.source_topics & set(look.prepared.sub.topics))
         group = inspection.admin.group_offsets(inspection.app, places)
         begins, ends = inspection.admin.begin_offsets(places), inspection.admin.end_offsets(places)

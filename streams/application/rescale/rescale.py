@@ -462,7 +462,7 @@ class LiveRescale:
         """
         config, kafka = self.config, self._kafka
         # The number in the settings may already be the new one; the topics have the present one.
-        application = plan_application(topology, config.model_copy(update={"tasks": None}), self.admin)
+        application = plan_application(topology, config.model_copy(update={"tasks": None}), self.admin, self._kafka)
         check_may_continue(application, self.admin, kafka)
         context = RescaleContext(
             self.admin, kafka, self.files, self._first_of, choices, self.listener, config.replication_factor

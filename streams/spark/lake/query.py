@@ -42,7 +42,7 @@ from streams.lake.commit import (
 from streams.lake.writer import LakeWriter
 from streams.microbatch.job import ProcessMemory
 from streams.source.offsets import FirstBatch, SourceOffsets
-from streams.source.planner import SourceSpec
+from streams.source.topics import SourceSpec
 from streams.spark.checkpoint_files import checkpoint_files, checkpoint_of_query
 from streams.spark.lake.delta_table import SparkDeltaTable
 from streams.spark.progress import Progress
