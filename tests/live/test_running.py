@@ -70,6 +70,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     nothing = lambda *_: None  # noqa: E731
     monkeypatch.setattr(runner, "KafkaAdmin", admin)
     monkeypatch.setattr(runner.StreamsApplication, "_processes", lambda _: 4)
+    monkeypatch.setattr(runner, "processes_of", lambda _: 4)
     monkeypatch.setattr(runner, "driver_address", lambda _: ("127.0.0.1", "127.0.0.1"))
     monkeypatch.setattr(runner, "checkpoint_files", lambda *_: LocalFiles(str(tmp_path / "checkpoint")))
     given = {"kafka": simulated, "until_decided": nothing, "sample": simulated.sample}

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from state.columns import binary_column
 from streams.errors import TopologyError
 from streams.model.ownership import snapshot
 from streams.model.record import (
@@ -27,6 +26,7 @@ from streams.model.record import (
 )
 from streams.model.windows import GroupingWindows, TimeWindows, Windows
 from streams.operators.aggregate.column_rows import Assigned, Groups, assign, group
+from streams.operators.aggregate.folded_values import EveryUpdate, NewValues, PrivateValues, Update
 from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.aggregate.open_windows import ClosedWindow, Closing, OpenWindows
 from streams.operators.columnar import (
@@ -42,8 +42,7 @@ from streams.operators.columnar import (
     of_group,
 )
 from streams.operators.operator import Operator, OperatorContext, drop_each, forward_in_one
-from streams.operators.pending import RowStore, emit_pending, emit_together, put_rows, write_together
-from streams.operators.stores.codec import Codec, timestamp_of, value_of
+from streams.operators.pending import emit_pending, emit_together, write_together
 from streams.operators.stores.key_value import CachedRow, TypedTimestampedKeyValueStore, result_of
 from streams.operators.stores.window import TypedTimestampedWindowStore
 from streams.operators.stream_time import StreamTime
@@ -821,113 +820,3 @@ class _Fold:
         whole = of_group(results)
         nodes = np.zeros(len(whole), np.int64) if whole.nodes is None else whole.nodes
         forward_in_one([one.operator.ctx for one in self._parts], whole, nodes)
-
-
-class NewValues(list[Any]):
-    """The aggregates of a fold whose functions change none in place, so that a record that fails can be undone."""
-
-    def __init__(self, values: Iterable[Any]) -> None:
-        super().__init__(values)
-        self._before = list(self)
-
-    def __setitem__(self, number: Any, value: Any) -> None:
-        self._before[number] = self[number]
-        super().__setitem__(number, value)
-
-    def restore(self, numbers: Iterable[int]) -> None:
-        """See `PrivateValues.restore`."""
-        for number in numbers:
-            super().__setitem__(number, self._before[number])
-
-
-class PrivateValues:
-    """The aggregates of a fold as bytes: each call gets an object of its own, and a record that fails can be undone.
-
-    Args:
-        codec: That of their store.
-    """
-
-    def __init__(self, entries: Sequence[CachedRow], codec: Codec) -> None:
-        self._codec = codec
-        self._cells = [codec.value(one.value) for one in entries]
-        self._before = list(self._cells)
-
-    def __len__(self) -> int:
-        return len(self._cells)
-
-    def cell(self, number: int) -> bytes | None:
-        """The bytes of an aggregate."""
-        return self._cells[number]
-
-    def __getitem__(self, number: int) -> Any:
-        return self._codec.read_value(self._cells[number])
-
-    def __setitem__(self, number: int, value: Any) -> None:
-        cell = self._codec.value(value)
-        self._before[number], self._cells[number] = self._cells[number], cell
-
-    def restore(self, numbers: Iterable[int]) -> None:
-        """Takes the last assignment to each of these aggregates back."""
-        for number in numbers:
-            self._cells[number] = self._before[number]
-
-
-class Update(NamedTuple):
-    """An update that is forwarded at once.
-
-    Attributes:
-        value: The aggregate after a call; None deletes.
-        before: The local value before it.
-        timestamp: Of the aggregate, ms.
-    """
-
-    value: Any
-    before: bytes | None
-    timestamp: int
-
-
-class EveryUpdate:
-    """The aggregates of a fold without a cache, by call: each call gets an object of its own, and has an update.
-
-    Args:
-        rows: The row of each group in the store.
-        codec: That of the store.
-        groups: The group of each call.
-        timestamps: The time of each call's record, ms.
-    """
-
-    def __init__(
-        self, rows: Sequence[CachedRow], codec: Codec, groups: Sequence[int], timestamps: Sequence[int]
-    ) -> None:
-        self._rows, self._codec, self._groups, self._timestamps = rows, codec, groups, timestamps
-        self._cells = [row.stored for row in rows]
-        self.updates: dict[int, Update] = {}
-        """By call, in their order."""
-
-    def cell(self, number: int) -> bytes | None:
-        """The bytes of a group's aggregate."""
-        return value_of(self._cells[number])
-
-    def __getitem__(self, call: int) -> Any:
-        return self._codec.old_value(self._cells[self._groups[call]])
-
-    def __setitem__(self, call: int, value: Any) -> None:
-        number, time = self._groups[call], self._timestamps[call]
-        before = self._cells[number]
-        if before is not None:
-            time = max(time, timestamp_of(before))
-        self._cells[number] = self._codec.fitting(self._rows[number].key, self._codec.timestamped(value, time))
-        self.updates[call] = Update(value, before, time)
-
-    def restore(self, calls: Iterable[int]) -> None:
-        """See `PrivateValues.restore`."""
-        for call in calls:
-            self._cells[self._groups[call]] = self.updates.pop(call).before
-
-    def write(self, store: RowStore) -> None:
-        """Writes each group that has an update."""
-        last = {self._groups[call]: update for call, update in self.updates.items()}
-        rows = [self._rows[number] for number in last]
-        keys, starts = binary_column([row.key for row in rows]), np.array([row.start for row in rows], np.int64)
-        times = np.array([update.timestamp for update in last.values()], np.int64)
-        put_rows(store, keys, starts, binary_column([self._cells[number] for number in last]), times)
