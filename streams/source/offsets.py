@@ -99,9 +99,9 @@ class SourceOffsets:
 
         Args:
             read: Partition -> the other position.
-            topic_ids: The ids of its topics.
+            topic_ids: The ids of its topics; those that are known here may be missing.
         """
-        topics = dict(self.topics)
+        topics, topic_ids = dict(self.topics), {**self.topic_ids, **topic_ids}
         for topic in sorted({topic for topic, _ in read}):
             known = topics[topic].offsets if topic in topics else ()
             of = dict(enumerate(known)) | {number: at for (name, number), at in read.items() if name == topic}

@@ -104,7 +104,7 @@ def test_no_step_begins_once_the_driver_is_gone(monkeypatch: pytest.MonkeyPatch)
     begun = []
 
     class Hangs(Task):
-        def begin(self, now_ms: int, last: bool) -> bool:
+        def begin(self, now_ms: int, last: bool, bound: Bound) -> bool:
             begun.append(self.task)
             slot._link.listen = lose  # type: ignore[method-assign]
             return False
