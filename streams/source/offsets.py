@@ -99,7 +99,7 @@ class SourceOffsets:
 
         Args:
             read: Partition -> the other position.
-            topic_ids: The ids of its topics; those that are known here may be missing.
+            topic_ids: The ids of its topics; topics that are known here may be missing.
         """
         topics, topic_ids = dict(self.topics), {**self.topic_ids, **topic_ids}
         for topic in sorted({topic for topic, _ in read}):
