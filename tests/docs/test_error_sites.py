@@ -95,7 +95,7 @@ RAISED_IN = {
     "OffsetsLostError": (
         "state/kafka/range_reader",
         "streams/application/doctor/program",
-        "streams/source/planner",
+        "streams/source/topics",
     ),
     "OpenTransactionError": ("state/commit/guards",),
     "OperatorStateError": ("streams/runtime/step_context",),
@@ -177,12 +177,7 @@ RAISED_IN = {
     ),
     "TlsError": ("state/kafka/connection",),
     "TopicMismatchError": ("state/kafka/admin",),
-    "TopicRecreatedError": (
-        "streams/application/adopt",
-        "streams/application/doctor/program",
-        "streams/live/task",
-        "streams/source/planner",
-    ),
+    "TopicRecreatedError": ("streams/source/topics",),
     "TopologyMismatchError": (
         "streams/application/start",
         "streams/topology/planning/sub_topologies",

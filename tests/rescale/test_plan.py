@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streams.application.rescale.plan import UsersChoices, first_batch, merged_state, sources_of
-from streams.application.start import Preflight
+from streams.application.start import Findings, Preflight
 from streams.checkpoint.compare import SubIdentity
 from streams.checkpoint.files import Checkpoint
 from streams.errors import RescaleError
@@ -69,7 +69,7 @@ def test_where_state_ends_is_where_the_next_start_begins_though_nothing_is_logge
     read = FirstBatch.from_json(FirstBatch(at(40), fixed=True).to_json())
     preflight = Unlogged(None, None, None, print)  # type: ignore[arg-type]
     prepared = SimpleNamespace(sub=SimpleNamespace(name="in"))
-    assert preflight._first(prepared, checkpoint(-1, -1, read)) == FirstBatch(at(40), fixed=True)
+    assert preflight._first(prepared, Findings(checkpoint(-1, -1, read), {}, None)) == FirstBatch(at(40), fixed=True)
 
 
 # --- What new tasks begin with.

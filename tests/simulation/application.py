@@ -158,7 +158,12 @@ class Application:
     def names(self) -> list[str]:
         """The names of the sub-topologies."""
         kafka: Any = self.cluster.kafka
-        topology = prepare.as_started(self.setup.topology, self.settings, kafka)
+        # Who asks is no process that could crash.
+        chaos, self.cluster.chaos = self.cluster.chaos, Quiet()
+        try:
+            topology = prepare.as_started(self.setup.topology, self.settings, kafka)
+        finally:
+            self.cluster.chaos = chaos
         return [sub.name for sub in prepare.build_plan(topology, APPLICATION).sub_topologies]
 
     @property

@@ -238,6 +238,7 @@ class Leases:
             sub.job.sub.name in self.paused or ends[sub.job.sub.name][topic, task] >= kafka.log(topic, task).stable_end
             for sub, task in tasks
             for topic in sub.job.sub.topics
+            if task < kafka.partition_count(topic)
         )
 
     def unread(self, tasks: Collection[tuple[LiveSub, int]]) -> bool:

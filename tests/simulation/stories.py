@@ -223,7 +223,7 @@ def a_changelog_record_is_lost() -> None:
 def keys_are_made_anew() -> None:
     """A micro-batch is half committed; when it is repeated, the function before the shuffle sends its record to task 1."""
     application = Application(Quiet(), Setup(COUNT, hosts=1))
-    write(application, 1, 1)
+    write(application, 0, 1)
     stops_when(application, 0, 1)
     application.change(1)
     if not refuses_a_task(application):

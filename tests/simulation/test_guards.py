@@ -175,6 +175,13 @@ def no_barriers(patch):
     patch.setattr(execution, "versions_of", lambda found: versions({t: m for t, m in found.items() if m is not None}))
 
 
+def positions_of_the_start(patch):
+    positions = LiveTask._positions
+    patch.setattr(
+        LiveTask, "_positions", lambda self: {topic: self._start.of(topic, self.task) for topic in positions(self)}
+    )
+
+
 def positions_of_before_the_fence(patch):
     take_over = execution.Switch._take_over
 
@@ -304,7 +311,7 @@ GUARDS = [
     Guard("live sessions fence", no_fence, stories.unlucky("crash", pause=0.2, count=20, program=WINDOW, with_live=1)),
     Guard(
         "a live task continues at its marker",
-        lambda patch: patch.setattr(LiveTask, "_position", lambda self, topic: self._start.of(topic, self.task)),
+        positions_of_the_start,
         stories.unlucky("crash", count=10, program=WINDOW, with_live=1),
     ),
     Guard(

@@ -671,32 +671,34 @@ class _Fold:
             seen, unseen = (None, list[Any]()) if self._may_wait else (self._store.codec.seen, None)
         done, end_of_failed = np.ones(len(self._rows), np.bool_), -1
         begun: list[int] = []
-        for at, (functions, key, value, place) in enumerate(self._calls(places)):
-            if at < end_of_failed:
-                continue
-            try:
-                original, before = None, values[place]
-                if before is None:
-                    begun.append(at)
-                    original = functions.original()
-                    before = snapshot(original)
-                    after = functions.added(key, value, before)
-                else:
-                    after = functions.apply(key, value, before)
-                if after is None and functions.may_change(before):
-                    self._explain_nothing(at, functions, before, original, values)
-                values[place] = after if seen is None or after is None else seen(after)
-                if unseen is not None:
-                    unseen.append(after)
-            except Exception as error:
-                self._refuse(at, error)  # raises for a list
-                first, end_of_failed = self._calls_of_record(at)
-                values.restore(places[first:at])
-                done[first:end_of_failed] = False
-            if unseen and len(unseen) == _MOST_UNSEEN:
-                self._see(unseen, at)
-        if unseen:
-            self._see(unseen, len(places) - 1)
+        calls = self._calls(places)
+        for first_call in range(0, len(places), _MOST_UNSEEN):
+            for at, (functions, key, value, place) in zip(
+                range(first_call, first_call + _MOST_UNSEEN), calls, strict=False
+            ):
+                if at < end_of_failed:
+                    continue
+                try:
+                    original, before = None, values[place]
+                    if before is None:
+                        begun.append(at)
+                        original = functions.original()
+                        before = original if functions.reads else snapshot(original)
+                        after = functions.added(key, value, before)
+                    else:
+                        after = functions.apply(key, value, before)
+                    if after is None and functions.may_change(before):
+                        self._explain_nothing(at, functions, before, original, values)
+                    values[place] = after if seen is None or after is None else seen(after)
+                    if unseen is not None:
+                        unseen.append(after)
+                except Exception as error:
+                    self._refuse(at, error)  # raises for a list
+                    first, end_of_failed = self._calls_of_record(at)
+                    values.restore(places[first:at])
+                    done[first:end_of_failed] = False
+            if unseen:
+                self._see(unseen, first_call)
         return done, begun
 
     @property
@@ -705,15 +707,15 @@ class _Fold:
         operators = [one.operator for one in self._parts]
         return self._store.codec.holds_json and all(one.changes_in_place and one.functions.reads for one in operators)
 
-    def _see(self, unseen: list[Any], last: int) -> None:
-        """Checks the results of the calls up to `last`, and forgets them.
+    def _see(self, unseen: list[Any], first: int) -> None:
+        """Checks the results of the calls from `first` on, and forgets them.
 
         Raises:
             Exception: One of them would come back as something else.
         """
         codec = self._store.codec
         if not codec.all_seen(unseen):
-            for at, value in enumerate(unseen, last + 1 - len(unseen)):
+            for at, value in enumerate(unseen, first):
                 try:
                     codec.seen(value)
                 except Exception as error:
