@@ -667,7 +667,7 @@ class _Fold:
         """Calls the functions. Returns which calls are done, as their records have not failed, and which begin an aggregate."""
         # An aggregate that is shared by the calls is what its bytes will give; the others are bytes between two calls.
         seen, unseen = None, None
-        if isinstance(values, list):
+        if isinstance(values, list) and not all(one.operator.functions.counts for one in self._parts):
             seen, unseen = (None, list[Any]()) if self._may_wait else (self._store.codec.seen, None)
         done, end_of_failed = np.ones(len(self._rows), np.bool_), -1
         begun: list[int] = []

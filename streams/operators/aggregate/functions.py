@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 from streams.errors import RecordError
-from streams.model.aggregates import Aggregate, Chosen, results
+from streams.model.aggregates import Aggregate, Chosen, Count, results
 from streams.model.ownership import UNCHANGING, may_share, only_reads, snapshot
 from streams.operators.stores.codec import Codec
 from streams.serdes.json_text import dumps, loads
@@ -32,6 +32,7 @@ class AggregationFunctions:
         merger: `(key, aggregate, aggregate) -> aggregate`, for sessions.
         view: Computes the table's value from the stored aggregate, where they differ.
         built_in: Whether these are functions of the engine, which leave their arguments as they are.
+        counts: Whether the aggregates are nothing but counts, which every store gives back as they are.
     """
 
     aggregator: Aggregator
@@ -39,6 +40,7 @@ class AggregationFunctions:
     merger: Merger | None = None
     view: Callable[[Any], Any] | None = None
     built_in: bool = False
+    counts: bool = False
 
     @cached_property
     def reads(self) -> bool:
@@ -144,7 +146,8 @@ class FieldAggregates:
     @property
     def functions(self) -> AggregationFunctions:
         """The same as functions of records."""
-        return AggregationFunctions(self.add, self.initial, self.merge, self.result, built_in=True)
+        counts = all(type(one) is Count for one in self.aggregates.values())
+        return AggregationFunctions(self.add, self.initial, self.merge, self.result, built_in=True, counts=counts)
 
     def initial(self) -> Any:
         """The accumulator before the first record."""
