@@ -22,6 +22,7 @@ from state.kafka.topics import TopicPartition
 from streams.errors import RecordFailedError
 from streams.live.arrived import Arrived, resolved
 from streams.model.record import NO_TIME
+from streams.source.topics import due_before_ms
 
 MOST_RECORDS = 50_000
 """Records of a partition that wait at most, and of a step: a step is a transaction, and in memory."""
@@ -299,7 +300,7 @@ class OwnPartitions:
         counts = self._certain(orders, most, before_ms)
         for one in self._all:
             if one.delay_ms is not None:
-                due = np.searchsorted(orders[one.place], now_ms - one.delay_ms, "right")
+                due = np.searchsorted(orders[one.place], due_before_ms(now_ms, one.delay_ms))
                 counts[one.place] = min(most, int(due))
         return [one.take(counts[one.place], orders[one.place]) for one in self._all]
 

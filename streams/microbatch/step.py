@@ -261,7 +261,7 @@ def restored(report: RestoreReport | None) -> Mapping[str, Any] | None:
     return {"copy": report.copy, "again": anew, "records": report.records}
 
 
-class Placement:
+class TaskHosts:
     """Where each task has run last.
 
     Args:

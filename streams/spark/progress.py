@@ -24,7 +24,7 @@ from streams.config import StreamsConfig
 from streams.config.settings import age_in_words
 from streams.metrics.application import PARTS, StepFigures, SubTopologyMetrics
 from streams.metrics.recorder import MetricsRecorder
-from streams.microbatch.step import MOVED, Placement
+from streams.microbatch.step import MOVED, TaskHosts
 from streams.runtime.looked_up import looked_up_in
 from streams.runtime.settings import ONE_BY_ONE
 from streams.source.offsets import SourceOffsets
@@ -110,7 +110,7 @@ class Progress:
         self.console = console or Console(stderr=True)
         self.metrics = MetricsRecorder(title, lambda: int(wall_clock() * 1000))
         self._paces: dict[str, Pace] = {}
-        self._placement = Placement()
+        self._task_hosts = TaskHosts()
         self._lock = threading.Lock()
         self._live: Live | None = None
         self._last_line = 0.0
@@ -149,7 +149,7 @@ class Progress:
         """Takes in the reports of a finished micro-batch's tasks."""
         before = self.subs[sub].counters
         for report in reports:
-            if self._placement.moved(sub, report):
+            if self._task_hosts.moved(sub, report):
                 report["counters"][MOVED] = 1
         self.metrics.step(sub, batch_id, tuple(StepFigures.of(report) for report in reports))
         after = self.subs[sub]
@@ -157,7 +157,7 @@ class Progress:
             pace = self._paces[sub]
             pace.committed_at = self._clock()
             pace.count(pace.committed_at, after.records_in)
-            moves, self._placement.lines = self._placement.lines, []
+            moves, self._task_hosts.lines = self._task_hosts.lines, []
         for move in moves:
             self.say(f"{self.title}/{sub}: {move}")
         for name in after.counters.keys() - before.keys():

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from state.restore.plan import Action
 from state.restore.restorer import RestoreReport, StoreReport
-from streams.microbatch.step import SAY_EVERY_S, Placement, restored
+from streams.microbatch.step import SAY_EVERY_S, TaskHosts, restored
 from streams.spark.progress import Progress
 
 
@@ -19,7 +19,7 @@ def read(action, copy="", records=5):
 
 
 def said(first, second, restore):
-    placement = Placement()
+    placement = TaskHosts()
     assert not placement.moved("orders", report(first))
     placement.moved("orders", report(second, restore=restore))
     return placement.lines
@@ -39,7 +39,7 @@ def test_a_line_says_where_a_task_has_moved_and_what_that_has_cost():
 
 def test_every_move_counts_but_a_task_that_moves_all_the_time_is_a_line_every_ten_seconds():
     now = [0.0]
-    placement = Placement(lambda: now[0])
+    placement = TaskHosts(lambda: now[0])
     moves = 0
     for step in range(100):
         now[0] += SAY_EVERY_S / 20
@@ -49,7 +49,7 @@ def test_every_move_counts_but_a_task_that_moves_all_the_time_is_a_line_every_te
 
 
 def test_tasks_of_sub_topologies_are_told_apart():
-    placement = Placement()
+    placement = TaskHosts()
     placement.moved("orders", report("a"))
     placement.moved("orders", report("b", task=1))
     placement.moved("pairs", report("b"))
