@@ -77,6 +77,7 @@ class CommitMarker:
             calling the task again; nearly always 0 (`decide.follows`).
         application_id: The application that committed. Topic names are ambiguous: both of the applications `a` and `a-b` may
             have a topic `a-b-c-commits`. Empty in markers of older versions.
+        transactional_id: The id of the transaction that wrote it, if not the task's own (`TaskIdentity.writer_of`): a slot's.
         format: Format of the marker's bytes.
     """
 
@@ -103,6 +104,7 @@ class CommitMarker:
     passed_over: int = 0
     application_id: str = ""
     continues: str = ""
+    transactional_id: str = ""
     format: int = field(default=FORMAT)
 
     @property
@@ -157,7 +159,7 @@ class CommitMarker:
 
 
 _FIELDS = frozenset(each.name for each in fields(CommitMarker))
-_OPTIONAL = frozenset({"continues"})
+_OPTIONAL = frozenset({"continues", "transactional_id"})
 """Fields that are left out where they say nothing."""
 
 

@@ -145,7 +145,11 @@ class SimulatedSlot(Slot):
             open_reader=self._open_reader,
             read_tables=read_tables,
             clock=self._cluster.seconds,
+            producer=self._shared,
         )
+
+    def _kafka(self, jobs: Sequence[QueryJob]) -> Any:
+        return self._cluster.kafka
 
     def _open_reader(self, topic: str, partition: int, start: int) -> Arriving:
         return Arriving(self._cluster, topic, partition, start)

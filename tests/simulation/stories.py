@@ -6,9 +6,11 @@ verification must fail.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from random import Random
+
+import pytest
 
 from state.changelog import changelog_topic, commits_topic
 from state.errors import (
@@ -20,11 +22,12 @@ from state.errors import (
     TopicRecreatedError,
 )
 from state.kafka.partitioner import partition_for_key
-from state.kafka.topics import TopicSpec
-from streams.testing.simulation import Crash, Event, Fate
+from state.kafka.topics import TopicPartition, TopicSpec
+from streams.testing.simulation import Crash, Event, Fate, SimulatedKafka
+from streams.testing.simulation.kafka import SimulatedProducer, Transactional
 from tests.simulation.application import Application, Refused, Setup
 from tests.simulation.attempt import Attempt
-from tests.simulation.chaos import Odds, Quiet
+from tests.simulation.chaos import Odds, Quiet, Seeded
 from tests.simulation.cluster import Chaos, Cluster, Host
 from tests.simulation.commands import lose_checkpoint, move, pause, replicate, rescale
 from tests.simulation.history import committed_under_lost, play, simulated_surroundings
@@ -33,6 +36,7 @@ from tests.simulation.programs import (
     COUNT,
     IDLE,
     RETRY,
+    STAGES,
     TABLE,
     TICKS,
     WINDOW,
@@ -651,6 +655,79 @@ def an_old_session_commits_within_a_switch() -> None:
     application.work()
     assert chaos.continued, "the story did not happen"
     application.verify()
+
+
+class DiesBeforeItsFirstCommit(InHalves):
+    """Slot 1 dies before each of its commits, and the driver gives up; then there is one slot only."""
+
+    over = False
+
+    def before(self, cluster: Cluster, event: Event) -> Fate:
+        """See `Chaos`."""
+        attempt = cluster.attempt
+        if not self.over and event.kind == "commit" and attempt is not None and attempt.task == 1:
+            raise Crash(str(event))
+        return Fate.NOW
+
+    def choose(self, count: int, what: str) -> int:
+        """See `Chaos`."""
+        if what == "slots":
+            return int(self.over)
+        # Slot 1 begins, so that it has left something open when it is given up for good.
+        return 1 if what.startswith("who") and not self.over and count > 1 else super().choose(count, what)
+
+
+def a_slot_dies_and_there_are_fewer_slots() -> None:
+    """Its transaction stays open on the logs of a task that is in another slot then, and has no marker."""
+    chaos = DiesBeforeItsFirstCommit()
+    application = started_live(chaos)
+    assert application.run() is not None, "the story did not happen"
+    assert not markers(application.cluster.kafka, COMMITS, 1), "the story did not happen"
+    chaos.over = True
+    application.work()
+    application.verify()
+
+
+def nobody_is_fenced() -> None:
+    """Each producer has an id of its own, so that old ones go on; what is left open, the brokers abort at some time.
+
+    Only the offsets of the markers tell then which of several processes may commit.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SimulatedKafka, "producer", unknown_to_others)
+        patch.setattr(SimulatedKafka, "log_ends", once_all_is_decided)
+        for seed in range(40):
+            chaos = Seeded(
+                seed, faults=4, odds=Odds(strike=0.05, pause=0.2, kinds=frozenset({"crash", "lost", "fail"}))
+            )
+            application = Application(chaos, Setup(WINDOW if seed % 2 else STAGES, executions=("auto",)))
+            with simulated_surroundings(application, seed):
+                for _ in range(3):
+                    application.feed(chaos.random, 6)
+                    application.work()
+                    application.stop()
+                application.verify()
+
+
+def unknown_to_others(kafka: SimulatedKafka, transactional_id: str, kept: bool = False) -> SimulatedProducer:
+    """A producer whose transactional id nobody else has."""
+    name = f"{transactional_id} of {len(kafka._transactional)}"
+    return SimulatedProducer(kafka, kafka._transactional.setdefault(name, Transactional(name)))
+
+
+genuine_ends = SimulatedKafka.log_ends
+
+
+def once_all_is_decided(
+    kafka: SimulatedKafka, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Where logs end, once the transactions that were open there have come to the end of their time."""
+    places = list(partitions)
+    for transactional in kafka._transactional.values():
+        written = {(log.topic, log.partition) for log, _ in (*transactional.open.values(), *transactional.decided)}
+        if written.intersection(places):
+            kafka.time_out(transactional.name)
+    return genuine_ends(kafka, places)
 
 
 def markers_are_lost() -> None:

@@ -12,11 +12,12 @@ import pytest
 from state.commit import decide, guards, step, transaction
 from state.commit.decide import Decision
 from state.commit.session import TaskSession
+from state.commit.shared import SharedProducer
 from state.restore import plan, restorer
 from state.restore.snapshots import TaskSnapshots
 from state.stores.task_store import TaskStore
 from state.tables.buffer import WriteBuffer
-from streams.application import adopt, execution, start
+from streams.application import adopt, execution, markers, start
 from streams.application.dead_letters import Replayed
 from streams.application.markers import MarkerAccess
 from streams.checkpoint.files import Checkpoint
@@ -66,8 +67,8 @@ def fence_after_reading(patch):
 def store_before_commit(patch):
     send = transaction.StepTransaction.send
 
-    def send_and_apply(self, step, last, store, effects, ends, known):
-        result, position = send(self, step, last, store, effects, ends, known)
+    def send_and_apply(self, step, last, store, effects, ends, known, watch):
+        result, position = send(self, step, last, store, effects, ends, known, watch)
         store.apply(position)
         return result, position
 
@@ -146,6 +147,11 @@ def no_fence(patch):
         return 0
 
     patch.setattr(SimulatedKafka, "_fence", fence)
+
+
+def no_others(patch):
+    genuine = SharedProducer.__init__
+    patch.setattr(SharedProducer, "__init__", lambda self, kafka, name, others=(): genuine(self, kafka, name))
 
 
 def not_called_again(patch):
@@ -311,6 +317,15 @@ GUARDS = [
         positions_of_before_the_fence,
         stories.an_old_session_commits_within_a_switch,
     ),
+    Guard(
+        "a switch fences the slots of live execution",
+        lambda patch: patch.setattr(markers, "slot_transactional_id", lambda *_: "nobody"),
+        stories.an_old_session_commits_after_a_switch,
+    ),
+    Guard(
+        "a slot fences those that its tasks may have been in", no_others, stories.a_slot_dies_and_there_are_fewer_slots
+    ),
+    Guard("a marker's offset says who may commit", off((guards, "check_delivered")), stories.nobody_is_fenced),
     Guard(
         "a log of commits is known by its topic's id",
         lambda patch: patch.setattr(guards, "id_of", lambda kafka, topic: topic),
