@@ -34,6 +34,9 @@ FIRST_WORD_S = 30.0
 LONGEST_S = RESEND_S / 2
 """After this long at most, what a slot's tasks have processed is committed, s, while others of them wait for their turn in the next
 transaction: so that this one is mostly short enough for its producer to be kept."""
+COMMITS = 2
+"""Processing for a transaction may take this many times what the last commit took, up to that: where brokers are slow, tasks would
+otherwise wait for commits most of the time."""
 LOOK_EVERY_S = 5.0
 """How often a task asks for new partitions, and where its own end, to find out that a client no longer hears anything."""
 
@@ -122,6 +125,7 @@ class Slot:
         self._failed: LiveTask | None = None
         self._watch = Watch(self._report_event)
         self._first = 0
+        self._committed_s = 0.0
         self._stepped: list[LiveTask] = []
         self._committing: Future[None] | None = None
         self._asking: dict[LiveTask, Future[None]] = {}
@@ -251,13 +255,14 @@ class Slot:
 
         Where steps take long, not all have: what is processed is committed, and the next step begins with the others.
         """
-        had, until = 0, clock() + min(self._job.interval_s, LONGEST_S)
+        long_s = max(self._job.interval_s, COMMITS * self._committed_s)
+        had, until = 0, clock() + min(long_s, LONGEST_S)
         for task in tasks:
             had += 1
             if self._begin(task, last) and clock() > until:
                 break
         if self._stepped:
-            self._committing = pool.submit(self._stepped[0].commit)
+            self._committing = pool.submit(self._commit, clock)
             self._committing.add_done_callback(self._wake.set)
         return had
 
@@ -274,6 +279,11 @@ class Slot:
         if begun:
             self._stepped.append(task)
         return begun
+
+    def _commit(self, clock: Callable[[], float]) -> None:
+        began = clock()
+        self._stepped[0].commit()
+        self._committed_s = clock() - began
 
     def _apply_committed(self) -> None:
         if self._committing is not None and self._committing.done():

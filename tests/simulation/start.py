@@ -87,10 +87,11 @@ def start_queries(
             firsts[prepared.sub.name] = first
     batches = [query(job(prepared)) for prepared in ways.micro_batch]
     queries = [LiveQuery(cluster, one, Checkpoint(files, one.job.sub.name)) for one in live]
+    if not live:
+        return batches, None
     # The executors that are there: with another number of slots, tasks are in other ones than at the start before.
     free = PROCESSES - bool(batches)
-    slots = free - cluster.chaos.choose(free, "slots")
-    return batches, Leases(cluster, live, slots, name, queries) if live else None
+    return batches, Leases(cluster, live, free - cluster.chaos.choose(free, "slots"), name, queries)
 
 
 @contextmanager

@@ -445,6 +445,16 @@ def a_replica_is_old() -> None:
         application.verify()
 
 
+def writes_spill_at_times() -> None:
+    """Some writes of a step spill, and further ones follow."""
+    for size in (300, 450, 600, 900):
+        application = Application(Quiet(), Setup(WINDOW, settings={"spill_bytes": size}))
+        for _ in range(2):
+            feed(application, 10)
+            application.work()
+        application.verify()
+
+
 def idle_at_times() -> None:
     """Records come once in 50 seconds, and tasks are idle in between; a window is 60 seconds long."""
     application = started(IDLE, tasks=1)

@@ -235,7 +235,7 @@ GUARDS = [
     Guard(
         "what is written after a spill belongs to the step",
         writes_after_a_spill_are_forgotten,
-        stories.unlucky(count=20),
+        stories.writes_spill_at_times,
     ),
     Guard(
         "a write to the disk is atomic",
