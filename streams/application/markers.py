@@ -43,7 +43,7 @@ class MarkerAccess:
     def fenced(self) -> dict[int, CommitMarker | None]:
         """Like `read`, but after all older attempts are fenced and all their commits are visible.
 
-        Those of live execution have written under the ids of slots, whose numbers are no larger than those of their tasks.
+        Those of live execution have written under the ids of slots, whose numbers are at most those of their tasks.
         """
 
         def fence_slot(number: int) -> None:

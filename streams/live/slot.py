@@ -61,7 +61,7 @@ class LiveJob:
 
     Attributes:
         slots: How many processes share their tasks.
-        interval_s: Time between two commits of a task, s.
+        interval_s: Time between two commits of a slot, s.
         lease_s: How long a slot runs before Spark starts it again, s.
         run_id: The id of the application's run.
         ends: Whether the run ends once everything is read that was there at its start, so that slots say what they have read.
@@ -239,7 +239,8 @@ class Slot:
             yield
         except Exception as error:
             self._failed = task
-            log_failed_attempt(job.identity(number, ""), self._attempt, -1, error)
+            shared = self._shared.transactional_id
+            log_failed_attempt(job.identity(number, ""), self._attempt, -1, error, shared)
             raise
 
     def _may_continue(self) -> bool:

@@ -148,6 +148,16 @@ class SimulatedSlot(Slot):
             producer=self._shared,
         )
 
+    def _begin(self, task: LiveTask, last: bool) -> bool:
+        begun = super()._begin(task, last)
+        if (
+            begun
+            and self._cluster.chaos.choose(2, "lease: a task is quick, or takes so long that the others have to wait")
+            == 1
+        ):
+            self._cluster.advance(1_000)
+        return begun
+
     def _kafka(self, jobs: Sequence[QueryJob]) -> Any:
         return self._cluster.kafka
 
