@@ -51,7 +51,7 @@ class SharedProducer:
         self._members: list[Member] = []
         self._producer: Producer | None = None
         self._transaction: Transaction | None = None
-        # Sessions may be opened in several threads; transactions are begun in one.
+        # Sessions may be opened in several threads, while transactions are begun in one.
         self._fencing = threading.Lock()
 
     def __enter__(self) -> SharedProducer:
@@ -97,8 +97,9 @@ class SharedProducer:
         return self._transaction
 
     def _replace(self) -> None:
-        self._close()
-        self._producer = guards.fenced_producer(self._kafka, self.transactional_id, kept=True)
+        with self._fencing:
+            self._close()
+            self._producer = guards.fenced_producer(self._kafka, self.transactional_id, kept=True)
         for member in self._members:
             member.read_again()
 
