@@ -101,7 +101,7 @@ def test_no_step_begins_once_the_driver_is_gone(monkeypatch: pytest.MonkeyPatch)
     begun = []
 
     class Hangs(Task):
-        def begin(self, now_ms: int, last: bool) -> bool:
+        def begin(self, now_ms: int, last: bool, bound: Bound) -> bool:
             begun.append(self.task)
             slot._link.listen = lose  # type: ignore[method-assign]
             return False
@@ -195,7 +195,7 @@ def test_a_step_of_all_tasks_is_one_commit_and_a_long_one_is_committed_without_t
     class Steps(Task):
         steps = 0
 
-        def begin(self, now_ms: int, last: bool) -> bool:
+        def begin(self, now_ms: int, last: bool, bound: Bound) -> bool:
             nonlocal now
             self.steps += 1
             if self.steps > 2:
