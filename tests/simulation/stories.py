@@ -6,13 +6,16 @@ verification must fail.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
 
 import pytest
 
 from state.changelog import changelog_topic, commits_topic
+from state.commit.shared import SharedProducer
+from state.commit.transaction import Transaction as StepsTransaction
 from state.errors import (
     CheckpointMismatchError,
     ProduceError,
@@ -631,7 +634,23 @@ def an_old_session_commits_after_a_switch(at: str = "commit") -> None:
 
 def an_old_session_fences_after_a_switch() -> None:
     """It fences whoever has taken over, and must find that its query is over: its task has never committed anything."""
-    an_old_session_commits_after_a_switch("init")
+    with fencing_in_first_steps():
+        an_old_session_commits_after_a_switch("init")
+
+
+@contextmanager
+def fencing_in_first_steps() -> Iterator[None]:
+    """Slots replace their producers before their first step, too, as if the first ones could not be used."""
+    genuine = SharedProducer.transaction
+
+    def transaction(shared: SharedProducer) -> StepsTransaction:
+        if shared._transaction is None:
+            shared._replace()
+        return genuine(shared)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SharedProducer, "transaction", transaction)
+        yield
 
 
 class ContinuesWithinASwitch(StandsStillWithinAStep):
@@ -657,15 +676,16 @@ def an_old_session_commits_within_a_switch() -> None:
     """What it commits before the switch replaces its marker counts, so micro-batches begin behind it."""
     chaos = ContinuesWithinASwitch()
     chaos.armed = False
-    application = started_live(chaos)
-    application.work()
-    feed(application, 12)
-    chaos.armed = True
-    assert application.run() is not None, "the story did not happen"
-    switches(application, "micro-batch")
-    application.work()
-    assert chaos.continued, "the story did not happen"
-    application.verify()
+    with fencing_in_first_steps():
+        application = started_live(chaos)
+        application.work()
+        feed(application, 12)
+        chaos.armed = True
+        assert application.run() is not None, "the story did not happen"
+        switches(application, "micro-batch")
+        application.work()
+        assert chaos.continued, "the story did not happen"
+        application.verify()
 
 
 class DiesBeforeItsFirstCommit(InHalves):
