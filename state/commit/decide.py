@@ -59,11 +59,28 @@ class TaskIdentity:
 
     @property
     def transactional_id(self) -> str:
-        """The one transactional id that ever writes this task's changelog and commits partitions."""
+        """The task's own transactional id: of micro-batches, and of whoever replaces its marker."""
         return f"{self.application_id}-{self.sub_topology}-{self.task}"
+
+    def noted(self, transactional_id: str) -> str:
+        """What a marker says of the id that writes it."""
+        return "" if transactional_id == self.transactional_id else transactional_id
+
+    def writer_of(self, marker: CommitMarker | None) -> str:
+        """The transactional id of whoever wrote the task's last marker, or would write the first one in a micro-batch."""
+        return (marker.transactional_id if marker else "") or self.transactional_id
 
     def __str__(self) -> str:
         return f"task {self.task} of {self.tasks} of {self.application_id}/{self.sub_topology}"
+
+
+def slot_transactional_id(application_id: str, slot: int) -> str:
+    """The transactional id of a slot, which writes for all of its tasks. No topic's name, so no sub-topology's, has a `~`.
+
+    A slot has the tasks whose numbers leave the same rest as its own when divided by the number of slots. So a task has only ever
+    been in slots whose number is not larger than its own, whatever the number of slots was.
+    """
+    return f"{application_id}-slot~{slot}"
 
 
 def decide(

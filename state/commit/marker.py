@@ -84,6 +84,7 @@ class CommitMarker:
             have a topic `a-b-c-commits`. Empty in markers of older versions.
         placement: What gives keys to tasks (`state.kafka.partitioner.Placement`), or `UNPLACED`. Not written where it is murmur2,
             as in all markers of older versions.
+        transactional_id: The id of the transaction that wrote it, if not the task's own (`TaskIdentity.writer_of`): a slot's.
         format: Format of the marker's bytes.
     """
 
@@ -111,6 +112,7 @@ class CommitMarker:
     application_id: str = ""
     continues: str = ""
     placement: str = Placement.MURMUR2.value
+    transactional_id: str = ""
     format: int = field(default=FORMAT)
 
     @property
@@ -167,7 +169,7 @@ class CommitMarker:
 
 _FIELDS = frozenset(each.name for each in fields(CommitMarker))
 _WRITTEN = object()
-_OPTIONAL = {"continues": "", "placement": Placement.MURMUR2.value}
+_OPTIONAL = {"continues": "", "transactional_id": "", "placement": Placement.MURMUR2.value}
 """Fields that are left out where they have the value that older markers mean."""
 
 

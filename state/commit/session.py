@@ -1,10 +1,10 @@
-"""The steps of a task that stays in one process: fenced once, then one transaction after another on the same producer.
+"""The steps of a task that stays in one process: fenced once, then one step after another, in transactions of one producer.
 
 A live step is a `CommitStep` that takes from the step before what it would otherwise ask for. It begins where that step has ended,
 so it needs neither a fence, nor the last marker, nor the ends of the logs, as long as three things hold:
 
 * The producer may write another transaction (`TransactionalProducer.again`). If not, it is replaced: the new one fences, and the
-  last marker is read again and must be the session's own.
+  last marker is read again and must be the session's own (`shared.SharedProducer`: the tasks of a process share it).
 * Records land where the session expects them, right behind the control record of its last transaction. If they do not, something
   else has written to the task's logs, and the step fails before it commits (`guards.check_delivered`).
 * Nothing has failed. Any error ends the session, and with it the attempt: only a new attempt may fence again, so that two
@@ -21,9 +21,11 @@ from types import TracebackType
 from state.commit import guards
 from state.commit.decide import TaskIdentity, check_lineage, mismatch
 from state.commit.marker import CommitMarker, MarkerCopy, read_last_marker
-from state.commit.protocols import Effects, Producer, TopicPartition
-from state.commit.step import CommitStep, PreparedStep, StepResult, StopWatch
+from state.commit.protocols import Effects, TopicPartition
+from state.commit.shared import SharedProducer
+from state.commit.step import CommitStep, PreparedStep, StepResult
 from state.commit.transaction import StepInput, StepPoints
+from state.commit.watch import StopWatch
 from state.stores.task_store import TaskStore
 
 FLUSH_EVERY_S = 10.0
@@ -37,16 +39,19 @@ class TaskSession:
     Args:
         step: The task's step on its Kafka and stores.
         clock: A monotonic clock, in seconds.
+        shared: The producer, which other sessions may use as well; default: one of its own, with the task's transactional id.
 
     Attributes:
         last: The last marker of the task; None: it has never committed.
     """
 
-    def __init__(self, step: CommitStep, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, step: CommitStep, clock: Callable[[], float] = time.monotonic, shared: SharedProducer | None = None
+    ) -> None:
         self._step = step
+        self._shared = shared
         self._clock = clock
         self._flushed = clock()
-        self._producer: Producer | None = None
         self._ends: dict[TopicPartition, int] = {}
         self._open = ExitStack()
         self._store: TaskStore | None = None
@@ -65,13 +70,17 @@ class TaskSession:
             StreamsError: Fencing or restoring has failed.
         """
         with ExitStack() as opened:
-            opened.callback(self._close_producer)
-            self._fence()
+            shared = self._shared or opened.enter_context(
+                SharedProducer(self._step.kafka, self.identity.transactional_id)
+            )
+            self._begin(shared)
             store = opened.enter_context(self._step.stores.open())
             points = self._points()
             self._step.stores.restore_to(store, self.last, points.reach)
             points.reach("restore_done")
-            self._store, self._open = store, opened.pop_all()
+            shared.join(self)
+            opened.callback(shared.leave, self)
+            self._shared, self._store, self._open = shared, store, opened.pop_all()
         return self
 
     def __exit__(
@@ -84,17 +93,18 @@ class TaskSession:
     def prepare(self, step: StepInput, process: Callable[[TaskStore, CommitMarker | None], Effects]) -> PreparedStep:
         """Processes a step behind the last one, and sends what it gives; then commit its `transaction`, and `apply` it.
 
+        Sessions that share their producer prepare their steps one after the other, and their transaction is committed once.
+
         Raises:
             StreamsError: The step failed; the session is over.
         """
         assert self._store is not None, "used within its block"
+        assert self._shared is not None, "used within its block"
         watch = StopWatch()
-        if self._producer is None or not self._producer.again():
-            self._fence()
+        transaction = self._shared.transaction()
         watch.lap("fence")
-        assert self._producer is not None, "fenced"
         version = self.last.version if self.last else 0
-        return self._step.prepare(self._producer, step, self.last, self._store, process, self._ends, version, watch)
+        return self._step.prepare(transaction, step, self.last, self._store, process, self._ends, version, watch)
 
     def apply(self, done: PreparedStep) -> StepResult:
         """Brings the stores to a step whose transaction is committed.
@@ -114,19 +124,45 @@ class TaskSession:
         self._step.stores.committed(self._store, marker)
         return result
 
-    def _fence(self) -> None:
+    def read_again(self) -> None:
+        """See `shared.Member`."""
         points = self._points()
-        self._close_producer()
-        points.reach("before_init")
-        self._producer = guards.fenced_producer(self._step.kafka, self.identity.transactional_id, kept=True)
         points.reach("after_init")
         self._ends = dict(self._step.ends())
-        known = None if self._copy is None else self._copy.offset
-        found = read_last_marker(self._step.kafka, self._step.commits, known, self._ends[self._step.commits])
+        found = self._newest(self._copy)
+        points.reach("after_tail_read")
+        self._check(found)
+        points.reach("after_decide")
+
+    def _begin(self, shared: SharedProducer) -> None:
+        """Fences, and finds the last marker, behind which no other attempt can commit any more."""
+        points = self._points()
+        points.reach("before_init")
+        shared.fence()
+        fenced = set(shared.not_to_fence)
+        # As far as it can be read: whoever has written it may have left a transaction open.
+        found = read_last_marker(self._step.kafka, self._step.commits)
+        fenced_all = False
+        while not fenced_all:
+            if (writer := self._writer_of(found)) not in fenced:
+                guards.fenced_producer(self._step.kafka, writer).close()
+                fenced.add(writer)
+            self._ends = dict(self._step.ends())
+            found = self._newest(found)
+            # If not, another one has committed meanwhile.
+            fenced_all = self._writer_of(found) in fenced
+        points.reach("after_init")
         points.reach("after_tail_read")
         self._check(found)
         self._copy, self.last = found, None if found is None else found.marker
         points.reach("after_decide")
+
+    def _writer_of(self, found: MarkerCopy | None) -> str:
+        return self.identity.writer_of(None if found is None else found.marker)
+
+    def _newest(self, known: MarkerCopy | None) -> MarkerCopy | None:
+        commits = self._step.commits
+        return read_last_marker(self._step.kafka, commits, known.offset if known else None, self._ends[commits])
 
     def _check(self, found: MarkerCopy | None) -> None:
         """Checks that the last marker is the session's own, or, at its beginning, one to continue."""
@@ -145,8 +181,3 @@ class TaskSession:
 
     def _points(self) -> StepPoints:
         return StepPoints(self._step.crash, self.identity.task, (self.last.version if self.last else 0) + 1)
-
-    def _close_producer(self) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            producer.close()

@@ -18,10 +18,9 @@ The caller then updates Spark's GroupState (7) and reports (8).
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from state.changelog import changelog_topic, commits_topic
 from state.commit import guards
@@ -29,7 +28,8 @@ from state.commit.crash_points import Faults
 from state.commit.decide import Decision, TaskIdentity, decide, expected_version
 from state.commit.marker import CommitMarker, MarkerCopy, end_behind, read_last_marker
 from state.commit.protocols import Effects, KafkaAccess, Producer, StoreAccess, TopicPartition
-from state.commit.transaction import StepInput, StepPoints, StepTransaction
+from state.commit.transaction import StepInput, StepPoints, StepTransaction, Transaction
+from state.commit.watch import StopWatch
 from state.errors import KafkaClientError, RestoreError, StateError
 from state.stores.task_store import StorePosition, TaskStore
 
@@ -48,31 +48,17 @@ class StepResult:
     seconds: Mapping[str, float]
 
 
-@dataclass(slots=True)
-class StopWatch:
-    """Seconds spent in each named part; for reports only, never for decisions."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-    _last: float = field(default_factory=time.perf_counter)
-
-    def lap(self, name: str) -> None:
-        """Adds the time since the last call to `name`."""
-        now = time.perf_counter()
-        self.seconds[name] = self.seconds.get(name, 0.0) + now - self._last
-        self._last = now
-
-
 @dataclass(frozen=True, slots=True)
 class PreparedStep:
     """A step whose records are processed and sent.
 
     Attributes:
-        transaction: Its `commit` only waits for the brokers, so a process may commit several tasks at once.
+        transaction: Its `commit` only waits for the brokers. It may have steps of other tasks, too.
         copy: The new marker.
         needless: Changelog records that are deleted after the commit.
     """
 
-    transaction: StepTransaction
+    transaction: Transaction
     points: StepPoints
     copy: MarkerCopy
     position: StorePosition
@@ -165,7 +151,8 @@ class CommitStep:
                 points.reach("restore_done")
                 watch.lap("restore")
                 version = expected_version(known, found)
-                prepared = self.prepare(producer, step, found, store, process, ends, version, watch)
+                transaction = Transaction(producer, self.identity.transactional_id)
+                prepared = self.prepare(transaction, step, found, store, process, ends, version, watch)
                 prepared.transaction.commit()
                 return self.apply(prepared, store)
         finally:
@@ -173,7 +160,7 @@ class CommitStep:
 
     def prepare(
         self,
-        producer: Producer,
+        transaction: Transaction,
         step: StepInput,
         found: CommitMarker | None,
         store: TaskStore,
@@ -182,20 +169,24 @@ class CommitStep:
         version: int,
         watch: StopWatch,
     ) -> PreparedStep:
-        """Item 4, and item 5 up to the marker, on stores that are at the marker `found`."""
+        """Item 4, and item 5 up to the marker, on stores that are at the marker `found`.
+
+        Only then may anything of the step be in the transaction, so processing for long keeps no transaction open, but others' may.
+        """
         points = StepPoints(self.crash, self.identity.task, version + 1)
         # The store's step will never be asked for again.
         needless = self.stores.to_trim(store)
         effects = process(store, found)
         points.reach("process_done")
         watch.lap("process")
-        transaction = StepTransaction(self.kafka, producer, self.identity, points, self.commits, self.changelogs)
-        copy, position = transaction.send(step, found, store, effects, ends, version)
+        own = StepTransaction(self.kafka, transaction, self.identity, points, self.commits, self.changelogs)
+        copy, position = own.send(step, found, store, effects, ends, version, watch)
+        watch.lap("commit")
         return PreparedStep(transaction, points, copy, position, effects.counters, needless, watch)
 
     def apply(self, done: PreparedStep, store: TaskStore, durable: bool = True) -> StepResult:
         """Item 6, once the transaction is committed; `durable`: see `TaskStore.apply`."""
-        done.watch.lap("commit")
+        done.watch.lap("wait" if done.transaction.shared else "commit")
         store.apply(done.position, done.points.at("store_half_applied"), durable)
         done.points.reach("store_applied")
         # Nothing fences a deletion, so only an attempt that has committed may ask for one.

@@ -1,6 +1,7 @@
-"""The one transaction of a step: outputs, changelog, marker, source offsets, all or nothing.
+"""The one transaction of a step: outputs, changelog, marker, source offsets, all or nothing; of one task, or of several at once.
 
-The step's own records are checked before the commit: they must be where the logs ended when the step made its decision.
+Each task's own records are checked before the commit: they must be where its logs ended when its step was decided. This makes a
+marker's offset a compare-and-set, whoever else writes: of two steps behind the same marker only one is at the expected offset.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from state.commit.crash_points import Faults
 from state.commit.decide import TaskIdentity
 from state.commit.marker import MARKER_KEY, CommitMarker, MarkerCopy, Ranges, Routing, StepDigest, format_of
 from state.commit.protocols import Effects, KafkaAccess, Producer, Send, TopicPartition
+from state.commit.watch import StopWatch
+from state.errors import ProducerStateError
 from state.stores.task_store import StorePosition, TaskStore
 
 
@@ -89,12 +92,100 @@ class StepPoints:
         return lambda: self.reach(point)
 
 
+@dataclass(frozen=True, slots=True)
+class SentStep:
+    """A step whose records are sent.
+
+    Attributes:
+        expected: Where the last records of the task's own logs must be.
+        offsets: The source offsets that it reports.
+        follows: Whether its transaction may follow another one of the same producer.
+    """
+
+    identity: TaskIdentity
+    points: StepPoints
+    expected: Mapping[TopicPartition, int]
+    offsets: Mapping[TopicPartition, int]
+    follows: bool
+    watch: StopWatch
+
+
+class Transaction:
+    """One Kafka transaction: the steps of one task, or of several, one after the other; then it is committed, or never.
+
+    Args:
+        producer: Has fenced all other attempts, and is ready for a transaction.
+        transactional_id: The producer's.
+    """
+
+    def __init__(self, producer: Producer, transactional_id: str) -> None:
+        self.transactional_id = transactional_id
+        self.producer = producer
+        self.committed = False
+        self._steps: list[SentStep] = []
+        self._half = False
+
+    @property
+    def shared(self) -> bool:
+        """Whether it has steps of several tasks."""
+        return len(self._steps) > 1
+
+    def begin(self) -> None:
+        """Begins a step, and with the first one the transaction."""
+        self._check_whole("begin a step of")
+        if not self._steps:
+            self.producer.begin()
+        self._half = True
+
+    def add(self, step: SentStep) -> None:
+        """Ends a step: all of its records are sent."""
+        self._steps.append(step)
+        self._half = False
+
+    def commit(self) -> None:
+        """Commits what was sent, together with the source offsets; only waits for the brokers.
+
+        Raises:
+            UnexpectedOffsetError: Another process has written to the logs of one of the tasks. Nothing is committed.
+            ProduceError: Nothing is committed, or the outcome is unknown: the next attempt reads the markers.
+        """
+        self._check_whole("commit")
+        producer, steps = self.producer, self._steps
+        if self.shared:
+            for step in steps:
+                step.watch.lap("wait")
+        if steps[0].follows:
+            # While the brokers still complete the producer's last transaction, they refuse the next one. librdkafka asks again
+            # for records after 20 ms, but for offsets only after `retry.backoff.ms`. So records go first.
+            producer.flush()
+        offsets = {place: offset for step in steps for place, offset in step.offsets.items()}
+        if offsets:
+            # The group of all sub-topologies is the application's.
+            producer.send_offsets(offsets, steps[0].identity.application_id)
+        producer.flush()
+        for step in steps:
+            guards.check_delivered(step.identity, producer, step.expected)
+        for step in steps:
+            step.points.reach("before_commit")
+        producer.commit()
+        self.committed = True
+        for step in steps:
+            step.points.reach("after_commit")
+            step.watch.lap("commit")
+
+    def _check_whole(self, what: str) -> None:
+        """Checks that no step has failed while it was sent, and nothing was committed: another attempt has to begin then."""
+        if self._half or self.committed:
+            state = "is committed" if self.committed else "has a step that has failed"
+            raise ProducerStateError(f"cannot {what} the transaction of {self.transactional_id!r}: it {state}")
+
+
 class StepTransaction:
-    """Writes a step.
+    """Sends a step.
 
     Args:
         kafka: The log.
-        producer: Has fenced all other attempts; nothing was sent with it yet.
+        transaction: What it becomes a part of.
         points: The crash points.
         commits: The task's partition of the commits topic.
         changelogs: Store -> partition of its changelog.
@@ -103,21 +194,19 @@ class StepTransaction:
     def __init__(
         self,
         kafka: KafkaAccess,
-        producer: Producer,
+        transaction: Transaction,
         identity: TaskIdentity,
         points: StepPoints,
         commits: TopicPartition,
         changelogs: Mapping[str, TopicPartition],
     ) -> None:
         self._kafka = kafka
-        self._producer = producer
+        self._transaction = transaction
+        self._producer = transaction.producer
         self._identity = identity
         self._points = points
         self._commits = commits
         self._changelogs = changelogs
-        self._expected: Mapping[TopicPartition, int] = {}
-        self._offsets: Mapping[TopicPartition, int] = {}
-        self._follows = False
 
     def send(
         self,
@@ -127,15 +216,16 @@ class StepTransaction:
         effects: Effects,
         ends: Mapping[TopicPartition, int],
         known: int,
+        watch: StopWatch,
     ) -> tuple[MarkerCopy, StorePosition]:
-        """Begins the transaction and sends everything. It is not committed before `commit`, which waits for the brokers."""
+        """Sends everything. It is not committed before `Transaction.commit`, which waits for the brokers."""
         begins = {name: ends[log] for name, log in self._changelogs.items()}
         # A whole local store would hide a changelog that was lost, and the next restore would miss all that is older.
         for name, promised in last.changelog_ends.items() if last else ():
             if name in begins:
                 check_end(name, begins[name], last.version if last else 0, promised)
         producer, points = self._producer, self._points
-        producer.begin()
+        self._transaction.begin()
         points.reach("after_begin")
         outputs = self._send_outputs(effects.sends)
         self._reach_flushed("outputs_sent")
@@ -149,24 +239,9 @@ class StepTransaction:
             marker.state_of, marker.version, marker.changelog_ends, step.now_ms, marker.changelog_ids
         )
         lasts = {self._changelogs[name]: begins[name] + count - 1 for name, count in counts.items()}
-        self._expected = {**lasts, self._commits: copy.offset}
-        self._offsets, self._follows = step.offsets, step.live
+        expected = {**lasts, self._commits: copy.offset}
+        self._transaction.add(SentStep(self._identity, points, expected, step.offsets, step.live, watch))
         return copy, position
-
-    def commit(self) -> None:
-        """Commits what was sent, together with the source offsets; only waits for the brokers."""
-        producer = self._producer
-        if self._follows:
-            # While the brokers still complete the producer's last transaction, they refuse the next one. librdkafka asks again
-            # for records after 20 ms, but for offsets only after `retry.backoff.ms`. So records go first.
-            producer.flush()
-        if self._offsets:
-            producer.send_offsets(self._offsets, self._identity.application_id)
-        producer.flush()
-        guards.check_delivered(self._identity, producer, self._expected)
-        self._points.reach("before_commit")
-        producer.commit()
-        self._points.reach("after_commit")
 
     def _marker(
         self,
@@ -203,6 +278,7 @@ class StepTransaction:
             passed_over=last.version - known if last else 0,
             application_id=self._identity.application_id,
             continues=last.continues if last else "",
+            transactional_id=self._identity.noted(self._transaction.transactional_id),
             placement=placement,
             format=format_of(placement, step.live),
         )

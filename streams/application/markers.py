@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TypeVar
 
 from state.changelog import commits_topic
+from state.commit.decide import slot_transactional_id
+from state.commit.guards import fenced_producer
 from state.commit.marker import MARKER_KEY, UNPLACED, CommitMarker, MarkerLog, read_last_marker
 from state.commit.protocols import KafkaAccess, Producer
 from state.errors import CheckpointMismatchError
@@ -38,12 +41,19 @@ class MarkerAccess:
         return self._each(self._last)
 
     def fenced(self) -> dict[int, CommitMarker | None]:
-        """Like `read`, but after all older attempts are fenced and all their commits are visible."""
+        """Like `read`, but after all older attempts are fenced and all their commits are visible.
+
+        Those of live execution have written under the ids of slots, whose numbers are at most those of their tasks.
+        """
+
+        def fence_slot(number: int) -> None:
+            fenced_producer(self._kafka, slot_transactional_id(self._sub.application_id, number)).close()
 
         def fence(task: int) -> CommitMarker | None:
-            with self._fenced(task):
+            with closing(self._fenced(task)):
                 return self._last(task)
 
+        self._each(fence_slot)
         return self._each(fence)
 
     def replace(
@@ -53,32 +63,34 @@ class MarkerAccess:
         marker: CommitMarker,
         offsets: Mapping[TopicPartition, int] = MappingProxyType({}),
     ) -> bool:
-        """Writes a task's new marker in a transaction, if the last marker is the expected one.
+        """Writes a task's new marker in a transaction, if the last marker is the expected one; False: a task is running.
+
+        A slot that begins behind `fenced` does not fence this producer, but then one of the two finds its record elsewhere than it
+        expects it.
 
         Raises:
             FencedError: A task of the application has fenced this producer.
         """
-        with self._fenced(task) as producer:
-            if self._last(task) != expected:
+        place = (self.topic, task)
+        with closing(self._fenced(task)) as producer:
+            end = self._kafka.end_offsets([place])[place]
+            if self._last(task, end) != expected:
                 return False
             producer.begin()
-            producer.send(self.topic, task, MARKER_KEY, marker.to_bytes(), marker.now_ms)
+            producer.send(*place, MARKER_KEY, replace(marker, transactional_id="").to_bytes(), marker.now_ms)
             if offsets:
                 producer.send_offsets(offsets, self._sub.application_id)
+            producer.flush()
+            if producer.delivered(*place) != end:
+                return False
             producer.commit()
         return True
 
-    @contextmanager
-    def _fenced(self, task: int) -> Iterator[Producer]:
-        producer = self._kafka.producer(self._sub.task(task, "").transactional_id)
-        try:
-            producer.init_transactions()
-            yield producer
-        finally:
-            producer.close()
+    def _fenced(self, task: int) -> Producer:
+        return fenced_producer(self._kafka, self._sub.task(task, "").transactional_id)
 
-    def _last(self, task: int) -> CommitMarker | None:
-        found = read_last_marker(self._kafka, (self.topic, task))
+    def _last(self, task: int, end: int | None = None) -> CommitMarker | None:
+        found = read_last_marker(self._kafka, (self.topic, task), end=end)
         return found.marker if found else None
 
     def _each(self, ask: Callable[[int], _Result]) -> dict[int, _Result]:

@@ -14,6 +14,11 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
+from state.commit.decide import slot_transactional_id
+from state.commit.live import LiveKafka
+from state.commit.protocols import KafkaAccess
+from state.commit.shared import SharedProducer
+from state.kafka.config import RESEND_S
 from streams.live.alignment import Reached
 from streams.live.link import BEGUN, REACHED, DriverAddress, Link
 from streams.live.task import LiveTask, Tally
@@ -29,6 +34,12 @@ FIRST_WORD_S = 30.0
 """How long a slot waits for the driver's first message at most, which comes at once, s."""
 MOST_OPENING = 8
 """How many tasks of a slot are opened at once."""
+LONGEST_S = RESEND_S / 2
+"""After this long at most, what a slot's tasks have processed is committed, s, while others of them wait for their turn in the next
+transaction: so that this one is mostly short enough for its producer to be kept."""
+COMMITS = 2
+"""Processing for a transaction may take this many times what the last commit took, up to that: where brokers are slow, tasks would
+otherwise wait for commits most of the time."""
 LOOK_EVERY_S = 5.0
 """How often a task asks for new partitions, and where its own end, to find out that a client no longer hears anything."""
 
@@ -53,7 +64,7 @@ class LiveJob:
 
     Attributes:
         slots: How many processes share their tasks; in the job that Spark plans, how many there may be at most.
-        interval_s: Time between two commits of a task, s.
+        interval_s: Time between two commits of a slot, s.
         lease_s: How long a slot runs before Spark starts it again, s.
         run_id: The id of the application's run.
         ends: Whether the run ends once everything is read that was there at its start, so that slots say what they have read.
@@ -119,7 +130,10 @@ class Slot:
         self._over = threading.Event()
         self._failed: LiveTask | None = None
         self._watch = Watch(self._report_event)
-        self._committing: dict[LiveTask, Future[None]] = {}
+        self._first = 0
+        self._committed_s = 0.0
+        self._stepped: list[LiveTask] = []
+        self._committing: Future[None] | None = None
         self._asking: dict[LiveTask, Future[None]] = {}
         self._told: dict[LiveTask, tuple[Reached, float]] = {}
         self._told_read: dict[LiveTask, object] = {}
@@ -134,29 +148,34 @@ class Slot:
             # It is closed last: readers write to it until they are closed.
             self._wake = opened.enter_context(Wake())
             opened.enter_context(self._watch)
+            self._shared = opened.enter_context(self._producer())
             self._left = opened.enter_context(ExitStack())
             numbers = self._job.tasks_of(self._slot)
-            # Commits only wait for the brokers, so meanwhile other tasks process. None waits for a thread that asks.
-            pool = opened.enter_context(self._pool(max(1, 2 * len(numbers))))
+            # None waits for a thread that asks the brokers, and the commit neither.
+            pool = opened.enter_context(self._pool(1 + len(numbers)))
             self._open(numbers, opened)
             self._reported = self._looked = clock()
             until = self._looked + self._job.lease_s
-            due: dict[LiveTask, float] = {}
+            due = 0.0
             while self._may_continue() and (now := clock()) < until:
                 if self._opening:
                     # A lease has its time once all of its tasks work: a restore may take longer.
                     until = now + self._job.lease_s
-                    due |= dict.fromkeys(self._take_opened(), now)
-                for task in self._tasks:
-                    if due[task] <= now and self._begin(task, pool):
-                        due[task] = now if task.is_held else max(due[task] + self._job.interval_s, now)
-                    self._apply_committed()
+                    if self._take_opened():
+                        due = min(due, now)
+                self._apply_committed()
+                if due <= now and self._committing is None:
+                    tasks = self._tasks[self._first :] + self._tasks[: self._first]
+                    self._first = (self._first + self._step(tasks, pool, clock)) % max(1, len(tasks))
+                    if self._committing is not None:
+                        held = any(task.is_held for task in self._stepped)
+                        due = now if held else max(due + self._job.interval_s, now)
                 self._tell_progress(now)
                 self._look(pool, now)
                 if now - self._reported >= REPORT_EVERY_S:
                     self._report(now)
                 self._rest(due, clock)
-            self._end(pool)
+            self._end(pool, clock)
             self._report(clock())
 
     def _open(self, numbers: Sequence[tuple[LiveSub, int]], opened: ExitStack) -> None:
@@ -194,27 +213,53 @@ class Slot:
             if opening.done() and not opening.cancelled() and opening.exception() is None:
                 task.__exit__(None, None, None)
 
-    def _rest(self, due: Mapping[LiveTask, float], clock: Callable[[], float]) -> None:
-        """Waits until a task has something to do: its time has come, records have arrived, or it has committed."""
+    def _rest(self, due: float, clock: Callable[[], float]) -> None:
+        """Waits until there is something to do: the next step is due, records have arrived, or the last one is committed."""
         now, seconds = clock(), self._job.interval_s
-        for task, at in due.items():
-            if task not in self._committing and task.job.sub.name not in self._link.paused:
-                seconds = min(seconds, at - now if at > now else task.rests_s)
+        if self._committing is None and due > now:
+            seconds = min(seconds, due - now)
+        elif self._committing is None:
+            seconds = min(seconds, *(task.rests_s for task in self._tasks if not self._is_paused(task)), seconds)
         self._wake.wait(seconds)
 
-    def _end(self, pool: Executor) -> None:
+    def _end(self, pool: Executor, clock: Callable[[], float]) -> None:
         """Commits what is under way, and then what the tasks have not committed to their consumer group yet."""
         self._apply_all()
-        for task in self._tasks:
-            self._begin(task, pool, last=True)
-        self._apply_all()
+        turns = self._tasks
+        while turns:
+            turns = turns[self._step(turns, pool, clock, last=True) :]
+            self._apply_all()
+
+    def _producer(self) -> SharedProducer:
+        """The one producer of all tasks."""
+        tasks = self._job.tasks_of(self._slot)
+        app = tasks[0][0].job.settings.application_id
+        others = sorted({number for _, number in tasks} - {self._slot})
+        running = [number for number in range(self._job.slots) if number != self._slot]
+        return SharedProducer(
+            self._kafka([sub.job for sub, _ in tasks]),
+            slot_transactional_id(app, self._slot),
+            [slot_transactional_id(app, number) for number in others],
+            [slot_transactional_id(app, number) for number in running],
+        )
+
+    def _kafka(self, jobs: Sequence[QueryJob]) -> KafkaAccess:
+        outputs = sorted({topic for job in jobs for topic in job.outputs})
+        return LiveKafka(jobs[0].client, jobs[0].transaction_timeout_ms, bulk=jobs[0].bulk_io, outputs=outputs)
 
     def _task(self, sub: LiveSub, number: int) -> LiveTask:
         access = task_step(sub.job, sub.job.identity(number, sub.query_id), is_over=self._over.is_set)
         tasks = self._job.tasks_of(self._slot)
         shared = len(tasks), sum(len(one.job.sub.topics) for one, _ in tasks)
         return LiveTask(
-            sub.job, access, sub.start, self._job.run_id, access.kafka.topics, wakes=self._wake.file, shared=shared
+            sub.job,
+            access,
+            sub.start,
+            self._job.run_id,
+            access.kafka.topics,
+            wakes=self._wake.file,
+            shared=shared,
+            producer=self._shared,
         )
 
     def _pool(self, threads: int) -> Executor:
@@ -238,7 +283,8 @@ class Slot:
             yield
         except Exception as error:
             self._failed = task
-            log_failed_attempt(job.identity(number, ""), self._attempt, -1, error)
+            shared = self._shared.transactional_id
+            log_failed_attempt(job.identity(number, ""), self._attempt, -1, error, shared)
             raise
 
     def _may_continue(self) -> bool:
@@ -246,9 +292,28 @@ class Slot:
         self._link.listen()
         return not self._link.stopped
 
-    def _begin(self, task: LiveTask, pool: Executor, last: bool = False) -> bool:
-        """Begins a step and its commit, if the task has anything to do; returns whether it had."""
-        if task in self._committing or task.job.sub.name in self._link.paused:
+    def _is_paused(self, task: LiveTask) -> bool:
+        return task.job.sub.name in self._link.paused
+
+    def _step(self, tasks: Sequence[LiveTask], pool: Executor, clock: Callable[[], float], last: bool = False) -> int:
+        """Begins a step of each task that has anything to do, and their commit; returns how many tasks had their turn.
+
+        Where steps take long, not all have: what is processed is committed, and the next step begins with the others.
+        """
+        long_s = max(self._job.interval_s, COMMITS * self._committed_s)
+        had, until = 0, clock() + min(long_s, LONGEST_S)
+        for task in tasks:
+            had += 1
+            if self._begin(task, last) and clock() > until:
+                break
+        if self._stepped:
+            self._committing = pool.submit(self._commit, clock)
+            self._committing.add_done_callback(self._wake.set)
+        return had
+
+    def _begin(self, task: LiveTask, last: bool) -> bool:
+        """Begins a step, if the task has anything to do; returns whether it had."""
+        if self._is_paused(task):
             return False
         # The step before may have taken long, and the driver be gone: then the other execution may have taken over.
         self._link.listen()
@@ -257,23 +322,30 @@ class Slot:
         with self._named(task.job, task.task, task), self._watch.step(task.job.sub.name, task.task):
             begun = task.begin(self._now_ms(), last, self._link.bound(task.job.sub.name))
         if begun:
-            self._committing[task] = pool.submit(task.commit)
-            self._committing[task].add_done_callback(self._wake.set)
+            self._stepped.append(task)
         return begun
 
+    def _commit(self, clock: Callable[[], float]) -> None:
+        began = clock()
+        self._stepped[0].commit()
+        self._committed_s = clock() - began
+
     def _apply_committed(self) -> None:
-        for task in [task for task, commit in self._committing.items() if commit.done()]:
-            self._apply(task)
+        if self._committing is not None and self._committing.done():
+            self._apply_all()
 
     def _apply_all(self) -> None:
-        for task in list(self._committing):
-            self._apply(task)
-
-    def _apply(self, task: LiveTask) -> None:
-        """Waits for a step's commit, and brings the stores to it."""
-        with self._named(task.job, task.task, task):
-            self._committing.pop(task).result()
-            task.apply()
+        """Waits for the commit, and brings the stores to it."""
+        if self._committing is None:
+            return
+        first = self._stepped[0]
+        with self._named(first.job, first.task):
+            self._committing.result()
+        self._committing, stepped = None, self._stepped
+        self._stepped = []
+        for task in stepped:
+            with self._named(task.job, task.task, task):
+                task.apply()
 
     def _look(self, pool: Executor, now: float) -> None:
         """Lets the tasks ask the brokers how their sources are, in threads, and heed what they have heard."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from state.commit.marker import Ranges
 from state.commit.session import TaskSession
+from state.commit.shared import SharedProducer
 from state.commit.step import PreparedStep
 from state.commit.transaction import StepInput
 from state.errors import TopicRecreatedError
@@ -94,6 +95,7 @@ class LiveTask:
         read_tables: Reads the global tables up to given ends.
         wakes: The open file that readers write to when records arrive.
         shared: How many tasks the process runs, and how many partitions they read, which share its memory.
+        producer: The producer of all tasks of the slot; default: one of its own.
 
     Attributes:
         reached: How far it has come; None: it has not heard yet of all its partitions.
@@ -113,9 +115,10 @@ class LiveTask:
         wakes: int | None = None,
         clock: Callable[[], float] = time.monotonic,
         shared: tuple[int, int] | None = None,
+        producer: SharedProducer | None = None,
     ) -> None:
         self.job = job = replace(job, sub=without_shuffle(job.sub))
-        self.session = TaskSession(access.step, clock)
+        self.session = TaskSession(access.step, clock, producer)
         self.access = access
         self.task = access.step.identity.task
         self.tally = Tally()
@@ -260,7 +263,7 @@ class LiveTask:
         return max(1, min(self._pace.most, self.job.source.max_records // self.job.tasks))
 
     def commit(self) -> None:
-        """Commits the step that was begun. Only waits for the brokers, so several tasks may do it at once, in threads."""
+        """Commits the step that was begun, and those of all tasks that share its producer. Only waits for the brokers."""
         assert self._step is not None, "a step was begun"
         self._check_same()
         self._step.prepared.transaction.commit()

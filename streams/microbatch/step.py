@@ -144,10 +144,15 @@ def step_events(attempt: int, batch_id: int, restored: RestoreReport | None) -> 
     return [*_restored(restored), *_retried(attempt, batch_id)]
 
 
-def log_failed_attempt(identity: TaskIdentity, attempt: int, batch_id: int, error: Exception) -> None:
-    """Logs that an attempt has failed: it has no report, and Spark shows its reason only if the last attempt fails, too."""
+def log_failed_attempt(
+    identity: TaskIdentity, attempt: int, batch_id: int, error: Exception, transactional_id: str | None = None
+) -> None:
+    """Logs that an attempt has failed: it has no report, and Spark shows its reason only if the last attempt fails, too.
+
+    Its producer's transactional id is the task's own, or a given one.
+    """
     fenced = isinstance(error, FencedError)
-    ids = {"transactional_id": identity.transactional_id} if fenced else {}
+    ids = {"transactional_id": transactional_id or identity.transactional_id} if fenced else {}
     Events(identity.application_id).emit(
         FENCED if fenced else ATTEMPT_FAILED,
         f"attempt {attempt + 1} of {identity} {'was fenced' if fenced else 'has failed'}: {error}",

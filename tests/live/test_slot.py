@@ -249,3 +249,36 @@ def test_a_restore_counts_in_the_first_report_only() -> None:
             reports.append(report_of(task, tally))
             assert task.access.stores.report is None
     assert [report["restored"] for report in reports] == [{"records": 7}, None]
+
+
+def test_a_step_of_all_tasks_is_one_commit_and_a_long_one_is_committed_without_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, done = 0.0, []
+
+    class Steps(Task):
+        steps = 0
+
+        def begin(self, now_ms: int, last: bool, bound: Bound) -> bool:
+            nonlocal now
+            self.steps += 1
+            if self.steps > 2:
+                return False
+            # The first step of task 1 is a long one.
+            now += 1.0 if (self.task, self.steps) == (1, 1) else 0.0
+            done.append(f"begin {self.task}")
+            return True
+
+        def commit(self) -> None:
+            done.append(f"commit {self.task}")
+
+        def apply(self) -> None:
+            done.append(f"apply {self.task}")
+            link.stopped = len(done) == 15
+
+    slot = slot_of(Steps, monkeypatch)
+    link: Any = slot._link
+    slot.run(lambda: now)
+    first = "begin 0, begin 1, commit 0, apply 0, apply 1"
+    second = "begin 2, begin 0, begin 1, commit 2, apply 2, apply 0, apply 1"
+    assert ", ".join(done) == f"{first}, {second}, begin 2, commit 2, apply 2"

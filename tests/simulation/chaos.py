@@ -32,14 +32,19 @@ class CrashAt(Quiet):
     """A crash just before each of the given events (by number, from 1).
 
     A crash after an event is a crash before the next one, so this covers all possible crashes.
+
+    Attributes:
+        crashed: How many crashes there were.
     """
 
     def __init__(self, events: Collection[int]) -> None:
         self._events = events
+        self.crashed = 0
 
     def before(self, cluster: Cluster, event: Event) -> Fate:
         """See `Chaos`."""
         if cluster.events in self._events:
+            self.crashed += 1
             cluster.say("CRASH")
             raise Crash(str(event))
         return Fate.NOW

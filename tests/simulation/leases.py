@@ -145,7 +145,21 @@ class SimulatedSlot(Slot):
             open_reader=self._open_reader,
             read_tables=read_tables,
             clock=self._cluster.seconds,
+            producer=self._shared,
         )
+
+    def _begin(self, task: LiveTask, last: bool) -> bool:
+        begun = super()._begin(task, last)
+        if (
+            begun
+            and self._cluster.chaos.choose(2, "lease: a task is quick, or takes so long that the others have to wait")
+            == 1
+        ):
+            self._cluster.advance(1_000)
+        return begun
+
+    def _kafka(self, jobs: Sequence[QueryJob]) -> Any:
+        return self._cluster.kafka
 
     def _open_reader(self, topic: str, partition: int, start: int) -> Arriving:
         return Arriving(self._cluster, topic, partition, start)

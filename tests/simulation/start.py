@@ -24,7 +24,7 @@ from tests.simulation.leases import Leases, LiveQuery
 from tests.simulation.spark import Checkpoint, Query
 
 PROCESSES = 2
-"""How many tasks Spark runs at once."""
+"""How many tasks Spark runs at once, at most."""
 
 
 def start_queries(
@@ -91,7 +91,11 @@ def start_queries(
             firsts[prepared.sub.name] = first
     batches = [query(job(prepared)) for prepared in ways.micro_batch]
     queries = [LiveQuery(cluster, one, Checkpoint(files, one.job.sub.name)) for one in live]
-    return batches, Leases(cluster, live, PROCESSES - bool(batches), name, queries) if live else None
+    if not live:
+        return batches, None
+    # The executors that are there: with another number of slots, tasks are in other ones than at the start before.
+    free = PROCESSES - bool(batches)
+    return batches, Leases(cluster, live, free - cluster.chaos.choose(free, "slots"), name, queries)
 
 
 @contextmanager

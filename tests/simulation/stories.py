@@ -6,11 +6,16 @@ verification must fail.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
 
+import pytest
+
 from state.changelog import changelog_topic, commits_topic
+from state.commit.shared import SharedProducer
+from state.commit.transaction import Transaction as StepsTransaction
 from state.errors import (
     CheckpointMismatchError,
     ProduceError,
@@ -20,11 +25,13 @@ from state.errors import (
     TopicRecreatedError,
 )
 from state.kafka.partitioner import partition_for_key
-from state.kafka.topics import TopicSpec
-from streams.testing.simulation import Crash, Event, Fate
+from state.kafka.topics import TopicPartition, TopicSpec
+from streams.testing.simulation import Crash, Event, Fate, SimulatedKafka
+from streams.testing.simulation.kafka import SimulatedProducer, Transactional
+from tests.simulation import application as simulated_application
 from tests.simulation.application import Application, Refused, Setup
 from tests.simulation.attempt import Attempt
-from tests.simulation.chaos import Odds, Quiet
+from tests.simulation.chaos import Odds, Quiet, Seeded
 from tests.simulation.cluster import Chaos, Cluster, Host
 from tests.simulation.commands import lose_checkpoint, move, pause, replicate, rescale
 from tests.simulation.history import committed_under_lost, play, simulated_surroundings
@@ -34,6 +41,7 @@ from tests.simulation.programs import (
     IDLE,
     PATTERN,
     RETRY,
+    STAGES,
     TABLE,
     TICKS,
     WINDOW,
@@ -468,6 +476,16 @@ def a_replica_is_old() -> None:
         application.verify()
 
 
+def writes_spill_at_times() -> None:
+    """Some writes of a step spill, and further ones follow."""
+    for size in (300, 450, 600, 900):
+        application = Application(Quiet(), Setup(WINDOW, settings={"spill_bytes": size}))
+        for _ in range(2):
+            feed(application, 10)
+            application.work()
+        application.verify()
+
+
 def idle_at_times() -> None:
     """Records come once in 50 seconds, and tasks are idle in between; a window is 60 seconds long."""
     application = started(IDLE, tasks=1)
@@ -644,7 +662,23 @@ def an_old_session_commits_after_a_switch(at: str = "commit") -> None:
 
 def an_old_session_fences_after_a_switch() -> None:
     """It fences whoever has taken over, and must find that its query is over: its task has never committed anything."""
-    an_old_session_commits_after_a_switch("init")
+    with fencing_in_first_steps():
+        an_old_session_commits_after_a_switch("init")
+
+
+@contextmanager
+def fencing_in_first_steps() -> Iterator[None]:
+    """Slots replace their producers before their first step, too, as if the first ones could not be used."""
+    genuine = SharedProducer.transaction
+
+    def transaction(shared: SharedProducer) -> StepsTransaction:
+        if shared._transaction is None:
+            shared._replace()
+        return genuine(shared)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SharedProducer, "transaction", transaction)
+        yield
 
 
 class ContinuesWithinASwitch(StandsStillWithinAStep):
@@ -670,15 +704,101 @@ def an_old_session_commits_within_a_switch() -> None:
     """What it commits before the switch replaces its marker counts, so micro-batches begin behind it."""
     chaos = ContinuesWithinASwitch()
     chaos.armed = False
+    with fencing_in_first_steps():
+        application = started_live(chaos)
+        application.work()
+        feed(application, 12)
+        chaos.armed = True
+        assert application.run() is not None, "the story did not happen"
+        switches(application, "micro-batch")
+        application.work()
+        assert chaos.continued, "the story did not happen"
+        application.verify()
+
+
+class DiesBeforeItsFirstCommit(InHalves):
+    """Slot 1 dies before each of its commits, and the driver gives up; then there is one slot only."""
+
+    over = False
+
+    def before(self, cluster: Cluster, event: Event) -> Fate:
+        """See `Chaos`."""
+        attempt = cluster.attempt
+        if not self.over and event.kind == "commit" and attempt is not None and attempt.task == 1:
+            raise Crash(str(event))
+        return Fate.NOW
+
+    def choose(self, count: int, what: str) -> int:
+        """See `Chaos`."""
+        if what == "slots":
+            return int(self.over)
+        # Slot 1 begins, so that it has left something open when it is given up for good.
+        return 1 if what.startswith("who") and not self.over and count > 1 else super().choose(count, what)
+
+
+def a_slot_dies_and_there_are_fewer_slots() -> None:
+    """Its transaction stays open on the logs of a task that is in another slot then, and has no marker."""
+    chaos = DiesBeforeItsFirstCommit()
     application = started_live(chaos)
-    application.work()
-    feed(application, 12)
-    chaos.armed = True
     assert application.run() is not None, "the story did not happen"
-    switches(application, "micro-batch")
+    assert not markers(application.cluster.kafka, COMMITS, 1), "the story did not happen"
+    chaos.over = True
     application.work()
-    assert chaos.continued, "the story did not happen"
     application.verify()
+
+
+def nobody_is_fenced() -> None:
+    """Each producer has an id of its own, so that old ones go on; what is left open, the brokers abort at some time.
+
+    Only the offsets of the markers tell then which of several processes may commit.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SimulatedKafka, "producer", unknown_to_others)
+        patch.setattr(SimulatedKafka, "log_ends", once_all_is_decided)
+        patch.setattr(simulated_application, "MISPLACED", 0)
+        for seed in range(20):
+            chaos = Seeded(
+                seed, faults=4, odds=Odds(strike=0.05, pause=0.05, kinds=frozenset({"crash", "lost", "fail"}))
+            )
+            application = Application(chaos, Setup(WINDOW if seed % 2 else STAGES, executions=("auto", "auto")))
+            with simulated_surroundings(application, seed):
+                for _ in range(3):
+                    application.feed(chaos.random, 6)
+                    application.work()
+                    application.stop()
+                # Readers of the results see nothing behind what the dead have left open.
+                application.rest()
+                time_out(application.cluster.kafka, list(application.cluster.kafka._transactional.values()))
+                application.verify()
+
+
+def time_out(kafka: SimulatedKafka, some: Iterable[Transactional]) -> None:
+    """The brokers abort what was open for too long."""
+    for transactional in some:
+        kafka.time_out(transactional.name)
+
+
+def unknown_to_others(kafka: SimulatedKafka, transactional_id: str, kept: bool = False) -> SimulatedProducer:
+    """A producer whose transactional id nobody else has."""
+    name = f"{transactional_id} of {len(kafka._transactional)}"
+    return SimulatedProducer(kafka, kafka._transactional.setdefault(name, Transactional(name)))
+
+
+def written_by(transactional: Transactional) -> set[TopicPartition]:
+    """Where control records are missing."""
+    return {(log.topic, log.partition) for log, _ in (*transactional.open.values(), *transactional.decided)}
+
+
+genuine_ends = SimulatedKafka.log_ends
+
+
+def once_all_is_decided(
+    kafka: SimulatedKafka, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Where logs end, once the transactions that were open there have come to the end of their time."""
+    places = list(partitions)
+    time_out(kafka, [one for one in kafka._transactional.values() if written_by(one).intersection(places)])
+    return genuine_ends(kafka, places)
 
 
 def markers_are_lost() -> None:

@@ -4,14 +4,15 @@ import random
 
 import pytest
 
+from tests.simulation import application as simulated_application
 from tests.simulation.application import Application, Setup
 from tests.simulation.chaos import CrashAt, Quiet
 from tests.simulation.programs import COUNT, ERRORS, JOIN, RETRY, STAGES, WINDOW
 
 
-def history(chaos, program, tasks=2, rounds=2, records=3):
-    """Plays some records, a micro-batch, more records and another micro-batch; returns the number of events."""
-    application = Application(chaos, Setup(program, tasks, hosts=1))
+def history(chaos, program, tasks=2, rounds=2, records=3, execution="micro-batch"):
+    """Plays some records, a micro-batch or a lease, more records and another one; returns the number of events."""
+    application = Application(chaos, Setup(program, tasks, hosts=1, executions=(execution, execution)))
     drawn = random.Random(7)
     for _ in range(rounds):
         application.feed(drawn, records)
@@ -28,6 +29,21 @@ def test_a_crash_at_every_event(program):
     events = history(Quiet(), program, tasks)
     for first in range(1, events + 1):
         assert history(CrashAt([first]), program, tasks) >= first, "the crash was never reached"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_crash_at_every_event_of_slots_that_have_several_tasks(slots, monkeypatch):
+    """All of a slot's tasks are in one transaction; behind a crash there may be another number of slots."""
+    monkeypatch.setattr(simulated_application, "MISPLACED", 0)
+
+    class Slots(CrashAt):
+        def choose(self, count, what):
+            return (self.crashed + slots) % count if what == "slots" else 0
+
+    events = history(Slots([]), WINDOW, records=2, execution="auto")
+    for first in range(1, events + 1):
+        assert history(Slots([first]), WINDOW, records=2, execution="auto") >= first, "the crash was never reached"
 
 
 @pytest.mark.slow

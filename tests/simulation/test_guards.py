@@ -12,11 +12,12 @@ import pytest
 from state.commit import decide, guards, step, transaction
 from state.commit.decide import Decision
 from state.commit.session import TaskSession
+from state.commit.shared import SharedProducer
 from state.restore import plan, restorer
 from state.restore.snapshots import TaskSnapshots
 from state.stores.task_store import TaskStore
 from state.tables.buffer import WriteBuffer
-from streams.application import adopt, execution, start
+from streams.application import adopt, execution, markers, start
 from streams.application.dead_letters import Replayed
 from streams.application.markers import MarkerAccess
 from streams.checkpoint.files import Checkpoint
@@ -67,8 +68,8 @@ def fence_after_reading(patch):
 def store_before_commit(patch):
     send = transaction.StepTransaction.send
 
-    def send_and_apply(self, step, last, store, effects, ends, known):
-        result, position = send(self, step, last, store, effects, ends, known)
+    def send_and_apply(self, step, last, store, effects, ends, known, watch):
+        result, position = send(self, step, last, store, effects, ends, known, watch)
         store.apply(position)
         return result, position
 
@@ -160,6 +161,15 @@ def no_fence(patch):
     patch.setattr(SimulatedKafka, "_fence", fence)
 
 
+def no_others(patch):
+    genuine = SharedProducer.__init__
+
+    def init(self, kafka, name, others=(), running=()):
+        genuine(self, kafka, name, (), running)
+
+    patch.setattr(SharedProducer, "__init__", init)
+
+
 def not_called_again(patch):
     """Tasks without rows are not called in a repeated micro-batch, and a commit that Spark passed over is not accepted."""
     patch.setattr(BatchPlanner, "is_repeat", lambda *_: False)
@@ -211,7 +221,7 @@ GUARDS = [
         stories.checkpoint_is_rolled_back,
     ),
     Guard(
-        "no task starts empty beside a changelog",
+        "no task starts empty running a changelog",
         off((guards, "check_nothing_written")),
         stories.commits_and_checkpoint_are_deleted,
     ),
@@ -248,7 +258,7 @@ GUARDS = [
     Guard(
         "what is written after a spill belongs to the step",
         writes_after_a_spill_are_forgotten,
-        stories.unlucky(count=20),
+        stories.writes_spill_at_times,
     ),
     Guard(
         "a write to the disk is atomic",
@@ -330,6 +340,15 @@ GUARDS = [
         positions_of_before_the_fence,
         stories.an_old_session_commits_within_a_switch,
     ),
+    Guard(
+        "a switch fences the slots of live execution",
+        lambda patch: patch.setattr(markers, "slot_transactional_id", lambda *_: "nobody"),
+        stories.an_old_session_commits_after_a_switch,
+    ),
+    Guard(
+        "a slot fences those that its tasks may have been in", no_others, stories.a_slot_dies_and_there_are_fewer_slots
+    ),
+    Guard("a marker's offset says who may commit", off((guards, "check_delivered")), stories.nobody_is_fenced),
     Guard(
         "a log of commits is known by its topic's id",
         lambda patch: patch.setattr(guards, "id_of", lambda kafka, topic: topic),

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from state.changelog import changelog_topic
 from state.kafka.producer import TransactionalProducer
 from streams.drills.brokers import END_TXN, INIT_PRODUCER_ID, Action, Rule
-from streams.drills.cases.drivers import REFUSED, SUB, aborted_steps
+from streams.drills.cases.drivers import REFUSED, aborted_steps, writer
 from streams.drills.drill import Conditions, DrillFailed, drill
 from streams.drills.processes import wait_until
 from streams.drills.program import TOTALS
@@ -88,7 +88,7 @@ def hanging_transaction(world: World) -> None:
     conditions=Conditions(broker=EXPIRES),
 )
 def expired_ids(world: World) -> None:
-    asked = world.proxy.on(INIT_PRODUCER_ID, Action.WATCH, f"{APPLICATION_ID}-{SUB}-0".encode(), sys.maxsize)
+    asked = world.proxy.on(INIT_PRODUCER_ID, Action.WATCH, writer(world).encode(), sys.maxsize)
     world.start()
     world.at_rest()
     known = producer_ids(asked)
@@ -290,7 +290,7 @@ NETWORK_AWAY_S = 8.0
 
 def on_commit(world: World, action: Action, but_not: bytes = b"") -> Rule:
     """What happens to the next commit of task 0."""
-    return world.proxy.on(END_TXN, action, f"{APPLICATION_ID}-{SUB}-0".encode(), but_not=but_not)
+    return world.proxy.on(END_TXN, action, writer(world).encode(), but_not=but_not)
 
 
 @drill(

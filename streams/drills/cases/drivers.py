@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from state.commit.crash_points import POINTS
+from state.commit.decide import slot_transactional_id
 from state.commit.marker import CommitMarker
 from streams.application.adopt import ADOPTING
 from streams.application.instances import LOCK
@@ -271,6 +272,11 @@ SUB = "orders"
 """The first sub-topology of the default program."""
 
 
+def writer(world: World) -> str:
+    """The transactional id that commits for task 0: its own, or in live execution that of its slot."""
+    return slot_transactional_id(APPLICATION_ID, 0) if world.live else f"{APPLICATION_ID}-{SUB}-0"
+
+
 @drill(
     "D03",
     "driver killed between two commits",
@@ -395,7 +401,7 @@ def changed_program(world: World) -> None:
 def exhausted_epochs(world: World) -> None:
     world.start()
     world.application.kill_all()
-    name = f"{APPLICATION_ID}-{SUB}-0"
+    name = writer(world)
     with JavaAdmin({"bootstrap.servers": world.broker.bootstrap_servers}) as admin:
         first, epoch = admin.producer(name)
         for _ in range(LAST_EPOCH - epoch):

@@ -1,0 +1,117 @@
+"""The producer that the sessions of a process share: one transaction after another, each with a step of every task that has one.
+
+A transaction costs the brokers about the same whether one task writes to it or thirty. So a slot has one producer, whose
+transactional id is the slot's, and each task that is in the transaction has its own marker there. What holds for one task holds
+for all of them together:
+
+* Nothing is committed before the records of *every* task are found where its logs ended (`transaction.Transaction`). This alone
+  keeps a task's markers a chain: with whatever transactional ids two processes write, only one of them is at the expected offset.
+* Fencing makes it quick: it ends what an older attempt has left open, and an older attempt itself. The id is the slot's, and which
+  tasks a slot has changes with the number of slots. So a session also fences the id that its task's last marker names, and a
+  slot those of all slots that the numbers of its tasks may have had. The slots that run at the same time are not fenced:
+  each fences its own id as it begins, and until then a session waits for what is open in its task's logs.
+* If the producer may not write another transaction, the new one fences, and the last markers of *all* tasks are read again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Protocol
+
+from state.commit import guards
+from state.commit.protocols import KafkaAccess, Producer
+from state.commit.transaction import Transaction
+
+
+class Member(Protocol):
+    """A session whose steps are in the transactions."""
+
+    def read_again(self) -> None:
+        """Reads the task's last marker again, behind a fence.
+
+        Raises:
+            CheckpointMismatchError: It is not the session's own.
+        """
+
+
+class SharedProducer:
+    """The producer of some sessions, within a `with` block that encloses theirs.
+
+    Args:
+        kafka: The log.
+        transactional_id: The id of its transactions.
+        others: Ids under which other processes may have written for the same tasks; they are fenced at the beginning.
+        running: Ids under which other processes work now, for other tasks; they are never fenced.
+
+    Attributes:
+        not_to_fence: The ids that a session need not, or must not, fence for its task.
+    """
+
+    def __init__(
+        self, kafka: KafkaAccess, transactional_id: str, others: Sequence[str] = (), running: Sequence[str] = ()
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.not_to_fence = frozenset({transactional_id, *others, *running})
+        self._kafka = kafka
+        self._others = others
+        self._members: list[Member] = []
+        self._producer: Producer | None = None
+        self._transaction: Transaction | None = None
+        # Sessions may be opened in several threads, while transactions are begun in one.
+        self._fencing = threading.Lock()
+
+    def __enter__(self) -> SharedProducer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def fence(self) -> None:
+        """Fences older attempts, if that is not done yet. A session reads its task's marker behind this.
+
+        Raises:
+            ProduceError: Fencing failed.
+        """
+        with self._fencing:
+            if self._producer is None:
+                for other in self._others:
+                    guards.fenced_producer(self._kafka, other).close()
+                self._producer = guards.fenced_producer(self._kafka, self.transactional_id, kept=True)
+
+    def join(self, member: Member) -> None:
+        """Takes in a session that is at its task's last marker."""
+        self._members.append(member)
+
+    def leave(self, member: Member) -> None:
+        self._members.remove(member)
+
+    def transaction(self) -> Transaction:
+        """The transaction of the next step: the one that is open, or else a new one.
+
+        Raises:
+            StreamsError: The producer had to be replaced, and that failed, or another process has committed steps meanwhile.
+        """
+        transaction = self._transaction
+        if transaction is not None and not transaction.committed:
+            return transaction
+        assert self._producer is not None, "fenced when the first session began"
+        if transaction is not None and not self._producer.again():
+            self._replace()
+        self._transaction = Transaction(self._producer, self.transactional_id)
+        return self._transaction
+
+    def _replace(self) -> None:
+        with self._fencing:
+            self._close()
+            self._producer = guards.fenced_producer(self._kafka, self.transactional_id, kept=True)
+        for member in tuple(self._members):
+            member.read_again()
+
+    def _close(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.close()
