@@ -1,7 +1,18 @@
-"""The steps of a task that stays in one process: fenced once, then one step after another, in transactions of one producer.
+"""The steps of a task, one after the other: the numbered order of what they do, in which a crash anywhere costs only time.
 
-A live step is a `CommitStep` that takes from the step before what it would otherwise ask for. It begins where that step has ended,
-so it needs neither a fence, nor the last marker, nor the ends of the logs, as long as three things hold:
+ 1. A new producer; `init_transactions` fences every other attempt and decides every older transaction.
+ 2. Only then is the last marker read, up to the last stable offset. Nothing else writes these partitions, so the last stable offset
+    is the end of the log (`guards`). Here a micro-batch decides whether it is committed already (`step`), and live execution
+    checks that it may continue.
+ 3. The store is brought to the marker: rolled forward, or restored.
+ 4. The records are processed in memory.
+ 5. begin, outputs, changelog, marker, source offsets, commit: `transaction`. Any error fails the attempt; nothing is retried.
+ 6. The writes are applied to the local store together with its position, so the store can be behind Kafka, never ahead.
+    Changelog records that the step before no longer needed are deleted then, and a snapshot is taken if one is due; what goes
+    wrong there fails nothing.
+
+A micro-batch is a session of one step. A live session continues: a further step begins where the one before has ended, so it needs
+neither a fence, nor the last marker, nor the ends of the logs, as long as three things hold:
 
 * The producer may write another transaction (`TransactionalProducer.again`). If not, it is replaced: the new one fences, and the
   last marker is read again and must be the session's own (`shared.SharedProducer`: the tasks of a process share it).
@@ -14,53 +25,132 @@ so it needs neither a fence, nor the last marker, nor the ends of the logs, as l
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from types import TracebackType
 
+from state.changelog import changelog_topic, commits_topic
 from state.commit import guards
-from state.commit.decide import TaskIdentity, check_lineage, mismatch
-from state.commit.marker import CommitMarker, MarkerCopy, read_last_marker
-from state.commit.protocols import Effects, TopicPartition
+from state.commit.crash_points import Faults
+from state.commit.decide import Decision, TaskIdentity, check_lineage, mismatch
+from state.commit.marker import CommitMarker, MarkerCopy, end_behind, read_last_marker
+from state.commit.protocols import Effects, KafkaAccess, StoreAccess, TopicPartition
 from state.commit.shared import SharedProducer
-from state.commit.step import CommitStep, PreparedStep, StepResult
-from state.commit.transaction import StepInput, StepPoints
+from state.commit.transaction import StepInput, StepPoints, StepTransaction, Transaction
 from state.commit.watch import StopWatch
-from state.stores.task_store import TaskStore
+from state.stores.task_store import StorePosition, TaskStore
 
 FLUSH_EVERY_S = 10.0
-"""How often a session's stores are made durable, s. A flush costs several ms, and makes a file that has to be merged; after a kill,
-the changelogs have what was written since."""
+"""How often a live session's stores are made durable, s. A flush costs several ms, and makes a file that has to be merged; after a
+kill, the changelogs have what was written since."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """The result of a step: the marker that is now the last one, and the duration of each part (seconds)."""
+
+    copy: MarkerCopy
+    decision: Decision
+    counters: Mapping[str, int]
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedStep:
+    """A step whose records are processed and sent.
+
+    Attributes:
+        transaction: Its `commit` only waits for the brokers. It may have steps of other tasks, too.
+        copy: The new marker.
+        needless: Changelog records that are deleted after the commit.
+    """
+
+    transaction: Transaction
+    points: StepPoints
+    copy: MarkerCopy
+    position: StorePosition
+    counters: Mapping[str, int]
+    needless: Mapping[TopicPartition, int]
+    watch: StopWatch
+
+
+class TaskLogs:
+    """A task, its stores, and the logs that only it writes.
+
+    Args:
+        kafka: The log.
+        stores: The task's local stores.
+        crash: The crash points.
+
+    Attributes:
+        commits: The task's partition of the commits topic.
+        changelogs: Store -> partition of its changelog.
+    """
+
+    def __init__(self, identity: TaskIdentity, kafka: KafkaAccess, stores: StoreAccess, crash: Faults) -> None:
+        self.identity = identity
+        self.kafka = kafka
+        self.stores = stores
+        self.crash = crash
+        self.commits: TopicPartition = (commits_topic(identity.application_id, identity.sub_topology), identity.task)
+        self.changelogs: dict[str, TopicPartition] = {
+            name: (changelog_topic(identity.application_id, name), identity.task) for name in stores.logged_stores
+        }
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """Where the logs end. From the fence on, the task's records land there."""
+        ends = self.kafka.log_ends([self.commits, *self.changelogs.values()])
+        guards.check_decided(self.identity, ends)
+        return {place: stable for place, (stable, _) in ends.items()}
+
+    def ends_after(
+        self, copy: MarkerCopy, marker: CommitMarker, before: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Where the logs end after a step: a transaction leaves one control record in each log that it wrote to."""
+        ends = {self.commits: end_behind(copy.offset)}
+        for name, log in self.changelogs.items():
+            end = marker.changelog_ends[name]
+            ends[log] = end + 1 if end > before[log] else end
+        return ends
+
+    def points(self, last: CommitMarker | None) -> StepPoints:
+        """The crash points of the step behind a marker."""
+        return self.points_of((last.version if last else 0) + 1)
+
+    def points_of(self, version: int) -> StepPoints:
+        return StepPoints(self.crash, self.identity.task, version)
 
 
 class TaskSession:
-    """Live steps of one task, within a `with` block.
+    """Steps of one task. Live ones are within a `with` block, which begins and opens.
 
     Args:
-        step: The task's step on its Kafka and stores.
+        logs: The task.
         clock: A monotonic clock, in seconds.
         shared: The producer, which other sessions may use as well; default: one of its own, with the task's transactional id.
 
     Attributes:
         last: The last marker of the task; None: it has never committed.
+        ends: Where its logs end.
     """
 
     def __init__(
-        self, step: CommitStep, clock: Callable[[], float] = time.monotonic, shared: SharedProducer | None = None
+        self, logs: TaskLogs, clock: Callable[[], float] = time.monotonic, shared: SharedProducer | None = None
     ) -> None:
-        self._step = step
+        self._logs = logs
         self._shared = shared
         self._clock = clock
         self._flushed = clock()
-        self._ends: dict[TopicPartition, int] = {}
         self._open = ExitStack()
         self._store: TaskStore | None = None
         self._copy: MarkerCopy | None = None
+        self.ends: dict[TopicPartition, int] = {}
         self.last: CommitMarker | None = None
 
     @property
     def identity(self) -> TaskIdentity:
-        return self._step.identity
+        return self._logs.identity
 
     def __enter__(self) -> TaskSession:
         """Fences, reads the last marker and brings the stores to it.
@@ -71,16 +161,16 @@ class TaskSession:
         """
         with ExitStack() as opened:
             shared = self._shared or opened.enter_context(
-                SharedProducer(self._step.kafka, self.identity.transactional_id)
+                SharedProducer(self._logs.kafka, self.identity.transactional_id)
             )
-            self._begin(shared)
-            store = opened.enter_context(self._step.stores.open())
-            points = self._points()
-            self._step.stores.restore_to(store, self.last, points.reach)
-            points.reach("restore_done")
+            self._logs.points(None).reach("before_init")
+            found = self.begin(shared)
+            self._check(found)
+            self.continue_behind(found)
+            opened.enter_context(self.opened())
             shared.join(self)
             opened.callback(shared.leave, self)
-            self._shared, self._store, self._open = shared, store, opened.pop_all()
+            self._open = opened.pop_all()
         return self
 
     def __exit__(
@@ -90,82 +180,144 @@ class TaskSession:
             self._store.flush()
         self._open.__exit__(kind, error, trace)
 
-    def prepare(self, step: StepInput, process: Callable[[TaskStore, CommitMarker | None], Effects]) -> PreparedStep:
-        """Processes a step behind the last one, and sends what it gives; then commit its `transaction`, and `apply` it.
+    def begin(
+        self,
+        shared: SharedProducer,
+        known: MarkerCopy | None = None,
+        newest: Callable[[MarkerCopy | None, int], MarkerCopy | None] | None = None,
+    ) -> MarkerCopy | None:
+        """Items 1 and 2: the last marker, behind which no other attempt can commit any more.
 
-        Sessions that share their producer prepare their steps one after the other, and their transaction is committed once.
+        Args:
+            shared: The producer.
+            known: A marker that is not newer.
+            newest: Finds the last marker behind a known one, up to an end of the log; default: reads it.
+        """
+        self._shared = shared
+        points = self._logs.points(known.marker if known else None)
+        shared.fence()
+        points.reach("after_init")
+        fenced, newest = set(shared.not_to_fence), newest or self._newest
+        # As far as it can be read: whoever has written it may have left a transaction open.
+        found = known or read_last_marker(self._logs.kafka, self._logs.commits)
+        while True:
+            if (writer := self._writer_of(found)) not in fenced:
+                guards.fenced_producer(self._logs.kafka, writer).close()
+                fenced.add(writer)
+            self.ends = dict(self._logs.ends())
+            found = newest(found, self.ends[self._logs.commits])
+            # If not, another one has committed meanwhile.
+            if self._writer_of(found) in fenced:
+                break
+        points.reach("after_tail_read")
+        return found
+
+    def continue_behind(self, found: MarkerCopy | None) -> None:
+        """Takes the last marker for the one that further steps continue behind, once that is decided."""
+        points = self._logs.points(self.last)
+        self._copy, self.last = found, None if found is None else found.marker
+        points.reach("after_decide")
+
+    @contextmanager
+    def opened(self, patient: bool = True) -> Iterator[None]:
+        """Item 3: the stores are open, and at the last marker.
+
+        Raises:
+            StreamsError: Restoring has failed.
+        """
+        with self._logs.stores.open(patient) as store:
+            points = self._logs.points(self.last)
+            self._logs.stores.restore_to(store, self.last, points.reach)
+            points.reach("restore_done")
+            self._store = store
+            yield
+
+    def prepare(
+        self,
+        step: StepInput,
+        process: Callable[[TaskStore, CommitMarker | None], Effects],
+        version: int | None = None,
+        watch: StopWatch | None = None,
+    ) -> PreparedStep:
+        """Item 4, and item 5 up to the marker; then commit its `transaction`, and `apply` it.
+
+        Nothing of the step is in the transaction before it is processed, so processing for long keeps no transaction open, but
+        others' may. Sessions that share their producer prepare their steps one after the other, and their transaction is committed
+        once.
+
+        `version` is the one that the caller knows as the last; default: the last marker's.
 
         Raises:
             StreamsError: The step failed; the session is over.
         """
-        assert self._store is not None, "used within its block"
-        assert self._shared is not None, "used within its block"
-        watch = StopWatch()
+        assert self._store is not None, "open"
+        assert self._shared is not None, "begun"
+        watch, logs = watch or StopWatch(), self._logs
         transaction = self._shared.transaction()
         watch.lap("fence")
-        version = self.last.version if self.last else 0
-        return self._step.prepare(transaction, step, self.last, self._store, process, self._ends, version, watch)
+        if version is None:
+            version = self.last.version if self.last else 0
+        points = logs.points_of(version + 1)
+        # The store's step will never be asked for again.
+        needless = logs.stores.to_trim(self._store)
+        effects = process(self._store, self.last)
+        points.reach("process_done")
+        watch.lap("process")
+        own = StepTransaction(logs.kafka, transaction, self.identity, points, logs.commits, logs.changelogs)
+        copy, position = own.send(step, self.last, self._store, effects, self.ends, version, watch)
+        watch.lap("commit")
+        return PreparedStep(transaction, points, copy, position, effects.counters, needless, watch)
 
     def apply(self, done: PreparedStep) -> StepResult:
-        """Brings the stores to a step whose transaction is committed.
+        """Item 6, once the transaction is committed.
 
         Raises:
             StateError: The disk refuses; the session is over.
         """
-        assert self._store is not None, "used within its block"
+        assert self._store is not None, "open"
         now = self._clock()
         durable = now - self._flushed >= FLUSH_EVERY_S
         if durable:
             self._flushed = now
-        result = self._step.apply(done, self._store, durable)
+        result = self.applied(done, durable)
         marker = done.copy.marker
-        self._ends = self._step.ends_after(done.copy, marker, self._ends)
+        self.ends = self._logs.ends_after(done.copy, marker, self.ends)
         self._copy, self.last = done.copy, marker
-        self._step.stores.committed(self._store, marker)
+        self._logs.stores.committed(self._store, marker)
         return result
+
+    def applied(self, done: PreparedStep, durable: bool = True) -> StepResult:
+        """Item 6 of the last step of a session; `durable`: see `TaskStore.apply`."""
+        assert self._store is not None, "open"
+        stores, store, points = self._logs.stores, self._store, done.points
+        done.watch.lap("wait" if done.transaction.shared else "commit")
+        store.apply(done.position, points.at("store_half_applied"), durable)
+        points.reach("store_applied")
+        # Nothing fences a deletion, so only an attempt that has committed may ask for one.
+        stores.trim(store, done.needless)
+        stores.snapshot(store, points.reach)
+        done.watch.lap("apply")
+        return StepResult(done.copy, Decision.RUN, done.counters, done.watch.seconds)
 
     def read_again(self) -> None:
         """See `shared.Member`."""
-        points = self._points()
+        points = self._logs.points(self.last)
         points.reach("after_init")
-        self._ends = dict(self._step.ends())
-        found = self._newest(self._copy)
+        self.ends = dict(self._logs.ends())
+        found = self._newest(self._copy, self.ends[self._logs.commits])
         points.reach("after_tail_read")
         self._check(found)
-        points.reach("after_decide")
-
-    def _begin(self, shared: SharedProducer) -> None:
-        """Fences, and finds the last marker, behind which no other attempt can commit any more."""
-        points = self._points()
-        points.reach("before_init")
-        shared.fence()
-        fenced = set(shared.not_to_fence)
-        # As far as it can be read: whoever has written it may have left a transaction open.
-        found = read_last_marker(self._step.kafka, self._step.commits)
-        fenced_all = False
-        while not fenced_all:
-            if (writer := self._writer_of(found)) not in fenced:
-                guards.fenced_producer(self._step.kafka, writer).close()
-                fenced.add(writer)
-            self._ends = dict(self._step.ends())
-            found = self._newest(found)
-            # If not, another one has committed meanwhile.
-            fenced_all = self._writer_of(found) in fenced
-        points.reach("after_init")
-        points.reach("after_tail_read")
-        self._check(found)
-        self._copy, self.last = found, None if found is None else found.marker
         points.reach("after_decide")
 
     def _writer_of(self, found: MarkerCopy | None) -> str:
         return self.identity.writer_of(None if found is None else found.marker)
 
-    def _newest(self, known: MarkerCopy | None) -> MarkerCopy | None:
-        commits = self._step.commits
-        return read_last_marker(self._step.kafka, commits, known.offset if known else None, self._ends[commits])
+    def _newest(self, known: MarkerCopy | None, end: int) -> MarkerCopy | None:
+        return read_last_marker(self._logs.kafka, self._logs.commits, known.offset if known else None, end)
 
     def _check(self, found: MarkerCopy | None) -> None:
         """Checks that the last marker is the session's own, or, at its beginning, one to continue."""
+        logs = self._logs
         if self._store is not None:
             if found != self._copy:
                 raise mismatch(
@@ -174,10 +326,7 @@ class TaskSession:
                     "Let one of them run the application: Spark starts this one again.",
                 )
         elif found is None:
-            guards.check_nothing_written(self.identity, self._step.kafka, self._step.changelogs, self._ends)
+            guards.check_nothing_written(self.identity, logs.kafka, logs.changelogs, self.ends)
         else:
             check_lineage(self.identity, found.marker)
-            guards.check_is_last(self.identity, self._step.kafka, self._step.changelogs, found.marker, self._ends)
-
-    def _points(self) -> StepPoints:
-        return StepPoints(self._step.crash, self.identity.task, (self.last.version if self.last else 0) + 1)
+            guards.check_is_last(self.identity, logs.kafka, logs.changelogs, found.marker, self.ends)

@@ -44,17 +44,24 @@ class SharedProducer:
         transactional_id: The id of its transactions.
         others: Ids under which other processes may have written for the same tasks; they are fenced at the beginning.
         running: Ids under which other processes work now, for other tasks; they are never fenced.
+        kept: Whether it may write more than one transaction.
 
     Attributes:
         not_to_fence: The ids that a session need not, or must not, fence for its task.
     """
 
     def __init__(
-        self, kafka: KafkaAccess, transactional_id: str, others: Sequence[str] = (), running: Sequence[str] = ()
+        self,
+        kafka: KafkaAccess,
+        transactional_id: str,
+        others: Sequence[str] = (),
+        running: Sequence[str] = (),
+        kept: bool = True,
     ) -> None:
         self.transactional_id = transactional_id
         self.not_to_fence = frozenset({transactional_id, *others, *running})
         self._kafka = kafka
+        self._kept = kept
         self._others = others
         self._members: list[Member] = []
         self._producer: Producer | None = None
@@ -68,7 +75,7 @@ class SharedProducer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close()
+        self.close()
 
     def fence(self) -> None:
         """Fences older attempts, if that is not done yet. A session reads its task's marker behind this.
@@ -80,7 +87,7 @@ class SharedProducer:
             if self._producer is None:
                 for other in self._others:
                     guards.fenced_producer(self._kafka, other).close()
-                self._producer = guards.fenced_producer(self._kafka, self.transactional_id, kept=True)
+                self._producer = guards.fenced_producer(self._kafka, self.transactional_id, kept=self._kept)
 
     def join(self, member: Member) -> None:
         """Takes in a session that is at its task's last marker."""
@@ -106,12 +113,12 @@ class SharedProducer:
 
     def _replace(self) -> None:
         with self._fencing:
-            self._close()
-            self._producer = guards.fenced_producer(self._kafka, self.transactional_id, kept=True)
+            self.close()
+            self._producer = guards.fenced_producer(self._kafka, self.transactional_id, kept=self._kept)
         for member in tuple(self._members):
             member.read_again()
 
-    def _close(self) -> None:
+    def close(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.close()

@@ -12,9 +12,8 @@ from types import TracebackType
 from typing import Any
 
 from state.commit.marker import Ranges
-from state.commit.session import TaskSession
+from state.commit.session import PreparedStep, TaskSession
 from state.commit.shared import SharedProducer
-from state.commit.step import PreparedStep
 from state.commit.transaction import StepInput
 from state.errors import TopicRecreatedError
 from state.kafka.config import DEFAULT_PREFETCH_BYTES

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from state.commit.decide import TaskIdentity, slot_transactional_id
-from state.commit.session import TaskSession
+from state.commit.session import PreparedStep, TaskSession
 from state.commit.shared import SharedProducer
-from state.commit.step import CommitStep, PreparedStep, StepInput
+from state.commit.step import CommitStep, StepInput
 from state.errors import (
     CheckpointMismatchError,
     FencedError,
