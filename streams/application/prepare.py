@@ -19,7 +19,7 @@ from streams.application.dead_letters import check_dead_letter_topic
 from streams.application.ingests import ensure_ingests, ingest_partitions
 from streams.application.owned_topics import own_manifest, owned_topics
 from streams.config import Execution, StreamsConfig
-from streams.metrics.restores import ReportAddress
+from streams.metrics.reports import DriverAddress
 from streams.microbatch.job import ProcessMemory, QueryJob
 from streams.model.table_columns import ColumnRule
 from streams.runtime.global_tables import global_table_settings
@@ -517,7 +517,7 @@ def query_job(
     *,
     until: Mapping[tuple[str, int], int],
     first: FirstBatch | None,
-    restore_reports: ReportAddress | None,
+    driver: DriverAddress | None = None,
 ) -> QueryJob:
     config, sub = application.config, prepared.sub
     return QueryJob(
@@ -546,7 +546,7 @@ def query_job(
         snapshots=config.snapshots,
         replica_dir=config.replica_dir,
         logs=config.logs,
-        restore_reports=restore_reports,
+        driver=driver,
     )
 
 

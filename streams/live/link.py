@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextlib import nullcontext
 from math import inf
-from multiprocessing.connection import Client, Connection
+from multiprocessing.connection import Connection
 from typing import Any, Final
 
 import orjson
 
 from streams.live.alignment import UNSAID, Bound
+from streams.metrics.reports import DriverAddress, Reports, connect, cut
 
 STOP: Final = "stop"
 PAUSED: Final = "paused"
@@ -25,40 +23,11 @@ BOUNDS: Final = "bounds"
 REACHED: Final = "reached"
 """What a slot says of how far tasks have come in a backlog. It is answered only where a bound moves."""
 BEGUN: Final = "begun"
-"""The first thing that a slot says: its number."""
+"""The first thing that a slot says: its number. Only slots are answered."""
 CLOCKS: Final = "clocks_ms"
 """The driver's wall clock and its monotonic one, ms. All tasks have the wall clock of the driver, as in micro-batches."""
-
-
-SILENT_S = 15
-"""How long the other end's machine may be silent before the connection counts as lost, s: it may have lost its power or network,
-and then nobody closes the connection."""
-_PROBES = 3
-
-
-@dataclass(frozen=True)
-class DriverAddress:
-    """Where slots report, and hear that they are to stop."""
-
-    host: str
-    port: int
-    key: bytes = field(repr=False)
-
-
-def notice_silence(connection: Connection) -> None:
-    """Has the system look whether the other end's machine is still there (TCP keep-alive, RFC 1122; time-out of RFC 5482)."""
-    with socket.socket(fileno=os.dup(connection.fileno())) as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in (
-            ("TCP_KEEPIDLE", SILENT_S // _PROBES),
-            ("TCP_KEEPALIVE", SILENT_S // _PROBES),  # macOS's name of it
-            ("TCP_KEEPINTVL", SILENT_S // _PROBES),
-            ("TCP_KEEPCNT", _PROBES - 1),
-            # What was sent and not answered keeps keep-alive from looking.
-            ("TCP_USER_TIMEOUT", SILENT_S * 1000),
-        ):
-            if hasattr(socket, option):
-                one.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+_CLOSE_S = 2.0
+"""How long the last reports may take to be sent, s."""
 
 
 class Link:
@@ -71,7 +40,7 @@ class Link:
     def __init__(self, connection: Connection, lease: int = 0) -> None:
         self._connection = connection
         self._lease = lease
-        self._sending = threading.Lock()
+        self._reports = Reports(lambda: nullcontext(connection), self._lose)
         self.stopped = False
         self.lost = False
         self.paused: frozenset[str] = frozenset()
@@ -79,10 +48,16 @@ class Link:
         self._wall_ahead_ms, self._driver_ahead_ms = 0.0, -inf
 
     @classmethod
-    def to(cls, driver: DriverAddress, lease: int = 0) -> Link:
-        connection = Client((driver.host, driver.port), authkey=driver.key)
-        notice_silence(connection)
-        return cls(connection, lease)
+    def to(cls, driver: DriverAddress, lease: int = 0, slot: int = 0) -> Link:
+        """Connects a slot; the driver answers with all that it has to say.
+
+        Raises:
+            OSError: The driver cannot be reached.
+            AuthenticationError: It is the driver of another run.
+        """
+        link = cls(connect(driver), lease)
+        link.tell({BEGUN: slot})
+        return link
 
     def listen(self, wait_s: float = 0.0) -> bool:
         """Takes in what the driver has said; if it has said nothing, waits for that. Returns whether it has ever said anything."""
@@ -98,7 +73,7 @@ class Link:
                 # A message can only be late, and monotonic clocks are never set, so the largest difference is the nearest.
                 self._driver_ahead_ms = max(self._driver_ahead_ms, monotonic - time.monotonic() * 1000)
         except (EOFError, OSError):
-            self.stopped = self.lost = True
+            self._lose()
         return self._driver_ahead_ms > -inf
 
     def bound(self, sub: str) -> Bound:
@@ -109,12 +84,16 @@ class Link:
         """The driver's wall clock; it is sent at the beginning, and after each report."""
         return int(self._wall_ahead_ms + self._driver_ahead_ms + time.monotonic() * 1000)
 
-    def tell(self, message: Mapping[str, Any]) -> None:
-        try:
-            with self._sending:
-                self._connection.send_bytes(orjson.dumps(message))
-        except OSError:
-            self.stopped = self.lost = True
+    def tell(self, message: Mapping[str, Any]) -> bool:
+        """See `Reports.tell`."""
+        return self._reports.tell(message)
 
     def close(self) -> None:
+        self._reports.close(_CLOSE_S)
+        # A driver that takes nothing in holds up what is being sent.
+        cut(self._connection)
+        self._reports.close(None)
         self._connection.close()
+
+    def _lose(self) -> None:
+        self.stopped = self.lost = True

@@ -20,11 +20,12 @@ from state.commit.protocols import KafkaAccess
 from state.commit.shared import SharedProducer
 from state.kafka.config import RESEND_S
 from streams.live.alignment import Reached
-from streams.live.link import BEGUN, REACHED, DriverAddress, Link
+from streams.live.link import REACHED, Link
 from streams.live.task import LiveTask, Tally
 from streams.live.watch import Watch
 from streams.logs.json_lines import set_context
 from streams.metrics.application import step_report
+from streams.metrics.reports import DriverAddress
 from streams.microbatch.job import QueryJob
 from streams.microbatch.step import about_task, log_failed_attempt, step_events, task_step
 from streams.source.offsets import SourceOffsets
@@ -248,7 +249,9 @@ class Slot:
         return LiveKafka(jobs[0].client, jobs[0].transaction_timeout_ms, bulk=jobs[0].bulk_io, outputs=outputs)
 
     def _task(self, sub: LiveSub, number: int) -> LiveTask:
-        access = task_step(sub.job, sub.job.identity(number, sub.query_id), is_over=self._over.is_set)
+        access = task_step(
+            sub.job, sub.job.identity(number, sub.query_id), is_over=self._over.is_set, tell=self._link.tell
+        )
         tasks = self._job.tasks_of(self._slot)
         shared = len(tasks), sum(len(one.job.sub.topics) for one, _ in tasks)
         return LiveTask(
@@ -361,9 +364,8 @@ class Slot:
         """Tells the driver what the tasks have done since the last report."""
         self._reported = now
         for task in self._tasks:
-            if task.tally.steps:
-                tally, task.tally = task.tally, Tally()
-                self._link.tell({"sub": task.job.sub.name, "report": report_of(task, tally)})
+            if task.tally.steps and self._link.tell({"sub": task.job.sub.name, "report": report_of(task, task.tally)}):
+                task.tally = Tally()
             if task.ends:
                 positions = [(*place, at, task.ends.get(place, at)) for place, at in task.positions.items()]
                 self._link.tell({"sub": task.job.sub.name, "positions": positions})
@@ -376,9 +378,9 @@ class Slot:
                 self._told[task] = task.reached, now
                 reached.setdefault(task.job.sub.name, []).append((task.task, *task.reached))
             if self._job.ends and task.read and task.read != self._told_read.get(task):
-                self._told_read[task] = task.read
                 read = [(*place, at) for place, at in task.read.items()]
-                self._link.tell({"sub": task.job.sub.name, "read": read})
+                if self._link.tell({"sub": task.job.sub.name, "read": read}):
+                    self._told_read[task] = task.read
         for sub, found in reached.items():
             self._link.tell({"sub": sub, REACHED: found})
 
@@ -423,9 +425,8 @@ def run_slot(job: LiveJob, slot: int, attempt: int, lease: int) -> None:
     Raises:
         StreamsError: A task has failed.
     """
-    link = Link.to(job.driver, lease)
+    link = Link.to(job.driver, lease, slot)
     try:
-        link.tell({BEGUN: slot})
         # What is paused, and the time, before the first step. The lease may have ended while the slot waited for a core.
         if link.listen(FIRST_WORD_S) and not link.stopped:
             Slot(job, slot, attempt, link).run()

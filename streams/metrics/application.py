@@ -471,7 +471,7 @@ class SubTopologyMetrics:
         counters: Counts by flat names (`streams.runtime.settings`).
         tasks: Its tasks that have had a step since the start.
         partitions: (topic, partition) -> position and lag.
-        restores: (task, store) -> its last restore, also while it runs; known where metrics are served.
+        restores: (task, store) -> its last restore, also while it runs; of micro-batches, known where metrics are served.
     """
 
     task_count: int
@@ -503,6 +503,11 @@ class SubTopologyMetrics:
         """Offsets that are left to read; None: not known yet."""
         known = [lag for one in self.partitions.values() if (lag := one.lag) is not None]
         return sum(known) if known else None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether its last steps were live ones."""
+        return any(task.last is not None and task.last.live for task in self.tasks.values())
 
     @property
     def running_restores(self) -> tuple[StoreRestore, ...]:

@@ -1,7 +1,7 @@
 """The recorder: collects what the driver learns of an application, and gives its metrics at any moment. Thread-safe.
 
 The runner feeds it through the progress display (`streams.spark.progress`): reports of steps, Spark's progress of queries, and what
-keeps the application from working. Workers report restores while these run (`streams.metrics.restores`).
+keeps the application from working. Workers report restores while these run (`streams.metrics.reports`).
 """
 
 from __future__ import annotations
@@ -67,12 +67,13 @@ class MetricsRecorder:
             self._subs[sub] = replace(self._subs[sub], running_since_ms=self._clock_ms())
 
     def restoring(self, sub: str, task: int, store: str, progress: StoreRestore) -> None:
-        """Takes in how far the restore of a store is. After its micro-batch, a restore counts as ended."""
+        """Takes in how far the restore of a store is. After its micro-batch, or a report of its live task, it counts as ended."""
         with self._lock:
             known = self._subs.get(sub)
             if known is None:
                 return
-            found = progress if known.running_since_ms is not None else _ended(progress)
+            late = known.running_since_ms is None and not known.is_live
+            found = _ended(progress) if late else progress
             self._subs[sub] = replace(known, restores={**known.restores, (task, store): found})
 
     def step(
@@ -144,6 +145,7 @@ class MetricsRecorder:
 
 def _after(known: SubTopologyMetrics, batch: MicroBatchFigures) -> SubTopologyMetrics:
     counters, tasks, partitions = Counters(known.counters), dict(known.tasks), dict(known.partitions)
+    reported, live = {step.task for step in batch.steps}, any(step.live for step in batch.steps)
     for step in batch.steps:
         task = tasks.get(step.task, TaskMetrics())
         tasks[step.task] = task.after(step)
@@ -161,8 +163,8 @@ def _after(known: SubTopologyMetrics, batch: MicroBatchFigures) -> SubTopologyMe
         counters=counters,
         tasks=tasks,
         partitions=partitions,
-        # The last report of a restore may be lost.
-        restores={place: _ended(one) for place, one in known.restores.items()},
+        # The last message of a restore may be lost. Other live tasks may still restore.
+        restores={at: _ended(one) if at[0] in reported or not live else one for at, one in known.restores.items()},
     )
 
 

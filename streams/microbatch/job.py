@@ -13,7 +13,7 @@ from state.kafka.reader import POOL_PREFETCH_BYTES
 from state.restore.snapshots import NO_SNAPSHOTS, SnapshotSettings
 from state.tables.rocks_common import DEFAULT_SETTINGS
 from streams.logs.output import LogSettings
-from streams.metrics.restores import ReportAddress
+from streams.metrics.reports import DriverAddress
 from streams.runtime.settings import TaskSettings
 from streams.source.topics import SourceSpec
 from streams.topology.plan import SubTopology
@@ -60,7 +60,7 @@ class QueryJob:
         memory: What each process of an executor may keep from step to step.
         snapshots: Where snapshots of the stores are taken to and restored from.
         replica_dir: Folder of the copies that replicas keep on each executor; None = there are none.
-        restore_reports: Where workers report running restores to; None: metrics are not served.
+        driver: Where micro-batches report running restores; None: metrics are not served.
         unplaced: Whether its topics have no records yet whose keys would tell the placement: a live task takes none before the
             driver has decided.
     """
@@ -80,7 +80,7 @@ class QueryJob:
     snapshots: SnapshotSettings = NO_SNAPSHOTS
     replica_dir: Path | None = None
     logs: LogSettings = field(default_factory=LogSettings)
-    restore_reports: ReportAddress | None = None
+    driver: DriverAddress | None = None
     unplaced: bool = False
 
     @property

@@ -26,7 +26,7 @@ from streams.logs.events import ATTEMPT_FAILED, FENCED, RESTORED, RETRIED, Event
 from streams.logs.json_lines import error_fields
 from streams.metrics.application import RestoreFigures
 from streams.metrics.memory import about_this_process
-from streams.metrics.restores import RestoreReporter
+from streams.metrics.reports import RestoreReporter, Tell
 from streams.microbatch.job import QueryJob
 from streams.microbatch.read import Row, StepRows
 from streams.runtime.outputs import OutputTopics
@@ -62,9 +62,10 @@ def task_step(
     identity: TaskIdentity,
     compared: dict[tuple[str, TopicPartition], str] | None = None,
     is_over: Callable[[], bool] | None = None,
+    tell: Tell | None = None,
 ) -> TaskAccess:
-    """A task's step on the real Kafka and this host's disk; a restore ends with an error once `is_over`."""
-    reporter = RestoreReporter(job.restore_reports, job.sub.name) if job.restore_reports else None
+    """A task's step on the real Kafka and this host's disk; its restore is reported by `tell`, and ends once `is_over`."""
+    reporter = RestoreReporter(tell, job.sub.name) if tell is not None else None
     kafka = LiveKafka(
         job.client, job.transaction_timeout_ms, bulk=job.bulk_io, outputs=job.outputs, query_id=identity.query_id
     )

@@ -12,8 +12,8 @@ says.
 from __future__ import annotations
 
 import logging
-import os
 import secrets
+import select
 import shutil
 import socket
 import tempfile
@@ -32,8 +32,9 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.streaming import StreamingQuery
 
 from streams.live.alignment import Alignment
-from streams.live.link import BEGUN, BOUNDS, CLOCKS, LEASES, PAUSED, REACHED, STOP, DriverAddress, notice_silence
+from streams.live.link import BEGUN, BOUNDS, CLOCKS, LEASES, PAUSED, REACHED, STOP
 from streams.live.slot import LiveJob
+from streams.metrics.reports import MOST_BYTES, DriverAddress, cut, notice_silence
 from streams.source.log import now_ms
 from streams.spark.leases import LeaseWatch
 from streams.spark.shuffle import shuffle_keys
@@ -53,7 +54,7 @@ LEASE_S = 600.0
 RENEW_AFTER_S = 30.0
 """How long a slot that has been started again works before its lease ends, s."""
 PROOF_S = 5.0
-"""How long who connects may take to prove that it is a slot, s: whoever reaches the port costs a thread and a file until then."""
+"""How long who connects may take to prove that it is a worker, s: whoever reaches the port costs a thread and a file until then."""
 MOST_PENDING = 64
 """How many may be about to prove that."""
 _BACKLOG = 128
@@ -61,7 +62,7 @@ _BACKLOG = 128
 
 
 class LiveDriver:
-    """The driver's end of the slots' connections, within a `with` block.
+    """The driver's end of its workers' connections, within a `with` block: those of slots, and of micro-batches that restore.
 
     At its end they are closed, so that a slot which is slow to end (it restores, or a function hangs) finds its driver gone before
     it begins another step.
@@ -69,7 +70,7 @@ class LiveDriver:
     Args:
         host: The driver's host, as workers reach it.
         bind: The address to listen at.
-        take: Called with each message of a slot that the driver does not answer by itself, by the thread of its connection.
+        take: Called with each message of a worker that the driver does not answer by itself, by the thread of its connection.
         clock: A monotonic clock, in seconds.
     """
 
@@ -98,7 +99,7 @@ class LiveDriver:
         self._bound = bind
 
     def __enter__(self) -> LiveDriver:
-        threading.Thread(target=self._accept, name="live-slots", daemon=True).start()
+        threading.Thread(target=self._accept, name="workers", daemon=True).start()
         return self
 
     def __exit__(
@@ -111,9 +112,7 @@ class LiveDriver:
         self._listener.close()
         with self._lock:
             for connection in self._connections:
-                # Its thread waits for a message. Closing the file under it would let another connection have the number.
-                with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as one:
-                    one.shutdown(socket.SHUT_RDWR)
+                cut(connection)
 
     def stop(self) -> None:
         """Asks the slots to end their leases, now and whenever one begins."""
@@ -179,9 +178,15 @@ class LiveDriver:
                 self._send(connection)
 
     def _send(self, connection: Connection) -> None:
+        """Says all there is to say to a slot.
+
+        One that hangs in a function reads nothing. It must not hold up the others, and hears the newest with the answer to the
+        report that it sends once it has read the rest.
+        """
         # A slot that is gone has ended its connection, which its thread sees.
         with suppress(OSError):
-            connection.send_bytes(orjson.dumps({**self._says, CLOCKS: [now_ms(), time.monotonic() * 1000]}))
+            if self._connections[connection] is not None and _has_room(connection):
+                connection.send_bytes(orjson.dumps({**self._says, CLOCKS: [now_ms(), time.monotonic() * 1000]}))
 
     def _accept(self) -> None:
         while not self._closed:
@@ -191,11 +196,11 @@ class LiveDriver:
                 log.debug("a connection to the driver has failed: %s", error)
                 continue
             self._expect(connection)
-            # Whoever connects and then says nothing must not keep the slots waiting.
-            threading.Thread(target=self._serve, args=(connection,), name="live-slot", daemon=True).start()
+            # Whoever connects and then says nothing must not keep the others waiting.
+            threading.Thread(target=self._serve, args=(connection,), name="worker", daemon=True).start()
 
     def _expect(self, connection: Connection) -> None:
-        """Gives a connection some seconds to prove that it is a slot's; where too many have not, the first of them is cut."""
+        """Gives a connection some seconds to prove that it is a worker's; where too many have not, the first of them is cut."""
         timer = threading.Timer(PROOF_S, self._cut, [connection])
         timer.daemon = True
         with self._lock:
@@ -213,17 +218,16 @@ class LiveDriver:
                 return
             timer.cancel()
             # Within the lock, as its thread closes it only after it is no longer pending: another one may get its number.
-            with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
-                end.shutdown(socket.SHUT_RDWR)
+            cut(connection)
 
-    def _is_slot(self, connection: Connection) -> bool:
-        """Whether a slot of this run has connected."""
+    def _is_worker(self, connection: Connection) -> bool:
+        """Whether a worker of this run has connected."""
         try:
             notice_silence(connection)
             deliver_challenge(connection, self.address.key)
             answer_challenge(connection, self.address.key)
         except Exception as error:
-            # A port scanner, or a slot that died while it connected.
+            # A port scanner, or a worker that died while it connected.
             log.debug("a connection to the driver was refused: %s", error)
             return False
         finally:
@@ -234,7 +238,7 @@ class LiveDriver:
         return timer is not None
 
     def _serve(self, connection: Connection) -> None:
-        if not self._is_slot(connection):
+        if not self._is_worker(connection):
             connection.close()
             return
         with self._lock:
@@ -242,16 +246,9 @@ class LiveDriver:
                 connection.close()
                 return
             self._connections[connection] = None
-            self._send(connection)
         try:
             while True:
-                message = orjson.loads(connection.recv_bytes())
-                if REACHED in message:
-                    self._align(message)
-                    continue
-                self._heard(connection, message)
-                with self._lock:
-                    self._send(connection)
+                self._hear(connection, connection.recv_bytes(MOST_BYTES))
         except (EOFError, OSError):
             pass
         finally:
@@ -265,17 +262,30 @@ class LiveDriver:
             self._alignment.hear(message["sub"], message[REACHED])
             self._say_bounds()
 
-    def _heard(self, connection: Connection, message: Mapping[str, Any]) -> None:
-        """Takes in a message. An error there must not end the slot, which commits whether or not anybody counts."""
-        if BEGUN in message:
-            with self._lock:
-                self._connections[connection] = message[BEGUN]
-            return
-        self._reports += "report" in message
+    def _hear(self, connection: Connection, data: bytes) -> None:
+        """Takes in a message. An error there must not end the worker, which commits whether or not anybody counts."""
         try:
-            self._take(message)
+            message = orjson.loads(data)
+            if REACHED in message:
+                self._align(message)
+                return
+            if BEGUN in message:
+                with self._lock:
+                    self._connections[connection] = message[BEGUN]
+            else:
+                self._reports += "report" in message
+                self._take(message)
         except Exception:
-            log.exception("a report of live execution was not taken in")
+            log.exception("a message of a worker was not taken in")
+        with self._lock:
+            self._send(connection)
+
+
+def _has_room(connection: Connection) -> bool:
+    """Whether a message can be sent without waiting for the other end."""
+    poll = select.poll()
+    poll.register(connection, select.POLLOUT)
+    return bool(poll.poll(0))
 
 
 class LiveGate(StopGate):

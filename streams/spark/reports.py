@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -27,8 +26,6 @@ from streams.logs.events import (
     Events,
 )
 from streams.metrics.application import SKIPPED, MicroBatchFigures, step_report
-from streams.metrics.recorder import MetricsRecorder
-from streams.metrics.restores import RestoreReports
 from streams.runtime.event_time import IN_MICROSECONDS, IN_SECONDS, unit_warning
 from streams.source.log import LiveLog
 from streams.source.pauses import WHOLE, Pauses, read_pauses
@@ -347,23 +344,6 @@ def probe_of(config: ClientConfig, topics: Sequence[str]) -> tuple[Callable[[], 
         return admin().end_offsets([(name, p) for name, info in found.items() for p in range(info.partitions)])
 
     return probe, admin.close
-
-
-def restore_reports(
-    session: SparkSession, config: StreamsConfig, recorder: MetricsRecorder
-) -> AbstractContextManager[RestoreReports | None]:
-    """Takes in reports of running restores within a `with` block, at the address by which Spark's executors reach the driver.
-
-    Nothing does so where neither metrics nor the page are served, or no port can be opened.
-    """
-    if config.metrics_address is None and config.ui_address is None and not config.otel:
-        return nullcontext()
-    host, bind = driver_address(session)
-    try:
-        return RestoreReports(recorder, host, bind)
-    except OSError as error:
-        log.warning("restores are not in the metrics while they run: no port can be opened at %s: %s", bind, error)
-        return nullcontext()
 
 
 def driver_address(session: SparkSession) -> tuple[str, str]:

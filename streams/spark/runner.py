@@ -7,7 +7,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -49,9 +49,10 @@ from streams.logs.events import (
 )
 from streams.logs.json_lines import fields_logged_once
 from streams.logs.output import set_up_program
+from streams.metrics.application import StoreRestore
 from streams.metrics.export import serving
 from streams.metrics.recorder import START
-from streams.metrics.restores import ReportAddress
+from streams.metrics.reports import RESTORING
 from streams.microbatch.job import QueryJob
 from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.spark.checkpoint_files import checkpoint_files
@@ -71,7 +72,6 @@ from streams.spark.reports import (
     log_steps,
     pauses_reader,
     probe_of,
-    restore_reports,
 )
 from streams.spark.session import check_session, processes_of, readers_of, spark_settings, start_session
 from streams.spark.source import source_class
@@ -140,8 +140,7 @@ class StreamsApplication:
         self._first: Mapping[str, FirstBatch] = {}
         self._read: dict[str, SourceOffsets] = {}
         self._watch: BrokerWatch | None = None
-        self._restores: ReportAddress | None = None
-        self._live: LiveDriver | None = None
+        self._driver: LiveDriver | None = None
         self._run_end: RunEnd | None = None
 
     def stop(self) -> None:
@@ -255,9 +254,7 @@ class StreamsApplication:
             BrokerWatch(probe, self.events, servers, tell=tell, close=close_probe) as self._watch,
             self._pauses,
             shown_as_running(self.config, commits),
-            restore_reports(self._spark, self.config, self.progress.metrics) as reports,
         ):
-            self._restores = None if reports is None else reports.address
             if self._stop.is_set():
                 return
             ingests = self._ingest_starts()
@@ -285,17 +282,16 @@ class StreamsApplication:
             if config.available_now and may_run_live(config) and not self._until:
                 self._until = self._ask(partial(self._application.ends, time_ms=self._until_ms))
             ways, starts = self._ways(bool(others), refused, running)
-            if config.available_now and not ways.live:
-                self._run_once()
-                return
             running = True
-            host, bind = driver_address(self._spark)
             if self._stop.is_set():
                 return
-            with LiveDriver(host, bind, self._hear) if ways.live else nullcontext() as driver:
+            with self._listener(bool(ways.live)) as self._driver:
+                if config.available_now and not ways.live:
+                    self._run_once()
+                    return
                 batches = [partial(self._start, prepared) for prepared in ways.micro_batch]
                 shared = bool(others or batches)
-                live = [] if driver is None else [partial(self._start_live, driver, ways.live, starts, shared)]
+                live = [partial(self._start_live, ways.live, starts, shared)] if ways.live else []
                 try:
                     undecided = self._undecided(ways.live)
                     self._await(
@@ -315,6 +311,22 @@ class StreamsApplication:
                         raise
                     refused[found] = str(error)
                     self.progress.say(str(error))
+
+    def _listener(self, live: bool) -> AbstractContextManager[LiveDriver | None]:
+        """What takes in messages of workers. Those of micro-batches only show running restores, and nothing depends on them."""
+        config = self.config
+        if not live and config.metrics_address is None and config.ui_address is None and not config.otel:
+            return nullcontext()
+        host, bind = driver_address(self._spark)
+        try:
+            return LiveDriver(host, bind, self._hear)
+        except OSError as error:
+            if live:
+                raise
+            self.progress.say(
+                f"restores are not in the metrics while they run: no port can be opened at {bind}: {error}"
+            )
+            return nullcontext()
 
     def _undecided(self, live: Sequence[PreparedSub]) -> Undecided | None:
         """Looks for what decides the placements of live sub-topologies that have none yet."""
@@ -396,11 +408,10 @@ class StreamsApplication:
             return None
         return next((one.sub.name for one in live if f"/{one.sub.name}: " in str(error)), None)
 
-    def _start_live(
-        self, driver: LiveDriver, live: Sequence[PreparedSub], starts: Mapping[str, LiveStart], shared: bool
-    ) -> StreamingQuery:
+    def _start_live(self, live: Sequence[PreparedSub], starts: Mapping[str, LiveStart], shared: bool) -> StreamingQuery:
         """Starts the query of the live sub-topologies; `shared`: there are other queries, which need a process, too."""
-        config, spark = self.config, self._spark
+        config, spark, driver = self.config, self._spark, self._driver
+        assert driver is not None, "it listens where anything runs live"
         subs = []
         for prepared in live:
             start = starts[prepared.sub.name]
@@ -412,7 +423,6 @@ class StreamsApplication:
         self._run_end = RunEnd([one.sub for one in live], self._until) if ends else None
         driver.align(Alignment({one.sub.name: one.tasks for one in live}, readings([one.sub for one in live])))
         # A slot must not begin before it knows what is paused.
-        self._live = driver
         self._tell_pauses()
         job = LiveJob(
             tuple(subs),
@@ -441,8 +451,11 @@ class StreamsApplication:
         return query
 
     def _hear(self, message: Mapping[str, Any]) -> None:
-        """Takes in what a slot of live tasks says."""
+        """Takes in what a worker says."""
         sub = message["sub"]
+        if RESTORING in message:
+            store, *progress = message[RESTORING]
+            self.progress.metrics.restoring(sub, message["task"], store, StoreRestore(*progress))
         if "report" in message:
             self._stepped(sub, message["report"]["version"], [message["report"]])
         if "read" in message and self._run_end is not None:
@@ -452,15 +465,15 @@ class StreamsApplication:
             self.progress.metrics.positions(sub, found)
         if "events" in message:
             self.events.reported(sub, message["task"], message["events"])
-        if self._live is not None:
+        if (driver := self._driver) is not None:
             if message.get("attempt", 0) > 0:
-                self._live.failed()
-            self._live.renew()
+                driver.failed()
+            driver.renew()
 
     def _tell_pauses(self) -> None:
         """Tells the slots which sub-topologies are paused: slots with nothing to do say nothing that could be answered."""
-        if self._live is not None:
-            self._live.pause(self._pauses.paused(prepared.sub.name for prepared in self._application.subs))
+        if (driver := self._driver) is not None:
+            driver.pause(self._pauses.paused(prepared.sub.name for prepared in self._application.subs))
 
     def _checked(self, admin: KafkaAdmin, commits: list[str]) -> Mapping[str, FirstBatch]:
         """Where the sub-topologies begin. Where no checkpoint matches, another process may run the application from its own."""
@@ -546,7 +559,7 @@ class StreamsApplication:
             readers_of(self._spark),
             until=until or self._until,
             first=self._first.get(prepared.sub.name),
-            restore_reports=self._restores,
+            driver=None if self._driver is None else self._driver.address,
         )
 
     def _start(

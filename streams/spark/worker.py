@@ -32,6 +32,7 @@ from streams.live.slot import LiveJob, LiveSub, run_slot
 from streams.logs.json_lines import set_context
 from streams.logs.output import LogSettings, set_up_worker
 from streams.metrics.application import step_report
+from streams.metrics.reports import Tell, reports_to
 from streams.microbatch.global_tables import count_global_tables, global_stores
 from streams.microbatch.job import QueryJob
 from streams.microbatch.read import (
@@ -213,7 +214,8 @@ def _run(
     task = shuffle_keys(job.tasks).index(int(key[0]))
     set_context(sub_topology=job.sub.name, task=task)
     started, cpu = time.perf_counter(), time.process_time()
-    result, given, about = _step(job, task, frames, state)
+    with reports_to(job.driver) as tell:
+        result, given, about = _step(job, task, frames, state, tell)
     state.update((result.copy.data, result.copy.offset))
     marker = result.copy.marker
     job.crash.reach("before_report", task, marker.version)
@@ -236,7 +238,7 @@ def _run(
 
 
 def _step(
-    job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: GroupState
+    job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: GroupState, tell: Tell | None
 ) -> tuple[StepResult, StepRows, Mapping[str, Any]]:
     """One step on the real Kafka and the worker's disk, and what the report says besides its figures."""
     context = TaskContext.get()
@@ -247,7 +249,7 @@ def _step(
         state.getCurrentProcessingTimeMs(),
         str(context.getLocalProperty(RUN_ID)),
     )
-    step, kafka, stores = task_step(job, identity, worker_memory().compared)
+    step, kafka, stores = task_step(job, identity, worker_memory().compared, tell=tell)
 
     def tables(ends: Mapping[str, Any]) -> Mapping[str, Any]:
         return global_stores(job, topics_from_json(ends), kafka, batch.now_ms)

@@ -215,7 +215,7 @@ def test_what_the_application_writes_for_itself_goes_by_its_readers() -> None:
     application = Placements(planned(builder.build(), kafka), kafka, kafka).found()
     assert application.topic_placements == {"app-by-value-repartition": Placement.CRC32}
     writer = next(one for one in application.subs if "other" in one.sub.topics)
-    job = query_job(application, writer, {}, 1, None, until={}, first=None, restore_reports=None)
+    job = query_job(application, writer, {}, 1, None, until={}, first=None)
     assert job.settings.placements == {"app-by-value-repartition": Placement.CRC32}
 
 

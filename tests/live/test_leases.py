@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from state.kafka.topics import TopicPartition
-from streams.live.link import DriverAddress
 from streams.live.slot import LiveJob, LiveSub, most_slots, slots_for
 from streams.logs.events import PARTITIONS_UNREAD, Event, Events
+from streams.metrics.reports import DriverAddress
 from streams.source.offsets import SourceOffsets, TopicOffsets
 from streams.spark.executors import await_executors, executors_asked_for, tasks_at_once
 from streams.spark.leases import ASK_EVERY_S, OBSTACLE, STEADY_S, UNREAD_AFTER_S, LeaseWatch, UnreadPartitions

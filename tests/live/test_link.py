@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from streams.live import slot as slots
-from streams.live.link import BEGUN, SILENT_S, DriverAddress, Link
+from streams.live.link import Link
+from streams.metrics.reports import MOST_BYTES, MOST_WAITING, SILENT_S, DriverAddress, Reports, connect
 from streams.source.log import STEP
 from streams.spark import live
 from streams.spark.live import RENEW_AFTER_S, LiveDriver, LiveGate
@@ -151,10 +152,7 @@ def test_no_more_than_some_may_say_nothing_at_once(heard: queue.Queue[Any], monk
 
 
 def test_the_driver_knows_which_slots_have_begun(driver: LiveDriver) -> None:
-    links = [Link.to(driver.address) for _ in range(2)]
-    links[1].tell({BEGUN: 4})
-    wait_until(lambda: driver.begun == {4})
-    links[0].tell({BEGUN: 2})
+    links = [Link.to(driver.address, slot=slot) for slot in (2, 4)]
     wait_until(lambda: driver.begun == {2, 4})
     links[1].close()
     wait_until(lambda: driver.begun == {2})
@@ -229,3 +227,82 @@ def test_leases_end_early_once_a_slot_that_has_failed_works_again(heard: queue.Q
         late.close()
         link.close()
         following.close()
+
+
+def test_a_slot_that_reads_nothing_holds_up_neither_the_driver_nor_other_slots(driver: LiveDriver) -> None:
+    """Its function hangs, while the driver has much to say."""
+    hangs, works = Link.to(driver.address, slot=0), Link.to(driver.address, slot=1)
+    wait_until(lambda: driver.begun == {0, 1})
+    names = [f"a-sub-topology-with-a-long-name-{number}" for number in range(100)]
+
+    def talk() -> None:
+        for number in range(4000):
+            driver.pause(names if number % 2 else [])
+            works.listen()
+        driver.pause(["a"])
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(talk).result(WAIT_S)
+    # It reads what there is, and hears the newest with the answer to its report.
+    hangs.listen()
+    hangs.tell({"number": 1})
+    for link in (hangs, works):
+        until(link, lambda link=link: link.paused == {"a"})
+        link.close()
+
+
+def test_a_driver_that_takes_nothing_in_holds_up_no_task() -> None:
+    """Its process was stopped, or its machine swaps."""
+    text = "x" * 100_000
+    with Listener((HOST, 0), authkey=b"key") as listener, ThreadPoolExecutor(1) as pool:
+        accepted = pool.submit(listener.accept)
+        link = Link.to(DriverAddress(HOST, listener.address[1], b"key"))
+        connection = accepted.result(WAIT_S)
+        began = time.monotonic()
+        told = [link.tell({"text": text}) for _ in range(20 * MOST_WAITING)]
+        assert told[0]
+        assert not told[-1], "said again later"
+        link.close()
+        assert time.monotonic() - began < WAIT_S
+        connection.close()
+
+
+def test_what_waits_is_sent_before_the_end(driver: LiveDriver, heard: queue.Queue[Any]) -> None:
+    link = Link.to(driver.address)
+    for number in range(MOST_WAITING // 2):
+        link.tell({"number": number})
+    link.close()
+    assert [heard.get(timeout=WAIT_S)["number"] for _ in range(MOST_WAITING // 2)] == list(range(MOST_WAITING // 2))
+
+
+def test_a_message_without_measure_is_left_out(
+    driver: LiveDriver, heard: queue.Queue[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    link = Link.to(driver.address)
+    assert link.tell({"sub": "s", "report": "x" * MOST_BYTES})
+    link.tell({"number": 1})
+    assert heard.get(timeout=WAIT_S) == {"number": 1}
+    (said,) = caplog.messages
+    assert said == f"a message to the driver is left out: it has {MOST_BYTES + 23} bytes (s: report)"
+    link.close()
+
+
+def test_what_is_no_message_ends_nothing(driver: LiveDriver, heard: queue.Queue[Any]) -> None:
+    with connect(driver.address) as worker:
+        for data in (b"", b"{no", b"[]", b"7", b'{"number": 1}'):
+            worker.send_bytes(data)
+        assert [heard.get(timeout=WAIT_S) for _ in range(2)] == [[], {"number": 1}]
+        assert not worker.poll(0.1), "only slots are answered"
+        worker.send_bytes(b"x" * (MOST_BYTES + 1))
+        with pytest.raises((EOFError, OSError)):
+            worker.recv_bytes()
+
+
+def test_a_worker_connects_with_its_first_message(driver: LiveDriver, heard: queue.Queue[Any]) -> None:
+    silent = Reports(lambda: pytest.fail("it has said nothing"))
+    silent.close(WAIT_S)
+    reports = Reports(lambda: connect(driver.address))
+    reports.tell({"number": 1})
+    assert heard.get(timeout=WAIT_S) == {"number": 1}
+    reports.close()
+    wait_until(lambda: not driver._connections)

@@ -52,7 +52,7 @@ class Running(StreamsApplication):
         batches, live = [], []
         for start in starts:
             if start.func == self._start_live:
-                live += [one.sub.name for one in start.args[1]]
+                live += [one.sub.name for one in start.args[0]]
             else:
                 batches.append(start.args[0].sub.name)
         self.started.append((sorted(live), sorted(batches)))

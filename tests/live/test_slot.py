@@ -14,9 +14,10 @@ from state.restore.restorer import RestoreEndedError
 from streams.errors import NewPartitionsError
 from streams.live import slot as slots
 from streams.live.alignment import FREE, Bound, Reached
-from streams.live.link import REACHED, DriverAddress, Link
+from streams.live.link import REACHED, Link
 from streams.live.slot import LiveJob, LiveSub, Slot, Wake, report_of
 from streams.live.task import Tally
+from streams.metrics.reports import DriverAddress
 from streams.source.offsets import SourceOffsets
 from tests.live.test_task import APP, World, copy
 
@@ -35,8 +36,9 @@ class SpokenTo:
     def bound(self, sub: str) -> Bound:
         return FREE
 
-    def tell(self, message: object) -> None:
+    def tell(self, message: object) -> bool:
         """Nobody listens."""
+        return True
 
 
 class Task:
@@ -67,7 +69,7 @@ class Task:
 def slot_of(task: type[Task], monkeypatch: pytest.MonkeyPatch) -> Slot:
     """A slot with three tasks."""
 
-    def opened(job: object, identity: Any, is_over: object) -> Any:
+    def opened(job: object, identity: Any, **_: object) -> Any:
         nothing = SimpleNamespace(report=None)
         return SimpleNamespace(number=identity.task, kafka=SimpleNamespace(topics=None), stores=nothing)
 

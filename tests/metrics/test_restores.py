@@ -1,11 +1,14 @@
-"""Restores are in the figures while they run: from the worker by datagrams to the driver, and on its pages."""
+"""Restores are in the figures while they run: as workers say to the driver, and on its pages."""
 
 from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Iterator
+import time
+from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -20,8 +23,9 @@ from streams.config.settings import Address
 from streams.metrics.application import StoreRestore
 from streams.metrics.export import metrics_served
 from streams.metrics.recorder import MetricsRecorder
-from streams.metrics.restores import INTERVAL_S, ReportAddress, RestoreReporter, RestoreReports
-from streams.spark.reports import restore_reports
+from streams.metrics.reports import INTERVAL_S, RESTORING, DriverAddress, RestoreReporter, reports_to
+from streams.spark.runner import StreamsApplication
+from tests.live.test_running import program
 from tests.metrics.made import recorder, step
 from tests.metrics.test_export import get, value
 from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, commit, marker_of, write_random
@@ -35,26 +39,36 @@ def running() -> MetricsRecorder:
     return made
 
 
+class Reported:
+    """What a reporter says, taken in one by one as by the driver."""
+
+    def __init__(self, running: MetricsRecorder) -> None:
+        self.running = running
+        self.said: deque[Mapping[str, Any]] = deque()
+        self.tell = self.said.append
+
+    def take(self) -> None:
+        message = orjson.loads(orjson.dumps(self.said.popleft()))
+        store, *progress = message[RESTORING]
+        self.running.restoring(message["sub"], message["task"], store, StoreRestore(*progress))
+
+
 @pytest.fixture
-def reports(running: MetricsRecorder) -> Iterator[RestoreReports]:
-    """Takes in reports one by one, without a thread of its own."""
-    made = RestoreReports(running, "127.0.0.1")
-    with made._socket:
-        made._socket.settimeout(30)
-        yield made
+def reports(running: MetricsRecorder) -> Reported:
+    return Reported(running)
 
 
 def restores(made: MetricsRecorder) -> dict[tuple[int, str], StoreRestore]:
     return dict(made.snapshot().sub_topologies["sub"].restores)
 
 
-def test_a_restore_is_served_while_it_runs(running: MetricsRecorder, reports: RestoreReports, tmp_path: Path) -> None:
+def test_a_restore_is_served_while_it_runs(running: MetricsRecorder, reports: Reported, tmp_path: Path) -> None:
     logs, live = MemoryLogs(), TaskStore(MemoryTable(), SPECS)
     write_random(live, random.Random(4), now=20)
     for number in range(9):
         live.store("table").put(b"%d" % number, timestamped(b"v", 1), 1)
     marker = marker_of(commit(live, logs, 1))
-    reporter = RestoreReporter(reports.address, "sub", lambda: 0.0)
+    reporter = RestoreReporter(reports.tell, "sub", lambda: 0.0)
     identity = TaskIdentity(APPLICATION, "sub", 0, 1, "query", "hash")
     stores = TaskStateManager(logs, identity, SPECS, tmp_path, memory=WorkerMemory(), listener=reporter)
     seen = []
@@ -81,10 +95,10 @@ def test_a_restore_is_served_while_it_runs(running: MetricsRecorder, reports: Re
 
 
 def test_a_store_is_reported_at_its_beginning_and_end_and_now_and_then_between(
-    running: MetricsRecorder, reports: RestoreReports
+    running: MetricsRecorder, reports: Reported
 ) -> None:
     clock = [100.0]
-    reporter = RestoreReporter(reports.address, "sub", lambda: clock[0])
+    reporter = RestoreReporter(reports.tell, "sub", lambda: clock[0])
     seen = []
 
     def taken() -> None:
@@ -102,27 +116,19 @@ def test_a_store_is_reported_at_its_beginning_and_end_and_now_and_then_between(
     assert seen == [StoreRestore(100, 100), StoreRestore(100, 50, 40), StoreRestore(100, 0, 60)]
 
 
-def test_what_has_no_token_of_the_run_is_ignored(running: MetricsRecorder, reports: RestoreReports) -> None:
-    to = reports.address
-    RestoreReporter(ReportAddress(to.host, to.port, "another"), "sub").on_start("counts", 0, 5)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
-        for data in (b"", b"{no", b"[]", b"7", orjson.dumps([to.token, "sub", "x", "counts", 1, 1, 1])):
-            stranger.sendto(data, (to.host, to.port))
-    for _ in range(6):
-        reports.take()
-    assert restores(running) == {}
-    assert to.token not in repr(to)
-
-
-def test_without_a_driver_that_listens_a_restore_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nowhere(*_: object, **__: object) -> None:
-        raise socket.gaierror("Name or service not known")
-
-    for _ in range(2):
-        reporter = RestoreReporter(ReportAddress("127.0.0.1", 9, "token"), "sub")
-        reporter.on_start("counts", 0, 5)
-        reporter.on_batch("counts", 0, 5, 10, 0)
-        monkeypatch.setattr(socket, "getaddrinfo", nowhere)
+def test_without_a_driver_that_answers_a_restore_goes_on() -> None:
+    """One that is gone, one in a network that swallows everything, and none."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        for port in (9, silent.getsockname()[1]):
+            began = time.monotonic()
+            with reports_to(DriverAddress("127.0.0.1", port, b"key")) as tell:
+                assert tell is not None
+                reporter = RestoreReporter(tell, "sub", lambda: 0.0)
+                reporter.on_start("counts", 0, 5)
+                reporter.on_batch("counts", 0, 5, 10, 0)
+            assert time.monotonic() - began < 5.0
+    with reports_to(None) as tell:
+        assert tell is None
 
 
 def test_restores_end_with_their_micro_batch_even_if_the_last_report_was_lost(running: MetricsRecorder) -> None:
@@ -141,6 +147,17 @@ def test_a_restore_that_was_broken_off_is_forgotten_when_the_query_starts_again(
     assert restores(running) == {(0, "counts"): StoreRestore(10, 0, 9)}
 
 
+def test_a_live_task_restores_while_others_of_its_sub_topology_work(running: MetricsRecorder) -> None:
+    """Their reports end no micro-batch."""
+    running.restoring("sub", 1, "counts", StoreRestore(10, 10))
+    running.step("sub", 0, (step(task=0, steps=3),))
+    assert restores(running) == {(1, "counts"): StoreRestore(10, 10)}
+    running.restoring("sub", 1, "counts", StoreRestore(10, 4, 6))
+    assert restores(running) == {(1, "counts"): StoreRestore(10, 4, 6)}
+    running.step("sub", 0, (step(task=1, steps=1),))
+    assert restores(running) == {(1, "counts"): StoreRestore(10, 0, 6)}
+
+
 class Session:
     """A Spark session, as far as its address is concerned."""
 
@@ -152,19 +169,32 @@ class Session:
         return self._conf
 
 
+NEEDED = {"application_id": "app", "bootstrap_servers": "nowhere:1"}
+LOCAL = Session("local[2,4]", host="192.0.2.1")
+
+
 @pytest.mark.parametrize(
-    ("settings", "session", "host"),
+    ("settings", "live", "session", "host"),
     [
-        ({}, Session("local[2,4]"), None),
-        ({"metrics": "0"}, Session("local[2,4]", host="192.0.2.1"), "127.0.0.1"),
-        ({"metrics": "0"}, Session("spark://m:7077", host="driver.example", bindAddress="127.0.0.1"), "driver.example"),
-        ({"metrics": "0"}, Session("spark://m:7077", host="192.0.2.1"), None),
+        ({}, False, LOCAL, None),
+        ({}, True, LOCAL, "127.0.0.1"),
+        ({"metrics": "0"}, False, LOCAL, "127.0.0.1"),
+        ({"metrics": "0"}, False, Session("spark://m", host="d.example", bindAddress="127.0.0.1"), "d.example"),
+        ({"metrics": "0"}, False, Session("spark://m", host="192.0.2.1"), None),
     ],
-    ids=["no figures are served", "local", "a cluster", "no port can be opened"],
+    ids=["no figures are served", "live", "local", "a cluster", "no port can be opened"],
 )
-def test_reports_come_to_the_address_of_the_driver(
-    settings: dict[str, str], session: Session, host: str | None
+def test_workers_report_to_the_address_of_the_driver(
+    settings: dict[str, str], live: bool, session: Session, host: str | None
 ) -> None:
-    config = load_config(None, {"application_id": "app", **settings})
-    with restore_reports(session, config, recorder()) as found:  # type: ignore[arg-type]
+    application = StreamsApplication(program(), load_config(None, {**NEEDED, **settings}))
+    application._spark = session  # type: ignore[assignment]
+    with application._listener(live) as found:
         assert (None if found is None else found.address.host) == host
+
+
+def test_live_execution_needs_its_port() -> None:
+    application = StreamsApplication(program(), load_config(None, NEEDED))
+    application._spark = Session("spark://m", host="192.0.2.1")  # type: ignore[assignment]
+    with pytest.raises(OSError, match="assign"):
+        application._listener(True)

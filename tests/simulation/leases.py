@@ -20,9 +20,9 @@ from state.commit.step import CommitStep
 from state.errors import OffsetsLostError
 from state.kafka.topics import TopicPartition
 from streams.live.alignment import FREE, Bound
-from streams.live.link import DriverAddress
 from streams.live.slot import LiveJob, LiveSub, Slot, slots_for
 from streams.live.task import TRIM_EVERY_S, LiveTask
+from streams.metrics.reports import DriverAddress
 from streams.microbatch.job import QueryJob
 from streams.microbatch.step import TaskAccess
 from streams.source.offsets import TopicOffsets, topics_to_json
@@ -116,9 +116,10 @@ class SimulatedLink:
         """See `Link`; `tests/live/test_alignment.py` has tasks that wait for each other."""
         return FREE
 
-    def tell(self, message: Mapping[str, Any]) -> None:
+    def tell(self, message: Mapping[str, Any]) -> bool:
         """See `Link`."""
         orjson.dumps(message)
+        return True
 
 
 class SimulatedSlot(Slot):

@@ -58,7 +58,7 @@ def start_queries(
 
     def job(prepared: PreparedSub, until: Mapping[TopicPartition, int] = MappingProxyType({})) -> QueryJob:
         made = query_job(
-            application, prepared=prepared, counts=counts, processes=1, readers=None, until=until, restore_reports=None,
+            application, prepared=prepared, counts=counts, processes=1, readers=None, until=until,
             first=firsts.get(prepared.sub.name),
         )  # fmt: skip
         return replace(made, client={"simulated": kafka})

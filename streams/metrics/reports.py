@@ -1,0 +1,186 @@
+"""What workers say to the driver while they work: messages of one form, by one sort of connection, which hold up nothing.
+
+A message is a JSON object: `sub`, the sub-topology that it is about, and `report` (of a step, see `StepFigures`), `events`,
+`positions`, `read`, `reached` or `restoring`. A slot of live tasks has a connection for as long as it runs (`streams.live.link`).
+A task of a micro-batch has one only if it restores: its report comes to the driver as the result of Spark's task.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import astuple, dataclass, field
+from functools import partial
+from itertools import chain
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection
+from queue import SimpleQueue
+from typing import Any, Final
+
+import orjson
+
+from streams.metrics.application import StoreRestore
+
+log = logging.getLogger(__name__)
+
+RESTORING: Final = "restoring"
+"""How far the restore of a store is: its name, and the fields of `StoreRestore`."""
+MOST_BYTES: Final = 1024 * 1024
+"""The size of a message, at most: some KB are usual."""
+MOST_WAITING: Final = 100
+"""How many messages of a worker wait to be sent, at most."""
+INTERVAL_S = 1.0
+"""How often a worker reports a store in between, at most; it always reports the beginning and the end."""
+SILENT_S = 15
+"""How long the other end's machine may be silent before the connection counts as lost, s: it may have lost its power or network,
+and then nobody closes the connection."""
+_PROBES = 3
+
+Tell = Callable[[Mapping[str, Any]], object]
+"""Says a message to the driver, without waiting."""
+
+
+@dataclass(frozen=True)
+class DriverAddress:
+    """Where workers report.
+
+    Attributes:
+        host: The driver's host, as workers reach it.
+        key: Proves to each end that the other one belongs to the run.
+    """
+
+    host: str
+    port: int
+    key: bytes = field(repr=False)
+
+
+def connect(driver: DriverAddress) -> Connection:
+    """Connects to the driver, which may take minutes if nothing answers.
+
+    Raises:
+        OSError, EOFError: The driver cannot be reached, or is just ending.
+        AuthenticationError: It is the driver of another run.
+    """
+    connection = Client((driver.host, driver.port), authkey=driver.key)
+    notice_silence(connection)
+    return connection
+
+
+def notice_silence(connection: Connection) -> None:
+    """Has the system look whether the other end's machine is still there (TCP keep-alive, RFC 1122; time-out of RFC 5482)."""
+    with _socket_of(connection) as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (
+            ("TCP_KEEPIDLE", SILENT_S // _PROBES),
+            ("TCP_KEEPALIVE", SILENT_S // _PROBES),  # macOS's name of it
+            ("TCP_KEEPINTVL", SILENT_S // _PROBES),
+            ("TCP_KEEPCNT", _PROBES - 1),
+            # What was sent and not answered keeps keep-alive from looking.
+            ("TCP_USER_TIMEOUT", SILENT_S * 1000),
+        ):
+            if hasattr(socket, option):
+                one.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+def cut(connection: Connection) -> None:
+    """Ends a connection that another thread uses. Closing it would let another connection get its number under that thread."""
+    with suppress(OSError), _socket_of(connection) as one:
+        one.shutdown(socket.SHUT_RDWR)
+
+
+def _socket_of(connection: Connection) -> socket.socket:
+    """The connection's socket, by a number of its own."""
+    return socket.socket(fileno=os.dup(connection.fileno()))
+
+
+class Reports:
+    """The messages of a worker, sent by a thread of their own: a driver that is slow or gone holds up no task.
+
+    Args:
+        connected: Gives the connection to the driver; called by the thread, with the first message.
+        lost: Called once the connection is lost, or could not be made.
+    """
+
+    def __init__(
+        self, connected: Callable[[], AbstractContextManager[Connection]], lost: Callable[[], object] = lambda: None
+    ) -> None:
+        self._connected, self._lost = connected, lost
+        self._waiting: SimpleQueue[bytes | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._send, name="reports", daemon=True)
+        self._thread.start()
+
+    def tell(self, message: Mapping[str, Any]) -> bool:
+        """Says a message, if not too many wait already. A message that is too large is left out.
+
+        Returns:
+            False: say it again later, if that is of use.
+        """
+        if self._waiting.qsize() >= MOST_WAITING:
+            return False
+        data = orjson.dumps(message)
+        if len(data) > MOST_BYTES:
+            about = f"{message.get('sub')}: {', '.join(name for name in message if name != 'sub')}"
+            log.warning("a message to the driver is left out: it has %d bytes (%s)", len(data), about)
+        else:
+            self._waiting.put(data)
+        return True
+
+    def close(self, wait_s: float | None = 0.0) -> None:
+        """Ends the thread once it has sent what waits, and waits that long for it; None: until then."""
+        self._waiting.put(None)
+        self._thread.join(wait_s)
+
+    def _send(self) -> None:
+        messages = iter(self._waiting.get, None)
+        try:
+            for first in messages:
+                with self._connected() as connection:
+                    for data in chain([first], messages):
+                        connection.send_bytes(data)
+        except (OSError, EOFError, AuthenticationError) as error:
+            log.debug("nothing is reported to the driver any more: %s", error)
+            self._lost()
+
+
+@contextmanager
+def reports_to(driver: DriverAddress | None) -> Iterator[Tell | None]:
+    """What says messages of a worker outside live execution, within the block; None: nobody listens."""
+    if driver is None:
+        yield None
+        return
+    reports = Reports(partial(connect, driver))
+    try:
+        yield reports.tell
+    finally:
+        reports.close()
+
+
+class RestoreReporter:
+    """Reports the restores of one task while they run: its report comes after them, so after minutes.
+
+    A `state.restore.restorer.RestoreListener`. Each message says all about one store, so a lost one matters only until the next.
+    """
+
+    def __init__(self, tell: Tell, sub: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._tell, self._sub, self._clock = tell, sub, clock
+        self._known: dict[str, StoreRestore] = {}
+        self._sent_at = 0.0
+
+    def on_start(self, store: str, task: int, offsets: int) -> None:
+        self._known[store] = StoreRestore(offsets, offsets)
+        self._send(store, task)
+
+    def on_batch(self, store: str, task: int, records: int, bytes_: int, remaining: int) -> None:
+        known = self._known[store]
+        self._known[store] = StoreRestore(known.offsets, remaining, known.records + records)
+        if remaining == 0 or self._clock() - self._sent_at >= INTERVAL_S:
+            self._send(store, task)
+
+    def _send(self, store: str, task: int) -> None:
+        self._sent_at = self._clock()
+        self._tell({"sub": self._sub, "task": task, RESTORING: [store, *astuple(self._known[store])]})
