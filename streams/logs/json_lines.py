@@ -88,7 +88,7 @@ def utc(seconds: float) -> str:
 
 def line_of(fields: Mapping[str, Any], longest: int | None = None) -> bytes:
     """A line of JSON; values that JSON does not know become text."""
-    fields = {name: _masked(value) for name, value in fields.items()}
+    fields = {name: masked(value) for name, value in fields.items()}
     line = orjson.dumps(fields, default=_as_text, option=_OPTIONS)
     if longest is None or len(line) <= longest:
         return line
@@ -99,13 +99,13 @@ def line_of(fields: Mapping[str, Any], longest: int | None = None) -> bytes:
     return orjson.dumps(cut, default=_as_text, option=_OPTIONS)
 
 
-def _masked(value: Any) -> Any:
+def masked(value: Any) -> Any:
     """A value without known secrets. The names of fields stay: a password may be `message`."""
     if isinstance(value, str):
         return mask_known(value)
     if isinstance(value, Mapping):
-        return {name: _masked(one) for name, one in value.items()}
-    return [_masked(one) for one in value] if isinstance(value, list | tuple) else value
+        return {name: masked(one) for name, one in value.items()}
+    return [masked(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _as_text(value: object) -> str:
