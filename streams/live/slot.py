@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -24,10 +24,10 @@ from streams.live.link import REACHED, Link
 from streams.live.task import LiveTask, Tally
 from streams.live.watch import Watch
 from streams.logs.json_lines import set_context
-from streams.metrics.application import step_report
+from streams.metrics.application import StepFigures
 from streams.metrics.reports import DriverAddress
 from streams.microbatch.job import QueryJob
-from streams.microbatch.step import about_task, log_failed_attempt, step_events, task_step
+from streams.microbatch.step import figures_of, log_failed_attempt, step_events, task_step
 from streams.source.offsets import SourceOffsets
 
 REPORT_EVERY_S = 1.0
@@ -364,7 +364,9 @@ class Slot:
         """Tells the driver what the tasks have done since the last report."""
         self._reported = now
         for task in self._tasks:
-            if task.tally.steps and self._link.tell({"sub": task.job.sub.name, "report": report_of(task, task.tally)}):
+            if task.tally.steps and self._link.tell(
+                {"sub": task.job.sub.name, "report": asdict(report_of(task, task.tally))}
+            ):
                 task.tally = Tally()
             if task.ends:
                 positions = [(*place, at, task.ends.get(place, at)) for place, at in task.positions.items()]
@@ -398,24 +400,24 @@ class Slot:
         self._link.tell(opened)
 
 
-def report_of(task: LiveTask, tally: Tally) -> Mapping[str, Any]:
-    """A report of several steps, in the form of one step's (`streams.metrics.application.StepFigures`)."""
+def report_of(task: LiveTask, tally: Tally) -> StepFigures:
+    """The report of what a task has done since the last one."""
     marker = task.session.last
     assert marker is not None, "steps were committed"
-    return step_report(
-        task.task,
-        marker.version,
+    return figures_of(
+        marker,
+        task.access.stores,
         tally.counts,
+        tally.counters,
         {name: spent / tally.steps for name, spent in tally.seconds.items()},
-        tally.total_s / tally.steps,
-        counters=tally.counters,
-        stream_time=marker.stream_time,
-        cpu_s=tally.cpu_s,
-        about={
-            **about_task(task.access.stores, tally.event_times, 0, marker.version),
-            **tally.restore,
-            "steps": tally.steps,
-        },
+        tally.event_times,
+        task=task.task,
+        batch_id=marker.version,
+        total_s=round(tally.total_s / tally.steps, 6),
+        cpu_s=round(tally.cpu_s, 6),
+        restore=tally.restore,
+        live=True,
+        steps=tally.steps,
     )
 
 

@@ -96,6 +96,7 @@ class RestoreFigures:
         bytes: Bytes of the keys and values read.
         copies: 1 if the restore began with a snapshot or a replica's copy, else 0.
         seconds: How long it took.
+        how: What was done, in words; empty for the sum of several.
     """
 
     records: int = 0
@@ -103,6 +104,7 @@ class RestoreFigures:
     bytes: int = 0
     copies: int = 0
     seconds: float = 0.0
+    how: str = ""
 
     def plus(self, other: RestoreFigures) -> RestoreFigures:
         return RestoreFigures(
@@ -125,7 +127,7 @@ class PartitionTime:
 
 @dataclass(frozen=True, slots=True)
 class StepFigures:
-    """The metrics of one step of one task.
+    """The metrics of one step of one task, or of several live ones, and so the report of it: from a worker to the driver as JSON.
 
     Attributes:
         task: The task's number.
@@ -157,16 +159,16 @@ class StepFigures:
 
     task: int
     version: int
-    batch_id: int
-    decision: str
-    records_in: int
-    records_out: int
-    changelog_records: int
-    event_time_ms: int | None
-    counters: Mapping[str, int]
-    seconds: Mapping[str, float]
-    total_s: float
-    cpu_s: float
+    batch_id: int = -1
+    decision: str = "run"
+    records_in: int = 0
+    records_out: int = 0
+    changelog_records: int = 0
+    event_time_ms: int | None = None
+    counters: Mapping[str, int] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    total_s: float = 0.0
+    cpu_s: float = 0.0
     attempt: int = 0
     host: str = ""
     pid: int = 0
@@ -185,73 +187,17 @@ class StepFigures:
 
     @classmethod
     def of(cls, report: Mapping[str, Any]) -> StepFigures:
-        counts, time = report["counts"], report["stream_time"]
-        return cls(
-            task=report["task"],
-            version=report["version"],
-            batch_id=report.get("batch_id", -1),
-            decision=report["decision"],
-            records_in=counts["in"],
-            records_out=counts["out"],
-            changelog_records=counts["changelog"],
-            event_time_ms=time if time >= 0 else None,
-            counters={name: count for name, count in report["counters"].items() if not name.startswith(FOLLOWED)},
-            seconds=report["seconds"],
-            total_s=report["total_s"],
-            cpu_s=report["cpu_s"],
-            attempt=report.get("attempt", 0),
-            host=report.get("host", ""),
-            pid=report.get("pid", 0),
-            rss_bytes=report.get("rss_bytes", 0),
-            peak_rss_bytes=report.get("peak_rss_mb", 0) * 2**20,
-            event_times=tuple(PartitionTime(*one) for one in report.get("event_times", ())),
-            state=_state(report.get("state")),
-            restore=RestoreFigures(**report["restore"]) if report.get("restore") else None,
-            live="steps" in report,
-            steps=report.get("steps", 1),
-            followed=tuple(name.removeprefix(FOLLOWED) for name in report["counters"] if name.startswith(FOLLOWED)),
-        )
-
-
-def step_report(
-    task: int,
-    version: int,
-    counts: Mapping[str, int],
-    seconds: Mapping[str, float],
-    total_s: float,
-    *,
-    decision: str = "run",
-    counters: Mapping[str, int] | None = None,
-    stream_time: int = -1,
-    cpu_s: float = 0.0,
-    about: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """The report of a step, or of several live ones, from the process that made it to the driver: what `StepFigures.of` reads.
-
-    Args:
-        task: The task's number.
-        version: The number of the step that is now the task's last one.
-        counts: Records `in`, `out`, and of the `changelog`.
-        seconds: Part -> its duration, s; of several steps, the mean.
-        total_s: The duration of the step as a whole, s.
-        decision: `run`, or `skip` for a step that was committed already.
-        counters: Counts by flat names.
-        stream_time: The task's stream time, ms since 1970; -1: none.
-        cpu_s: Its CPU time, s.
-        about: Further fields: what not every kind of step has.
-    """
-    return {
-        "task": task,
-        "version": version,
-        "decision": decision,
-        "counts": dict(counts),
-        "counters": dict(counters or {}),
-        "stream_time": stream_time,
-        "seconds": {name: round(spent, 6) for name, spent in seconds.items()},
-        "total_s": round(total_s, 6),
-        "cpu_s": round(cpu_s, 6),
-        **(about or {}),
-    }
+        """The figures that a worker has reported: its own, as JSON."""
+        counters, state, restore = report["counters"], report["state"], report["restore"]
+        found = {
+            "counters": {name: count for name, count in counters.items() if not name.startswith(FOLLOWED)},
+            "followed": tuple(name.removeprefix(FOLLOWED) for name in counters if name.startswith(FOLLOWED)),
+            "event_times": tuple(PartitionTime(**one) for one in report["event_times"]),
+            "state": state
+            and StateSize(state["disk_bytes"], {n: StoreSize(**of) for n, of in state["stores"].items()}),
+            "restore": restore and RestoreFigures(**restore),
+        }
+        return cls(**{**report, **found})
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,12 +228,6 @@ class MicroBatchFigures:
     def records_out(self) -> int:
         """Records written to output topics, without those of steps that were committed already."""
         return sum(step.records_out for step in self.steps if not step.skipped)
-
-
-def _state(data: Mapping[str, Any] | None) -> StateSize | None:
-    if data is None:
-        return None
-    return StateSize(data["disk_bytes"], {name: StoreSize(*of) for name, of in data["stores"].items()})
 
 
 STAGES = ("deserialization", "processing", "production", "future")

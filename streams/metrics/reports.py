@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import orjson
 
+from streams.logs.json_lines import masked
 from streams.metrics.application import StoreRestore
 
 log = logging.getLogger(__name__)
@@ -98,6 +99,11 @@ def _socket_of(connection: Connection) -> socket.socket:
     return socket.socket(fileno=os.dup(connection.fileno()))
 
 
+def encoded(message: Mapping[str, Any]) -> bytes:
+    """A message as JSON, without secrets."""
+    return orjson.dumps(masked(message))
+
+
 class Reports:
     """The messages of a worker, sent by a thread of their own: a driver that is slow or gone holds up no task.
 
@@ -122,7 +128,7 @@ class Reports:
         """
         if self._waiting.qsize() >= MOST_WAITING:
             return False
-        data = orjson.dumps(message)
+        data = encoded(message)
         if len(data) > MOST_BYTES:
             about = f"{message.get('sub')}: {', '.join(name for name in message if name != 'sub')}"
             log.warning("a message to the driver is left out: it has %d bytes (%s)", len(data), about)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -24,7 +24,7 @@ from state.tables.open_tables import open_tables
 from state.tables.rocks_common import rocks_settings
 from streams.logs.events import ATTEMPT_FAILED, FENCED, RESTORED, RETRIED, EventKind, Events
 from streams.logs.json_lines import error_fields
-from streams.metrics.application import RestoreFigures
+from streams.metrics.application import PartitionTime, RestoreFigures, StateSize, StepFigures, StoreSize
 from streams.metrics.memory import about_this_process
 from streams.metrics.reports import RestoreReporter, Tell
 from streams.microbatch.job import QueryJob
@@ -204,40 +204,48 @@ def _retried(attempt: int, batch_id: int) -> Iterator[Mapping[str, Any]]:
         )
 
 
-def about_task(
-    stores: TaskStateManager, event_times: Mapping[TopicPartition, int], attempt: int, batch_id: int
-) -> dict[str, Any]:
-    """What the report of a task's step says besides its figures: its process, its stores, and the newest event times."""
-    return {
-        "attempt": attempt,
-        "batch_id": batch_id,
-        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-        **about_this_process(),
-        "event_times": [(*place, time_ms) for place, time_ms in event_times.items()],
-        **about_stores(stores),
-    }
+def figures_of(
+    marker: CommitMarker,
+    stores: TaskStateManager,
+    counts: Mapping[str, int],
+    counters: Mapping[str, int],
+    seconds: Mapping[str, float],
+    event_times: Mapping[TopicPartition, int],
+    **own: Any,
+) -> StepFigures:
+    """The report of a task's step with this marker, or of several live ones that end with it; `own` are its further fields."""
+    size = stores.size
+    sizes = {} if size is None else {name: StoreSize(*of) for name, of in size.stores.items()}
+    return StepFigures(
+        version=marker.version,
+        records_in=counts["in"],
+        records_out=counts["out"],
+        changelog_records=counts["changelog"],
+        event_time_ms=marker.stream_time if marker.stream_time >= 0 else None,
+        counters=dict(counters),
+        seconds={name: round(spent, 6) for name, spent in seconds.items()},
+        peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        event_times=tuple(PartitionTime(*place, time_ms) for place, time_ms in event_times.items()),
+        state=None if size is None else StateSize(size.disk_bytes, sizes),
+        **{**about_this_process(), **own},
+    )
 
 
 def event_of(kind: EventKind, message: str, **fields: Any) -> Mapping[str, Any]:
     return {"event": kind.name, "message": message, "fields": fields}
 
 
-def about_stores(stores: TaskStateManager) -> Mapping[str, Any]:
-    """What a report says about the stores: their size, if it was measured at this step, and what was restored."""
-    about = about_restore(stores.report)
-    if stores.size is None:
-        return about
-    sizes = {name: list(size) for name, size in stores.size.stores.items()}
-    return {**about, "state": {"disk_bytes": stores.size.disk_bytes, "stores": sizes}}
-
-
-def about_restore(done: RestoreReport | None) -> Mapping[str, Any]:
-    """What a report says about a restore."""
-    about: dict[str, Any] = {"restored": restored(done)}
-    if done is not None and (done.records or done.copy):
-        rows = sum(store.rows for store in done.stores)
-        about["restore"] = asdict(RestoreFigures(done.records, rows, done.bytes, int(bool(done.copy)), done.seconds))
-    return about
+def restored(done: RestoreReport | None) -> RestoreFigures | None:
+    """What a step had to read before its local stores were at the marker; None: nothing."""
+    if done is None or not (done.records or done.copy):
+        return None
+    how, records = "rolled forward by", f"{done.records:,} changelog records"
+    if done.copy:
+        how = f"taken over from {done.copy}, then"
+    elif any(store.action is Action.FROM_START for store in done.stores):
+        how = "restored from"
+    rows = sum(store.rows for store in done.stores)
+    return RestoreFigures(done.records, rows, done.bytes, int(bool(done.copy)), done.seconds, f"{how} {records}")
 
 
 def count_copy(done: RestoreReport | None, counters: Counters) -> None:
@@ -259,14 +267,6 @@ SAY_EVERY_S = 10.0
 """Seconds between two lines about moves of the same task; the counter has all of them."""
 
 
-def restored(report: RestoreReport | None) -> Mapping[str, Any] | None:
-    """What a step had to read before its local stores were at the marker; None: nothing."""
-    if report is None or not (report.copy or report.stores):
-        return None
-    anew = any(store.action is Action.FROM_START for store in report.stores)
-    return {"copy": report.copy, "again": anew, "records": report.records}
-
-
 class TaskHosts:
     """Where each task has run last.
 
@@ -283,29 +283,15 @@ class TaskHosts:
         self._hosts: dict[tuple[str, int], str] = {}
         self._said: dict[tuple[str, int], float] = {}
 
-    def moved(self, sub: str, report: Mapping[str, Any]) -> bool:
+    def moved(self, sub: str, step: StepFigures) -> bool:
         """Takes in the report of a step; returns whether its task has moved since its last step."""
-        if "host" not in report:
+        if not step.host:
             return False
-        key, host = (sub, report["task"]), str(report["host"])
-        before = self._hosts.setdefault(key, host)
-        self._hosts[key] = host
-        now = self._clock()
-        if before != host and now - self._said.get(key, -SAY_EVERY_S) >= SAY_EVERY_S:
+        key, now = (sub, step.task), self._clock()
+        before = self._hosts.setdefault(key, step.host)
+        self._hosts[key] = step.host
+        if before != step.host and now - self._said.get(key, -SAY_EVERY_S) >= SAY_EVERY_S:
             self._said[key] = now
-            self.lines.append(_line(before, report))
-        return before != host
-
-
-def _line(before: str, report: Mapping[str, Any]) -> str:
-    how = _how(report["restored"])
-    return f"task {report['task']} moved from {before} to {report['host']}: {how}"
-
-
-def _how(restore: Mapping[str, Any] | None) -> str:
-    if restore is None:
-        return "its state was there"
-    records = f"{restore['records']:,} changelog records"
-    if restore["copy"]:
-        return f"taken over from {restore['copy']}, then {records}"
-    return f"restored from {records}" if restore["again"] else f"rolled forward by {records}"
+            how = step.restore.how if step.restore else "its state was there"
+            self.lines.append(f"task {step.task} moved from {before} to {step.host}: {how}")
+        return before != step.host

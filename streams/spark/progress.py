@@ -8,8 +8,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
@@ -145,13 +145,14 @@ class Progress:
         with self._lock:
             self._paces.setdefault(sub, Pace()).count(self._clock(), self.subs[sub].records_in)
 
-    def step(self, sub: str, batch_id: int, reports: list[Mapping[str, Any]]) -> None:
+    def step(self, sub: str, batch_id: int, steps: Iterable[StepFigures]) -> None:
         """Takes in the reports of a finished micro-batch's tasks."""
         before = self.subs[sub].counters
-        for report in reports:
-            if self._task_hosts.moved(sub, report):
-                report["counters"][MOVED] = 1
-        self.metrics.step(sub, batch_id, tuple(StepFigures.of(report) for report in reports))
+        counted = (
+            replace(one, counters={**one.counters, MOVED: 1}) if self._task_hosts.moved(sub, one) else one
+            for one in steps
+        )
+        self.metrics.step(sub, batch_id, tuple(counted))
         after = self.subs[sub]
         with self._lock:
             pace = self._paces[sub]

@@ -29,7 +29,7 @@ from streams.spark.stopping import DRAIN_S, StopGate, gated
 from streams.spark.worker import REPORT_SCHEMA, STATE_SCHEMA, dump_job, task_function
 
 Report = Mapping[str, Any]
-"""A task's report of one step: see `streams.spark.worker`."""
+"""What a task says of its step (`streams.metrics.reports`): its `report`, and the `events` in it."""
 
 
 def start_query(

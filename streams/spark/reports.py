@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -25,7 +25,7 @@ from streams.logs.events import (
     RESUMED,
     Events,
 )
-from streams.metrics.application import SKIPPED, MicroBatchFigures, step_report
+from streams.metrics.application import MicroBatchFigures
 from streams.runtime.event_time import IN_MICROSECONDS, IN_SECONDS, unit_warning
 from streams.source.log import LiveLog
 from streams.source.pauses import WHOLE, Pauses, read_pauses
@@ -44,22 +44,6 @@ AGAIN_S = 60.0
 _WATCH_S = 0.5
 _REQUEST_S = 5.0
 _LOOPBACK = "127.0.0.1"
-
-
-def batch_report(
-    version: int,
-    records_in: int,
-    records_out: int,
-    seconds: Mapping[str, float],
-    *,
-    task: int = 0,
-    skipped: bool = False,
-    counters: Mapping[str, int] | None = None,
-) -> Mapping[str, Any]:
-    """A batch of a query without a task function, as the report of a step without state."""
-    counts = {"in": records_in, "out": records_out, "changelog": 0}
-    decision = SKIPPED if skipped else "run"
-    return step_report(task, version, counts, seconds, sum(seconds.values()), decision=decision, counters=counters)
 
 
 def log_steps(batch: MicroBatchFigures) -> None:

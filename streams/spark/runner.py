@@ -49,7 +49,7 @@ from streams.logs.events import (
 )
 from streams.logs.json_lines import fields_logged_once
 from streams.logs.output import set_up_program
-from streams.metrics.application import StoreRestore
+from streams.metrics.application import StepFigures, StoreRestore
 from streams.metrics.export import serving
 from streams.metrics.recorder import START
 from streams.metrics.reports import RESTORING
@@ -457,14 +457,14 @@ class StreamsApplication:
             store, *progress = message[RESTORING]
             self.progress.metrics.restoring(sub, message["task"], store, StoreRestore(*progress))
         if "report" in message:
-            self._stepped(sub, message["report"]["version"], [message["report"]])
+            self._stepped(sub, message["report"]["version"], [message])
+        elif "events" in message:
+            self.events.reported(sub, message["task"], message["events"])
         if "read" in message and self._run_end is not None:
             self._run_end.hear(sub, message["read"])
         if "positions" in message:
             found = {(topic, number): (at, end) for topic, number, at, end in message["positions"]}
             self.progress.metrics.positions(sub, found)
-        if "events" in message:
-            self.events.reported(sub, message["task"], message["events"])
         if (driver := self._driver) is not None:
             if message.get("attempt", 0) > 0:
                 driver.failed()
@@ -588,11 +588,12 @@ class StreamsApplication:
 
     def _stepped(self, sub: str, batch_id: int, reports: list[Report]) -> None:
         self._micro_batches += 1
-        self.progress.step(sub, batch_id, reports)
-        for one in reports:
-            self.events.reported(sub, one["task"], one.get("events", ()))
-            self._dead_letters.step(sub, one["counters"])
-            self._other_units.step(sub, one["counters"])
+        steps = [StepFigures.of(one["report"]) for one in reports]
+        self.progress.step(sub, batch_id, steps)
+        for step, one in zip(steps, reports, strict=True):
+            self.events.reported(sub, step.task, one.get("events", ()))
+            self._dead_letters.step(sub, step.counters)
+            self._other_units.step(sub, step.counters)
 
     def make_source(self, job: QueryJob) -> type[DataSource]:
         """The data source of a query; a subclass may plan micro-batches differently."""

@@ -11,12 +11,11 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-import orjson
 import pandas as pd
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
@@ -31,15 +30,14 @@ from streams.lake.writer import arrow_schema, row_batch
 from streams.live.slot import LiveJob, LiveSub, run_slot
 from streams.logs.json_lines import set_context
 from streams.logs.output import LogSettings, set_up_worker
-from streams.metrics.application import step_report
-from streams.metrics.reports import Tell, reports_to
+from streams.metrics.application import StepFigures
+from streams.metrics.reports import Tell, encoded, reports_to
 from streams.microbatch.global_tables import count_global_tables, global_stores
 from streams.microbatch.job import QueryJob
 from streams.microbatch.read import (
     PlannedCall,
     PlannedPartition,
     PlannedRange,
-    StepRows,
     TaskRow,
     call_every_task,
     range_records,
@@ -47,9 +45,10 @@ from streams.microbatch.read import (
 )
 from streams.microbatch.step import (
     BatchContext,
-    about_task,
     count_copy,
+    figures_of,
     log_failed_attempt,
+    restored,
     run_step,
     step_events,
     task_step,
@@ -215,32 +214,20 @@ def _run(
     set_context(sub_topology=job.sub.name, task=task)
     started, cpu = time.perf_counter(), time.process_time()
     with reports_to(job.driver) as tell:
-        result, given, about = _step(job, task, frames, state, tell)
-    state.update((result.copy.data, result.copy.offset))
+        result, figures, events = _step(job, task, frames, state, tell)
     marker = result.copy.marker
+    state.update((result.copy.data, result.copy.offset))
     job.crash.reach("before_report", task, marker.version)
-    for name, count in result.counters.items():
-        given.counters.add(name, count)
-    report = step_report(
-        task,
-        marker.version,
-        marker.counts,
-        result.seconds,
-        time.perf_counter() - started,
-        decision=result.decision.value,
-        counters=given.counters,
-        stream_time=marker.stream_time,
-        cpu_s=time.process_time() - cpu,
-        about=about,
-    )
-    yield pd.DataFrame({"report": [orjson.dumps(report).decode()]})
+    spent, cpu_s = round(time.perf_counter() - started, 6), round(time.process_time() - cpu, 6)
+    message = {"report": asdict(replace(figures, total_s=spent, cpu_s=cpu_s)), "events": events}
+    yield pd.DataFrame({"report": [encoded(message).decode()]})
     job.crash.reach("report_given", task, marker.version)
 
 
 def _step(
     job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: GroupState, tell: Tell | None
-) -> tuple[StepResult, StepRows, Mapping[str, Any]]:
-    """One step on the real Kafka and the worker's disk, and what the report says besides its figures."""
+) -> tuple[StepResult, StepFigures, list[Mapping[str, Any]]]:
+    """One step on the real Kafka and the worker's disk, its report, and the events in it."""
     context = TaskContext.get()
     assert context is not None
     identity = job.identity(task, str(context.getLocalProperty(QUERY_ID)))
@@ -269,9 +256,23 @@ def _step(
     count_copy(stores.report, given.counters)
     if result.decision is not Decision.SKIP:
         count_global_tables(job, topics_from_json(given.global_topics), given.counters)
-    attempt = context.attemptNumber()
-    about = about_task(stores, given.event_times, attempt, result.copy.marker.batch_id)
-    return result, given, {**about, "events": step_events(attempt, batch.batch_id, stores.report)}
+    for name, count in result.counters.items():
+        given.counters.add(name, count)
+    attempt, marker = context.attemptNumber(), result.copy.marker
+    figures = figures_of(
+        marker,
+        stores,
+        marker.counts,
+        given.counters,
+        result.seconds,
+        given.event_times,
+        task=task,
+        batch_id=marker.batch_id,
+        decision=result.decision.value,
+        attempt=attempt,
+        restore=restored(stores.report),
+    )
+    return result, figures, step_events(attempt, batch.batch_id, stores.report)
 
 
 def dump_live_job(job: LiveJob) -> bytes:

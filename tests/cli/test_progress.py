@@ -7,24 +7,16 @@ import io
 import pytest
 from rich.console import Console
 
+from streams.metrics.application import StepFigures
 from streams.spark.progress import Pace, Progress
+from tests.metrics.made import step
 
 
-def report(counters: dict[str, int]) -> dict[str, object]:
-    counts = {"in": 5, "out": 3, "changelog": 2}
-    times = {"seconds": {}, "total_s": 0.25, "cpu_s": 0.1, "peak_rss_mb": 100, "host": "here", "restored": None}
-    return {
-        "task": 0,
-        "version": 1,
-        "stream_time": 7,
-        "decision": "run",
-        "counts": counts,
-        "counters": counters,
-        **times,
-    }
+def report(counters: dict[str, int]) -> StepFigures:
+    return step(counters=counters, host="here")
 
 
-def shown(*reports: dict[str, object], terminal: bool = False) -> str:
+def shown(*reports: StepFigures, terminal: bool = False) -> str:
     text = io.StringIO()
     now = [100.0]
     console = Console(file=text, force_terminal=terminal, width=300)

@@ -17,6 +17,7 @@ from streams.live.alignment import FREE, Bound, Reached
 from streams.live.link import REACHED, Link
 from streams.live.slot import LiveJob, LiveSub, Slot, Wake, report_of
 from streams.live.task import Tally
+from streams.metrics.application import RestoreFigures
 from streams.metrics.reports import DriverAddress
 from streams.source.offsets import SourceOffsets
 from tests.live.test_task import APP, World, copy
@@ -243,14 +244,14 @@ def test_a_restore_counts_in_the_first_report_only() -> None:
     world.send("left", [(b"a", 1), (b"b", 2)])
     reports = []
     with world.task() as task:
-        task.tally.restore = {"restored": {"records": 7}}
+        task.tally.restore = RestoreFigures(7)
         for _ in range(2):
             world.readers["left"].due, world.readers["right"].due = 1, 1
             world.step(task)
             tally, task.tally = task.tally, Tally()
             reports.append(report_of(task, tally))
             assert task.access.stores.report is None
-    assert [report["restored"] for report in reports] == [{"records": 7}, None]
+    assert [report.restore for report in reports] == [RestoreFigures(7), None]
 
 
 def test_a_step_of_all_tasks_is_one_commit_and_a_long_one_is_committed_without_the_others(

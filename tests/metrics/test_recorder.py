@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import orjson
 import pytest
 
 from state.commit.decide import TaskIdentity
+from state.commit.marker import CommitMarker
 from state.restore.task_stores import TaskStateManager, WorkerMemory
 from state.stores.codec import timestamped
 from state.stores.task_store import TaskStore
@@ -29,8 +31,8 @@ from streams.metrics.application import (
 )
 from streams.metrics.memory import WORKER, MemoryMeter, about_this_process, host_name, role_of
 from streams.metrics.recorder import START, MetricsRecorder
-from streams.microbatch.step import about_stores
-from tests.metrics.made import NOW_MS, recorder, report, step
+from streams.microbatch.step import figures_of, restored
+from tests.metrics.made import NOW_MS, recorder, step
 from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, commit, marker_of, write_random
 
 
@@ -153,11 +155,6 @@ def test_figures_are_json_as_they_are() -> None:
     assert batch.steps[0].event_times == (PartitionTime("in", 0, 70),)
 
 
-def test_a_step_without_records_has_no_event_time() -> None:
-    assert step(stream_time=-1).event_time_ms is None
-    assert report()["stream_time"] == step().event_time_ms
-
-
 def test_readiness_says_what_is_missing() -> None:
     made = recorder()
     assert made.readiness().why == (
@@ -187,6 +184,15 @@ def test_a_histogram_counts_each_duration_in_one_bucket() -> None:
 # --- What a worker reports about its stores comes through JSON to the driver.
 
 
+def reported(marker: CommitMarker, stores: TaskStateManager) -> StepFigures:
+    made = figures_of(
+        marker, stores, {**marker.counts, "in": 1, "out": 1}, {}, {}, {}, task=0, restore=restored(stores.report)
+    )
+    found = StepFigures.of(orjson.loads(orjson.dumps(asdict(made))))
+    assert found == made
+    return found
+
+
 def test_sizes_and_restores_come_through(tmp_path: Path) -> None:
     logs, live = MemoryLogs(), TaskStore(MemoryTable(), SPECS)
     write_random(live, random.Random(4), now=20)
@@ -198,14 +204,14 @@ def test_sizes_and_restores_come_through(tmp_path: Path) -> None:
     for stores in (first, second):
         with stores.open() as store:
             stores.restore_to(store, marker)
-    figures = StepFigures.of(orjson.loads(orjson.dumps(report(**about_stores(first)))))
+    figures, later = (reported(marker, stores) for stores in (first, second))
     assert figures.state is not None
     assert figures.state.disk_bytes > 0
     assert figures.state.stores["table"].rows == len(list(live.rows("table")))
     assert figures.restore is not None
     assert figures.restore.records >= figures.restore.rows > 0
     # Nothing to restore, and measured a moment ago.
-    assert about_stores(second) == {"restored": None}
+    assert (later.state, later.restore) == (None, None)
 
 
 # --- The memory of processes by role: this one's tree, and workers elsewhere as they have reported themselves.

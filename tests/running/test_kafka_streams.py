@@ -18,7 +18,7 @@ from streams import ConfigError, KafkaStreams, StreamsBuilder, StreamsError, Top
 from streams.config import StreamsConfig
 from streams.metrics.application import MicroBatchFigures
 from streams.spark.progress import NotebookProgress
-from tests.metrics.made import report
+from tests.metrics.made import step
 
 State = KafkaStreams.State
 WAIT_S = 30.0
@@ -377,10 +377,10 @@ def test_a_metrics_listener_is_called_after_each_micro_batch_and_metrics_has_the
     progress = made.fakes[0].progress
     assert progress is not None
     progress.started("in", 2, ("in",))
-    progress.step("in", 0, [report()])
+    progress.step("in", 0, [step()])
     assert [(batch.sub_topology, batch.records_in) for batch in seen] == [("in", 5)]
     assert made.streams.metrics().sub_topologies["in"].records_in == 5
     made.streams.set_metrics_listener(None)
-    progress.step("in", 1, [report(version=2)])
+    progress.step("in", 1, [step(version=2)])
     assert len(seen) == 1
     assert made.streams.metrics().sub_topologies["in"].records_in == 10

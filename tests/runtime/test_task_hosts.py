@@ -6,12 +6,13 @@ from rich.console import Console
 
 from state.restore.plan import Action
 from state.restore.restorer import RestoreReport, StoreReport
+from streams.metrics.application import StepFigures
 from streams.microbatch.step import SAY_EVERY_S, TaskHosts, restored
 from streams.spark.progress import Progress
 
 
 def report(host, task=0, restore=None):
-    return {"task": task, "host": host, "restored": restore}
+    return StepFigures(task, 1, host=host, restore=restore)
 
 
 def read(action, copy="", records=5):
@@ -60,11 +61,9 @@ def test_progress_shows_moves_and_counts_them():
     out = StringIO()
     progress = Progress("shop", Console(file=out, width=200), clock=lambda: 0.0)
     progress.started("orders", 1, ("orders",))
-    numbers = {"version": 1, "seconds": {}, "total_s": 0.1, "cpu_s": 0.1, "stream_time": 0, "peak_rss_mb": 1}
-    rest = {**numbers, "decision": "run", "counts": {"in": 1, "out": 1, "changelog": 1}, "counters": {}}
     with progress:
         for batch, host in enumerate("aab"):
-            progress.step("orders", batch, [{**report(host, restore=read(Action.TAIL)), **rest}])
+            progress.step("orders", batch, [report(host, restore=read(Action.TAIL))])
     assert "shop/orders: task 0 moved from a to b: rolled forward by 5 changelog records" in out.getvalue()
     assert progress.subs["orders"].counters == {"moved": 1}
     assert "moved 1" in out.getvalue()

@@ -18,7 +18,7 @@ def sample(at_ms: int, read: int, end: int, **counters: int) -> Sample:
 
 def batch(at_ms: int, began_ms: int | None, newest: int, records: int) -> MicroBatchFigures:
     """A micro-batch of one task that has read records of one partition."""
-    figures = step(counts={"in": records, "out": 0, "changelog": 0}, event_times=[("in", 0, newest)])
+    figures = step(records_in=records, records_out=0, changelog_records=0, event_times=[("in", 0, newest)])
     return MicroBatchFigures("app", "sub", 0, at_ms, (figures,), began_ms)
 
 

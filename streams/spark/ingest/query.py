@@ -28,6 +28,7 @@ from streams.application.prepare import Application
 from streams.checkpoint.files import query_id_of
 from streams.dsl.builder import DeltaRead
 from streams.errors import ConfigError
+from streams.metrics.application import SKIPPED, StepFigures
 from streams.model.table_columns import quoted
 from streams.source.pauses import LOOK_MS, Pauses
 from streams.spark.checkpoint_files import checkpoint_files, checkpoint_of_query
@@ -35,7 +36,6 @@ from streams.spark.delta import open_delta
 from streams.spark.ingest.writer import REPORT, TALLY, WriteJob, tally, writer_of
 from streams.spark.progress import Progress
 from streams.spark.queries import readable
-from streams.spark.reports import batch_report
 from streams.spark.session import settings_meanwhile
 from streams.spark.stopping import StopGate, gated
 from streams.topology.graph.nodes import Ingest
@@ -229,18 +229,19 @@ class IngestRun:
         return ingest_topic(ingest, self.application.config.application_id)
 
 
-def _report(task: int, rows: int, seconds: float, counters: str, batch: IngestBatch) -> Mapping[str, Any]:
+def _report(task: int, rows: int, seconds: float, counters: str, batch: IngestBatch) -> StepFigures:
     """The report of a row of `REPORT`, whose number of rows is negative where the part was written before."""
     found: dict[str, int] = orjson.loads(counters)
     left_out = sum(count for name, count in found.items() if name.startswith("dropped:"))
-    return batch_report(
+    return StepFigures(
+        task,
         batch.batch_id + 1,
-        max(rows, 0),
-        max(rows, 0) - left_out,
-        {"commit": seconds},
-        task=task,
-        skipped=rows < 0,
+        decision=SKIPPED if rows < 0 else "run",
+        records_in=max(rows, 0),
+        records_out=max(rows, 0) - left_out,
         counters=found,
+        seconds={"commit": seconds},
+        total_s=seconds,
     )
 
 

@@ -40,13 +40,13 @@ from streams.lake.commit import (
     topic_log,
 )
 from streams.lake.writer import LakeWriter
+from streams.metrics.application import StepFigures
 from streams.microbatch.job import ProcessMemory
 from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.source.topics import SourceSpec
 from streams.spark.checkpoint_files import checkpoint_files, checkpoint_of_query
 from streams.spark.lake.delta_table import SparkDeltaTable
 from streams.spark.progress import Progress
-from streams.spark.reports import batch_report
 from streams.spark.session import processes_of
 from streams.spark.source import lake_source
 from streams.spark.stopping import StopGate, gated
@@ -245,8 +245,9 @@ class LakeRun:
         return self._query(sink, spec, folder, len(ready.log.ends), gated(gate, hand_over))
 
     def _written(self, sink: LakeSink, batch_id: int, version: int, offsets: int, started: float) -> None:
-        report = batch_report(version, offsets, offsets, {"process": time.perf_counter() - started})
-        self.progress.step(sink.name, batch_id, [report])
+        spent = time.perf_counter() - started
+        counts = {"records_in": offsets, "records_out": offsets, "total_s": spent}
+        self.progress.step(sink.name, batch_id, [StepFigures(0, version, seconds={"process": spent}, **counts)])
 
     def _source(self, sink: str, topic: str) -> SourceSpec:
         config = self.application.config
