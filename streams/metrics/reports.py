@@ -18,7 +18,7 @@ from dataclasses import astuple, dataclass, field
 from functools import partial
 from itertools import chain
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from queue import SimpleQueue
 from typing import Any, Final
 
@@ -35,6 +35,8 @@ MOST_BYTES: Final = 1024 * 1024
 """The size of a message, at most: some KB are usual."""
 MOST_WAITING: Final = 100
 """How many messages of a worker wait to be sent, at most."""
+CONNECT_S = 30.0
+"""How long the driver may take to accept a connection, s."""
 INTERVAL_S = 1.0
 """How often a worker reports a store in between, at most; it always reports the beginning and the end."""
 SILENT_S = 15
@@ -61,14 +63,18 @@ class DriverAddress:
 
 
 def connect(driver: DriverAddress) -> Connection:
-    """Connects to the driver, which may take minutes if nothing answers.
+    """Connects to the driver: `multiprocessing.connection.Client`, which knows no IPv6.
 
     Raises:
         OSError, EOFError: The driver cannot be reached, or is just ending.
         AuthenticationError: It is the driver of another run.
     """
-    connection = Client((driver.host, driver.port), authkey=driver.key)
+    with socket.create_connection((driver.host, driver.port), timeout=CONNECT_S) as found:
+        found.settimeout(None)
+        connection = Connection(found.detach())
     notice_silence(connection)
+    answer_challenge(connection, driver.key)
+    deliver_challenge(connection, driver.key)
     return connection
 
 

@@ -92,7 +92,8 @@ class LiveDriver:
         self._clock = clock
         self._renew_at: float | None = None
         key = secrets.token_bytes(32)
-        self._listener = Listener((bind, 0), backlog=_BACKLOG)
+        family = socket.getaddrinfo(bind, 0, type=socket.SOCK_STREAM)[0][0].name
+        self._listener = Listener((bind, 0), family, backlog=_BACKLOG)
         self._closed = False
         port = self._listener.address[1]  # type: ignore[index]
         self.address = DriverAddress(host, int(port), key)

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
@@ -145,7 +145,7 @@ class Progress:
         with self._lock:
             self._paces.setdefault(sub, Pace()).count(self._clock(), self.subs[sub].records_in)
 
-    def step(self, sub: str, batch_id: int, steps: Iterable[StepFigures]) -> None:
+    def step(self, sub: str, batch_id: int, steps: Collection[StepFigures]) -> None:
         """Takes in the reports of a finished micro-batch's tasks."""
         before = self.subs[sub].counters
         counted = (

@@ -55,6 +55,18 @@ def test_reports_arrive_in_their_order(driver: LiveDriver, heard: queue.Queue[An
     link.close()
 
 
+def test_hosts_may_have_only_ipv6(heard: queue.Queue[Any]) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with LiveDriver("::1", "::1", heard.put) as driver:
+        link = Link.to(driver.address)
+        link.tell({"number": 1})
+        assert heard.get(timeout=WAIT_S) == {"number": 1}
+        link.close()
+
+
 def test_a_slot_hears_of_pauses_and_of_the_stop_even_if_it_comes_later(driver: LiveDriver) -> None:
     link = Link.to(driver.address)
     driver.pause(["b", "a"])

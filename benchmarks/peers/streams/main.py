@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from benchmarks.workloads.base import RunConfig
 from streams.config import StreamsConfig, load_config
+from streams.metrics.application import StepFigures
 from streams.spark.progress import Progress
 from streams.spark.session import session_ahead
 
@@ -23,10 +24,10 @@ class RestoreProgress(Progress):
         self._threads = threads
         self._told = False
 
-    def step(self, sub: str, batch_id: int, reports: list[Mapping[str, Any]]) -> None:
+    def step(self, sub: str, batch_id: int, steps: Collection[StepFigures]) -> None:
         """Takes in the reports of a micro-batch."""
-        super().step(sub, batch_id, reports)
-        seconds = [report["seconds"].get("restore", 0.0) for report in reports]
+        super().step(sub, batch_id, steps)
+        seconds = [step.seconds.get("restore", 0.0) for step in steps]
         if seconds and not self._told:
             self._told = True
             # The tasks of a micro-batch run beside each other, as many as there are threads.

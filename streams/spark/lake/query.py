@@ -246,8 +246,10 @@ class LakeRun:
 
     def _written(self, sink: LakeSink, batch_id: int, version: int, offsets: int, started: float) -> None:
         spent = time.perf_counter() - started
-        counts = {"records_in": offsets, "records_out": offsets, "total_s": spent}
-        self.progress.step(sink.name, batch_id, [StepFigures(0, version, seconds={"process": spent}, **counts)])
+        figures = StepFigures(
+            0, version, records_in=offsets, records_out=offsets, seconds={"process": spent}, total_s=spent
+        )
+        self.progress.step(sink.name, batch_id, [figures])
 
     def _source(self, sink: str, topic: str) -> SourceSpec:
         config = self.application.config
