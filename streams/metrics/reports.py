@@ -33,7 +33,7 @@ RESTORING: Final = "restoring"
 """How far the restore of a store is: its name, and the fields of `StoreRestore`."""
 MOST_BYTES: Final = 1024 * 1024
 """The size of a message, at most: some KB are usual."""
-MOST_WAITING: Final = 100
+MOST_WAITING: Final = 1000
 """How many messages of a worker wait to be sent, at most."""
 CONNECT_S = 30.0
 """How long the driver may take to accept a connection, s."""
