@@ -71,8 +71,7 @@ class Arrived:
             for both in ((self.offsets, behind.offsets), (self.times, behind.times), (self.order, behind.order))
         )
         counters = Counters(self.counters)
-        for name, count in behind.counters.items():
-            counters.add(name, count)
+        counters.add_all(behind.counters)
         batches, size = self.batches + behind.batches, self.size + behind.size
         return Arrived(self.first, behind.end, offsets, times, order, batches, counters, size)
 

@@ -312,8 +312,7 @@ class LiveTask:
             given.ranges[one.topic] = {str(one.number): (one.committed, one.read_to)}
             for part in parts:
                 given.batches += part.batches
-                for name, count in part.counters.items():
-                    given.counters.add(name, count)
+                given.counters.add_all(part.counters)
             if parts and one.newest_ms != NO_TIME:
                 given.event_times[one.place] = one.newest_ms
             if one.topic in self._asks_for_times and one.read_to != one.committed:
@@ -328,8 +327,7 @@ class LiveTask:
         assert last is not None, "a step was committed"
         tally.steps += 1
         for found in (given.counters, counters):
-            for name, count in found.items():
-                tally.counters.add(name, count)
+            tally.counters.add_all(found)
         for name, number in last.counts.items():
             tally.counts[name] = tally.counts.get(name, 0) + number
         for name, spent in seconds.items():

@@ -149,8 +149,8 @@ def _after(known: SubTopologyMetrics, batch: MicroBatchFigures) -> SubTopologyMe
     for step in batch.steps:
         task = tasks.get(step.task, TaskMetrics())
         tasks[step.task] = task.after(step)
-        for name, count in step.counters.items() if task.counts(step) else ():
-            counters.add(name, count)
+        if task.counts(step):
+            counters.add_all(step.counters)
         for time_ in step.event_times:
             place = (time_.topic, time_.partition)
             partitions[place] = replace(partitions.get(place, PartitionMetrics()), event_time_ms=time_.event_time_ms)

@@ -82,8 +82,8 @@ def count_global_tables(job: QueryJob, ends: Mapping[str, TopicOffsets], counter
     reported with the next one.
     """
     copy = _open.get((os.getpid(), _folder(job, ends))) if job.sub.global_tables else None
-    for name, count in (copy.tables.take_counters() if copy else {}).items():
-        counters.add(name, count)
+    if copy is not None:
+        counters.add_all(copy.tables.take_counters())
 
 
 class _Copy:

@@ -245,8 +245,7 @@ class StepRows:
         self.ranges.setdefault(row.topic, {})[str(row.partition)] = (int(row.first), int(row.last))
         if row.payload is not None:
             self.batches.append(decode(row.payload))
-        for name, count in orjson.loads(row.counters or "{}").items():
-            self.counters.add(name, count)
+        self.counters.add_all(orjson.loads(row.counters or "{}"))
         if row.partition_time is not None:
             self.partition_times[place] = (int(row.last), int(row.partition_time))
         if row.event_time is not None:

@@ -103,6 +103,10 @@ class Counters(dict[str, int]):
         if count:
             self[name] = self.get(name, 0) + count
 
+    def add_all(self, counts: Mapping[str, int]) -> None:
+        for name, count in counts.items():
+            self.add(name, count)
+
     def since(self, before: Mapping[str, int]) -> Counters:
         """What was counted since these counters were copied."""
         found = Counters()

@@ -256,8 +256,7 @@ def _step(
     count_copy(stores.report, given.counters)
     if result.decision is not Decision.SKIP:
         count_global_tables(job, topics_from_json(given.global_topics), given.counters)
-    for name, count in result.counters.items():
-        given.counters.add(name, count)
+    given.counters.add_all(result.counters)
     attempt, marker = context.attemptNumber(), result.copy.marker
     figures = figures_of(
         marker,

@@ -429,8 +429,7 @@ class TopologyTestDriver(StoreAccess):
         """
         counts = Counters()
         for counters in (self.counters, self._global_tables.counters):
-            for name, count in counters.items():
-                counts.add(name, count)
+            counts.add_all(counters)
         return counts
 
     def metrics(self) -> dict[str, NodeMetrics]:

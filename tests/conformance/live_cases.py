@@ -13,7 +13,7 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,6 +28,7 @@ from state.commit.marker import CommitMarker
 from state.kafka.admin import KafkaAdmin
 from streams.config import Execution, StreamsConfig
 from streams.config import Mode as ConfiguredMode
+from streams.metrics.application import StepFigures
 from streams.operators.operator import Mode
 from streams.spark.progress import Progress
 from streams.spark.runner import StreamsApplication
@@ -88,10 +89,10 @@ class _Late(Progress):
         super().__init__(title, Console(file=io.StringIO()))
         self.late: Counter[str] = Counter()
 
-    def step(self, sub: str, batch_id: int, reports: list[Mapping[str, Any]]) -> None:
+    def step(self, sub: str, batch_id: int, steps: Collection[StepFigures]) -> None:
         """See `Progress`."""
-        super().step(sub, batch_id, reports)
-        self.late[sub] += sum(map(late_of, reports))
+        super().step(sub, batch_id, steps)
+        self.late[sub] += sum(map(late_of, steps))
 
 
 class _Positions:

@@ -12,7 +12,7 @@ import io
 import itertools
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -24,6 +24,7 @@ from state.errors import TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
 from streams.config import Mode as ConfiguredMode
 from streams.config import StreamsConfig
+from streams.metrics.application import StepFigures
 from streams.microbatch.job import QueryJob
 from streams.operators.operator import Mode
 from streams.source.offsets import SourceOffsets, TopicOffsets
@@ -44,10 +45,10 @@ from tests.spark.live import running_in_thread, write_transaction
 _TIMEOUT_S = 150.0
 
 
-def late_of(report: Mapping[str, Any]) -> int:
+def late_of(step: StepFigures) -> int:
     """How many records a step has dropped as late."""
-    late = (n for name, n in report["counters"].items() if name.startswith("dropped:") and name.endswith(":late"))
-    return sum(late) if report["decision"] != "skip" else 0
+    late = (n for name, n in step.counters.items() if name.startswith("dropped:") and name.endswith(":late"))
+    return 0 if step.skipped else sum(late)
 
 
 def sent(record: dict[str, Any]) -> tuple[str, Sent]:
@@ -88,10 +89,10 @@ class _Steps(Progress):
         self._run = run
         self.late = 0
 
-    def step(self, sub: str, batch_id: int, reports: list[Mapping[str, Any]]) -> None:
+    def step(self, sub: str, batch_id: int, steps: Collection[StepFigures]) -> None:
         """See `Progress`."""
-        super().step(sub, batch_id, reports)
-        self.late += sum(map(late_of, reports))
+        super().step(sub, batch_id, steps)
+        self.late += sum(map(late_of, steps))
         self._run.stepped(sub, batch_id)
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 from streams.config import StreamsConfig
+from streams.metrics.application import StepFigures
 from streams.spark.progress import Progress
 from streams.spark.runner import StreamsApplication
 from tests.spark.apps import blocks
@@ -21,7 +21,7 @@ from tests.spark.apps import blocks
 class DyingProgress(Progress):
     """Ends driver and JVM, which share a process group."""
 
-    def step(self, sub: str, batch_id: int, reports: list[Mapping[str, Any]]) -> None:
+    def step(self, sub: str, batch_id: int, steps: Collection[StepFigures]) -> None:
         os.killpg(0, signal.SIGKILL)
 
 

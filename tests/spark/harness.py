@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from state.kafka.admin import KafkaAdmin, wait_until_decided
 from state.kafka.topics import TopicSpec
 from streams.config import StreamsConfig
 from streams.drills.topics import DECIDED_S, Read, read_committed
+from streams.metrics.application import StepFigures
 from streams.spark.progress import Progress
 from streams.spark.runner import StreamsApplication
 from streams.topology.topology import Topology
@@ -44,15 +45,15 @@ class RecordedProgress(Progress):
 
     def __init__(self, title: str) -> None:
         super().__init__(title, Console(file=io.StringIO()))
-        self.reports: list[Mapping[str, Any]] = []
+        self.reports: list[StepFigures] = []
 
-    def step(self, sub: str, batch_id: int, reports: list[Mapping[str, Any]]) -> None:
-        self.reports += reports
-        super().step(sub, batch_id, reports)
+    def step(self, sub: str, batch_id: int, steps: Collection[StepFigures]) -> None:
+        self.reports += steps
+        super().step(sub, batch_id, steps)
 
     def decisions(self, task: int) -> dict[int, str]:
         """What a task did at each version: it ran the step, or found that it was committed and skipped it."""
-        return {report["version"]: report["decision"] for report in self.reports if report["task"] == task}
+        return {step.version: step.decision for step in self.reports if step.task == task}
 
 
 class Harness:

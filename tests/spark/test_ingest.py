@@ -68,7 +68,7 @@ def test_rows_of_dataframes_are_read_exactly_once(harness: Harness) -> None:
     (checkpoint / "commits" / "1").unlink()
     (checkpoint / "commits" / ".1.crc").unlink(missing_ok=True)
     progress = harness.run(topology(folder, delays, airlines))
-    assert {report["decision"] for report in progress.reports} == {"skip"}
+    assert {report.decision for report in progress.reports} == {"skip"}
 
     found = sorted((record.key, record.value, record.timestamp) for record in harness.read(delays))
     assert found == [(b"DL", b"7", 1357020000000), (b"UA", b"3", 1357016400000), (b"UA", b"5", 1357023600000)]
@@ -175,8 +175,8 @@ def test_rows_that_cannot_be_written_do_not_stop_a_source(harness: Harness) -> N
     progress = harness.run(program, production="dlq", dead_letter_topic=dead)
     flights(folder, ("UA", 3, "1969-12-31T23:59:59Z"))
     reports = [*progress.reports, *harness.run(program).reports]
-    assert sum(report["counters"].get("dead_letters:production", 0) for report in reports) == 1
-    assert any(report["counters"].get("early:flights") for report in reports)
+    assert sum(report.counters.get("dead_letters:production", 0) for report in reports) == 1
+    assert any(report.counters.get("early:flights") for report in reports)
     assert [(record.value, record.timestamp) for record in harness.read(delays)] == [(b"1", 0), (b"3", 0)]
     (letter,) = harness.read(dead)
     assert dict(letter.headers)["__streams.errors.exception"] == b"OversizedRecordError"

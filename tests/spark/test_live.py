@@ -115,7 +115,7 @@ def test_a_run_over_what_is_there_ends_live_once_all_that_came_of_it_is_processe
         progress = harness.run(builder.build(), execution=Execution.LIVE)
         assert found(harness, target) == expected(numbers)
         assert progress.reports
-        assert all("steps" in report for report in progress.reports), "of live steps"
+        assert all(report.live for report in progress.reports), "of live steps"
         assert (
             harness.group_offsets().items() >= {(source, number): end for number, end in ends(harness, source)}.items()
         )
