@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -364,9 +364,7 @@ class Slot:
         """Tells the driver what the tasks have done since the last report."""
         self._reported = now
         for task in self._tasks:
-            if task.tally.steps and self._link.tell(
-                {"sub": task.job.sub.name, "report": asdict(report_of(task, task.tally))}
-            ):
+            if task.tally.steps and self._link.tell({"sub": task.job.sub.name, "report": report_of(task, task.tally)}):
                 task.tally = Tally()
             if task.ends:
                 positions = [(*place, at, task.ends.get(place, at)) for place, at in task.positions.items()]

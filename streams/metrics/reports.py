@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import orjson
 
+from state.secrets import mask_known
 from streams.logs.json_lines import masked
 from streams.metrics.application import StoreRestore
 
@@ -107,7 +108,10 @@ def _socket_of(connection: Connection) -> socket.socket:
 
 def encoded(message: Mapping[str, Any]) -> bytes:
     """A message as JSON, without secrets."""
-    return orjson.dumps(masked(message))
+    data = orjson.dumps(message)
+    text = data.decode()
+    # Only texts are masked: a number stays, though it may look like a password.
+    return data if mask_known(text) == text else orjson.dumps(masked(orjson.loads(data)))
 
 
 class Reports:

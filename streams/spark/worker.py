@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -219,7 +219,7 @@ def _run(
     state.update((result.copy.data, result.copy.offset))
     job.crash.reach("before_report", task, marker.version)
     spent, cpu_s = round(time.perf_counter() - started, 6), round(time.process_time() - cpu, 6)
-    message = {"report": asdict(replace(figures, total_s=spent, cpu_s=cpu_s)), "events": events}
+    message = {"report": replace(figures, total_s=spent, cpu_s=cpu_s), "events": events}
     yield pd.DataFrame({"report": [encoded(message).decode()]})
     job.crash.reach("report_given", task, marker.version)
 

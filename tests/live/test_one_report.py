@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Mapping
-from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,7 +46,7 @@ def live_report() -> Mapping[str, Any]:
     with LiveDriver(HOST, HOST, heard.put) as driver, world.task() as task:
         world.run(task)
         link = Link.to(driver.address)
-        link.tell({"sub": world.sub.name, "report": asdict(report_of(task, task.tally))})
+        link.tell({"sub": world.sub.name, "report": report_of(task, task.tally)})
         found = heard.get(timeout=WAIT_S)
         link.close()
     return found
