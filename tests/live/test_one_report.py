@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import time
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,8 @@ from streams import BytesSerde, StreamsBuilder, StringSerde
 from streams.config import load_config
 from streams.live.link import Link
 from streams.live.slot import report_of
-from streams.metrics.application import StepFigures
+from streams.metrics.application import StepFigures, StoreRestore
+from streams.metrics.reports import RestoreReporter, reports_to
 from streams.microbatch.read import PlannedRange, read_range
 from streams.model.record import NO_TIME
 from streams.source.offsets import OffsetRange
@@ -106,3 +108,27 @@ def test_the_same_step_is_reported_alike_and_comes_to_the_same_figures(monkeypat
         sub = application.progress.metrics.snapshot().sub_topologies[message["sub"]]
         seen.append((sub.counters, sub.records_in, sub.records_out, sub.changelog_records, sub.event_time_ms))
     assert seen[0] == seen[1]
+
+
+def test_a_restore_is_seen_while_it_runs_in_both_executions() -> None:
+    """A slot says it by the connection that it has, a task of a micro-batch by one of its own."""
+    application = StreamsApplication(
+        counted(), load_config(None, {"application_id": APP, "bootstrap_servers": "nowhere:1"})
+    )
+    metrics = application.progress.metrics
+    application.progress.started("in", 2, ("in",))
+    metrics.begun("in")
+    with LiveDriver(HOST, HOST, application._hear) as driver, reports_to(driver.address) as tell:
+        link = Link.to(driver.address)
+        assert tell is not None
+        for task, way in enumerate((link.tell, tell)):
+            reporter = RestoreReporter(way, "in")
+            reporter.on_start("counts", task, 100)
+            reporter.on_batch("counts", task, 0, 0, 100)
+        deadline = time.monotonic() + WAIT_S
+        while len(metrics.snapshot().sub_topologies["in"].running_restores) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        link.close()
+    expected = {(task, "counts"): StoreRestore(100, 100) for task in range(2)}
+    assert metrics.snapshot().sub_topologies["in"].restores == expected
