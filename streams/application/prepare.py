@@ -517,7 +517,7 @@ def query_job(
     *,
     until: Mapping[tuple[str, int], int],
     first: FirstBatch | None,
-    driver: DriverAddress | None = None,
+    restore_reports: DriverAddress | None = None,
 ) -> QueryJob:
     config, sub = application.config, prepared.sub
     return QueryJob(
@@ -546,7 +546,7 @@ def query_job(
         snapshots=config.snapshots,
         replica_dir=config.replica_dir,
         logs=config.logs,
-        driver=driver,
+        restore_reports=restore_reports,
     )
 
 

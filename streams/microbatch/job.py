@@ -60,7 +60,7 @@ class QueryJob:
         memory: What each process of an executor may keep from step to step.
         snapshots: Where snapshots of the stores are taken to and restored from.
         replica_dir: Folder of the copies that replicas keep on each executor; None = there are none.
-        driver: Where micro-batches report running restores; None: metrics are not served.
+        restore_reports: Where micro-batches report running restores; None: nobody listens.
         unplaced: Whether its topics have no records yet whose keys would tell the placement: a live task takes none before the
             driver has decided.
     """
@@ -80,7 +80,7 @@ class QueryJob:
     snapshots: SnapshotSettings = NO_SNAPSHOTS
     replica_dir: Path | None = None
     logs: LogSettings = field(default_factory=LogSettings)
-    driver: DriverAddress | None = None
+    restore_reports: DriverAddress | None = None
     unplaced: bool = False
 
     @property

@@ -559,7 +559,7 @@ class StreamsApplication:
             readers_of(self._spark),
             until=until or self._until,
             first=self._first.get(prepared.sub.name),
-            driver=None if self._driver is None else self._driver.address,
+            restore_reports=None if self._driver is None else self._driver.address,
         )
 
     def _start(

@@ -213,7 +213,7 @@ def _run(
     task = shuffle_keys(job.tasks).index(int(key[0]))
     set_context(sub_topology=job.sub.name, task=task)
     started, cpu = time.perf_counter(), time.process_time()
-    with reports_to(job.driver) as tell:
+    with reports_to(job.restore_reports) as tell:
         result, figures, events = _step(job, task, frames, state, tell)
     marker = result.copy.marker
     state.update((result.copy.data, result.copy.offset))
