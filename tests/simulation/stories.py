@@ -486,6 +486,34 @@ def writes_spill_at_times() -> None:
         application.verify()
 
 
+class CrashesAfterWrites(Quiet):
+    """A crash right after one of the writes to a disk, and after each part of one that is not atomic."""
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+
+    def after(self, cluster: Cluster, event: Event) -> None:
+        """See `Chaos`."""
+        if event.kind == "write":
+            self.left -= 1
+            if not self.left:
+                raise Crash(str(event))
+
+
+def crashes_after_writes() -> None:
+    """After each write of a short history, or after each part of it."""
+    number, crashed = 0, True
+    while crashed:
+        number += 1
+        chaos = CrashesAfterWrites(number)
+        application = Application(chaos, Setup(COUNT, hosts=1))
+        for _ in range(2):
+            feed(application, 6)
+            application.work()
+        application.verify()
+        crashed = chaos.left <= 0
+
+
 def idle_at_times() -> None:
     """Records come once in 50 seconds, and tasks are idle in between; a window is 60 seconds long."""
     application = started(IDLE, tasks=1)

@@ -263,7 +263,7 @@ GUARDS = [
     Guard(
         "a write to the disk is atomic",
         lambda patch: patch.setattr(SimulatedTable, "atomic", False),
-        stories.unlucky("crash"),
+        stories.crashes_after_writes,
     ),
     Guard(
         "only changelogs of ended windows are trimmed",
