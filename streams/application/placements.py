@@ -47,17 +47,20 @@ class Placements:
         """
         return replace(self.application, subs=tuple(map(self._placed, self.application.subs)))
 
-    def disagreeing(self) -> Mapping[str, str | None]:
+    def disagreeing(self, anew: bool = False) -> Mapping[str, str | None]:
         """Topic -> the function that its keys show, None if there is none, of new sub-topologies whose topics do not agree.
 
         Behind these topics the plan of an application that may run live has repartition topics.
+
+        Args:
+            anew: Sub-topologies that are not new are looked at, too.
         """
         found: dict[str, str | None] = {}
         if self.application.plan.topology.repartitioned is None or self.application.config.placement is not None:
             return found
         for one in self.application.subs:
             topics = [topic for topic in self.application.from_outside(one.sub) if topic in one.sub.placed_topics]
-            if not topics or self._last_marker(one) is not None:
+            if not topics or (not anew and self._last_marker(one) is not None):
                 continue
             counts = self.admin.describe_topics(topics)
             by_topic = self._shown(one.sub, {name: info for name, info in counts.items() if info.partitions > 1})
@@ -139,6 +142,22 @@ class Placements:
             # Nothing is found by key, so each task may have what is in its partition.
             return replace(prepared, placement=Placement.PARTITION)
         function = shown.functions[0] if shown.functions else Placement.MURMUR2
+        return _misplaced(replace(prepared, placement=function), by_topic)
+
+    def fitting(self, prepared: PreparedSub, before: Placement | None) -> PreparedSub:
+        """The sub-topology with the placement that its rows have, unless keys in its topics show another function.
+
+        Args:
+            prepared: A sub-topology.
+            before: What gives keys to the tasks of its rows; None: it has none.
+        """
+        asked = self._asked(prepared)
+        if asked is not None or before in (None, Placement.PARTITION):
+            return replace(prepared, placement=before if asked is None or before is None else asked)
+        topics = [topic for topic in self.application.from_outside(prepared.sub) if topic in prepared.sub.placed_topics]
+        by_topic = self._shown(prepared.sub, self.admin.describe_topics(topics))
+        functions = reduce(Shown.__or__, by_topic.values(), Shown()).functions
+        function = functions[0] if functions and before not in functions else before
         return _misplaced(replace(prepared, placement=function), by_topic)
 
     def looked_at(self, prepared: PreparedSub) -> PreparedSub:

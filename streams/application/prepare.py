@@ -259,21 +259,78 @@ def plan_application(
         TopologyError: The topology cannot be run, or no topic matches a pattern.
         TopologyMismatchError: A sub-topology has run under several names, and which of them is valid is unknown.
     """
-    app, written = config.application_id, own_manifest(config)
+    written = own_manifest(config)
     if config.ensure_explicit_naming:
         check_explicit_names(topology)
-    topology = _with_topics_of_patterns(topology, config, admin, log, written)
-    topology = as_started(topology, config, admin, placements)
+    topology = _with_topics_of_patterns(topology, config, admin, log, written is None or "repartitioned" in written)
+    return _planned(as_started(topology, config, admin, placements), config, admin)
+
+
+def plan_with(
+    topology: Topology,
+    config: StreamsConfig,
+    admin: KafkaAdmin,
+    log: MarkerLog,
+    sources: Mapping[str, str] | None,
+    anew: bool = False,
+    names: Sequence[str] = (),
+) -> Application:
+    """The plan of a topology with repartition topics behind given sources, whatever was decided when it began.
+
+    Args:
+        topology: The topology.
+        config: The settings.
+        admin: The cluster.
+        log: Reads markers.
+        sources: As in `with_added_topics`; None: no repartition topic is added.
+        anew: The numbers of tasks are those of a first start.
+        names: Names of its sub-topologies that are known.
+
+    Raises:
+        StreamsError: As `plan_application`.
+    """
+    topology = _with_topics_of_patterns(topology, config, admin, log, has_added=True)
+    topology = topology if sources is None else with_added_topics(topology, sources)
+    return _planned(topology, config, admin, anew, names)
+
+
+def needed_sources(
+    topology: Topology,
+    config: StreamsConfig,
+    admin: KafkaAdmin,
+    log: MarkerLog,
+    placements: Mapping[str, str | None],
+    before: Mapping[str, str],
+) -> Mapping[str, str]:
+    """The sources behind which a first start would have a repartition topic, and why; those of `before` among them.
+
+    The other arguments are those of `plan_application`.
+    """
+    topology = _with_topics_of_patterns(topology, config, admin, log, has_added=True)
+    placed = _placed(topology, admin, placements)
+    return with_needed_topics(topology, placed, config.tasks, before).repartitioned or {}
+
+
+def names_of_any_plan(topology: Topology) -> list[str]:
+    """The names that sub-topologies of a program may have, with repartition topics that a plan adds and without."""
+    both = (topology, _behind_all_sources(topology))
+    return sorted({name for one in both for name in possible_names(one.sources())})
+
+
+def _planned(
+    topology: Topology, config: StreamsConfig, admin: KafkaAdmin, anew: bool = False, names: Sequence[str] = ()
+) -> Application:
+    app, written = config.application_id, own_manifest(config)
     # Neither the names of sub-topologies nor the internal topics depend on the topics that match a pattern.
     commits = commits_topics(topology, app, admin)
-    known = known_names(commits, app, written, admin)
-    for names in sub_topologies(topology):
-        sources = _sources(topology, names)
+    known = [*names, *known_names(commits, app, written, admin)]
+    for nodes in () if names else sub_topologies(topology):
+        sources = _sources(topology, nodes)
         if written is None or written["sub_topologies"].keys().isdisjoint(possible_names(sources)):
             check_one_name(sources, known)
     plan = build_plan(topology, app, known)
     counts = _source_partitions(plan, admin) | ingest_partitions(topology, app)
-    frozen = {name: info.partitions for name, info in commits.items()}
+    frozen = {} if anew else {name: info.partitions for name, info in commits.items()}
     subs, own = with_tasks(plan, config.tasks, counts, frozen)
     application = Application(plan, config, tuple(subs), own)
     if topology.global_tables:
@@ -286,15 +343,14 @@ def _with_topics_of_patterns(
     config: StreamsConfig,
     admin: KafkaAdmin,
     log: MarkerLog | None,
-    written: Mapping[str, Any] | None,
+    has_added: bool,
 ) -> Topology:
     if not has_patterns(topology):
         return topology
-    app = config.application_id
+    app, written = config.application_id, own_manifest(config)
     log = log or LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
     own = set(owned_topics(app, written, admin, log).own)
     # Whether the plan adds topics behind sources depends on the topics that match; what they would be called does not.
-    has_added = written is None or "repartitioned" in written
     for one in (topology, _behind_all_sources(topology)) if has_added else (topology,):
         known = known_names(commits_topics(one, app, admin), app, written, admin)
         own |= internal_topics(
@@ -384,10 +440,14 @@ def as_started(
         before, known = _found(topology, config, admin)
     if before is None:
         return topology
+    return with_needed_topics(topology, _placed(topology, admin, placements), config.tasks, before, known)
+
+
+def _placed(topology: Topology, admin: KafkaAdmin, placements: Mapping[str, str | None]) -> dict[str, Placed]:
+    """How the records of the topics of others are distributed that a topology reads."""
     read = {topic for source in topology.sources() for topic in source.topics if isinstance(topic, str)}
     counts = _check_exist(read, admin)
-    placed = {name: Placed(count, placements.get(name, DEFAULT_PLACEMENT)) for name, count in counts.items()}
-    return with_needed_topics(topology, placed, config.tasks, before, known)
+    return {name: Placed(count, placements.get(name, DEFAULT_PLACEMENT)) for name, count in counts.items()}
 
 
 def _found(topology: Topology, config: StreamsConfig, admin: KafkaAdmin) -> tuple[Mapping[str, str] | None, set[str]]:
@@ -396,8 +456,7 @@ def _found(topology: Topology, config: StreamsConfig, admin: KafkaAdmin) -> tupl
     None: it has no topics that were added, or is new and not to run live.
     """
     app, behind_all = config.application_id, _behind_all_sources(topology)
-    names = {*possible_names(topology.sources()), *possible_names(behind_all.sources())}
-    committed = has_committed(names, app, admin)
+    committed = has_committed(names_of_any_plan(topology), app, admin)
     added = {topic.topic_name(app): topic for topic in behind_all.internal_topics() if topic.added}
     # They are created before the first step: what a start has made that never committed is continued, too.
     existing = {str(added[name]) for name in admin.describe_topics(sorted(added))}

@@ -34,6 +34,7 @@ from streams.application.prepare import (
     PreparedSub,
     ensure_internal_topics,
     has_committed,
+    names_of_any_plan,
     plan_application,
 )
 from streams.application.rescale.plan import check_no_rescale
@@ -83,7 +84,8 @@ def check_start(application: Application, admin: KafkaAdmin, log: MarkerLog) -> 
         StreamsError: A reset or rescale is unfinished, or the state is of another program, application or number of tasks.
     """
     plan = application.plan
-    check_no_rescale(plan.application_id, [sub.name for sub in plan.sub_topologies], admin)
+    names = {*(sub.name for sub in plan.sub_topologies), *names_of_any_plan(plan.topology)}
+    check_no_rescale(plan.application_id, names, admin)
     check_may_continue(application, admin, log)
     check_tasks(application, admin)
 

@@ -1,7 +1,8 @@
-"""`streams rescale`: moves an application's state to another number of tasks. `streams adopt`: makes a new checkpoint for it."""
+"""`streams rescale`: moves state to other tasks, another placement or plan. `streams adopt`: makes a new checkpoint for state."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -12,8 +13,10 @@ from state.kafka.partitioner import Placement
 from streams.application.adopt import Adopter, GivenPositions, described, lost_sinks
 from streams.application.instances import while_stopped
 from streams.application.prepare import plan_application
+from streams.application.rescale.cluster import LiveRescale
 from streams.application.rescale.plan import Handling, UsersChoices
-from streams.application.rescale.rescale import LiveRescale, SubRescale
+from streams.application.rescale.replan import Replan
+from streams.application.rescale.rescale import SubRescale
 from streams.application.start import Preflight, check_start
 from streams.cli.command import command, option
 from streams.cli.options import (
@@ -30,6 +33,8 @@ from streams.cli.output import print_json
 from streams.cli.progress import RescaleProgress
 from streams.errors import ConfigError
 from streams.lake.commit import write_checkpoint
+from streams.topology.plan import SubTopology
+from streams.wording import counted
 
 
 @command
@@ -60,11 +65,11 @@ def rescale(
 ) -> None:
     """Move an application's state to more or fewer tasks, beyond the number of partitions, too, or to another placement.
 
+    Without --tasks and --placement, it moves to the plan that a first start would choose today, and which can run live: with
+    repartition topics where records change their task.
     Results and their order per key stay the same. The application must not be running.
     An interrupted rescale is finished by running it again; the old checkpoint is moved aside.
     """
-    if tasks is None and placement is None:
-        raise ConfigError("streams rescale needs the new number of tasks, --tasks N, or a --placement, or both")
     check_no_question(as_json, yes or dry_run, "add --dry-run, or --yes to rescale")
     choices = UsersChoices(frozenset(by_key or ()), _states(state or []), frozenset(drop or ()))
     topology, config = application.of(target)
@@ -74,10 +79,16 @@ def rescale(
 
     with KafkaAdmin(config.client) as admin, open_checkpoint(config) as files, RescaleProgress() as progress:
         moved = LiveRescale(config, admin, files, progress)
-        rescaler = moved.rescaler(topology, tasks, choices, placement)
+        plan: Replan | None = None
+        if tasks is None and placement is None:
+            rescaler, plan = moved.to_plan(topology, choices)
+        else:
+            rescaler = moved.rescaler(topology, tasks, choices, placement)
         planned = [as_dict(sub) for sub in rescaler.subs]
         for sub in rescaler.subs:
             say(_line(sub))
+        for line in () if plan is None else _about(plan, admin):
+            say(line)
         done = False
         if rescaler.waiting and not dry_run and (yes or _asked(abort)):
             commits = [commits_topic(config.application_id, sub.sub.name) for sub in rescaler.subs]
@@ -85,7 +96,7 @@ def rescale(
                 rescaler.abort() if abort else rescaler.run()
             done = True
             if not abort:
-                moved.forget_local_state(max(sub.new for sub in rescaler.subs), say)
+                moved.forget_local_state(rescaler.tasks, say)
                 say(_done(tasks, placement))
         elif rescaler.waiting and not abort:
             rescaler.check()
@@ -96,9 +107,20 @@ def rescale(
                     "tasks": tasks,
                     "placement": placement,
                     "done": done,
+                    "added_topics": {} if plan is None else plan.added,
                     "sub_topologies": planned,
                 }
             )
+
+
+def _about(plan: Replan, admin: KafkaAdmin) -> Iterator[str]:
+    """What the new plan adds, and what it cannot run live even so."""
+    for topic, why in sorted(plan.added.items()):
+        yield f"adds the topic {topic}: {why}"
+    topics = sorted({topic for one in plan.after.subs for topic in one.sub.topics})
+    partitions = {name: info.partitions for name, info in admin.describe_topics(topics).items()}
+    for name, why in sorted(plan.obstacles(partitions).items()):
+        yield f"{name} stays in micro-batches: {why}"
 
 
 def as_dict(sub: SubRescale) -> dict[str, Any]:
@@ -106,26 +128,46 @@ def as_dict(sub: SubRescale) -> dict[str, Any]:
     return {
         "name": sub.sub.name,
         "from": sub.old,
-        "to": sub.new,
+        "to": sub.parts[0].tasks,
         "placement_from": sub.before.value,
-        "placement_to": sub.then.value,
-        "stores": [name for name, node in sub.sub.stores.items() if node.spec.logged],
+        "placement_to": sub.parts[0].placement.value,
+        "stores": _stores(sub.sub),
+        "parts": [
+            {"name": part.name, "tasks": part.tasks, "placement": part.placement.value, "stores": _stores(part.sub)}
+            for part in sub.parts
+        ],
         "phase": sub.phase.value if sub.phase else None,
     }
+
+
+def _stores(sub: SubTopology) -> list[str]:
+    return [name for name, node in sub.stores.items() if node.spec.logged]
 
 
 def _line(sub: SubRescale) -> str:
     if not sub.needed:
         return f"{sub.sub.name}: has {sub.new} tasks by {sub.then.value}, or has never run: nothing to do"
-    stores = ", ".join(name for name, node in sub.sub.stores.items() if node.spec.logged) or "no stores"
     phase = f"; begun already, and continues ({sub.phase.value})" if sub.phase else ""
-    placed = "" if sub.before is sub.then else f", from {sub.before.value} to {sub.then.value}"
-    return f"{sub.sub.name}: from {sub.old} to {sub.new} tasks{placed} ({stores}){phase}"
+    if [part.name for part in sub.parts] != [sub.sub.name]:
+        parts = ", ".join(
+            f"{part.name} ({counted(part.tasks, 'task')} by {part.placement.value}, {_names(part.sub)})"
+            for part in sub.parts
+        )
+        return f"{sub.sub.name}: from {counted(sub.old, 'task')} by {sub.before.value} to {parts}{phase}"
+    (part,) = sub.parts
+    placed = "" if sub.before is part.placement else f", from {sub.before.value} to {part.placement.value}"
+    return f"{sub.sub.name}: from {sub.old} to {part.tasks} tasks{placed} ({_names(sub.sub)}){phase}"
+
+
+def _names(sub: SubTopology) -> str:
+    return ", ".join(_stores(sub)) or "no stores"
 
 
 def _done(tasks: int | None, placement: Placement | None) -> str:
     asked = {"tasks": tasks, "placement": None if placement is None else placement.value}
     settings = " and ".join(f"{name}={value}" for name, value in asked.items() if value is not None)
+    if not settings:
+        return "done: start the application"
     return f"done: start the application with {settings}, or without this setting"
 
 

@@ -22,6 +22,7 @@ from streams.application.doctor.inspection import Finding, Inspection, Place, Se
 from streams.application.execution import obstacle
 from streams.application.owned_topics import FILE
 from streams.application.placements import Placements
+from streams.application.prepare import names_of_any_plan
 from streams.application.rescale.plan import RescaleNotes, check_no_rescale
 from streams.application.reset import check_no_reset
 from streams.application.start import check_start
@@ -131,7 +132,7 @@ def refused(inspection: Inspection, error: StreamsError) -> Finding:
     elif isinstance(error, ResetUnfinishedError):
         command = f"streams reset {inspection.app}"
     elif isinstance(error, RescaleUnfinishedError):
-        command = inspection.command("rescale", f"--tasks {_rescaled_to(inspection)}")
+        command = inspection.command("rescale", _rescaled_to(inspection))
     elif isinstance(error, TopologyMismatchError):
         command = f"streams diff {inspection.config.checkpoint_dir}/{FILE} {inspection.target}"
     elif isinstance(error, ChangelogMismatchError):
@@ -142,13 +143,13 @@ def refused(inspection: Inspection, error: StreamsError) -> Finding:
 
 
 def _rescaled_to(inspection: Inspection) -> str:
-    """The number of tasks to which an unfinished rescale leads; `N` if its notes are missing."""
-    for sub in inspection.application.plan.sub_topologies:
-        topic = rescale_topic(inspection.app, sub.name)
+    """What an unfinished rescale was asked for: a number of tasks (`N` if its notes are missing), or the plan of a first start."""
+    for name in names_of_any_plan(inspection.application.plan.topology):
+        topic = rescale_topic(inspection.app, name)
         notes = RescaleNotes(inspection.kafka, inspection.admin, topic, topic).read()
         if notes is not None:
-            return str(notes.plan.new)
-    return "N"
+            return f"--tasks {notes.plan.new}" if notes.plan.sources is None else ""
+    return "--tasks N"
 
 
 # --- Fields that the program reads by name and that no record has: perhaps misspelt, and null without an error.

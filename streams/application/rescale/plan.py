@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import gcd
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import orjson
 
@@ -17,7 +17,7 @@ from state.commit.protocols import KafkaAccess
 from state.errors import MarkerFormatError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.partitioner import Placement
-from state.kafka.topics import TopicSpec
+from state.kafka.topics import TopicInfo, TopicSpec
 from streams.application.markers import still_running
 from streams.application.rescale.rows import records_of
 from streams.checkpoint.compare import NEVER, Markers, SubIdentity, position
@@ -27,7 +27,9 @@ from streams.model.record import NO_TIME
 from streams.operators.stream_time import IDLE_FROM, STREAM_TIME, idle_from
 from streams.runtime.looked_up import STATE as LOOKED_UP_STATE
 from streams.runtime.looked_up import merged as looked_up
-from streams.source.offsets import FirstBatch
+from streams.source.offsets import FirstBatch, TopicOffsets
+from streams.topology.graph import ProcessorNode
+from streams.topology.plan import SubTopology
 
 # --- The operators' state of a new task
 #
@@ -44,7 +46,16 @@ _LEAST = frozenset({"earliest", "min", "next_emit", "newest"})
 _COUNTED_AGAIN = frozenset({"records", "bytes", "advancing"})
 """`suppress` counts its buffer again where the counts are missing; `advancing` is only used within a step."""
 _OLDEST_STARTS = "oldest_start"
+_OF_NODES = ("nodes", "shared")
 _TASK_STATES = frozenset({"time", "idle", "needed", "partition_times", "punctuations", "failing", LOOKED_UP_STATE})
+
+
+@runtime_checkable
+class SharesState(Protocol):
+    """The specification of a node that shares a state with others, under a name."""
+
+    @property
+    def state_name(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -77,7 +88,7 @@ def merged_state(
         RescaleError: A processor keeps state, and the user has not chosen what happens to it.
     """
     merged: dict[str, Any] = {}
-    for kind in ("nodes", "shared"):
+    for kind in _OF_NODES:
         names = sorted({name for state in states for name in state.get(kind, {})})
         for name in names:
             parts = [state.get(kind, {}).get(name, {}) for state in states]
@@ -185,6 +196,23 @@ def _partition_times(parts: Sequence[State], owned: Callable[[int], bool]) -> di
     return merged
 
 
+def of_part(state: State, sub: SubTopology) -> State:
+    """The operator state of those nodes that a sub-topology has, of one that is divided."""
+    specs = (node.spec for node in sub.nodes.values() if isinstance(node, ProcessorNode))
+    names = {*sub.nodes, *(spec.state_name for spec in specs if isinstance(spec, SharesState))}
+    of_task = dict(state.get("task", {}))
+    owned: dict[str, Callable[[str], bool]] = {
+        "punctuations": lambda name: name.rpartition("/")[0] in names,
+        LOOKED_UP_STATE: names.__contains__,
+        "partition_times": sub.topics.__contains__,
+    }
+    for kind, owns in owned.items():
+        if kind in of_task:
+            of_task[kind] = {name: value for name, value in of_task[kind].items() if owns(name)}
+    kept = {kind: {name: own for name, own in state.get(kind, {}).items() if name in names} for kind in _OF_NODES}
+    return kept | ({"task": of_task} if of_task else {})
+
+
 def _least_of_each(parts: Sequence[Mapping[str, int]]) -> dict[str, int]:
     return {
         key: min(part[key] for part in parts if key in part) for key in sorted({key for part in parts for key in part})
@@ -205,11 +233,38 @@ class Phase(Enum):
     """Only the staging topics are left."""
 
 
+Sources = Mapping[str, str] | None
+"""The sources behind which a plan has added repartition topics, and why; None: it adds none, behind new keys neither."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A sub-topology that takes over the state of another one, or those of its stores that it has.
+
+    Attributes:
+        tasks: The number of its tasks.
+        placement: What gives keys to them.
+        writes: The repartition topics between the parts that it writes to, with their numbers of partitions.
+    """
+
+    sub: SubTopology
+    tasks: int
+    placement: Placement
+    writes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.sub.name
+
+
 @dataclass(frozen=True)
 class RescalePlan:
     """What becomes of a sub-topology.
 
     Attributes:
+        parts: The sub-topologies that take over, each with its number of tasks and placement; none: it stays as one, as `new` and
+            `then` say.
+        sources: The plan with which it ran, and the one with which these run; None: the plan stays.
         first: Where the new checkpoint begins; None: no checkpoint exists, and the next start makes one.
         versions: Task -> the version of its last marker when its rows were copied; without tasks that have never committed.
         before: What gives keys to the old tasks.
@@ -224,10 +279,17 @@ class RescalePlan:
     then: Placement = Placement.MURMUR2
     phase: Phase = Phase.COPYING
     versions: Mapping[int, int] = field(default_factory=dict)
+    parts: Mapping[str, tuple[int, Placement]] = field(default_factory=dict)
+    sources: tuple[Sources, Sources] | None = None
 
     def to_json(self) -> dict[str, Any]:
         first = None if self.first is None else self.first.to_json()
+        divided = {
+            "parts": {name: [tasks, placement.value] for name, (tasks, placement) in sorted(self.parts.items())},
+            "sources": self.sources,
+        }
         return {
+            **({} if self.sources is None else divided),
             "query_id": self.query_id,
             "old": self.old,
             "new": self.new,
@@ -242,8 +304,12 @@ class RescalePlan:
         first = None if data["first"] is None else FirstBatch.from_json(data["first"])
         versions = {int(task): int(version) for task, version in data["versions"].items()}
         before, then = map(Placement, data.get("placements", [Placement.MURMUR2] * 2))
-        phase = Phase(data["phase"])
-        return cls(str(data["query_id"]), int(data["old"]), int(data["new"]), first, before, then, phase, versions)
+        parts = {name: (int(tasks), Placement(given)) for name, (tasks, given) in data.get("parts", {}).items()}
+        sources = data.get("sources")
+        return cls(
+            str(data["query_id"]), int(data["old"]), int(data["new"]), first, before, then, Phase(data["phase"]), versions, parts,
+            None if sources is None else (sources[0], sources[1]),
+        )  # fmt: skip
 
 
 def first_batch(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> FirstBatch | None:
@@ -274,10 +340,25 @@ def first_batch(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> F
     return FirstBatch(replace(at, now_ms=None), fixed=chosen or any(markers.values()))
 
 
+def first_of_part(first: FirstBatch, part: Part, added: Mapping[str, TopicInfo]) -> FirstBatch:
+    """Where a sub-topology begins that has taken over a part of another one.
+
+    Args:
+        first: Where the other one ends.
+        part: The sub-topology.
+        added: The repartition topics between the parts, which are empty.
+    """
+    read = {topic: of for topic, of in first.start.topics.items() if topic in part.sub.topics}
+    new = {
+        name: TopicOffsets(of.topic_id, (0,) * of.partitions) for name, of in added.items() if name in part.sub.topics
+    }
+    return replace(first, start=replace(first.start, topics={**read, **new}))
+
+
 def new_markers(
-    plan: RescalePlan, markers: Markers, users: frozenset[str], choices: UsersChoices
+    plan: RescalePlan, part: Part, markers: Markers, users: frozenset[str], choices: UsersChoices
 ) -> dict[int, CommitMarker]:
-    """The marker of each new task; none if no task has ever committed.
+    """The marker of each new task of a part; none if no task has ever committed.
 
     Raises:
         RescaleError: The state of a processor has no rule.
@@ -287,27 +368,36 @@ def new_markers(
         return {}
     newest = max(found, key=lambda marker: marker.version)
     placed = any(marker.placement != UNPLACED for marker in found)
-    placement = plan.then.value if placed else UNPLACED
+    placement = part.placement.value if placed else UNPLACED
+    divided, stores = plan.sources is not None, part.sub.stores.keys()
     made = {}
-    for task in range(plan.new):
-        old = sources_of(task, plan.old, plan.new, plan.before is plan.then)
+    for task in range(part.tasks):
+        old = sources_of(task, plan.old, part.tasks, plan.before is part.placement)
         sources = [markers.get(source) for source in old]
         known = [source for source in sources if source is not None]
-        states = [{} if source is None else source.operator_state for source in sources]
+        states: list[State] = [{} if source is None else source.operator_state for source in sources]
+        if divided:
+            states = [of_part(state, part.sub) for state in states]
+        expired = _expired_before([marker.expired_before for marker in known], len(sources))
         made[task] = CommitMarker(
             query_id=plan.query_id,
             task=task,
-            tasks=plan.new,
-            topology_hash=newest.topology_hash,
+            tasks=part.tasks,
+            topology_hash=part.sub.topology_hash if divided else newest.topology_hash,
             version=newest.version,
             batch_id=NEVER,
             batch="",
             ranges={},
-            topic_ids={topic: id_ for marker in found for topic, id_ in marker.topic_ids.items()},
+            topic_ids={
+                topic: id_
+                for marker in found
+                for topic, id_ in marker.topic_ids.items()
+                if not divided or topic in part.sub.topics
+            },
             stream_time=least(None if source is None else source.stream_time for source in sources),
-            operator_state=merged_state(states, task, plan.new, users, choices),
+            operator_state=merged_state(states, task, part.tasks, users & part.sub.nodes.keys(), choices),
             changelog_ends={},
-            expired_before=_expired_before([marker.expired_before for marker in known], len(sources)),
+            expired_before={store: time for store, time in expired.items() if not divided or store in stores},
             counts={},
             changelog_hash="",
             now_ms=max(marker.now_ms for marker in found),
@@ -380,11 +470,15 @@ class RescaleNotes:
             producer.close()
 
     def note_phase(
-        self, plan: RescalePlan, phase: Phase, markers: Mapping[int, CommitMarker] | None = None
+        self, plan: RescalePlan, phase: Phase, markers: Mapping[str, Mapping[int, CommitMarker]] | None = None
     ) -> RescalePlan:
         """Notes how far the rescale has come, and the new markers once they are known; returns the plan in that phase."""
         plan = replace(plan, phase=phase)
-        made = {f"{_MARKER}{task}": marker.to_bytes() for task, marker in (markers or {}).items()}
+        made = {
+            f"{_MARKER}{name and name + '/'}{task}": marker.to_bytes()
+            for name, of in (markers or {}).items()
+            for task, marker in of.items()
+        }
         self.write({**made, _PLAN: orjson.dumps(plan.to_json())})
         return plan
 
@@ -414,17 +508,21 @@ class Notes:
     """The contents of the notes.
 
     Attributes:
-        markers: The new markers; empty before they are known.
+        markers: By part and task, the new markers; empty before they are known. A sub-topology that stays one has no name here.
         filled: New topic -> its id, for topics that have all their records.
     """
 
     plan: RescalePlan
-    markers: Mapping[int, CommitMarker]
+    markers: Mapping[str, Mapping[int, CommitMarker]]
     filled: Mapping[str, str]
 
     @classmethod
     def of(cls, found: Mapping[str, bytes]) -> Notes:
         plan = RescalePlan.from_json(orjson.loads(found[_PLAN]))
-        markers = (CommitMarker.from_bytes(data) for name, data in found.items() if name.startswith(_MARKER))
+        markers: dict[str, dict[int, CommitMarker]] = {}
+        for name, data in found.items():
+            if name.startswith(_MARKER):
+                part, _, task = name.removeprefix(_MARKER).rpartition("/")
+                markers.setdefault(part, {})[int(task)] = CommitMarker.from_bytes(data)
         filled = {name.removeprefix(_FILLED): id_.decode() for name, id_ in found.items() if name.startswith(_FILLED)}
-        return cls(plan, {marker.task: marker for marker in markers}, filled)
+        return cls(plan, markers, filled)

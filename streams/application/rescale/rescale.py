@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,30 +13,30 @@ from state.changelog import (
     changelog_topic,
     commits_config,
     commits_topic,
+    repartition_config,
     rescale_topic,
     staging_topic,
 )
 from state.commit.guards import fenced_producer
-from state.commit.live import LiveKafka
 from state.commit.marker import MARKER_KEY, RESCALED, CommitMarker
 from state.commit.protocols import KafkaAccess
 from state.errors import CheckpointMismatchError, FencedError
-from state.kafka.admin import DECIDE_S, KafkaAdmin, wait_until_decided
+from state.kafka.admin import KafkaAdmin
 from state.kafka.partitioner import Placement
 from state.kafka.topics import TopicPartition, TopicSpec
-from state.restore.directory import StateDirectory
 from state.stores.spec import StoreSpec
-from streams.application.markers import MarkerAccess, placed_marker, still_running
-from streams.application.prepare import PreparedSub, plan_application
+from streams.application.markers import MarkerAccess, still_running
 from streams.application.rescale.plan import (
     STAGING,
     Notes,
+    Part,
     Phase,
     RescaleNotes,
     RescalePlan,
+    Sources,
     UsersChoices,
     check_same,
-    first_batch,
+    first_of_part,
     new_markers,
 )
 from streams.application.rescale.rows import (
@@ -49,21 +49,17 @@ from streams.application.rescale.rows import (
     row_keys,
     stage_partition,
 )
-from streams.application.start import check_may_continue
-from streams.checkpoint.compare import Markers, SubIdentity, check_checkpoint, check_program, check_topic
+from streams.checkpoint.compare import Markers, SubIdentity, check_program
 from streams.checkpoint.files import (
     CheckpointFiles,
     move_aside,
     query_id_of,
-    read_checkpoint,
     write_first_batch,
     write_query_id,
 )
-from streams.config import StreamsConfig
 from streams.errors import RescaleError
 from streams.source.offsets import FirstBatch
 from streams.topology.plan import SubTopology
-from streams.topology.topology import Topology
 
 FirstOf = Callable[[SubIdentity, Markers], "FirstBatch | None"]
 """Where the new checkpoint begins; refuses state that is not at rest."""
@@ -97,8 +93,11 @@ class SubRescale:
         old: The number of its tasks now, if no rescale was begun; else that of the notes counts.
         before: What gives keys to its tasks now; None: no task has had a key yet, so there is nothing to move.
         asked: What shall; None: the same.
+        parts: The sub-topologies of another plan that take over from it; none: it stays one.
+        sources: The plan with which it ran, and the one with which the parts run; None: the plan stays.
 
     Attributes:
+        parts: The sub-topologies that take over; itself, if the plan stays.
         notes: What was noted so far; None: the rescale of this sub-topology has not begun.
     """
 
@@ -111,9 +110,12 @@ class SubRescale:
         context: RescaleContext,
         before: Placement | None = Placement.MURMUR2,
         asked: Placement | None = None,
+        parts: Sequence[Part] = (),
+        sources: tuple[Sources, Sources] | None = None,
     ) -> None:
         self.sub = sub
         self.new = new
+        self.sources = sources
         self._app = application_id
         self._context = context
         self._transactional_id = f"{application_id}-{sub.name}-rescale"
@@ -124,13 +126,19 @@ class SubRescale:
         plan = self.notes.plan if self.notes else None
         self.before = plan.before if plan else before or Placement.MURMUR2
         self.then = plan.then if plan else (before and asked) or self.before
-        if plan is not None and (plan.new != new or plan.then is not (asked or plan.then)):
+        if plan is not None and (plan.sources is None) is not (sources is None):
+            raise RescaleError(
+                f"{application_id}/{sub.name}: a rescale {_asked_for(plan)} was begun and is not finished. Finish it first, or, as "
+                f"long as nothing was replaced, undo it with --abort"
+            )
+        if plan is not None and sources is None and (plan.new != new or plan.then is not (asked or plan.then)):
             raise RescaleError(
                 f"{application_id}/{sub.name}: a rescale from {plan.old} to {plan.new} tasks ({plan.then.value}) was begun and "
                 f"is not finished. Finish it with --tasks {plan.new} --placement {plan.then.value}, then rescale again; or, as "
                 f"long as nothing was replaced, undo it with --abort"
             )
         self.old = plan.old if plan else old
+        self.parts = tuple(parts) or (Part(sub, new, self.then),)
         self._identity = SubIdentity(application_id, sub.name, self.old, sub.topology_hash)
         self._markers = MarkerAccess(context.kafka, self._identity)
         self._specs = [node.spec for node in sub.stores.values() if node.spec.logged]
@@ -147,7 +155,10 @@ class SubRescale:
 
     @property
     def _moves(self) -> bool:
-        return self.old != self.new or self.before is not self.then
+        # An ordinary rescale, too, has itself as its only part.
+        (first, *others) = self.parts
+        same = first.name == self.sub.name and first.sub.topology_hash == self.sub.topology_hash
+        return bool(others) or not same or self.old != first.tasks or self.before is not first.placement
 
     def settle(self) -> None:
         """Ends what another run may have left open: its transactions are decided before anything is read or deleted."""
@@ -163,15 +174,19 @@ class SubRescale:
         """
         if self.notes is not None and self.phase is not Phase.COPYING:
             # Of the same program: the notes have its markers, even if the commits topic is just being replaced.
-            check_program(replace(self._identity, tasks=self.new), self.notes.markers)
+            for part in self.parts:
+                identity = replace(self._identity, name=part.name, tasks=part.tasks, topology_hash=self._hash_of(part))
+                check_program(identity, self._made(part))
             return
-        if Placement.PARTITION in (self.before, self.then) and self._specs:
-            raise RescaleError(
-                f"{self._identity}: with placement=partition, a key is in the task of the partition that its producer chose, of "
-                f"which the rows of the store {self._specs[0].name!r} say nothing, so they cannot be moved. Keep the number of "
-                f"tasks and the placement, or process the input again (`streams reset`)"
-            )
-        row_keys(self.sub, self._context.choices.by_key)
+        for part in self.parts:
+            specs = _specs_of(part)
+            if Placement.PARTITION in (self.before, part.placement) and specs:
+                raise RescaleError(
+                    f"{self._identity}: with placement=partition, a key is in the task of the partition that its producer chose, "
+                    f"of which the rows of the store {specs[0].name!r} say nothing, so they cannot be moved. Keep the number of "
+                    f"tasks and the placement, or process the input again (`streams reset`)"
+                )
+        self._check_parts()
         lost = sorted(
             name
             for name, node in self.sub.stores.items()
@@ -185,8 +200,7 @@ class SubRescale:
         markers = self._markers.read() if self._exists(self._commits) else {}
         check_program(self._identity, opened(markers))
         first = self._context.first_of(self._identity, opened(markers))
-        plan = RescalePlan("", self.old, self.new, first, self.before, self.then)
-        self._new_markers(plan, opened(markers))
+        self._new_markers(self._plan("", first), opened(markers))
 
     def begin(self) -> None:
         """1: fences the tasks and notes the plan."""
@@ -195,7 +209,7 @@ class SubRescale:
         markers = opened(self._markers.fenced()) if self._exists(self._commits) else {}
         check_program(self._identity, markers)
         first = self._context.first_of(self._identity, markers)
-        plan = RescalePlan(str(uuid.uuid4()), self.old, self.new, first, self.before, self.then)
+        plan = self._plan(str(uuid.uuid4()), first)
         self._notes_topic.create(plan, self._context.replication)
         self.notes = Notes(plan, {}, {})
 
@@ -208,17 +222,17 @@ class SubRescale:
         made = self._new_markers(self.notes.plan, markers)
         keys = row_keys(self.sub, self._context.choices.by_key)
         # What an interrupted run has copied is not known to be complete.
-        staging = [staging_topic(self._app, spec.name) for spec in self._specs]
-        self._context.admin.delete_topics(staging)
-        for spec, topic in zip(self._specs, staging, strict=True):
-            self._create(topic, self.new, STAGING)
+        self._context.admin.delete_topics([staging_topic(self._app, spec.name) for spec in self._specs])
+        for part, spec in self._moved():
+            topic = staging_topic(self._app, spec.name)
+            self._create(topic, part.tasks, STAGING)
             if not self._exists(changelog_topic(self._app, spec.name)):
                 continue
-            copy = LogCopy(self._context.kafka, self._transactional_id, topic, self.new)
+            copy = LogCopy(self._context.kafka, self._transactional_id, topic, part.tasks)
             changelog, strays = changelog_topic(self._app, spec.name), Strays(spec.name)
             for task in range(self.old):
                 stage_partition(
-                    copy, changelog, spec, keys[spec.name], (task, self.old), (self.before, self.then), markers.get(task),
+                    copy, changelog, spec, keys[spec.name], (task, self.old), (self.before, part.placement), markers.get(task),
                     strays, self._context.listener,
                 )  # fmt: skip
             copy.flush()
@@ -244,17 +258,31 @@ class SubRescale:
         self._note(self.notes.plan, Phase.REPLACING)
 
     def replace(self) -> None:
-        """4 and 5: the new changelogs, the new commits topic, the new checkpoint."""
+        """4 and 5: the new changelogs, repartition topics and commits topics, the new checkpoints."""
         if self.phase is not Phase.REPLACING:
             return
         assert self.notes is not None
         ends: dict[str, dict[int, int]] = {}
-        for spec in self._specs:
-            ends[spec.name] = self._fill(changelog_topic(self._app, spec.name), spec)
-        first = self.notes.plan.first
-        self._write_markers(ends, {} if first is None else first.start.by_partition())
-        self._replace_checkpoint(self.notes.plan)
-        self._note(self.notes.plan, Phase.DONE)
+        for part, spec in self._moved():
+            ends[spec.name] = self._fill(changelog_topic(self._app, spec.name), spec, part.tasks)
+        for part in self.parts:
+            for topic, partitions in part.writes.items():
+                self._make(topic, partitions)
+        added = self._context.admin.describe_topics([topic for part in self.parts for topic in part.writes])
+        plan = self.notes.plan
+        for part in self.parts:
+            first = (
+                None if plan.first is None else first_of_part(plan.first, part, added) if self._divides else plan.first
+            )
+            own = {spec.name: ends[spec.name] for spec in _specs_of(part)}
+            self._write_markers(part, own, {} if first is None else first.start.by_partition())
+            self._replace_checkpoint(part.name, plan.query_id, first)
+        if self.sub.name not in {part.name for part in self.parts}:
+            # Nothing runs under this name any more.
+            self._context.admin.delete_topics([self._commits])
+            if plan.first is not None and self._context.files.names(self.sub.name):
+                move_aside(self._context.files, self.sub.name)
+        self._note(plan, Phase.DONE)
 
     def clean_up(self) -> None:
         """Deletes the staging topics, and the notes last: from then on the application can be started."""
@@ -280,9 +308,58 @@ class SubRescale:
 
     # -------------------------------------------------------------------------------------------------------------------
 
-    def _new_markers(self, plan: RescalePlan, markers: Markers) -> dict[int, CommitMarker]:
+    @property
+    def _divides(self) -> bool:
+        """Whether the plan changes: then parts have names of their own."""
+        return self.sources is not None
+
+    def _plan(self, query_id: str, first: FirstBatch | None) -> RescalePlan:
+        parts = {part.name: (part.tasks, part.placement) for part in self.parts} if self._divides else {}
+        return RescalePlan(
+            query_id, self.old, self.new, first, self.before, self.then, parts=parts, sources=self.sources
+        )
+
+    def _key(self, part: Part) -> str:
+        return part.name if self._divides else ""
+
+    def _made(self, part: Part) -> Mapping[int, CommitMarker]:
+        """The new markers of a part, as far as they are noted."""
+        assert self.notes is not None
+        return self.notes.markers.get(self._key(part), {})
+
+    def _hash_of(self, part: Part) -> str:
+        return part.sub.topology_hash if self._divides else self._identity.topology_hash
+
+    def _moved(self) -> Iterator[tuple[Part, StoreSpec]]:
+        """The stores whose rows move, each with the part that it belongs to."""
+        return ((part, spec) for part in self.parts for spec in _specs_of(part))
+
+    def _check_parts(self) -> None:
+        """Checks that each store belongs to one part, where rows belong to the same keys as before.
+
+        Raises:
+            RescaleError: That is not so, or a topic between the parts exists already.
+        """
+        keys = row_keys(self.sub, self._context.choices.by_key)
+        found = {
+            name: key for part in self.parts for name, key in row_keys(part.sub, self._context.choices.by_key).items()
+        }
+        if found != keys:
+            name = min(store for store in keys.keys() | found.keys() if keys.get(store) != found.get(store))
+            raise RescaleError(
+                f"{self._identity}: the rows of the store {name!r} would belong to other keys with repartition topics than "
+                f"without, so they cannot be moved: report this. Until then, process the input again (`streams reset`)"
+            )
+        for topic in sorted(topic for part in self.parts for topic in part.writes):
+            if self._exists(topic):
+                raise RescaleError(
+                    f"{self._identity}: the topic {topic}, which the plan adds, exists already, and may have records of something "
+                    f"else. Delete it (`streams topic delete {topic}`), then rescale"
+                )
+
+    def _new_markers(self, plan: RescalePlan, markers: Markers) -> dict[str, Mapping[int, CommitMarker]]:
         users = frozenset(node.name for node in self.sub.processors if node.kind in USERS_PROCESSORS)
-        return new_markers(plan, markers, users, self._context.choices)
+        return {self._key(one): new_markers(plan, one, markers, users, self._context.choices) for one in self.parts}
 
     def _put(self, task: int, old: CommitMarker, new: CommitMarker) -> None:
         try:
@@ -292,7 +369,9 @@ class SubRescale:
             raise still_running(self._identity, task, "rescale") from error
         raise still_running(self._identity, task, "rescale")
 
-    def _note(self, plan: RescalePlan, phase: Phase, markers: Mapping[int, CommitMarker] | None = None) -> None:
+    def _note(
+        self, plan: RescalePlan, phase: Phase, markers: Mapping[str, Mapping[int, CommitMarker]] | None = None
+    ) -> None:
         assert self.notes is not None
         plan = self._notes_topic.note_phase(plan, phase, markers)
         self.notes = Notes(plan, self.notes.markers if markers is None else markers, self.notes.filled)
@@ -303,14 +382,21 @@ class SubRescale:
     def _create(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
         self._context.admin.create_topics([TopicSpec(topic, partitions, config, self._context.replication)])
 
-    def _fill(self, topic: str, spec: StoreSpec) -> dict[int, int]:
+    def _make(self, topic: str, partitions: int) -> None:
+        """Creates a repartition topic between the parts, once: there is none of this name."""
+        if not self._is_filled(topic):
+            self._context.admin.delete_topics([topic])
+            self._create(topic, partitions, repartition_config(self._context.replication))
+            self._note_filled(topic)
+
+    def _fill(self, topic: str, spec: StoreSpec, tasks: int) -> dict[int, int]:
         """Replaces a changelog by its staging topic; returns where the partitions end."""
         context, staging = self._context, staging_topic(self._app, spec.name)
-        copy = LogCopy(context.kafka, self._transactional_id, topic, self.new)
+        copy = LogCopy(context.kafka, self._transactional_id, topic, tasks)
         if not self._is_filled(topic):
             context.admin.delete_topics([topic])
-            self._create(topic, self.new, changelog_config(spec, context.replication))
-            for partition in range(self.new):
+            self._create(topic, tasks, changelog_config(spec, context.replication))
+            for partition in range(tasks):
                 self._fill_partition(copy, staging, partition, f"{spec.name} (new)")
             copy.flush()
             self._note_filled(topic)
@@ -338,41 +424,54 @@ class SubRescale:
         self._notes_topic.note_filled(topic, topic_id)
         self.notes = replace(self.notes, filled={**self.notes.filled, topic: topic_id})
 
-    def _write_markers(self, ends: Mapping[str, Mapping[int, int]], positions: Mapping[TopicPartition, int]) -> None:
-        """Replaces the commits topic, with all new markers in one transaction.
+    def _write_markers(
+        self, part: Part, ends: Mapping[str, Mapping[int, int]], positions: Mapping[TopicPartition, int]
+    ) -> None:
+        """Replaces the commits topic of a part, with all new markers in one transaction.
 
         The new markers have no ranges, and the group may not know yet how far live steps have read: so it gets the positions, too.
         """
-        assert self.notes is not None
-        if self._is_filled(self._commits):
+        topic = commits_topic(self._app, part.name)
+        if self._is_filled(topic):
             return
-        self._context.admin.delete_topics([self._commits])
-        self._create(self._commits, self.new, commits_config(self._context.replication))
-        if self.notes.markers:
+        self._context.admin.delete_topics([topic])
+        self._create(topic, part.tasks, commits_config(self._context.replication))
+        if markers := self._made(part):
             producer = fenced_producer(self._context.kafka, self._transactional_id)
             try:
                 producer.begin()
-                for task, marker in sorted(self.notes.markers.items()):
+                for task, marker in sorted(markers.items()):
                     made = replace(marker, changelog_ends={store: of[task] for store, of in ends.items()})
-                    producer.send(self._commits, task, MARKER_KEY, made.to_bytes(), made.now_ms)
+                    producer.send(topic, task, MARKER_KEY, made.to_bytes(), made.now_ms)
                 if positions:
                     producer.send_offsets(positions, self._app)
                 producer.commit()
             finally:
                 producer.close()
-        self._note_filled(self._commits)
+        self._note_filled(topic)
 
-    def _replace_checkpoint(self, plan: RescalePlan) -> None:
-        files, name = self._context.files, self.sub.name
-        if plan.first is None or query_id_of(files, name) == plan.query_id:
+    def _replace_checkpoint(self, name: str, query_id: str, first: FirstBatch | None) -> None:
+        files = self._context.files
+        if first is None or query_id_of(files, name) == query_id:
             return
         folder = name + _MADE
         files.delete(folder)
-        write_query_id(files, folder, plan.query_id)
-        write_first_batch(files, folder, plan.first)
+        write_query_id(files, folder, query_id)
+        write_first_batch(files, folder, first)
         if files.names(name):
             move_aside(files, name)
         files.move(folder, name)
+
+
+def _specs_of(part: Part) -> list[StoreSpec]:
+    """The stores of a part that have a changelog."""
+    return [node.spec for node in part.sub.stores.values() if node.spec.logged]
+
+
+def _asked_for(plan: RescalePlan) -> str:
+    if plan.sources is not None:
+        return "to the plan with repartition topics (`streams rescale TARGET`)"
+    return f"from {plan.old} to {plan.new} tasks ({plan.then.value})"
 
 
 def opened(markers: Markers) -> dict[int, CommitMarker | None]:
@@ -385,13 +484,24 @@ def opened(markers: Markers) -> dict[int, CommitMarker | None]:
 
 @dataclass(frozen=True)
 class Rescaler:
-    """Takes all sub-topologies to another number of tasks, so that no start finds some of them with another number."""
+    """Takes all sub-topologies to another number of tasks, so that no start finds some of them with another number.
+
+    Attributes:
+        accept: Makes the next start go by the new plan; called before the notes are deleted, perhaps again.
+    """
 
     subs: Sequence[SubRescale]
+    accept: Callable[[], None] = lambda: None
 
     @property
     def waiting(self) -> list[SubRescale]:
         return [sub for sub in self.subs if sub.needed]
+
+    @property
+    def tasks(self) -> dict[str, int]:
+        """Sub-topology -> how many tasks it has afterwards; 0: it is no more."""
+        before = dict.fromkeys((sub.sub.name for sub in self.subs), 0)
+        return before | {part.name: part.tasks for sub in self.subs for part in sub.parts}
 
     def check(self) -> None:
         """Checks all that can be checked without reading the state; writes nothing.
@@ -421,6 +531,8 @@ class Rescaler:
             sub.close()
         for sub in waiting:
             sub.replace()
+        if waiting:
+            self.accept()
         for sub in waiting:
             sub.clean_up()
 
@@ -435,76 +547,3 @@ class Rescaler:
             sub.check_abort()
         for sub in self.subs:
             sub.abort()
-
-
-@dataclass(frozen=True)
-class LiveRescale:
-    """A rescale on a real cluster."""
-
-    config: StreamsConfig
-    admin: KafkaAdmin
-    files: CheckpointFiles
-    listener: Listener
-
-    def rescaler(
-        self, topology: Topology, tasks: int | None, choices: UsersChoices, placement: Placement | None = None
-    ) -> Rescaler:
-        """The rescale of a program's state.
-
-        Args:
-            topology: The program.
-            tasks: The new number of tasks; None: as many as now.
-            choices: What the user says.
-            placement: What shall give keys to tasks, in sub-topologies that read topics of others; None: what does now.
-
-        Raises:
-            StreamsError: The program is not the one that wrote the state, or another rescale is unfinished.
-        """
-        config, kafka = self.config, self._kafka
-        # The number in the settings may already be the new one; the topics have the present one.
-        application = plan_application(topology, config.model_copy(update={"tasks": None}), self.admin, self._kafka)
-        check_may_continue(application, self.admin, kafka)
-        context = RescaleContext(
-            self.admin, kafka, self.files, self._first_of, choices, self.listener, config.replication_factor
-        )
-        app, subs = config.application_id, application.plan.sub_topologies
-        found = self.admin.describe_topics([commits_topic(app, sub.name) for sub in subs])
-
-        def of(prepared: PreparedSub) -> SubRescale:
-            sub, topic = prepared.sub, commits_topic(app, prepared.sub.name)
-            info = found.get(topic)
-            last = None if info is None else placed_marker(kafka, topic, range(info.partitions))
-            # Without commits there is nothing to move: the next start creates the topics, and looks for the placement.
-            old = (tasks or prepared.tasks) if info is None else info.partitions
-            before = None if last is None else Placement(last.placement)
-            asked = placement if application.from_outside(sub) else None
-            return SubRescale(app, sub, old, tasks or old, context, before, asked)
-
-        return Rescaler([of(prepared) for prepared in application.subs])
-
-    @property
-    def _kafka(self) -> LiveKafka:
-        return LiveKafka(self.config.client, self.config.transaction_timeout_ms, bulk=self.config.bulk_io)
-
-    def forget_local_state(self, tasks: int, say: Callable[[str], None]) -> None:
-        """Deletes this machine's stores of tasks that no longer exist; all others are foreign now, and are restored."""
-        for directory in StateDirectory(self.config.state_dir).tasks(self.config.application_id):
-            if directory.task >= tasks:
-                directory.wipe()
-                say(
-                    f"deleted the local state of task {directory.task} of {directory.sub_topology}, which no longer exists"
-                )
-
-    def _first_of(self, sub: SubIdentity, markers: Markers) -> FirstBatch | None:
-        """Where the new checkpoint begins, once the old one is known to match the markers."""
-        checkpoint = read_checkpoint(self.files, sub.name, {marker.batch_id for marker in markers.values() if marker})
-        check_checkpoint(sub, checkpoint, markers)
-        if self.config.on_lost_offsets == "fail":
-            try:
-                check_topic(sub, checkpoint, markers)
-            except CheckpointMismatchError:
-                # The last commits of an earlier run may not be readable yet.
-                access = MarkerAccess(self._kafka, sub)
-                wait_until_decided(self.admin, access.places(), self.config.transaction_timeout_ms / 1000 + DECIDE_S)
-                check_topic(sub, checkpoint, opened(access.read()))
-        return first_batch(sub, checkpoint, markers)
