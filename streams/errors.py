@@ -242,8 +242,8 @@ class KeyPlacementError(StreamsError):
         sub_topology: The sub-topology.
         topic: The topic of the record.
         partition: Its partition.
-        first: The offset of the first record of the run of records that was read together.
-        last: The offset of the last one.
+        offset: Its offset.
+        key: Its key, as its producer has written it.
         task: The task that the record's key belongs to.
         placement: What the sub-topology goes by.
         why: What the key shows of the reason.
@@ -256,14 +256,14 @@ class KeyPlacementError(StreamsError):
         topic: str,
         partition: int,
         *,
-        first: int,
-        last: int,
+        offset: int,
+        key: bytes,
         task: int,
         placement: str,
         why: str,
     ) -> None:
         super().__init__(
-            f"{application_id}/{sub_topology}: a record at {topic}-{partition}, offsets {first} to {last}, has a key of task "
+            f"{application_id}/{sub_topology}: the record at {topic}-{partition} offset {offset}, key {key!r}, has a key of task "
             f"{task}, by {placement}: {why}. Nothing of this step was written. Live execution needs each key in its own partition, "
             f"so {sub_topology} runs in micro-batches instead; with execution=micro-batch it does from the start"
         )

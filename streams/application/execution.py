@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from state.commit.marker import UNPLACED
 from streams.application.adopt import ADOPTING, take_over, unfinished_plan
 from streams.application.prepare import Application, PreparedSub
 from streams.application.start import Preflight
@@ -191,6 +192,29 @@ class Switch:
         self.say(f"{name}: continues in micro-batches, behind its last live steps")
         return first
 
+    def unplace(self, prepared: PreparedSub) -> bool:
+        """Makes sure that no task of a live sub-topology commits by its placement any more, if none has; returns whether none has.
+
+        A process that has run it may be slow to end: what it commits until it is fenced counts.
+        """
+        found, sub = self.preflight.check(prepared), self.preflight.identity(prepared)
+
+        def at(markers: Markers) -> SourceOffsets:
+            if any(marker is not None and marker.placement != UNPLACED for marker in markers.values()):
+                raise _PlacedError
+            check_checkpoint(sub, found.checkpoint, markers)
+            known, first = position(found.checkpoint, markers), found.checkpoint.first
+            if known is not None:
+                return known
+            assert first is not None, "written before the first live step"
+            return first.start
+
+        try:
+            self._take_over(prepared, at)
+        except _PlacedError:
+            return False
+        return True
+
     def _take_over(self, prepared: PreparedSub, at: Callable[[Markers], SourceOffsets]) -> Adoption:
         """Gives a sub-topology a new checkpoint, whose positions the markers behind the last fence decide.
 
@@ -203,6 +227,10 @@ class Switch:
             return Adoption(str(uuid.uuid4()), FirstBatch(start, start), versions_of(markers), frozenset(), switch=True)
 
         return take_over(files, sub, access, plan, _quiet)
+
+
+class _PlacedError(Exception):
+    """A task has committed by a placement."""
 
 
 def _renewed(plan: Adoption, markers: Markers) -> Adoption:

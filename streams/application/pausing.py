@@ -12,7 +12,15 @@ from streams.cluster.records import Outgoing, write_records
 from streams.config import Execution
 from streams.errors import ConfigError
 from streams.source.log import LiveLog
-from streams.source.pauses import WHOLE, Pauses, execution_record, pause_record, read_pauses
+from streams.source.pauses import (
+    WHOLE,
+    LeftLive,
+    Pauses,
+    execution_record,
+    left_live_record,
+    pause_record,
+    read_pauses,
+)
 from streams.topology.graph import InternalTopic
 from streams.topology.graph.nodes import INGEST
 from streams.wording import did_you_mean
@@ -75,6 +83,13 @@ class Pausing:
             ensure_pauses(admin, self.application_id, self.replication)
         self._send(execution_record(execution and execution.value, _now_ms()))
         return self.pauses()
+
+    def left_live(self, subs: Mapping[str, LeftLive | None]) -> None:
+        """Notes why sub-topologies have left live execution; None: forgets it."""
+        if any(subs.values()):
+            with KafkaAdmin(self.client) as admin:
+                ensure_pauses(admin, self.application_id, self.replication)
+        self._send(*(left_live_record(name, left) for name, left in subs.items()))
 
     def _write(self, since_ms: Mapping[str, int | None]) -> None:
         self._send(*(pause_record(name, since) for name, since in since_ms.items()))

@@ -20,10 +20,11 @@ from state.kafka.partitioner import Placement
 from state.kafka.topics import TopicInfo, partitions_of
 from streams.application.markers import placed_marker
 from streams.application.prepare import Application, PreparedSub
-from streams.cluster.key_functions import Admin, Shown, shown_in
+from streams.cluster.key_functions import Admin, Shown, shown_by, shown_in
 from streams.config import Execution
 from streams.errors import ConfigError
 from streams.runtime.keys import canonical_keys
+from streams.source.pauses import LeftLive
 from streams.topology.plan import SubTopology
 
 
@@ -33,11 +34,13 @@ class Placements:
 
     Attributes:
         log: Reads records.
+        known: Records that are looked at, too: topic, partition and offset.
     """
 
     application: Application
     admin: Admin
     log: MarkerLog
+    known: tuple[tuple[str, int, int], ...] = ()
 
     def found(self) -> Application:
         """The application with the placements of its sub-topologies, as far as there is something that tells them.
@@ -144,6 +147,17 @@ class Placements:
         function = shown.functions[0] if shown.functions else Placement.MURMUR2
         return _misplaced(replace(prepared, placement=function), by_topic)
 
+    def chosen_again(self, prepared: PreparedSub) -> PreparedSub | None:
+        """A sub-topology of which no task has had a key with the function that explains its keys now; None: there is no other.
+
+        Args:
+            prepared: The sub-topology, with the placement that was chosen too early.
+        """
+        if self.application.config.placement is not None or self._last_marker(prepared) is not None:
+            return None
+        found = self._looked(replace(prepared, placement=None), finally_=True)
+        return None if found.placement in (None, prepared.placement) or found.misplaced is not None else found
+
     def fitting(self, prepared: PreparedSub, before: Placement | None) -> PreparedSub:
         """The sub-topology with the placement that its rows have, unless keys in its topics show another function.
 
@@ -173,7 +187,43 @@ class Placements:
         return _misplaced(prepared, self._shown(prepared.sub, self.admin.describe_topics(prepared.sub.topics)))
 
     def _shown(self, sub: SubTopology, topics: Mapping[str, TopicInfo]) -> dict[str, Shown]:
-        return shown_in(topics, self.admin, self.log, partial(_rewritten, sub))
+        found = shown_in(topics, self.admin, self.log, partial(_rewritten, sub))
+        for topic, partition, offset in self.known:
+            if topic in found:
+                found[topic] |= self._shown_at(sub, topic, partition, offset)
+        return found
+
+    def _shown_at(self, sub: SubTopology, topic: str, partition: int, offset: int) -> Shown:
+        """What one record shows; nothing, if it has gone."""
+        place, info = (topic, partition), self.admin.describe_topics([topic])[topic]
+        if partition >= info.partitions or not self.admin.begin_offsets([place])[place] <= offset:
+            return Shown()
+        return shown_by(self.log, place, offset, offset + 1, info.partitions, partial(_rewritten, sub))
+
+    def left_live(self, prepared: PreparedSub, record: tuple[str, int, int], now_ms: int) -> LeftLive:
+        """Why a sub-topology has left live execution, and how it comes back.
+
+        Args:
+            prepared: The sub-topology.
+            record: Topic, partition and offset of the record that is not where its placement puts it.
+            now_ms: The clock.
+        """
+        placement = prepared.placement
+        assert placement is not None, "else no record is misplaced"
+        topic, partition, offset = record
+        own = self._shown_at(prepared.sub, *record)
+        topics = [name for name in self.application.from_outside(prepared.sub) if name in prepared.sub.placed_topics]
+        looks = replace(self, known=(*self.known, record))._shown(prepared.sub, self.admin.describe_topics(topics))
+        all_of_them = reduce(Shown.__or__, looks.values(), Shown())
+        if own.rewritten:
+            says = "has its key in another notation than that of its serde"
+        elif own.functions:
+            says = f"is where {own.functions[0].value} puts its key ({own.functions[0].used_by}), not where {placement.value} does"
+        else:
+            says = f"is not where {placement.value} or another known function puts its key"
+        moves = not all_of_them.rewritten and all_of_them.functions
+        back = f"--placement {all_of_them.functions[0].value}" if moves else ""
+        return LeftLive(now_ms, f"the record at {topic}-{partition} offset {offset} {says}", back, record)
 
 
 def _rewritten(sub: SubTopology, columns: RecordColumns) -> bool:

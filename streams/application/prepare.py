@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from state.changelog import commits_topic, ensure_changelogs, ensure_commits, ensure_repartition
 from state.commit.crash_points import CrashPoints
@@ -27,7 +27,7 @@ from streams.runtime.settings import TaskSettings
 from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.source.partition_times import asks_for_partition_time
 from streams.source.topics import SourceSpec
-from streams.topology.graph import Failed, ProcessorNode, SourceNode
+from streams.topology.graph import Failed, Graph, ProcessorNode, SourceNode
 from streams.topology.plan import (
     Plan,
     SubTopology,
@@ -42,6 +42,8 @@ from streams.topology.planning.sub_topologies import check_one_name, possible_na
 from streams.topology.rewrite import has_patterns, with_matching_topics
 from streams.topology.specs.streams import ToRowsSpec
 from streams.topology.topology import Topology
+
+G = TypeVar("G", bound=Graph)
 
 
 @dataclass(frozen=True)
@@ -311,7 +313,7 @@ def needed_sources(
     return with_needed_topics(topology, placed, config.tasks, before).repartitioned or {}
 
 
-def names_of_any_plan(topology: Topology) -> list[str]:
+def names_of_any_plan(topology: Graph) -> list[str]:
     """The names that sub-topologies of a program may have, with repartition topics that a plan adds and without."""
     both = (topology, _behind_all_sources(topology))
     return sorted({name for one in both for name in possible_names(one.sources())})
@@ -479,7 +481,7 @@ def has_committed(sub_topologies: Iterable[str], application_id: str, admin: Kaf
 _BEFORE = "the application has had it so far"
 
 
-def _behind_all_sources(topology: Topology) -> Topology:
+def _behind_all_sources(topology: G) -> G:
     """The topology with every repartition topic that the plan could add."""
     return with_added_topics(topology, {source.subscription[0]: _BEFORE for source in topology.sources()})
 

@@ -18,7 +18,7 @@ from streams.checkpoint.files import CheckpointFiles, LocalFiles, confirmed_end,
 from streams.lake.commit import TABLE_COMMIT, SinkCommit
 from streams.runtime.looked_up import LookedUp, looked_up_by
 from streams.source.offsets import TopicOffsets
-from streams.source.pauses import NOTHING, Pauses
+from streams.source.pauses import NOTHING, LeftLive, Pauses
 from streams.topology.graph import DeltaTable, LakeSink
 
 # --- How far the lake sinks of an application have written: the lag of their queries behind their internal topics.
@@ -137,6 +137,7 @@ class SubStatus:
         last_records: How many offsets the last micro-batch has read, for the tasks that have committed it.
         joins: What its joins have looked up since the application began.
         placement: What gives keys to its tasks; None: no task has had a key yet.
+        left_live: Why it has left live execution; None: it has not.
     """
 
     name: str
@@ -148,6 +149,7 @@ class SubStatus:
     last_records: int = 0
     joins: tuple[LookedUp, ...] = ()
     placement: str | None = None
+    left_live: LeftLive | None = None
 
     @property
     def lag(self) -> int:
@@ -266,9 +268,15 @@ def status_in_kafka(
                 _last_records(markers),
                 tuple(looked_up_by(last.operator_state for last in markers)),
                 next((last.placement for last in markers if last.placement != UNPLACED), None),
+                None if _runs_live(markers) else pauses.left_live.get(one.name),
             )
         )
     return Status(app, at_ms, tuple(subs), sinks, pauses.execution)
+
+
+def _runs_live(markers: Sequence[CommitMarker]) -> bool:
+    """Whether the last commit of any task was live."""
+    return bool(markers) and max(markers, key=lambda last: last.now_ms).live
 
 
 def _last_records(markers: Sequence[CommitMarker]) -> int:

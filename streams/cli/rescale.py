@@ -96,6 +96,7 @@ def rescale(
                 rescaler.abort() if abort else rescaler.run()
             done = True
             if not abort:
+                moved.forget_left_live()
                 moved.forget_local_state(rescaler.tasks, say)
                 say(_done(tasks, placement))
         elif rescaler.waiting and not abort:

@@ -72,7 +72,7 @@ def status(
         print_json(as_dict(first, second))
     else:
         table_console().print(_table(first, second))
-        for line in _unmatched(second, topology):
+        for line in (*_left_live(second, target), *_unmatched(second, topology)):
             typer.echo(line)
     if not second.has_committed:
         typer.echo(f"{config.application_id} has not committed anything yet: check the application id", err=True)
@@ -116,6 +116,7 @@ def as_dict(before: Status, after: Status) -> dict[str, Any]:
                 "tasks": sub.tasks,
                 "execution": sub.execution,
                 "placement": sub.placement,
+                "left_live": None if sub.left_live is None else sub.left_live._asdict(),
                 "lag": sub.lag,
                 "paused_since": sub.paused_since_ms,
                 "records_per_s": records_per_second(before, after, sub.name),
@@ -142,6 +143,18 @@ def as_dict(before: Status, after: Status) -> dict[str, Any]:
             for sink in after.sinks
         ],
     }
+
+
+def _left_live(status: Status, target: str) -> Iterator[str]:
+    """A line for each sub-topology that ran live and had to leave it."""
+    for sub in status.subs:
+        if (left := sub.left_live) is not None:
+            age = age_in_words(status.at_ms - left.since_ms)
+            command = left.command(target, status.application_id)
+            yield (
+                f"{sub.name} has left live execution {age} ago: {left.why}. To run it live again: stop the application, "
+                f"`{command}`, and start it"
+            )
 
 
 def _unmatched(status: Status, topology: Topology) -> Iterator[str]:

@@ -77,19 +77,29 @@ def shown_in(
     ]
 
     def read(place: TopicPartition, start: int, end: int) -> Shown:
-        topic, partition = place
-        shown = Shown()
-        for columns in log.read(topic, partition, start, end):
-            keyed = len(columns) - columns.keys.null_count
-            functions = functions_of(columns.keys, partition, topics[topic].partitions)
-            shown |= Shown(len(columns), keyed, functions, rewritten(columns))
-        return shown
+        return shown_by(log, place, start, end, topics[place[0]].partitions, rewritten)
 
     found = dict.fromkeys(topics, Shown())
     with ThreadPoolExecutor(_PARALLEL, thread_name_prefix="keys") as pool:
         for (place, *_), one in zip(ranges, pool.map(lambda given: read(*given), ranges), strict=True):
             found[place[0]] |= one
     return found
+
+
+def shown_by(
+    log: MarkerLog,
+    place: TopicPartition,
+    start: int,
+    end: int,
+    partitions: int,
+    rewritten: Callable[[RecordColumns], bool] = lambda columns: False,
+) -> Shown:
+    """What the records [start, end) of a partition show; the arguments are those of `shown_in`."""
+    shown = Shown()
+    for columns in log.read(*place, start, end):
+        keyed = len(columns) - columns.keys.null_count
+        shown |= Shown(len(columns), keyed, functions_of(columns.keys, place[1], partitions), rewritten(columns))
+    return shown
 
 
 def _spread(places: Sequence[TopicPartition]) -> Iterator[TopicPartition]:

@@ -162,10 +162,11 @@ class Arrivals:
         batches = []
         for task, rows in self._pipeline.run(columns):
             if task != self._task and rows.entry in self._job.sub.placed_entries:
-                placement = self._job.settings.placement
+                placement, offset = self._job.settings.placement, rows.rows["offset"][0].as_py()
                 raise KeyPlacementError(
                     self._job.settings.application_id, self._job.sub.name, columns.topic, columns.partition,
-                    first=int(columns.offsets[0]), last=int(columns.offsets[-1]), task=task, placement=placement.value,
+                    offset=offset, key=columns.keys[int(np.searchsorted(columns.offsets, offset))].as_py(),
+                    task=task, placement=placement.value,
                     why=why_elsewhere(columns, rows.rows, self._job.tasks, placement),
                 )  # fmt: skip
             batches.append(rows)

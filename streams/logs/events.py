@@ -129,6 +129,14 @@ EXECUTION_CHANGED = EventKind(
     ("execution",),
     said=True,
 )
+LEFT_LIVE = EventKind(
+    "left_live",
+    logging.WARNING,
+    "A sub-topology that ran live continues in micro-batches, because of a record that is not where its key belongs, or of new "
+    "partitions; and the command that lets it run live again.",
+    ("topic", "partition", "offset", "command"),
+    said=True,
+)
 STOPPING = EventKind("stopping", logging.INFO, "A stop was requested; running micro-batches finish.")
 STOPPED = EventKind(
     "stopped",
@@ -156,6 +164,7 @@ KINDS: tuple[EventKind, ...] = (
     PAUSED,
     RESUMED,
     EXECUTION_CHANGED,
+    LEFT_LIVE,
     STOPPING,
     STOPPED,
     FAILED,

@@ -5,13 +5,15 @@ resume deletes it. So any host of the cluster can pause and resume, and a pause 
 before it plans a micro-batch. While paused, it plans none, with or without records; the query itself stays alive.
 
 One more record, under a name that no topic can have, names the execution that is in force in place of the setting; the driver looks
-once a second. A version that does not know it takes it for the pause of a sub-topology that it does not have.
+once a second. And where a sub-topology had to leave live execution, the driver leaves a record that says why, for `streams status`
+and whoever moves its state. A version that does not know such a name takes it for the pause of a sub-topology that does not exist.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
@@ -25,8 +27,30 @@ WHOLE = ""
 """The name under which a whole application is paused."""
 EXECUTION = "execution="
 """The name under which the record of the execution stands."""
+LEFT_LIVE = "left-live="
+"""What the name begins with under which it stands why a sub-topology has left live execution."""
 LOOK_MS = 1_000
 """How often the planner looks, at most."""
+
+
+class LeftLive(NamedTuple):
+    """Why a sub-topology that ran live continues in micro-batches.
+
+    Attributes:
+        since_ms: Since when, ms since 1970.
+        why: The reason, as part of a sentence.
+        back: The options of `streams rescale` that let it run live again.
+        record: Topic, partition and offset of the record that it was for; None: no record was the reason.
+    """
+
+    since_ms: int
+    why: str
+    back: str = ""
+    record: tuple[str, int, int] | None = None
+
+    def command(self, target: str, application_id: str) -> str:
+        """What brings it back to live execution, once it is stopped."""
+        return f"streams rescale {target} -a {application_id}{self.back and ' ' + self.back}"
 
 
 class Pauses(NamedTuple):
@@ -35,10 +59,12 @@ class Pauses(NamedTuple):
     Attributes:
         since_ms: Sub-topology, or `WHOLE`, -> when it was paused, ms since 1970.
         execution: The execution that an operator has asked for; None: the setting is in force.
+        left_live: Sub-topology -> why it has left live execution; not an operator's word, but the driver's.
     """
 
     since_ms: Mapping[str, int]
     execution: str | None = None
+    left_live: Mapping[str, LeftLive] = MappingProxyType({})
 
     def of(self, sub_topology: str) -> int | None:
         """Since when a sub-topology is paused, by itself or with the whole application; None: it is not."""
@@ -61,16 +87,33 @@ def pauses_in(records: Iterable[RecordColumns]) -> Pauses:
     """What records of the topic say."""
     found: dict[str, int] = {}
     execution: str | None = None
+    left: dict[str, LeftLive] = {}
     for columns in records:
         for key, value in zip(columns.keys.to_pylist(), columns.values.to_pylist(), strict=True):
             name, said = (key or b"").decode(), orjson.loads(value or b"{}")
             if name == EXECUTION:
                 execution = said.get("execution")
                 continue
+            if name.startswith(LEFT_LIVE):
+                left.pop(name.removeprefix(LEFT_LIVE), None)
+                if said:
+                    left[name.removeprefix(LEFT_LIVE)] = _left_live(said)
+                continue
             found.pop(name, None)
             if said:
                 found[name] = int(said["since_ms"])
-    return Pauses(found, execution)
+    return Pauses(found, execution, left)
+
+
+def _left_live(said: Mapping[str, Any]) -> LeftLive:
+    record = said.get("record")
+    place = None if record is None else (str(record[0]), int(record[1]), int(record[2]))
+    return LeftLive(int(said["since_ms"]), str(said["why"]), str(said["back"]), place)
+
+
+def left_live_record(sub_topology: str, left: LeftLive | None) -> tuple[bytes, bytes | None]:
+    """The key and value that say why a sub-topology has left live execution; None: it has not, or not any more."""
+    return f"{LEFT_LIVE}{sub_topology}".encode(), None if left is None else orjson.dumps(left._asdict())
 
 
 def pause_record(name: str, since_ms: int | None) -> tuple[bytes, bytes | None]:

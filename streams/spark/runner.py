@@ -24,20 +24,22 @@ from state.kafka.admin import KafkaAdmin, Retry
 from state.kafka.topics import TopicPartition
 from state.machine_code import kernels_compiled
 from state.secrets import mask
-from streams.application.execution import LiveStart, Switch, Ways, may_run_live, ways_of
+from streams.application.execution import LiveStart, Switch, Ways, may_run_live, obstacle, ways_of
 from streams.application.instances import check_not_running, only_instance, shown_as_running
 from streams.application.owned_topics import local_folder, write_manifest
-from streams.application.placements import Undecided
+from streams.application.pausing import Pausing
+from streams.application.placements import Placements, Undecided
 from streams.application.prepare import PreparedSub, query_job, written_ends
 from streams.application.start import Preflight, check_places, prepare_start
 from streams.checkpoint.files import CheckpointFiles
 from streams.config import Execution, StreamsConfig
-from streams.errors import ApplicationFailedError, KeyPlacementError, NewPartitionsError
+from streams.errors import ApplicationFailedError, KeyPlacementError, NewPartitionsError, StreamsError
 from streams.live.alignment import Alignment, readings
 from streams.live.ends import RunEnd
 from streams.live.slot import LiveJob, LiveSub, most_slots, slots_for
 from streams.logs.events import (
     FAILED,
+    LEFT_LIVE,
     RUNNING,
     STARTING,
     STOPPED,
@@ -54,7 +56,9 @@ from streams.metrics.export import serving
 from streams.metrics.recorder import START
 from streams.metrics.reports import RESTORING
 from streams.microbatch.job import QueryJob
+from streams.source.log import now_ms
 from streams.source.offsets import FirstBatch, SourceOffsets
+from streams.source.pauses import LeftLive
 from streams.spark.checkpoint_files import checkpoint_files
 from streams.spark.delta import check_delta, fetch_delta
 from streams.spark.executors import await_executors, tasks_at_once
@@ -142,6 +146,7 @@ class StreamsApplication:
         self._watch: BrokerWatch | None = None
         self._driver: LiveDriver | None = None
         self._run_end: RunEnd | None = None
+        self._left_live: set[str] = set()
 
     def stop(self) -> None:
         """Makes `run` stop its queries and return; thread-safe."""
@@ -200,6 +205,7 @@ class StreamsApplication:
             lambda topic: self.events.emit(TOPICS_CREATED, f"created topic {topic}", topic=topic),
         )
         self._pauses.take(pauses)
+        self._left_live = set(pauses.left_live)
         with only_instance(self.config), stopped_by_signals(self._interrupted), self.progress:
             if self._stop.is_set():
                 return
@@ -283,6 +289,8 @@ class StreamsApplication:
                 self._until = self._ask(partial(self._application.ends, time_ms=self._until_ms))
             ways, starts = self._ways(bool(others), refused, running)
             running = True
+            if back := self._left_live & {one.sub.name for one in ways.live}:
+                self._note_left(dict.fromkeys(back))
             if self._stop.is_set():
                 return
             with self._listener(bool(ways.live)) as self._driver:
@@ -309,8 +317,10 @@ class StreamsApplication:
                     found = self._refused_by(error, ways.live)
                     if found is None:
                         raise
-                    refused[found] = str(error)
-                    self.progress.say(str(error))
+                    one = next(one for one in ways.live if one.sub.name == found)
+                    if not self._chosen_again(one, error):
+                        refused[found] = str(error)
+                        self._leave_live(one, error)
 
     def _listener(self, live: bool) -> AbstractContextManager[LiveDriver | None]:
         """What takes in messages of workers. Those of micro-batches only show running restores, and nothing depends on them."""
@@ -407,6 +417,59 @@ class StreamsApplication:
         if vars(error).get("cause") not in (KeyPlacementError.__name__, NewPartitionsError.__name__):
             return None
         return next((one.sub.name for one in live if f"/{one.sub.name}: " in str(error)), None)
+
+    def _chosen_again(self, one: PreparedSub, error: ApplicationFailedError) -> bool:
+        """Whether a sub-topology goes on live by another placement: nothing was committed by the one that few keys have shown."""
+        record = _record_of(error)
+        if record is None:
+            return False
+        config = self.config
+        log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
+        with KafkaAdmin(config.client) as admin:
+            found = Placements(self._application, admin, log, (record,)).chosen_again(one)
+            preflight = Preflight(self._application, self._files, admin, self.progress.say)
+            if found is None or not Switch(preflight, self.progress.say).unplace(one):
+                return False
+        assert found.placement is not None, "it was chosen"
+        subs = tuple(found if two is one else two for two in self._application.subs)
+        self._application = replace(self._application, subs=subs)
+        write_manifest(self._application.plan, config.checkpoint_dir, self._application.placements)
+        self.progress.say(f"{one.sub.name}: its keys are where {found.placement.value} puts them after all")
+        return True
+
+    def _leave_live(self, one: PreparedSub, error: ApplicationFailedError) -> None:
+        """Says why a sub-topology continues in micro-batches, here and in Kafka, and how it comes back."""
+        left = self._ask(partial(self._why_left, one, _record_of(error)))
+        name, command = one.sub.name, left.command(self._target, self.config.application_id)
+        topic, partition, offset = left.record or (None, None, None)
+        self.events.emit(
+            LEFT_LIVE,
+            f"{name} continues in micro-batches: {left.why}. To run it live again: stop the application, `{command}`, and start it",
+            name,
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            command=command,
+        )
+        self._note_left({name: left})
+
+    def _why_left(self, one: PreparedSub, record: tuple[str, int, int] | None, admin: KafkaAdmin) -> LeftLive:
+        config = self.config
+        if record is not None:
+            log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
+            return Placements(self._application, admin, log).left_live(one, record, now_ms())
+        partitions = {name: info.partitions for name, info in admin.describe_topics(one.sub.topics).items()}
+        return LeftLive(now_ms(), obstacle(one, partitions) or "a topic has got more partitions")
+
+    def _note_left(self, subs: Mapping[str, LeftLive | None]) -> None:
+        """For `streams status`, the doctor and rescales; without the note, all goes on."""
+        config = self.config
+        try:
+            Pausing(config.application_id, config.client, config.replication_factor).left_live(subs)
+        except StreamsError as error:
+            self.progress.say(f"it could not be noted in Kafka which sub-topologies have left live execution: {error}")
+        else:
+            self._left_live = (self._left_live | subs.keys()) - {name for name, left in subs.items() if left is None}
 
     def _start_live(self, live: Sequence[PreparedSub], starts: Mapping[str, LiveStart], shared: bool) -> StreamingQuery:
         """Starts the query of the live sub-topologies; `shared`: there are other queries, which need a process, too."""
@@ -630,3 +693,11 @@ class StreamsApplication:
         if not self.config.logs.json:
             self.progress.say("stopping …")
         self.stop()
+
+
+def _record_of(error: ApplicationFailedError) -> tuple[str, int, int] | None:
+    """The record that is not where its key belongs; None: the error is about something else."""
+    found = vars(error)
+    if found.get("cause") != KeyPlacementError.__name__ or "offset" not in found:
+        return None
+    return found["topic"], found["partition"], found["offset"]

@@ -67,8 +67,8 @@ def why_not_live(sub: SubTopology) -> str | None:
 
 
 NO_TOPIC = (
-    "there is no repartition topic between them, since the application was first started in micro-batches: `streams reset`, "
-    "and then a start with execution=live or auto, adds it"
+    "there is no repartition topic between them, since the application was first started in micro-batches: `streams rescale "
+    "TARGET` adds it, and keeps the state"
 )
 
 

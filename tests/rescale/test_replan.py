@@ -107,7 +107,8 @@ class World:
         config = self.config(execution=execution)
         batches, leases = start_queries(self.cluster, self.topology, config, self.files, "run")
         write_manifest(plan_application(self.topology, config, self.kafka).plan, config.checkpoint_dir)
-        while sum(one.trigger() for one in (*batches, *([leases] if leases else []))):
+        going: list[Any] = [*batches, *([leases] if leases else [])]
+        while sum(one.trigger() for one in going):
             pass
         if leases is not None:
             leases.closed = True

@@ -20,7 +20,7 @@ from streams.application.dead_letters import Choice, ReplayPlan, plan_replay, re
 from streams.application.prepare import Application as Planned
 from streams.application.prepare import plan_application
 from streams.application.rescale.plan import UsersChoices
-from streams.application.rescale.rescale import LiveRescale, Rescaler
+from streams.application.rescale.cluster import LiveRescale, Rescaler
 from streams.application.rescale.rows import NobodyListens
 from streams.application.reset import Wanted, start_positions
 from streams.checkpoint.files import query_id_of

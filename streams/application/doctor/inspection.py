@@ -132,6 +132,11 @@ class SubLook:
         """The last markers of the tasks that have committed."""
         return {task: marker for task, marker in sorted(self.markers.items()) if marker is not None}
 
+    @property
+    def last(self) -> CommitMarker | None:
+        """The marker of the last commit of any task."""
+        return max(self.found.values(), key=lambda marker: marker.now_ms, default=None)
+
 
 @dataclass(frozen=True)
 class Inspection:

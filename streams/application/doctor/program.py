@@ -94,7 +94,19 @@ def pauses(inspection: Inspection) -> Iterator[Finding]:
 
 def execution(inspection: Inspection) -> Iterator[Finding]:
     """Looks for an execution that was asked for, which lasts like a pause, and for sub-topologies that run in another one."""
-    asked = _asked(inspection).execution
+    said = _asked(inspection)
+    for look in inspection.subs:
+        left, last = said.left_live.get(look.name), look.last
+        if left is None or (last is not None and last.live):
+            continue
+        topic, partition, offset = left.record or (None, None, None)
+        yield Finding.warning(
+            f"this sub-topology has left live execution {age_in_words(inspection.now_ms() - left.since_ms)} ago and runs in "
+            f"micro-batches: {left.why}. Stop the application, run the command, and start it: then it runs live again",
+            left.command(inspection.target, inspection.app),
+            Place(look.name, topic=topic, partition=partition, offset=offset),
+        )
+    asked = said.execution
     if asked is None:
         return
     yield Finding.note(
@@ -106,7 +118,7 @@ def execution(inspection: Inspection) -> Iterator[Finding]:
     partitions = {name: info.partitions for name, info in inspection.admin.describe_topics(topics).items()}
     placements = Placements(inspection.application, inspection.admin, inspection.kafka)
     for look in inspection.subs:
-        last = max(look.found.values(), key=lambda marker: marker.now_ms, default=None)
+        last = look.last
         if last is None or last.live is (asked == Execution.AUTO):
             continue
         why = None if last.live else obstacle(placements.looked_at(look.prepared), partitions)

@@ -12,6 +12,7 @@ from state.kafka.admin import DECIDE_S, KafkaAdmin, wait_until_decided
 from state.kafka.partitioner import Placement
 from state.restore.directory import StateDirectory
 from streams.application.markers import MarkerAccess
+from streams.application.pausing import Pausing
 from streams.application.prepare import PreparedSub, plan_application
 from streams.application.rescale.plan import UsersChoices, first_batch
 from streams.application.rescale.replan import Replan, replan, states_of, unfinished_replan
@@ -22,7 +23,9 @@ from streams.checkpoint.compare import Markers, SubIdentity, check_checkpoint, c
 from streams.checkpoint.files import CheckpointFiles, read_checkpoint
 from streams.config import StreamsConfig
 from streams.errors import RescaleError
+from streams.source.log import LiveLog
 from streams.source.offsets import FirstBatch
+from streams.source.pauses import read_pauses
 from streams.topology.topology import Topology
 
 
@@ -77,7 +80,9 @@ class LiveRescale:
         """
         config, kafka = self.config, self._kafka
         begun = unfinished_replan(topology, config.application_id, self.admin, kafka)
-        plan = replan(topology, config, self.admin, kafka, begun)
+        left = read_pauses(LiveLog(config.client, self.admin), config.application_id).left_live
+        known = tuple(one.record for one in left.values() if one.record is not None)
+        plan = replan(topology, config, self.admin, kafka, begun, known)
         if not begun:
             check_may_continue(plan.before, self.admin, kafka)
         rescaler = plan.rescaler(states_of(plan.before, self.admin, kafka), self._context(choices))
@@ -90,6 +95,12 @@ class LiveRescale:
     @property
     def _kafka(self) -> LiveKafka:
         return LiveKafka(self.config.client, self.config.transaction_timeout_ms, bulk=self.config.bulk_io)
+
+    def forget_left_live(self) -> None:
+        """Forgets why sub-topologies have left live execution."""
+        app, client = self.config.application_id, self.config.client
+        if left := read_pauses(LiveLog(client, self.admin), app).left_live:
+            Pausing(app, client, self.config.replication_factor).left_live(dict.fromkeys(left))
 
     def forget_local_state(self, tasks: Mapping[str, int], say: Callable[[str], None]) -> None:
         """Deletes this machine's stores of tasks that no longer exist; all others are foreign now, and are restored.

@@ -143,6 +143,7 @@ def replan(
     admin: KafkaAdmin,
     kafka: KafkaAccess,
     begun: Mapping[str, RescalePlan] = MappingProxyType({}),
+    known: tuple[tuple[str, int, int], ...] = (),
 ) -> Replan:
     """The move of an application to the plan of a first start with its present program, settings and topics.
 
@@ -152,6 +153,7 @@ def replan(
         admin: The cluster.
         kafka: Reads markers and keys.
         begun: See `unfinished_replan`. What was begun is finished as it was planned.
+        known: Records that are not where their keys belong: topic, partition and offset.
 
     Raises:
         RescaleError: The plans have nothing in common, or the notes are of another program.
@@ -166,15 +168,15 @@ def replan(
         after = plan_with(topology, config, admin, kafka, sources[1], anew=True, names=list(noted))
         return Replan(before, _as_noted(after, noted), begun=True)
     before = plan_application(topology, as_before, admin, kafka)
-    known = before.plan.topology.repartitioned or {}
+    added = before.plan.topology.repartitioned or {}
 
     def planned(functions: Mapping[str, str | None]) -> Application:
-        sources = needed_sources(topology, config, admin, kafka, functions, known)
+        sources = needed_sources(topology, config, admin, kafka, functions, added)
         return plan_with(topology, config, admin, kafka, sources, anew=True)
 
     after = planned({})
     # Which topics lead to something with state is only known with the topics behind new keys.
-    if functions := Placements(after, admin, kafka).disagreeing(anew=True):
+    if functions := Placements(after, admin, kafka, known).disagreeing(anew=True):
         after = planned(functions)
     missing = before.plan.repartition_topics.keys() - after.plan.repartition_topics.keys()
     if missing:
@@ -183,12 +185,12 @@ def replan(
             f"cannot do: report this"
         )
     made = Replan(before, after, begun=False)
-    return replace(made, after=replace(after, subs=tuple(_placed(made, states_of(before, admin, kafka), admin, kafka))))
+    subs = _placed(made, states_of(before, admin, kafka), Placements(after, admin, kafka, known))
+    return replace(made, after=replace(after, subs=tuple(subs)))
 
 
-def _placed(made: Replan, states: Mapping[str, State], admin: KafkaAdmin, kafka: KafkaAccess) -> Iterator[PreparedSub]:
+def _placed(made: Replan, states: Mapping[str, State], places: Placements) -> Iterator[PreparedSub]:
     """The sub-topologies of the plan after, each with its placement: what its rows have, unless keys have come that contradict."""
-    places = Placements(made.after, admin, kafka)
     of = {one.sub.name: states[old.sub.name][1] for old in made.before.subs for one in made.parts(old)}
     return (places.fitting(one, of[one.sub.name]) for one in made.after.subs)
 
