@@ -200,7 +200,7 @@ class Switch:
         found, sub = self.preflight.check(prepared), self.preflight.identity(prepared)
 
         def at(markers: Markers) -> SourceOffsets:
-            if any(marker is not None and marker.placement != UNPLACED for marker in markers.values()):
+            if _is_placed(markers):
                 raise _PlacedError
             check_checkpoint(sub, found.checkpoint, markers)
             known, first = position(found.checkpoint, markers), found.checkpoint.first
@@ -213,7 +213,8 @@ class Switch:
             self._take_over(prepared, at)
         except _PlacedError:
             return False
-        return True
+        # Between two fences, a task may have committed once more: that counts.
+        return not _is_placed(self.preflight.markers(prepared).read())
 
     def _take_over(self, prepared: PreparedSub, at: Callable[[Markers], SourceOffsets]) -> Adoption:
         """Gives a sub-topology a new checkpoint, whose positions the markers behind the last fence decide.
@@ -227,6 +228,10 @@ class Switch:
             return Adoption(str(uuid.uuid4()), FirstBatch(start, start), versions_of(markers), frozenset(), switch=True)
 
         return take_over(files, sub, access, plan, _quiet)
+
+
+def _is_placed(markers: Markers) -> bool:
+    return any(marker is not None and marker.placement != UNPLACED for marker in markers.values())
 
 
 class _PlacedError(Exception):

@@ -34,7 +34,6 @@ from streams.application.prepare import (
     PreparedSub,
     ensure_internal_topics,
     has_committed,
-    names_of_any_plan,
     plan_application,
 )
 from streams.application.rescale.plan import check_no_rescale
@@ -72,6 +71,7 @@ from streams.topology.diff import REFUSED, Severity, compare_plan, unreadable_to
 from streams.topology.graph import InternalTopic
 from streams.topology.manifest import plan_manifest
 from streams.topology.plan import Plan
+from streams.topology.planning.sub_topologies import possible_names
 from streams.topology.topology import Topology
 
 _log = logging.getLogger(__name__)
@@ -84,8 +84,8 @@ def check_start(application: Application, admin: KafkaAdmin, log: MarkerLog) -> 
         StreamsError: A reset or rescale is unfinished, or the state is of another program, application or number of tasks.
     """
     plan = application.plan
-    names = {*(sub.name for sub in plan.sub_topologies), *names_of_any_plan(plan.topology)}
-    check_no_rescale(plan.application_id, names, admin)
+    # Also under the names that its sub-topologies had before repartition topics were added.
+    check_no_rescale(plan.application_id, possible_names(plan.topology.sources()), admin)
     check_may_continue(application, admin, log)
     check_tasks(application, admin)
 

@@ -98,7 +98,7 @@ def test_what_began_in_micro_batches_keeps_its_plan(tmp_path: Path, lost: bool) 
     why = obstacle(prepared, {"in": 2})
     assert why is not None
     assert "makes keys in front of KSTREAM-AGGREGATE-counts" in why
-    assert "`streams reset`" in why
+    assert "`streams rescale TARGET` adds it" in why
 
 
 def test_a_start_that_has_committed_nothing_has_decided_nothing(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from streams.application.start import Preflight
 from streams.checkpoint.files import LocalFiles
 from streams.config import Execution, StreamsConfig
 from streams.errors import ConfigError
+from streams.source.pauses import LeftLive
 from streams.testing.simulation import SimulatedKafka
 from streams.topology.topology import Topology
 from tests.application.cluster import marker
@@ -286,3 +288,78 @@ def test_what_began_in_micro_batches_gets_no_topics() -> None:
     write(kafka, "in", Placement.CRC32)
     write(kafka, "other", Placement.MURMUR2)
     assert Placements(planned(joined(), kafka), kafka, kafka).disagreeing() == {}
+
+
+# --- A record that turns up where its placement does not put it
+
+ODD = next(key for key in KEYS if len({partition_for_key(key, PARTITIONS, by) for by in FUNCTIONS}) == len(FUNCTIONS))
+"""A key that each function puts somewhere else."""
+FIRST = next(key for key in KEYS if len({partition_for_key(key, PARTITIONS, by) for by in FUNCTIONS}) == 1)
+"""A key that all functions put into one partition."""
+
+
+def left(kafka: SimulatedKafka, keys: Iterable[bytes], wrong: bytes | None = None, **settings: Any) -> LeftLive:
+    """What is said of a record that crc32 has placed, or nobody's function, behind some of murmur2."""
+    write(kafka, "in", Placement.MURMUR2, keys)
+    here = partition_for_key(ODD, PARTITIONS, Placement.CRC32)
+    if wrong is not None:
+        here = next(
+            number
+            for number in range(PARTITIONS)
+            if number not in {partition_for_key(ODD, PARTITIONS, by) for by in FUNCTIONS}
+        )
+    offset = kafka.log("in", here).end
+    kafka.append("in", ODD, b"1", 1, partition=here)
+    application = planned(counts(), kafka)
+    (prepared,) = application.subs
+    places = Placements(application, kafka, kafka)
+    return places.left_live(replace(prepared, placement=Placement.MURMUR2), ("in", here, offset), 7)
+
+
+@pytest.mark.parametrize(("keys", "back"), [([FIRST], "--placement crc32"), (KEYS, "")])
+def test_what_brings_a_sub_topology_back_depends_on_whether_one_function_explains_all_keys(
+    keys: list[bytes], back: str
+) -> None:
+    found = left(cluster(), keys)
+    here = partition_for_key(ODD, PARTITIONS, Placement.CRC32)
+    assert found.why.startswith(f"the record at in-{here} offset ")
+    assert "is where crc32 puts its key (the default of librdkafka" in found.why
+    assert found.why.endswith("not where murmur2 does")
+    assert found.command("app.py", "app") == f"streams rescale app.py -a app{back and ' ' + back}"
+
+
+def test_a_record_that_no_function_explains_needs_a_topic() -> None:
+    found = left(cluster(), [FIRST], wrong=ODD)
+    assert "is not where murmur2 or another known function puts its key" in found.why
+    assert found.back == ""
+
+
+def test_a_record_that_was_noted_counts_where_few_are_looked_at() -> None:
+    """A look reads some records at both ends of a partition, and this one is in the middle."""
+    kafka = cluster()
+    here = partition_for_key(ODD, PARTITIONS, Placement.CRC32)
+    of_here = [key for key in KEYS if partition_for_key(key, PARTITIONS) == here]
+    write(kafka, "in", Placement.MURMUR2, of_here * 100)
+    offset = kafka.log("in", here).end
+    kafka.append("in", ODD, b"1", 1, partition=here)
+    write(kafka, "in", Placement.MURMUR2, of_here * 100)
+    application = planned(counts(), kafka, execution=Execution.LIVE)
+    assert Placements(application, kafka, kafka).disagreeing(anew=True) == {}
+    assert Placements(application, kafka, kafka, (("in", here, offset),)).disagreeing(anew=True) == {"in": None}
+
+
+def test_what_no_task_has_committed_by_is_chosen_again() -> None:
+    kafka = cluster()
+    write(kafka, "in", Placement.MURMUR2, [FIRST])
+    application = planned(counts(), kafka)
+    places = Placements(application, kafka, kafka)
+    (prepared,) = places.decided(finally_=True).subs
+    assert prepared.placement is Placement.MURMUR2
+    write(kafka, "in", Placement.CRC32)
+    again = places.chosen_again(prepared)
+    assert again is not None
+    assert (again.placement, again.misplaced) == (Placement.CRC32, None)
+    commit(kafka, application, UNPLACED, task=1)
+    assert places.chosen_again(prepared) is not None
+    commit(kafka, application, "murmur2", task=0)
+    assert places.chosen_again(prepared) is None

@@ -181,6 +181,33 @@ def test_a_session_whose_task_has_never_committed_commits_nothing_after_a_switch
         assert (one.last.version, one.last.adopted) == (1, 0)
 
 
+# Of two tasks: two fences at the beginning, and one before each marker that is replaced.
+@pytest.mark.parametrize("fence", [None, 1, 2, 3, 4])
+def test_a_placement_is_only_given_up_if_nothing_is_committed_by_it(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, fence: int | None
+) -> None:
+    """Whoever commits by it while it is given up keeps it, or commits nothing."""
+    query, refused = shop.to_live().query_id, []
+    switch, _ = shop.switched()
+
+    def straggle() -> None:
+        try:
+            step(straggler, 0, 8)
+        except CheckpointMismatchError as error:
+            refused.append(error)
+
+    with shop.session(1, query) as straggler:
+        if fence is not None:
+            within(monkeypatch, shop, fence, straggle)
+        unplaced = switch.unplace(shop.prepared)
+        monkeypatch.undo()
+        if fence is None:
+            straggle()
+    assert unplaced is bool(refused)
+    found = {marker.placement for marker in shop.markers().values() if marker is not None}
+    assert ("murmur2" in found) is not unplaced
+
+
 def test_sessions_that_fence_again_and_again_end_the_switch_and_not_the_records(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

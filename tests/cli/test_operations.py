@@ -228,7 +228,7 @@ def test_a_topology_in_the_place_of_the_id_is_refused(streams, target: str) -> N
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "--tasks N"),
+        (["--json"], "--json cannot ask"),
         (["--tasks", "3", "--json"], "--json cannot ask"),
         (["--tasks", "3", "--state", "node"], "NODE=copy or NODE=drop is needed"),
         (["--tasks", "3", "--state", "node=keep"], "NODE=copy or NODE=drop is needed"),

@@ -128,7 +128,9 @@ RAISED_IN = {
     "RefusedRecordError": ("streams/runtime/outputs",),
     "RegistryError": ("streams/serdes/registry",),
     "RescaleError": (
+        "streams/application/rescale/cluster",
         "streams/application/rescale/plan",
+        "streams/application/rescale/replan",
         "streams/application/rescale/rescale",
         "streams/application/rescale/rows",
     ),

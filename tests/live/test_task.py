@@ -200,12 +200,14 @@ def test_a_key_in_another_partition_fails_before_anything_is_sent() -> None:
     builder.stream("in").group_by_key().count().to_stream().to("out")
     world = World(builder.build(), partitions=2)
     wrong = 1 - partition_for_key(b"k", 2)
+    own = next(key for key in (b"a", b"b", b"c", b"d") if partition_for_key(key, 2) == wrong)
+    world.kafka.append("in", own, b"v", 1, partition=wrong)
     world.send("in", [(b"v", 1)], partition=wrong)
     with world.task(wrong) as task:
-        world.readers["in"].due = 1
+        world.readers["in"].due = 2
         with pytest.raises(
             KeyPlacementError,
-            match=f"at in-{wrong}, offsets 0 to 0, has a key of task {1 - wrong}, by murmur2: crc32 would put it here",
+            match=f"at in-{wrong} offset 1, key b'k', has a key of task {1 - wrong}, by murmur2: crc32 would put it here",
         ):
             world.step(task)
     assert task.session.last is None

@@ -19,8 +19,8 @@ from streams.application.adopt import Adopter, GivenPositions, carry_out, plan_m
 from streams.application.dead_letters import Choice, ReplayPlan, plan_replay, replay, replays_topic
 from streams.application.prepare import Application as Planned
 from streams.application.prepare import plan_application
-from streams.application.rescale.plan import UsersChoices
 from streams.application.rescale.cluster import LiveRescale, Rescaler
+from streams.application.rescale.plan import UsersChoices
 from streams.application.rescale.rows import NobodyListens
 from streams.application.reset import Wanted, start_positions
 from streams.checkpoint.files import query_id_of

@@ -24,8 +24,8 @@ from streams import ApplicationFailedError, BytesSerde, Grouped, Materialized, S
 from streams.application.adopt import Adopter
 from streams.application.instances import seen_as_running
 from streams.application.prepare import plan_application
-from streams.application.rescale.plan import UsersChoices
 from streams.application.rescale.cluster import LiveRescale
+from streams.application.rescale.plan import UsersChoices
 from streams.application.rescale.rows import NobodyListens
 from streams.application.start import Preflight
 from streams.checkpoint.files import CheckpointFiles, LocalFiles

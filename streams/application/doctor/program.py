@@ -37,6 +37,7 @@ from streams.source.pauses import NOTHING, WHOLE, Pauses, pauses_in
 from streams.source.topics import recreated
 from streams.topology.graph import ProcessorNode, SourceNode
 from streams.topology.plan import SubTopology
+from streams.topology.planning.sub_topologies import possible_names
 from streams.topology.specs.aggregations import AggregationSpec
 from streams.topology.specs.base import Keeps, Keys, NodeSpec
 from streams.topology.specs.joins import (
@@ -71,7 +72,7 @@ def start(inspection: Inspection) -> Iterator[Finding]:
 
 
 def under_way(inspection: Inspection) -> bool:
-    names = [sub.name for sub in inspection.application.plan.sub_topologies]
+    names = possible_names(inspection.application.plan.topology.sources())
     try:
         check_no_rescale(inspection.app, names, inspection.admin)
         check_no_reset(inspection.app, inspection.config.checkpoint_dir)
