@@ -50,20 +50,20 @@ class Placements:
         """
         return replace(self.application, subs=tuple(map(self._placed, self.application.subs)))
 
-    def disagreeing(self, anew: bool = False) -> Mapping[str, str | None]:
+    def disagreeing(self, also_old: bool = False) -> Mapping[str, str | None]:
         """Topic -> the function that its keys show, None if there is none, of new sub-topologies whose topics do not agree.
 
         Behind these topics the plan of an application that may run live has repartition topics.
 
         Args:
-            anew: Sub-topologies that are not new are looked at, too.
+            also_old: Sub-topologies that are not new are looked at, too.
         """
         found: dict[str, str | None] = {}
         if self.application.plan.topology.repartitioned is None or self.application.config.placement is not None:
             return found
         for one in self.application.subs:
             topics = [topic for topic in self.application.from_outside(one.sub) if topic in one.sub.placed_topics]
-            if not topics or (not anew and self._last_marker(one) is not None):
+            if not topics or (not also_old and self._last_marker(one) is not None):
                 continue
             counts = self.admin.describe_topics(topics)
             by_topic = self._shown(one.sub, {name: info for name, info in counts.items() if info.partitions > 1})
@@ -148,7 +148,7 @@ class Placements:
         return _misplaced(replace(prepared, placement=function), by_topic)
 
     def chosen_again(self, prepared: PreparedSub) -> PreparedSub | None:
-        """A sub-topology of which no task has had a key with the function that explains its keys now; None: there is no other.
+        """A sub-topology whose tasks have had no key yet, with the function that explains its keys now; None: there is no other.
 
         Args:
             prepared: The sub-topology, with the placement that was chosen too early.

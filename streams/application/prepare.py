@@ -274,7 +274,7 @@ def plan_with(
     admin: KafkaAdmin,
     log: MarkerLog,
     sources: Mapping[str, str] | None,
-    anew: bool = False,
+    first_start: bool = False,
     names: Sequence[str] = (),
 ) -> Application:
     """The plan of a topology with repartition topics behind given sources, whatever was decided when it began.
@@ -285,7 +285,7 @@ def plan_with(
         admin: The cluster.
         log: Reads markers.
         sources: As in `with_added_topics`; None: no repartition topic is added.
-        anew: The numbers of tasks are those of a first start.
+        first_start: The numbers of tasks are those of a first start.
         names: Names of its sub-topologies that are known.
 
     Raises:
@@ -293,7 +293,7 @@ def plan_with(
     """
     topology = _with_topics_of_patterns(topology, config, admin, log, has_added=True)
     topology = topology if sources is None else with_added_topics(topology, sources)
-    return _planned(topology, config, admin, anew, names)
+    return _planned(topology, config, admin, first_start, names)
 
 
 def needed_sources(
@@ -320,7 +320,7 @@ def names_of_any_plan(topology: Graph) -> list[str]:
 
 
 def _planned(
-    topology: Topology, config: StreamsConfig, admin: KafkaAdmin, anew: bool = False, names: Sequence[str] = ()
+    topology: Topology, config: StreamsConfig, admin: KafkaAdmin, first_start: bool = False, names: Sequence[str] = ()
 ) -> Application:
     app, written = config.application_id, own_manifest(config)
     # Neither the names of sub-topologies nor the internal topics depend on the topics that match a pattern.
@@ -332,7 +332,7 @@ def _planned(
             check_one_name(sources, known)
     plan = build_plan(topology, app, known)
     counts = _source_partitions(plan, admin) | ingest_partitions(topology, app)
-    frozen = {} if anew else {name: info.partitions for name, info in commits.items()}
+    frozen = {} if first_start else {name: info.partitions for name, info in commits.items()}
     subs, own = with_tasks(plan, config.tasks, counts, frozen)
     application = Application(plan, config, tuple(subs), own)
     if topology.global_tables:

@@ -419,7 +419,7 @@ class StreamsApplication:
         return next((one.sub.name for one in live if f"/{one.sub.name}: " in str(error)), None)
 
     def _chosen_again(self, one: PreparedSub, error: ApplicationFailedError) -> bool:
-        """Whether a sub-topology goes on live by another placement: nothing was committed by the one that few keys have shown."""
+        """Whether a sub-topology stays live by another placement: nothing was committed by the one that few keys have shown."""
         record = _record_of(error)
         if record is None:
             return False
@@ -462,7 +462,7 @@ class StreamsApplication:
         return LeftLive(now_ms(), obstacle(one, partitions) or "a topic has got more partitions")
 
     def _note_left(self, subs: Mapping[str, LeftLive | None]) -> None:
-        """For `streams status`, the doctor and rescales; without the note, all goes on."""
+        """For `streams status`, the doctor and rescales; without the note, nothing else changes."""
         config = self.config
         try:
             Pausing(config.application_id, config.client, config.replication_factor).left_live(subs)

@@ -51,7 +51,7 @@ def test_status_and_doctor_name_the_record_and_the_command(tmp_path: Path) -> No
     )
     assert as_dict(status(), status())["sub_topologies"][0]["left_live"]["record"] == ("in", 1, 42)
     (found,) = world.findings()["execution"]
-    assert (found.severity, found.command) == (Severity.WARNING, COMMAND)
+    assert (found.severity, found.command) == (Severity.NOTE, COMMAND)
     assert LEFT.why in found.says
     assert str(found.place) == "sub-topology in, topic in, partition 1, offset 42"
 

@@ -344,8 +344,8 @@ def test_a_record_that_was_noted_counts_where_few_are_looked_at() -> None:
     kafka.append("in", ODD, b"1", 1, partition=here)
     write(kafka, "in", Placement.MURMUR2, of_here * 100)
     application = planned(counts(), kafka, execution=Execution.LIVE)
-    assert Placements(application, kafka, kafka).disagreeing(anew=True) == {}
-    assert Placements(application, kafka, kafka, (("in", here, offset),)).disagreeing(anew=True) == {"in": None}
+    assert Placements(application, kafka, kafka).disagreeing(also_old=True) == {}
+    assert Placements(application, kafka, kafka, (("in", here, offset),)).disagreeing(also_old=True) == {"in": None}
 
 
 def test_what_no_task_has_committed_by_is_chosen_again() -> None:

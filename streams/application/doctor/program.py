@@ -101,7 +101,7 @@ def execution(inspection: Inspection) -> Iterator[Finding]:
         if left is None or (last is not None and last.live):
             continue
         topic, partition, offset = left.record or (None, None, None)
-        yield Finding.warning(
+        yield Finding.note(
             f"this sub-topology has left live execution {age_in_words(inspection.now_ms() - left.since_ms)} ago and runs in "
             f"micro-batches: {left.why}. Stop the application, run the command, and start it: then it runs live again",
             left.command(inspection.target, inspection.app),

@@ -107,7 +107,7 @@ class LiveRescale:
 
         Args:
             tasks: Sub-topology -> how many tasks it has now; 0: it is no more.
-            say: Told what was deleted.
+            say: Called with what was deleted.
         """
         for directory in StateDirectory(self.config.state_dir).tasks(self.config.application_id):
             if directory.task >= tasks.get(directory.sub_topology, directory.task + 1):

@@ -165,18 +165,18 @@ def replan(
         assert sources is not None, "else it is a move within the plan"
         noted = {name: part for plan in begun.values() for name, part in plan.parts.items()}
         before = plan_with(topology, as_before, admin, kafka, sources[0], names=list(begun))
-        after = plan_with(topology, config, admin, kafka, sources[1], anew=True, names=list(noted))
+        after = plan_with(topology, config, admin, kafka, sources[1], first_start=True, names=list(noted))
         return Replan(before, _as_noted(after, noted), begun=True)
     before = plan_application(topology, as_before, admin, kafka)
     added = before.plan.topology.repartitioned or {}
 
     def planned(functions: Mapping[str, str | None]) -> Application:
         sources = needed_sources(topology, config, admin, kafka, functions, added)
-        return plan_with(topology, config, admin, kafka, sources, anew=True)
+        return plan_with(topology, config, admin, kafka, sources, first_start=True)
 
     after = planned({})
     # Which topics lead to something with state is only known with the topics behind new keys.
-    if functions := Placements(after, admin, kafka, known).disagreeing(anew=True):
+    if functions := Placements(after, admin, kafka, known).disagreeing(also_old=True):
         after = planned(functions)
     missing = before.plan.repartition_topics.keys() - after.plan.repartition_topics.keys()
     if missing:

@@ -182,8 +182,8 @@ class SubRescale:
             specs = _specs_of(part)
             if Placement.PARTITION in (self.before, part.placement) and specs:
                 raise RescaleError(
-                    f"{self._identity}: with placement=partition, a key is in the task of the partition that its producer chose, "
-                    f"of which the rows of the store {specs[0].name!r} say nothing, so they cannot be moved. Keep the number of "
+                    f"{self._identity}: with placement=partition, a key is in the task of the partition that its producer chose. "
+                    f"The rows of the store {specs[0].name!r} do not say which, so they cannot be moved. Keep the number of "
                     f"tasks and the placement, or process the input again (`streams reset`)"
                 )
         self._check_parts()
