@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 
 from state.changelog import commits_topic
-from state.errors import CheckpointMismatchError
+from state.errors import CheckpointMismatchError, TopicRecreatedError
 from state.kafka.partitioner import FUNCTIONS
 from streams.application import adopt, execution, reset, start
 from streams.application.rescale import rescale
@@ -90,6 +90,7 @@ def play(
     application = Application(chaos, setup)
     chaos.faults = random.randrange(1, 6)
     copies: list[dict[str, bytes]] = []
+    topics = Random(f"topics {seed}")
     with simulated_surroundings(application, seed), snapshots.kept(application.cluster) if kept else nullcontext():
         try:
             # A topic goes out of sight once it was read, and comes back.
@@ -102,9 +103,11 @@ def play(
                     application.run_once()
                 _between(application, random)
                 if random.random() < 0.1:
-                    faults, chaos.faults = chaos.faults, 0
-                    _mistake(application, random.choice(copies))
-                    chaos.faults = faults
+                    with _without_faults(chaos):
+                        _mistake(application, random.choice(copies))
+                if topics.random() < 0.1:
+                    with _without_faults(chaos):
+                        _make_topic_again(application, topics)
             finish(application, random)
             application.verify()
         except Exception as error:
@@ -191,6 +194,31 @@ def _mistake(application: Application, copy: dict[str, bytes]) -> None:
     if behind and not application.refuses(CheckpointMismatchError):
         raise Red("it has gone on with a checkpoint that is not the right one")
     files.data = right
+
+
+def _make_topic_again(application: Application, random: Random) -> None:
+    """Deletes a source topic and creates it again, with other records or none; after the refusal, restores the right one."""
+    application.rest()
+    application.work()
+    application.stop()
+    kafka = application.cluster.kafka
+    topic = random.choice(sorted({topic for topic, _ in application.places}))
+    right = kafka._topics.pop(topic)
+    kafka.create_topic(topic, PARTITIONS)
+    for number in range(random.choice((0, 1, 20))):
+        kafka.append(topic, b"a", b"1", application.cluster.now_ms, partition=number % PARTITIONS)
+    application.cluster.say(f"{topic} is deleted and created again")
+    if not application.refuses(TopicRecreatedError):
+        raise Red(f"it has gone on with another {topic}, whose records it takes for read, or whose offsets for its own")
+    kafka._topics[topic] = right
+
+
+@contextmanager
+def _without_faults(chaos: Seeded) -> Iterator[None]:
+    """An operator's mistake is not tried together with faults: then both would be refused."""
+    faults, chaos.faults = chaos.faults, 0
+    yield
+    chaos.faults = faults
 
 
 def _is_behind(application: Application, copy: Mapping[str, bytes], query: Query) -> bool:

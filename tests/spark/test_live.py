@@ -20,7 +20,11 @@ from state.kafka.admin import KafkaAdmin
 from streams import Materialized, Processor, Record, Retry, StreamsBuilder, StringSerde, TimeWindows, agg
 from streams.application.pausing import Pausing
 from streams.application.prepare import plan_application
+from streams.application.rescale.cluster import LiveRescale
+from streams.application.rescale.plan import UsersChoices
+from streams.application.rescale.rows import NobodyListens
 from streams.application.status import application_status
+from streams.checkpoint.files import LocalFiles
 from streams.cli.options import live
 from streams.config import Execution
 from streams.errors import ConfigError
@@ -318,7 +322,7 @@ def test_new_keys_and_topics_of_different_sizes_run_live(harness: Harness) -> No
     assert found(harness, target) == counted(120), "the other execution has the same plan"
 
 
-def test_what_cannot_run_live_is_named_before_anything_is_written(harness: Harness) -> None:
+def test_what_cannot_run_live_is_named_before_anything_is_written_and_can_after_a_rescale(harness: Harness) -> None:
     """A program that makes keys, and began without the topic that it would need."""
     source, target = harness.topic("in"), harness.topic("out")
     builder = StreamsBuilder()
@@ -327,9 +331,19 @@ def test_what_cannot_run_live_is_named_before_anything_is_written(harness: Harne
     topology = builder.build()
     harness.send(source, map(record, range(10)))
     harness.run(topology)
-    app = KafkaStreams(topology, harness.config(available_now=False, execution=Execution.LIVE))
-    with pytest.raises(ConfigError, match=r"makes keys in front of .* `streams reset`"):
+    config = harness.config(available_now=False, execution=Execution.LIVE)
+    app = KafkaStreams(topology, config)
+    with pytest.raises(ConfigError, match=r"makes keys in front of .* `streams rescale TARGET` adds it"):
         app.start(harness.spark).await_termination()
+    with KafkaAdmin(config.client) as admin:
+        moved = LiveRescale(config, admin, LocalFiles(config.checkpoint_dir), NobodyListens())
+        rescaler, plan = moved.to_plan(topology, UsersChoices())
+        rescaler.run()
+        assert len(plan.added) == 1
+        assert moved.to_plan(topology, UsersChoices())[0].waiting == []
+    harness.send(source, map(record, range(10, 25)))
+    with running(harness, topology, execution=Execution.LIVE):
+        until(lambda: found(harness, target) == {"all": 25}, "live results behind those of micro-batches")
 
 
 def write_by_default(harness: Harness, topic: str, records: Iterable[Sent]) -> None:
