@@ -21,6 +21,7 @@ from streams.checkpoint.files import LIVE, write_first_batch, write_query_id
 from streams.config import Execution, StreamsConfig
 from streams.errors import ConfigError
 from streams.source.offsets import FirstBatch, SourceOffsets
+from streams.source.topics import check_same
 from streams.topology.ways import why_not_live
 
 
@@ -186,6 +187,8 @@ class Switch:
             check_checkpoint(sub, found.checkpoint, markers)
             at = position(found.checkpoint, markers)
             assert at is not None, "written before the first live step"
+            # The first micro-batch would find it, but by then the switch is made.
+            check_same(at.topic_ids, self.preflight.admin.describe_topics(at.topics))
             return at
 
         first = self._take_over(prepared, behind).first

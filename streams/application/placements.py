@@ -92,14 +92,18 @@ class Placements:
                     f"{self.application.config.application_id} --placement {asked.value}`"
                 )
             prepared = replace(prepared, placement=written)
-            may_run_live = self.application.config.execution is not Execution.MICRO_BATCH
             # What has run live needs no look.
-            return self._checked(prepared) if may_run_live and not last.live else prepared
+            return self._checked(prepared) if self._may_run_live and not last.live else prepared
         if asked is not None:
-            return replace(prepared, placement=asked)
+            prepared = replace(prepared, placement=asked)
+            return self._checked(prepared) if self._may_run_live else prepared
         if not self.application.from_outside(prepared.sub):
             return replace(prepared, placement=Placement.MURMUR2)
         return self._looked(prepared, finally_=False)
+
+    @property
+    def _may_run_live(self) -> bool:
+        return self.application.config.execution is not Execution.MICRO_BATCH
 
     def _asked(self, prepared: PreparedSub) -> Placement | None:
         """What the settings say of a sub-topology; nothing of one that reads what others of the application write."""

@@ -118,6 +118,8 @@ def _about(plan: Replan, admin: KafkaAdmin) -> Iterator[str]:
     """What the new plan adds, and what it cannot run live even so."""
     for topic, why in sorted(plan.added.items()):
         yield f"adds the topic {topic}: {why}"
+    for name in plan.without_idle_time:
+        yield f"{name} reads an added topic: idle_timeout_ms has no effect there any more"
     topics = sorted({topic for one in plan.after.subs for topic in one.sub.topics})
     partitions = {name: info.partitions for name, info in admin.describe_topics(topics).items()}
     for name, why in sorted(plan.obstacles(partitions).items()):

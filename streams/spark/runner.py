@@ -480,6 +480,7 @@ class StreamsApplication:
             start = starts[prepared.sub.name]
             own = replace(self._job(prepared), unplaced=prepared.placement is None)
             subs.append(LiveSub(own, start.query_id, start.start))
+            self._say_without_idle_time(own)
             self.progress.started(prepared.sub.name, prepared.tasks, prepared.sub.topics)
         names = [one.sub.name for one in live]
         ends = config.available_now
@@ -633,8 +634,7 @@ class StreamsApplication:
     ) -> StreamingQuery:
         sub, spark, job = prepared.sub, self._spark, self._job(prepared, until)
         self.progress.started(sub.name, prepared.tasks, sub.topics)
-        if job.settings.idle_timeout_ms is not None and sub.reads_internal:
-            self.progress.say(f"{sub.name} reads what another step writes: idle_timeout_ms has no effect there")
+        self._say_without_idle_time(job)
 
         def report(batch_id: int, reports: list[Report]) -> None:
             self._planning.done(sub.name, spark)
@@ -648,6 +648,10 @@ class StreamsApplication:
         )
         self._gates[query.runId] = gate
         return query
+
+    def _say_without_idle_time(self, job: QueryJob) -> None:
+        if job.settings.idle_timeout_ms is not None and job.sub.reads_internal:
+            self.progress.say(f"{job.sub.name} reads what another step writes: idle_timeout_ms has no effect there")
 
     def _stepped(self, sub: str, batch_id: int, reports: list[Report]) -> None:
         self._micro_batches += 1

@@ -363,3 +363,13 @@ def test_what_no_task_has_committed_by_is_chosen_again() -> None:
     assert places.chosen_again(prepared) is not None
     commit(kafka, application, "murmur2", task=0)
     assert places.chosen_again(prepared) is None
+
+
+@pytest.mark.parametrize("asked", FUNCTIONS)
+def test_a_placement_that_is_asked_for_is_compared_with_the_keys(asked: Placement) -> None:
+    """Else the first record would end live execution."""
+    kafka = cluster()
+    write(kafka, "in", Placement.CRC32)
+    (prepared,) = found(counts(), kafka, placement=asked, execution=Execution.LIVE)
+    assert prepared.placement is asked
+    assert (obstacle(prepared, {"in": PARTITIONS}) is None) is (asked is Placement.CRC32)

@@ -185,6 +185,16 @@ def test_what_began_in_micro_batches_goes_on_live_with_its_state(tmp_path: Path,
     assert world.moved()[0].waiting == []
 
 
+def test_what_idle_time_has_no_effect_on_any_more_is_named(tmp_path: Path) -> None:
+    """Behind a repartition topic nobody knows whether nothing comes, or its writer is only slow."""
+    world = World(tmp_path, built(two_counts))
+    world.feed()
+    world.run("micro-batch")
+    assert world.moved()[1].without_idle_time == []
+    config = world.config(idle_timeout_ms=1_000, wall_clock_interval_ms=1_000)
+    assert replan(world.topology, config, world.kafka, world.kafka).without_idle_time == ["by-value-repartition"]
+
+
 def test_rows_are_where_the_added_topic_brings_their_keys(tmp_path: Path) -> None:
     world = World(tmp_path, built(two_counts))
     world.feed()

@@ -105,7 +105,7 @@ def play(
                 if random.random() < 0.1:
                     with _without_faults(chaos):
                         _mistake(application, random.choice(copies))
-                if topics.random() < 0.1:
+                if topics.random() < 0.1 and not application.paused():
                     with _without_faults(chaos):
                         _make_topic_again(application, topics)
             finish(application, random)

@@ -101,6 +101,14 @@ class Replan:
         known = {**partitions, **self.after.partitions}
         return {one.sub.name: why for one in self.after.subs if (why := obstacle(one, known)) is not None}
 
+    @property
+    def without_idle_time(self) -> list[str]:
+        """The sub-topologies of the plan after in which idle time had an effect before, and has none behind an added topic."""
+        if self.after.config.idle_timeout_ms is None:
+            return []
+        had = [one for one in self.before.subs if not one.sub.reads_internal]
+        return [part.sub.name for one in had for part in self.parts(one) if part.sub.reads_internal]
+
     def rescaler(self, states: Mapping[str, State], context: RescaleContext) -> Rescaler:
         """The rescale of all sub-topologies.
 
