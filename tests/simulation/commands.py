@@ -5,7 +5,7 @@ A command that is refused has changed nothing that matters, so the history goes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -24,7 +24,7 @@ from streams.application.rescale.plan import UsersChoices
 from streams.application.rescale.rows import NobodyListens
 from streams.application.reset import Wanted, start_positions
 from streams.checkpoint.files import query_id_of
-from streams.source.pauses import WHOLE, pause_record
+from streams.source.pauses import WHOLE, LeftLive, pause_record
 from streams.testing.simulation import Crash
 from tests.simulation.application import Application
 from tests.simulation.programs import APPLICATION, never
@@ -107,13 +107,28 @@ class SimulatedRescale(LiveRescale):
         self.admin.deliver()  # type: ignore[attr-defined]
         return self.admin
 
+    def _left_live(self) -> Mapping[str, LeftLive]:
+        return {}
+
 
 def rescale(application: Application, random: Random) -> None:
     """Another number of tasks; a rescale that was interrupted is finished or taken back."""
-    tasks, cluster = random.choice((1, 2, 3, 4)), application.cluster
+    tasks = random.choice((1, 2, 3, 4))
+    if _is_moved(application, random, f"rescale to {tasks}", lambda: _rescaler(application, tasks)):
+        application.setup = replace(application.setup, tasks=tasks)
+
+
+def to_plan(application: Application, random: Random) -> None:
+    """`streams rescale` to the plan that a first start would choose now."""
+    application.stop()
+    _is_moved(application, random, "rescale to the plan that can run live", lambda: _to_plan(application))
+
+
+def _is_moved(application: Application, random: Random, name: str, made: Callable[[], Rescaler]) -> bool:
+    """Whether the state was moved, and not taken back."""
+    cluster = application.cluster
     for tries in range(PATIENCE):
-        if give(application, f"rescale to {tasks}", lambda: _rescaler(application, tasks).run()):
-            application.setup = replace(application.setup, tasks=tasks)
+        if give(application, name, lambda: made().run()):
             for host in cluster.hosts:
                 # The tasks' processes have ended with the application.
                 host.memory = WorkerMemory()
@@ -121,12 +136,12 @@ def rescale(application: Application, random: Random) -> None:
             # A task has committed in the midst of it.
             cluster.end_zombies(kill=True)
             # Rows that are not stored under their records' keys make each try fail.
-            if (random.random() < 0.5 or tries > 2) and give(
-                application, "abort", lambda: _rescaler(application, tasks).abort()
-            ):
-                return
+            if (random.random() < 0.5 or tries > 2) and give(application, "abort", lambda: made().abort()):
+                return False
             continue
-        return
+        else:
+            return False
+        return True
     raise Red("a rescale does not come to its end")
 
 
@@ -137,6 +152,17 @@ def _rescaler(application: Application, tasks: int) -> Rescaler:
         setup.topology, tasks, UsersChoices(frozenset(setup.topology.stores) & {"numbers"})
     )
     return found
+
+
+def _to_plan(application: Application) -> Rescaler:
+    setup, kafka = application.setup, application.cluster.kafka
+    made: Any = SimulatedRescale
+    given = UsersChoices(frozenset(setup.topology.stores) & {"numbers"})
+    found: Rescaler = made(application.settings, kafka, application.files, NobodyListens()).to_plan(
+        setup.topology, given
+    )[0]
+    # There is no description of the plan here: the topics that exist tell it.
+    return Rescaler(found.subs)
 
 
 def move(application: Application, random: Random) -> None:

@@ -25,7 +25,7 @@ from streams.microbatch import global_tables
 from tests.simulation import snapshots
 from tests.simulation.application import Application, Failed, Setup
 from tests.simulation.chaos import Odds, Seeded
-from tests.simulation.commands import command, finish, replicate
+from tests.simulation.commands import command, finish, replicate, to_plan
 from tests.simulation.programs import APPLICATION, PARTITIONS, PROGRAMS, RETRY, STAGES, Program, clean_table, compact
 from tests.simulation.spark import Checkpoint, Files, Query, SimulatedReader
 from tests.simulation.verify import Red, markers, read_marker
@@ -108,6 +108,9 @@ def play(
                 if topics.random() < 0.1 and not application.paused():
                     with _without_faults(chaos):
                         _make_topic_again(application, topics)
+                # Behind a repartition topic there is no idle time.
+                if setup.live and "idle_timeout_ms" not in program.settings and topics.random() < 0.15:
+                    to_plan(application, topics)
             finish(application, random)
             application.verify()
         except Exception as error:

@@ -25,7 +25,7 @@ from streams.config import StreamsConfig
 from streams.errors import RescaleError
 from streams.source.log import LiveLog
 from streams.source.offsets import FirstBatch
-from streams.source.pauses import read_pauses
+from streams.source.pauses import LeftLive, read_pauses
 from streams.topology.topology import Topology
 
 
@@ -80,13 +80,15 @@ class LiveRescale:
         """
         config, kafka = self.config, self._kafka
         begun = unfinished_replan(topology, config.application_id, self.admin, kafka)
-        left = read_pauses(LiveLog(config.client, self.admin), config.application_id).left_live
-        known = tuple(one.record for one in left.values() if one.record is not None)
+        known = tuple(one.record for one in self._left_live().values() if one.record is not None)
         plan = replan(topology, config, self.admin, kafka, begun, known)
         if not begun:
             check_may_continue(plan.before, self.admin, kafka)
         rescaler = plan.rescaler(states_of(plan.before, self.admin, kafka), self._context(choices))
         return replace(rescaler, accept=partial(plan.accept, config.checkpoint_dir)), plan
+
+    def _left_live(self) -> Mapping[str, LeftLive]:
+        return read_pauses(LiveLog(self.config.client, self.admin), self.config.application_id).left_live
 
     def _context(self, choices: UsersChoices) -> RescaleContext:
         replication = self.config.replication_factor
@@ -98,9 +100,9 @@ class LiveRescale:
 
     def forget_left_live(self) -> None:
         """Forgets why sub-topologies have left live execution."""
-        app, client = self.config.application_id, self.config.client
-        if left := read_pauses(LiveLog(client, self.admin), app).left_live:
-            Pausing(app, client, self.config.replication_factor).left_live(dict.fromkeys(left))
+        if left := self._left_live():
+            config = self.config
+            Pausing(config.application_id, config.client, config.replication_factor).left_live(dict.fromkeys(left))
 
     def forget_local_state(self, tasks: Mapping[str, int], say: Callable[[str], None]) -> None:
         """Deletes this machine's stores of tasks that no longer exist; all others are foreign now, and are restored.
