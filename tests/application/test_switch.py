@@ -14,7 +14,7 @@ from state.commit.decide import TaskIdentity
 from state.commit.marker import CommitMarker
 from state.commit.session import TaskSession
 from state.commit.step import CommitStep, StepInput
-from state.errors import CheckpointMismatchError
+from state.errors import CheckpointMismatchError, FencedError
 from state.restore.plan import Action
 from state.restore.task_stores import WorkerMemory
 from state.stores.codec import timestamped
@@ -193,7 +193,7 @@ def test_a_placement_is_only_given_up_if_nothing_is_committed_by_it(
     def straggle() -> None:
         try:
             step(straggler, 0, 8)
-        except CheckpointMismatchError as error:
+        except (CheckpointMismatchError, FencedError) as error:
             refused.append(error)
 
     with shop.session(1, query) as straggler:
