@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from state.commit.marker import read_last_marker
+from state.commit.marker import MARKER_KEY, read_last_marker
+from state.errors import CheckpointMismatchError
 from state.kafka.partitioner import FUNCTIONS, Placement, partition_for_key
 from state.kafka.topics import TopicSpec
 from streams import Grouped, JoinWindows, Materialized, StreamsBuilder, StringSerde
@@ -24,6 +25,7 @@ from streams.application.rescale.rescale import RescaleContext, Rescaler
 from streams.application.rescale.rows import NobodyListens
 from streams.checkpoint.compare import Markers, SubIdentity, check_checkpoint
 from streams.checkpoint.files import LocalFiles, read_checkpoint
+from streams.cli.rescale import _about, _line, as_dict
 from streams.config import StreamsConfig
 from streams.errors import RescaleError, RescaleUnfinishedError
 from streams.source.offsets import FirstBatch
@@ -185,6 +187,39 @@ def test_what_began_in_micro_batches_goes_on_live_with_its_state(tmp_path: Path,
     assert world.moved()[0].waiting == []
 
 
+def test_a_topic_that_has_the_name_of_an_added_one_is_refused(tmp_path: Path) -> None:
+    world = World(tmp_path, built(by_new_key))
+    world.feed()
+    world.run("micro-batch")
+    rescaler, _ = world.moved()
+    world.kafka.create_topics([TopicSpec("app-by-value-repartition", 2)])
+    before = contents(world)
+    with pytest.raises(RescaleError, match="the topic app-by-value-repartition, which the plan adds, exists already"):
+        rescaler.run()
+    assert contents(world) == before
+
+
+def test_a_task_that_commits_during_the_copy_is_found_out(tmp_path: Path) -> None:
+    """All else is as in a rescale within the plan: nothing is replaced."""
+    world = World(tmp_path, built(two_counts))
+    world.feed()
+    world.run("micro-batch")
+    rescaler, _ = world.moved()
+    for step in ("begin", "stage"):
+        for sub in rescaler.waiting:
+            getattr(sub, step)()
+    (task, last) = 1, read_last_marker(world.kafka, ("app-in-commits", 1))
+    assert last is not None
+    later = replace(last.marker, version=last.marker.version + 1)
+    world.kafka.append("app-in-commits", MARKER_KEY, later.to_bytes(), NOW_MS, partition=task)
+    before = contents(world)
+    with pytest.raises(CheckpointMismatchError, match="Stop the application"):
+        rescaler.run()
+    changelogs = [topic for topic in before if "-changelog-" in topic and "rescale" not in topic]
+    assert {topic: contents(world)[topic] for topic in changelogs} == {topic: before[topic] for topic in changelogs}
+    assert not any("repartition" in topic for topic in world.kafka.topics)
+
+
 def test_what_idle_time_has_no_effect_on_any_more_is_named(tmp_path: Path) -> None:
     """Behind a repartition topic nobody knows whether nothing comes, or its writer is only slow."""
     world = World(tmp_path, built(two_counts))
@@ -208,6 +243,15 @@ def test_rows_are_where_the_added_topic_brings_their_keys(tmp_path: Path) -> Non
     assert plan.added == {
         "app-by-value-repartition": "KSTREAM-KEY-SELECT-in makes keys in front of KSTREAM-AGGREGATE-by-value"
     }
+    assert _line(sub) == (
+        "in: from 2 tasks by murmur2 to in (2 tasks by murmur2, by-key), by-value-repartition (2 tasks by murmur2, by-value)"
+    )
+    assert list(_about(plan, world.kafka)) == [
+        "adds the topic app-by-value-repartition: KSTREAM-KEY-SELECT-in makes keys in front of KSTREAM-AGGREGATE-by-value"
+    ]
+    assert as_dict(sub)["parts"][1] == {
+        "name": "by-value-repartition", "tasks": 2, "placement": "murmur2", "stores": ["by-value"]
+    }  # fmt: skip
     rescaler.run()
     assert {key: partition_for_key(key, 2) for key in world.rows("by-value")} == world.rows("by-value")
     assert {key: partition_for_key(key, 2) for key in world.rows("by-key")} == world.rows("by-key")

@@ -23,12 +23,14 @@ from streams.application.prepare import plan_application
 from streams.application.rescale.cluster import LiveRescale
 from streams.application.rescale.plan import UsersChoices
 from streams.application.rescale.rows import NobodyListens
-from streams.application.status import application_status
+from streams.application.status import SubStatus, application_status
 from streams.checkpoint.files import LocalFiles
 from streams.cli.options import live
 from streams.config import Execution
 from streams.errors import ConfigError
-from streams.logs.events import RESTORED, RUNNING, Event
+from streams.logs.events import LEFT_LIVE, RESTORED, RUNNING, Event
+from streams.source.log import LiveLog
+from streams.source.pauses import read_pauses
 from streams.spark import live as live_query
 from streams.spark import runner
 from streams.spark.kafka_streams import ApplicationState, KafkaStreams
@@ -411,3 +413,43 @@ def test_a_lost_checkpoint_is_adopted_and_another_number_of_tasks_continues_behi
     assert found(harness, target) == expected(200)
     outputs = [orjson.loads(one.value or b"")["n"] for one in harness.read(target) if one.key == b"k0"]
     assert outputs == sorted(set(outputs)), "each count was sent once"
+
+
+def test_a_key_that_turns_up_elsewhere_is_named_and_a_rescale_brings_the_application_back(harness: Harness) -> None:
+    """Another producer joins, whose function puts keys elsewhere: nothing is lost, and nothing stays slow without a word."""
+    source, target = harness.topic("in", partitions=4), harness.topic("out")
+    topology, sent = counts(source, target), list(map(many, range(100)))
+    harness.send(source, sent)
+    config = harness.config(available_now=False, execution=Execution.LIVE)
+    left: list[Event] = []
+
+    def status() -> SubStatus:
+        with KafkaAdmin(config.client) as admin:
+            pauses = read_pauses(LiveLog(config.client, admin), config.application_id)
+            planned = plan_application(topology, config, admin)
+            return application_status(planned, admin, live(config), 0, pauses).subs[0]
+
+    with running(harness, topology, execution=Execution.LIVE) as app:
+        app.set_event_listener(left.append)
+        until(lambda: sum(found(harness, target).values()) == 100, "live results")
+        assert status().left_live is None
+        write_by_default(harness, source, sent)
+        until(lambda: sum(found(harness, target).values()) == 200, "results of micro-batches")
+        said = status().left_live
+    assert said is not None
+    assert said.record is not None
+    assert (said.record[0], said.back) == (source, "")
+    (event,) = [one for one in left if one.kind is LEFT_LIVE]
+    assert event.fields["command"] == f"streams rescale TARGET -a {config.application_id}"
+    with KafkaAdmin(config.client) as admin:
+        moved = LiveRescale(config, admin, LocalFiles(config.checkpoint_dir), NobodyListens())
+        rescaler, plan = moved.to_plan(topology, UsersChoices())
+        rescaler.run()
+        moved.forget_left_live()
+    assert plan.added == {
+        f"{config.application_id}-{source}-repartition": f"no known function puts the keys of {source} into partitions"
+    }
+    write_by_default(harness, source, sent)
+    with running(harness, topology, execution=Execution.LIVE):
+        until(lambda: sum(found(harness, target).values()) == 300, "live results again")
+        assert status().left_live is None

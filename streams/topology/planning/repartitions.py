@@ -10,8 +10,8 @@ crosses a topic, as in Kafka Streams. That is so at two sorts of edges, and only
 Names follow Kafka Streams: that of the grouping or the join if it has one, else that of the operator behind the topic, which its
 state has, too; behind a source, those of its topics. So they depend neither on the order of the program nor on stateless operators.
 
-Whether an application has such topics is decided at its first start and written into its manifest: added later, a topic would
-divide a sub-topology whose state is known by its name.
+Whether an application has such topics is decided at its first start and written into its manifest: added later, a topic divides a
+sub-topology whose state is known by its name, so only `streams rescale` adds it (`application/rescale/replan.py`).
 """
 
 from __future__ import annotations
