@@ -93,7 +93,7 @@ class Placements:
                 )
             prepared = replace(prepared, placement=written)
             # What has run live needs no look.
-            return self._checked(prepared) if self._may_run_live and not last.live else prepared
+            return self._kept(prepared) if self._may_run_live and not last.live else prepared
         if asked is not None:
             prepared = replace(prepared, placement=asked)
             return self._checked(prepared) if self._may_run_live else prepared
@@ -183,7 +183,14 @@ class Placements:
         last = self._last_marker(prepared)
         if last is None:
             return self._looked(prepared, finally_=False)
-        return self._checked(replace(prepared, placement=Placement(last.placement)))
+        return self._kept(replace(prepared, placement=Placement(last.placement)))
+
+    def _kept(self, prepared: PreparedSub) -> PreparedSub:
+        """A sub-topology that has state, and with what would end its live execution at once."""
+        found = self._checked(prepared)
+        if found.misplaced is None:
+            return found
+        return replace(found, misplaced=f"{found.misplaced}; `streams rescale TARGET` moves its state, so that it can")
 
     def _checked(self, prepared: PreparedSub) -> PreparedSub:
         if prepared.placement is Placement.PARTITION:
