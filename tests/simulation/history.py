@@ -90,7 +90,8 @@ def play(
     application = Application(chaos, setup)
     chaos.faults = random.randrange(1, 6)
     copies: list[dict[str, bytes]] = []
-    topics = Random(f"topics {seed}")
+    # Histories with chosen faults are about these alone.
+    topics = Random(f"topics {seed}") if odds is None else None
     with simulated_surroundings(application, seed), snapshots.kept(application.cluster) if kept else nullcontext():
         try:
             # A topic goes out of sight once it was read, and comes back.
@@ -105,11 +106,12 @@ def play(
                 if random.random() < 0.1:
                     with _without_faults(chaos):
                         _mistake(application, random.choice(copies))
-                if topics.random() < 0.1 and not application.paused():
+                if topics is not None and topics.random() < 0.1 and not application.paused():
                     with _without_faults(chaos):
                         _make_topic_again(application, topics)
                 # Behind a repartition topic there is no idle time.
-                if setup.live and "idle_timeout_ms" not in program.settings and topics.random() < 0.15:
+                may_move = setup.live and "idle_timeout_ms" not in program.settings
+                if topics is not None and may_move and topics.random() < 0.15:
                     to_plan(application, topics)
             finish(application, random)
             application.verify()
