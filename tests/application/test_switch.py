@@ -30,6 +30,7 @@ from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.testing.simulation import SimulatedKafka, SimulatedStores, SimulatedTable
 from tests.checkpoint.made import at
 from tests.commit.test_step import Effects
+from tests.simulation.stories import fencing_in_first_steps
 
 TASKS = 2
 COUNTED = "counts"
@@ -127,8 +128,8 @@ def within(monkeypatch: pytest.MonkeyPatch, shop: Shop, fence: int, act: Callabl
     monkeypatch.setattr(SimulatedKafka, "fence", fence_later)
 
 
-# Of two tasks: two fences at the beginning, and one before each marker that is replaced.
-@pytest.mark.parametrize("fence", [1, 2, 3, 4])
+# Of two tasks: two fences of slots and two of tasks at the beginning, and one before each marker that is replaced.
+@pytest.mark.parametrize("fence", [1, 2, 3, 4, 5, 6])
 @pytest.mark.parametrize("task", range(TASKS))
 @pytest.mark.parametrize("has_committed", [True, False])
 def test_what_a_session_commits_within_a_switch_counts_or_is_refused(
@@ -145,7 +146,8 @@ def test_what_a_session_commits_within_a_switch_counts_or_is_refused(
 
     def straggle() -> None:
         try:
-            step(straggler, start, 8)
+            with fencing_in_first_steps():
+                step(straggler, start, 8)
         except CheckpointMismatchError as error:
             refused.append(error)
 
@@ -157,7 +159,7 @@ def test_what_a_session_commits_within_a_switch_counts_or_is_refused(
     assert straggler.last is None or not refused or straggler.last.version == has_committed
     assert positions[task] == (start if refused else 8)
     assert positions[1 - task] == start
-    assert not refused or fence > 2
+    assert not refused or fence > 4
     # All markers are of the new checkpoint, so nothing of before commits any more.
     assert {marker and marker.query_id for marker in shop.markers().values()} == {query_id_of(shop.files, "in")}
     for number in range(TASKS):
@@ -170,7 +172,7 @@ def test_a_session_whose_task_has_never_committed_commits_nothing_after_a_switch
     query = shop.to_live().query_id
     with shop.session(0, query) as straggler:
         assert shop.to_micro_batches() == [0, 0]
-        with pytest.raises(CheckpointMismatchError, match="another process has committed"):
+        with fencing_in_first_steps(), pytest.raises(CheckpointMismatchError, match="another process has committed"):
             step(straggler, 0, 3)
     # Nor does such a task lose its first step to the marker that stands in for one.
     start = shop.to_live()

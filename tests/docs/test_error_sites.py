@@ -107,7 +107,7 @@ RAISED_IN = {
         "state/kafka/producer",
         "state/kafka/transport",
     ),
-    "ProducerStateError": ("state/kafka/producer",),
+    "ProducerStateError": ("state/commit/transaction", "state/kafka/producer"),
     "RangeTooLargeError": ("streams/microbatch/read",),
     "ReadTimeoutError": (
         "state/kafka/consumers",
