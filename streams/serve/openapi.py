@@ -2,42 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from pydantic import PydanticUserError, TypeAdapter
-
 from state.stores.spec import StoreKind
-from streams.serdes.base import Serde
-from streams.serdes.by_type import DerivedSerde
-from streams.serdes.json import JsonSerde
-from streams.serdes.primitives import (
-    BooleanSerde,
-    BytesSerde,
-    Float32Serde,
-    Float64Serde,
-    Int16Serde,
-    Int32Serde,
-    Int64Serde,
-    StringSerde,
-    UuidSerde,
-)
+from streams.serdes.json_shown import schema_of
 from streams.serve.reading import ReadStore
 from streams.serve.requests import AGE, COMMIT, POSITION
 from streams.serve.served import Served
 from streams.version import __version__
 
-_SCHEMAS: Mapping[type[Any], dict[str, Any]] = {
-    StringSerde: {"type": "string"},
-    UuidSerde: {"type": "string", "format": "uuid"},
-    BytesSerde: {"type": "string"},
-    Int16Serde: {"type": "integer"},
-    Int32Serde: {"type": "integer", "format": "int32"},
-    Int64Serde: {"type": "integer", "format": "int64"},
-    Float32Serde: {"type": "number"},
-    Float64Serde: {"type": "number"},
-    BooleanSerde: {"type": "boolean"},
-}
 _Parameters = list[tuple[str, dict[str, Any], str]]
 
 _WAITING: _Parameters = [
@@ -108,7 +81,7 @@ def _of_store(store: ReadStore) -> dict[str, Any]:
     }
     if store.kind.segmented:
         return {f"{front}/windows": {"get": _operation(f"Rows of {store.name}.", [*_TIMES, *_PAGING, *_WAITING], page)}}
-    key = {"name": "key", "in": "path", "required": True, "schema": _schema(store.reader.key_serde)}
+    key = {"name": "key", "in": "path", "required": True, "schema": schema_of(store.reader.key_serde)}
     as_of: _Parameters = (
         [("as_of", {"type": "string"}, "The time of the version.")] if store.kind is StoreKind.VERSIONED else []
     )
@@ -119,7 +92,7 @@ def _of_store(store: ReadStore) -> dict[str, Any]:
     if store.kind is not StoreKind.VERSIONED:
         found[f"{front}/range"] = {"get": _operation(f"Rows of {store.name}.", [*_RANGE, *_PAGING, *_WAITING], page)}
         batch = _operation(f"The rows of many keys of {store.name}.", _WAITING, page)
-        keys = {"type": "array", "items": _schema(store.reader.key_serde)}
+        keys = {"type": "array", "items": schema_of(store.reader.key_serde)}
         body = {"type": "object", "required": ["keys"], "properties": {"keys": keys}}
         batch["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
         found[f"{front}/keys:batch"] = {"post": batch}
@@ -142,26 +115,10 @@ def _operation(summary: str, parameters: _Parameters, schema: dict[str, Any]) ->
 
 
 def _row(store: ReadStore) -> dict[str, Any]:
-    value = {} if store.reader.computes else _schema(store.reader.value_serde)
-    properties: dict[str, Any] = {"key": _schema(store.reader.key_serde), "value": value}
+    properties: dict[str, Any] = {"key": schema_of(store.reader.key_serde), "value": store.value_schema}
     if store.kind.timestamped or store.kind is StoreKind.VERSIONED:
         properties["timestamp"] = {"type": "integer", "format": "int64"}
     if store.kind.segmented:
         times = {"start": {"type": "integer"}, "end": {"type": ["integer", "null"]}}
         properties["window"] = {"type": "object", "properties": times}
     return {"type": "object", "properties": properties}
-
-
-def _schema(serde: Serde) -> dict[str, Any]:
-    """The JSON schema of what a serde reads; empty, which is anything, where that is not known."""
-    if isinstance(serde, DerivedSerde) and serde.inner is not None:
-        serde = serde.inner
-    for kind, schema in _SCHEMAS.items():
-        if isinstance(serde, kind):
-            return schema
-    if isinstance(serde, JsonSerde) and serde.kind is not None:
-        try:
-            return TypeAdapter(serde.kind).json_schema()
-        except PydanticUserError:
-            return {"type": "object"}
-    return {}

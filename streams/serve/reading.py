@@ -22,8 +22,9 @@ from state.stores.dump import DumpRow
 from state.stores.spec import StoreKind
 from state.tables.table import Row
 from streams.application.store_rows import StoreReader, StoreRow
-from streams.errors import KeyOrderError, QueryError, StoreNotReadyError
+from streams.errors import ConfigError, KeyOrderError, QueryError, StoreNotReadyError
 from streams.serdes.base import Serde
+from streams.serdes.json_shown import schema_of
 from streams.serdes.order import KeyOrder, check_bound, key_order
 from streams.serve.copies import Copy, View
 from streams.serve.position import Position, common
@@ -133,6 +134,11 @@ class ReadStore:
         self._copy_of = copy_of
         self._placement = placement
         self._timestamped = kind.timestamped
+
+    @property
+    def value_schema(self) -> dict[str, Any]:
+        """The JSON Schema of the values in answers; empty, which is anything, where that is not known."""
+        return {} if self.reader.computes else schema_of(self.reader.value_serde)
 
     def task_of(self, key: bytes) -> int | None:
         """The task that has the rows of a key; None: any of them, since tasks have what is in their partitions."""
@@ -413,6 +419,17 @@ class ReadStore:
             raise QueryError(f"{self.name!r} has {self._sort}: they are read by key and time, not by ranges of keys")
         if scan.limit < 1:
             raise QueryError(f"a page has at least one row, not {scan.limit}")
+
+    def prefix_bytes(self, prefix: str | bytes) -> bytes:
+        """The first bytes of the keys with a prefix (`StoreReader.prefix_bytes`).
+
+        Raises:
+            QueryError: The keys have none.
+        """
+        try:
+            return self.reader.prefix_bytes(prefix)
+        except ConfigError as error:
+            raise QueryError(str(error)) from error
 
     def check_bound(self, key: Any) -> None:
         """Checks that a key can be the bound of a range.

@@ -16,6 +16,7 @@ from streams.application.restore import ReplicaTask
 from streams.application.store_rows import StoreReader, view_of, window_ends
 from streams.errors import NotUpToBoundError, QueryError
 from streams.serdes.base import serde_identity
+from streams.serdes.json_shown import schema_of
 from streams.serve.copies import Copy, GlobalCopy, TaskCopy, View
 from streams.serve.following import Ends
 from streams.serve.position import Commits, Kept, Position, Step, commits_text, common, newest, step_text
@@ -208,6 +209,8 @@ class Served:
                 "topics": sorted(self.topics_of(store)),
                 "key": serde_identity(store.reader.key_serde),
                 "value": serde_identity(store.reader.value_serde),
+                "key_schema": schema_of(store.reader.key_serde),
+                "value_schema": store.value_schema,
             }
             for store in self.stores.values()
         ]

@@ -213,6 +213,9 @@ def writer(driver, processes=True):
     return write
 
 
+JSON = {"content-type": "application/json"}
+
+
 def reserve(client, id_, count, flight="LH400", **more):
     asked = {"await": "answers", "await_key": id_, **more}
     return client.post(
@@ -267,6 +270,37 @@ def test_what_cannot_be_written_is_told(seats, topic, body, words):
 
     found = http(seats, refuse).post(f"/v1/topics/{topic}", json=body)
     assert (found.status_code, words in found.json()["message"]) == (400, True), found.json()
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ('{"n": 12345678901234567890.12345}', "more digits"),
+        ('{"n": 1e400}', "more digits"),
+        ('{"n": 1, "n": 2}', "'n' occurs twice"),
+        ('{"n": NaN}', "JSON"),
+    ],
+)
+def test_what_would_not_be_written_as_it_is_is_refused(seats, value, words):
+    def refuse(*_):
+        raise AssertionError("nothing may be written")
+
+    found = http(seats, refuse).post(
+        "/v1/topics/seat-commands", content=f'{{"key": "a", "value": {value}}}', headers=JSON
+    )
+    assert (found.status_code, words in found.json()["message"]) == (400, True), found.json()
+
+
+def test_a_record_is_written_as_its_serdes_write_it(seats):
+    written = []
+
+    def write(topic, record):
+        written.append(record)
+        return 0, 0
+
+    body = '{"key": "a", "value": {"n": 1180591620717411303425, "x": 0.1, "y": 12.50}}'
+    assert http(seats, write).post("/v1/topics/seat-commands", content=body, headers=JSON).status_code == 202
+    assert [record.value for record in written] == [b'{"n":1180591620717411303425,"x":0.1,"y":12.5}']
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def pages(store, scan):
 def test_a_key_is_found_with_its_commit_and_the_position_of_its_sources(driver):
     click(driver, [(name, 1000) for name in NAMES] * 2)
     store = driver.served().store("counts")
-    answer = store.get(store.reader.key_bytes("k007"))
+    answer = store.get([store.reader.key_bytes("k007")])
     (row,) = answer.rows
     assert (row.key, row.value, row.timestamp) == ("k007", 2, 1000)
     assert list(answer.commits) == [(store.sub, store.task_of(b"k007"))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from urllib.parse import quote
 
 import httpx2
 import pytest
@@ -14,6 +15,7 @@ from state.changelog import check_topic, endpoints_config
 from state.errors import KafkaClientError
 from streams.errors import StoreNotReadyError
 from streams.serve.app import Api
+from streams.serve.client import StoreClient
 from streams.serve.feed.changes import Changes
 from streams.serve.feed.events import Event
 from streams.serve.feed.merged import Merged
@@ -169,6 +171,18 @@ def test_every_process_gives_what_one_with_all_tasks_gives(cluster, name):
     for read in READS:
         assert rows(client, *read) == rows(whole, *read), read
     assert set(cluster.asked) == {"a", "b", "c"} - {name}
+
+
+@pytest.mark.parametrize("key", [".", "..", "../../../metrics", "a\nb", "", "ü/%2F"])
+def test_a_key_is_the_same_key_in_the_other_process(cluster, key):
+    click(cluster.driver, [(key, 70_000)])
+    client = cluster.processes["none"].client
+    found = client.get(f"/v1/stores/counts/keys/{quote(key, safe='').replace('.', '%2E')}")
+    assert (found.status_code, found.json()["key"]) == (200, key)
+    typed = StoreClient("", "counts", value=int, http=client)
+    assert (typed.get(key), typed.get_all([key])) == (1, {key: 1})
+    assert [row.key for row in typed.range(key, key)] == [key]
+    assert [row.key for row in StoreClient("", "windows", http=client).windows(key)] == [key]
 
 
 def test_processes_find_a_micro_batch_that_all_of_them_hold(cluster):
