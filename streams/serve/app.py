@@ -80,6 +80,9 @@ _STATUS = {
 }
 
 
+_STATUS_OF = {kind.__name__: status for kind, status in _STATUS.items()}
+
+
 class Api:
     """The endpoints.
 
@@ -518,11 +521,15 @@ class Api:
         follow = given.text("follow") is None or given.flag("follow")
         source = self._source
 
-        def here(tasks: Collection[int], after: str | None) -> AsyncIterator[Event]:
+        def begun(tasks: Collection[int], after: str | None) -> AsyncIterator[Event]:
             with ExitStack() as leave:
                 kafka = leave.enter_context(source())
                 changes = Changes(store, self._served.application_id, kafka, after, wanted, tasks)
                 return events(changes, None if after else initial, follow, leave.pop_all())
+
+        async def here(tasks: Collection[int], after: str | None) -> AsyncIterator[Event]:
+            async for event in await run_in_threadpool(begun, tasks, after):
+                yield event
 
         def of(node: Node | None, tasks: Sequence[int], after: str | None) -> AsyncIterator[Event]:
             return here(tasks, after) if node is None else self._router.events(node, request, tasks, after)
@@ -536,7 +543,13 @@ class Api:
             self._router.groups(store, tasks)
             places = known_places(after, store, tasks) if after else None
             found = Merged(partial(self._router.groups, store), of, follow, places).events(tasks)
-        return StreamingResponse(encoded(found), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        event = await anext(found)
+        if event.kind == "error":
+            # As the status, which every client understands; what goes wrong later is an event.
+            error = loads(event.data)
+            return _said(_STATUS_OF.get(error["error"], 500), error["error"], error["message"])
+        data = encoded(_behind(event, found))
+        return StreamingResponse(data, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
     async def _write(self, request: Request) -> Response:
         given = Parameters(request.query_params, request.headers, self._limits)
@@ -660,6 +673,12 @@ async def until(wanting: Sequence[Wanting], timeout_s: float) -> bool:
     finally:
         for copy, _ in wanting:
             copy.listeners.remove(wake)
+
+
+async def _behind(first: Event, others: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    yield first
+    async for event in others:
+        yield event
 
 
 def _json(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

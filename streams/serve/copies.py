@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from hashlib import blake2b
 from math import ceil
 from typing import Protocol
 
@@ -58,6 +59,7 @@ class View:
         position: The position of the sources.
         stores: The stores, for reading.
         changelog_ends: Store -> where its changelog ends as of the commit.
+        life: Which application committed: another text after `streams reset`. Empty: nothing is committed, or a global table.
         step: The micro-batch that the commit comes from; None: it is of a live step, or of a global table.
         until: The micro-batch of the task's next commit; None: there is none yet.
         known_s: When this was known to be the last commit, by the copy's clock.
@@ -70,10 +72,12 @@ class View:
         version: int,
         position: Position,
         stores: TaskStore,
-        changelog_ends: Mapping[str, int] | None = None,
+        marker: CommitMarker | None = None,
         step: Step | None = None,
     ) -> None:
-        self.changelog_ends = changelog_ends or {}
+        self.changelog_ends: Mapping[str, int] = {} if marker is None else marker.changelog_ends
+        self.life = "" if marker is None else life_of(marker.state_of)
+        self._changelog_ids: Mapping[str, str] = {} if marker is None else marker.changelog_ids
         self.step = step
         self.until: Step | None = None
         self.version = version
@@ -82,6 +86,16 @@ class View:
         self.known_s = 0.0
         self.held_until_s = 0.0
         self.readers = 0
+
+    def changelog_id(self, store: str) -> str:
+        """What the changelog of a store is known by, which changes when it is made again."""
+        found = self._changelog_ids.get(store)
+        return self.life if found is None else life_of(found)
+
+
+def life_of(name: str) -> str:
+    """A short text for what an id names, in headers and in the ids of events."""
+    return blake2b(name.encode(), digest_size=4).hexdigest()
 
 
 class Reading:
@@ -416,7 +430,7 @@ class TaskCopy(Copy):
         self._position, self._marker = position, last
         if self._current is not None:
             self._current.until = _step_of(markers[0]) or _LIVE
-        self._show(View(last.version, position, stores.snapshot(), last.changelog_ends, _step_of(last)))
+        self._show(View(last.version, position, stores.snapshot(), last, _step_of(last)))
 
     def _flush(self, stores: TaskStore) -> None:
         """Makes durable what was written; what a kill takes away is read from the changelogs again."""

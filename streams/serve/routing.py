@@ -189,6 +189,9 @@ class Router:
         try:
             answer = await self._client().send(asked, stream=True)
             try:
+                if answer.status_code not in (_OK, _UNAVAILABLE):
+                    yield Event("error", (await answer.aread()).strip())
+                    return
                 if answer.status_code != _OK:
                     raise StoreNotReadyError(f"{node.url}: {(await answer.aread()).decode(errors='replace')}")
                 rest = b""
