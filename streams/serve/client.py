@@ -23,7 +23,7 @@ from streams.serdes import base
 from streams.serdes.json_shown import shown, shown_json
 from streams.serdes.json_text import loads
 from streams.serve.http import check_installed
-from streams.serve.position import commits_text, parse_commits
+from streams.serve.position import Commit, commits_text, parse_commits
 from streams.serve.requests import COMMIT, KEYS, POSITION
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class _Requests(Generic[Http, K, V]):
         self._path = f"/v1/stores/{quote(store, safe='')}"
         self._key, self._value = _reader_of(key), _reader_of(value)
         self._wait = wait
-        self._commits: dict[tuple[str, int], int] = {}
+        self._commits: dict[tuple[str, int], Commit] = {}
 
     def _get(self, key: K, as_of: int | None, position: str | None, consistency: str | None) -> _Request:
         asked = self._parameters(as_of=as_of, consistency=consistency, **_AS_JSON)
@@ -143,8 +143,10 @@ class _Requests(Generic[Http, K, V]):
         Raises:
             ServeError: The request was refused, or could not be answered.
         """
-        for task, version in parse_commits(answer.headers.get(COMMIT, "") if answer.status_code < 409 else "").items():
-            self._commits[task] = max(version, self._commits.get(task, 0))
+        for task, commit in parse_commits(answer.headers.get(COMMIT, "") if answer.status_code < 409 else "").items():
+            known = self._commits.get(task, commit)
+            # After a reset of the application, the numbers begin anew.
+            self._commits[task] = commit if commit.life != known.life else max(commit, known)
         body = loads(answer.content)
         if answer.status_code == 200:
             return body

@@ -47,8 +47,8 @@ _RECENT = 4
 """The last commits before the present one that are kept to read all tasks as of one micro-batch."""
 _MOST_HEARD = 256
 """The most markers that wait to be followed; without the first of more, the copy asks for all."""
-_MOST_VIEWS = 16
-"""The most commits of a task that are kept for cursors; the oldest are given up first."""
+_MOST_VIEWS = 2048
+"""The most commits of a task that are kept for cursors: as many as live execution makes in a minute, and more."""
 
 
 class View:
@@ -190,9 +190,8 @@ class Copy(ABC):
         """What `reading` ends with."""
         with self._lock:
             view.readers -= 1
-            if len(self._views) > 1:
-                self._close_unused()
             if view is not self._current:
+                self._close_unused()
                 self._changed.notify_all()
 
     def age_ms_of(self, view: View) -> int:
@@ -206,8 +205,19 @@ class Copy(ABC):
         return 0 if current is None else self.age_ms_of(current)
 
     def hold(self, view: View, seconds: float) -> None:
-        """Keeps a view that is being read for the next page of a cursor."""
-        view.held_until_s = max(view.held_until_s, self.clock_s() + seconds)
+        """Keeps a view that is being read for the next page of a cursor, whatever is committed meanwhile.
+
+        Raises:
+            StoreNotReadyError: So many are kept that there is no room for another one.
+        """
+        with self._lock:
+            now_s = self.clock_s()
+            if view.held_until_s <= now_s and sum(one.held_until_s > now_s for one in self._views) >= _MOST_VIEWS:
+                raise StoreNotReadyError(
+                    f"{self.what} keeps {_MOST_VIEWS} commits for cursors, so there can be no other cursor now: ask again in a "
+                    f"minute, or for all rows at once (limit=)"
+                )
+            view.held_until_s = max(view.held_until_s, now_s + seconds)
 
     def wait(self, fits: Callable[[View], bool], timeout_s: float) -> bool:
         """Waits for a commit that fits; False: none came in time."""
@@ -229,10 +239,8 @@ class Copy(ABC):
             return
         now_s = self.clock_s()
         recent = self._recent()
-        unused = [view for view in self._views if view is not self._current and view not in recent and not view.readers]
-        kept = [view for view in unused if view.held_until_s > now_s][-_MOST_VIEWS:]
-        for view in unused:
-            if view not in kept:
+        for view in list(self._views):
+            if view is not self._current and not view.readers and view.held_until_s <= now_s and view not in recent:
                 self._views.remove(view)
                 view.stores.close()
 
@@ -253,6 +261,7 @@ class Copy(ABC):
         with self._changed:
             if self._current is not None:
                 self._current.known_s = max(asked_s, self._current.known_s)
+            self._close_unused()
             self._changed.notify_all()
         self._woken()
 

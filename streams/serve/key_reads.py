@@ -19,7 +19,6 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from state.errors import StreamsError
 from streams.serdes.json_shown import shown_json
-from streams.serve.position import Position
 from streams.serve.reading import Answer, Point
 from streams.serve.requests import (
     AGE,
@@ -116,7 +115,7 @@ class KeyReads:
             return None
         row, point = found
         status, data = (200, row) if row is not None else no_row(store, text)
-        said, tasks = _as_of(*point[:-1])
+        said, tasks = _as_of(point._replace(age_ms=0))
         body = b'%b,"tasks":%b%d}]}\n' % (shown_json(data)[:-1], tasks, point.age_ms)
         return status, [
             STATUS_LINE[status],
@@ -126,9 +125,9 @@ class KeyReads:
 
 
 @lru_cache(1024)
-def _as_of(sub: str, task: int, version: int, position: Position) -> tuple[bytes, bytes]:
+def _as_of(point: Point) -> tuple[bytes, bytes]:
     """What all answers of one commit say of it, in their headers and bodies: up to the age, which comes last in both."""
-    answer = Answer((), (Point(sub, task, version, position, 0),))
+    answer = Answer((), (point,))
     headers = {**answer_headers(answer), AGE: ""}
     lines = [b"content-type: application/json", *(f"{name.lower()}: {text}".encode() for name, text in headers.items())]
     return b"\r\n".join(lines), orjson.dumps(tasks_json(answer)).removesuffix(b"0}]")

@@ -17,7 +17,7 @@ from state.kafka.topics import TopicPartition
 from streams.errors import QueryError
 
 _ENTRY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)=(?P<offset>\d+)")
-_COMMIT = re.compile(r"(?P<sub>[a-zA-Z0-9._-]+)/(?P<task>\d+)=(?P<version>\d+)")
+_COMMIT = re.compile(r"(?P<sub>[a-zA-Z0-9._-]+)/(?P<task>\d+)=(?P<version>\d+)(?:@(?P<life>[0-9a-f]+))?")
 
 
 @dataclass(frozen=True)
@@ -71,23 +71,38 @@ def common(positions: Iterable[Position]) -> Position:
     return Position({place: min(offsets[place] for offsets in found) for place in places})
 
 
-Commits = Mapping[tuple[str, int], int]
-"""Sub-topology and task -> the number of its commit."""
+class Commit(NamedTuple):
+    """A commit of a task.
+
+    Attributes:
+        version: Its number.
+        life: Which application has made it: another text after `streams reset`, when the numbers begin anew. Empty: not known.
+    """
+
+    version: int
+    life: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.version}@{self.life}" if self.life else str(self.version)
+
+
+Commits = Mapping[tuple[str, int], Commit]
+"""Sub-topology and task -> its commit."""
 
 
 def parse_commits(text: str) -> Commits:
-    """Commits from text such as `flights/0=12,flights/1=9`.
+    """Commits from text such as `flights/0=12@9f3c11aa,flights/1=9`.
 
     Raises:
         QueryError: The text is not a list of commits.
     """
-    found = [_matched(_COMMIT, part, "a list of commits: write SUB-TOPOLOGY/TASK=VERSION,...") for part in _parts(text)]
-    return {(one["sub"], int(one["task"])): int(one["version"]) for one in found}
+    found = [_matched(_COMMIT, part, "a list of commits: write SUB-TOPOLOGY/TASK=COMMIT,...") for part in _parts(text)]
+    return {(one["sub"], int(one["task"])): Commit(int(one["version"]), one["life"] or "") for one in found}
 
 
 def commits_text(commits: Commits) -> str:
     """The commits as text that `parse_commits` reads."""
-    return ",".join(f"{sub}/{task}={version}" for (sub, task), version in sorted(commits.items()))
+    return ",".join(f"{sub}/{task}={commit}" for (sub, task), commit in sorted(commits.items()))
 
 
 def _parts(text: str) -> list[str]:

@@ -27,7 +27,7 @@ from streams.serdes.base import Serde
 from streams.serdes.json_shown import schema_of
 from streams.serdes.order import KeyOrder, check_bound, key_order
 from streams.serve.copies import Copy, View
-from streams.serve.position import Position, common
+from streams.serve.position import Commit, Position, common
 from streams.serve.scans import Asked, Order, Scan
 
 HELD_S = 60.0
@@ -49,6 +49,7 @@ class Point(NamedTuple):
         version: The number of the commit.
         position: The position of the sources.
         age_ms: How old that commit may be: since when a later one may exist.
+        life: Which application has made the commit (`View.life`).
     """
 
     sub: str
@@ -56,6 +57,7 @@ class Point(NamedTuple):
     version: int
     position: Position
     age_ms: int
+    life: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,9 +82,9 @@ class Answer:
         return common(point.position for point in self.points)
 
     @property
-    def commits(self) -> dict[tuple[str, int], int]:
-        """Sub-topology and task -> the number of the commit; global tables have none that another process would know."""
-        return {(point.sub, point.task): point.version for point in self.points if point.sub}
+    def commits(self) -> dict[tuple[str, int], Commit]:
+        """Sub-topology and task -> the commit; global tables have none that another process would know."""
+        return {(point.sub, point.task): Commit(point.version, point.life) for point in self.points if point.sub}
 
     @property
     def age_ms(self) -> int:
@@ -444,7 +446,7 @@ class ReadStore:
 
     def point(self, task: int, copy: Copy, view: View) -> Point:
         """As of what a view of a task answers."""
-        return Point(self.sub, task, view.version, view.position, copy.age_ms_of(view))
+        return Point(self.sub, task, view.version, view.position, copy.age_ms_of(view), view.life)
 
     def _found(self, view: View, key: bytes, as_of_ms: int | None) -> DumpRow | None:
         found: Any = view.stores.store(self.name)

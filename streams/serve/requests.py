@@ -326,7 +326,7 @@ def answer_headers(answer: Answer) -> dict[str, str]:
 def parse_point(data: Mapping[str, Any]) -> Point:
     """What `point_json` has written, in another process."""
     position = Position.parse(data["position"])
-    return Point(data["sub_topology"], data["task"], data["commit"], position, data["age_ms"])
+    return Point(data["sub_topology"], data["task"], data["commit"], position, data["age_ms"], data["life"])
 
 
 def page_json(answer: Answer) -> dict[str, Any]:
@@ -344,6 +344,7 @@ def point_json(point: Point) -> dict[str, Any]:
     return {
         "sub_topology": point.sub,
         "task": point.task,
+        "life": point.life,
         "commit": point.version,
         "position": str(point.position),
         "age_ms": point.age_ms,

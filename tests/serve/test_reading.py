@@ -20,7 +20,7 @@ from streams import (
 )
 from streams.errors import CursorExpiredError, NotUpToBoundError, QueryError
 from streams.serve.app import Api
-from streams.serve.position import Position, parse_commits
+from streams.serve.position import Commit, Position, parse_commits
 from streams.serve.requests import Limits
 from streams.serve.scans import Scan
 from streams.serve.security import Guard, Security
@@ -79,7 +79,7 @@ def test_a_key_is_found_with_its_commit_and_the_position_of_its_sources(driver):
     (row,) = answer.rows
     assert (row.key, row.value, row.timestamp) == ("k007", 2, 1000)
     assert list(answer.commits) == [(store.sub, store.task_of(b"k007"))]
-    assert answer.commits[store.sub, row.task] == 1
+    assert answer.commits[store.sub, row.task].version == 1
     partitions = 1 if store.tasks == 1 else 3
     ends = {("clicks", p): len([n for n in NAMES if store.task_of(n.encode()) == p]) * 2 for p in range(partitions)}
     assert answer.position.offsets["clicks", row.task] == ends["clicks", row.task]
@@ -235,13 +235,13 @@ def test_a_bound_is_met_or_refused_with_the_present_position(driver):
     store = served.store("counts")
     task = store.task_of(b"k007")
     point = store.points([task])[0]
-    served.wait(store, [task], Bound(position=point.position, commits={(store.sub, task): 1}), 0)
+    served.wait(store, [task], Bound(position=point.position, commits={(store.sub, task): Commit(1)}), 0)
     ahead = Position({place: end + 1 for place, end in point.position.offsets.items()})
-    for bound in (Bound(position=ahead), Bound(commits={(store.sub, task): 2})):
+    for bound in (Bound(position=ahead), Bound(commits={(store.sub, task): Commit(2)})):
         with pytest.raises(NotUpToBoundError) as refused:
             served.wait(store, [task], bound, 0)
         assert Position.parse(refused.value.position) == point.position
-        assert parse_commits(refused.value.commits) == {(store.sub, task): 1}
+        assert parse_commits(refused.value.commits) == {(store.sub, task): Commit(1, point.life)}
         served.wait(store, [task], Bound(Consistency.ANY, bound.position, bound.commits), 0)
     click(driver, [(name, 2000) for name in NAMES])
     served.wait(store, [task], Bound(position=ahead), 0)
