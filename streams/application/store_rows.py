@@ -224,7 +224,7 @@ _FRAMED = (
     TupleSerde,
     RegistrySerde,
 )
-"""Serdes whose bytes are no text."""
+"""Serdes whose bytes are not text."""
 
 
 def _parsed(text: str) -> Any:

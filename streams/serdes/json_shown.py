@@ -234,14 +234,14 @@ def written(serde: Serde, topic: str, data: Any) -> bytes:
     """
     found = serde.serialize(topic, value_of(serde, topic, data))
     if found is None:
-        raise SerdeError("null is no key and no value")
+        raise SerdeError("null is not a key")
     return found
 
 
 def written_of_text(serde: Serde, topic: str, text: str) -> bytes:
     """The bytes of a key that somebody has typed: the text itself if it is a key; else what it is as JSON.
 
-    Where keys are plain JSON, every text is one, so those that are JSON are read first: `7` is the number.
+    Where keys are plain JSON, any text could be meant as it is, so JSON comes first: `7` is the number.
 
     Raises:
         SerdeError: The serde has no such key.

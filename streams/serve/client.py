@@ -145,7 +145,7 @@ class _Requests(Generic[Http, K, V]):
         """
         for task, commit in parse_commits(answer.headers.get(COMMIT, "") if answer.status_code < 409 else "").items():
             known = self._commits.get(task, commit)
-            # After a reset of the application, the numbers begin anew.
+            # After a reset of the application, the numbers begin at 1 again.
             self._commits[task] = commit if commit.life != known.life else max(commit, known)
         body = loads(answer.content)
         if answer.status_code == 200:

@@ -76,7 +76,7 @@ class Commit(NamedTuple):
 
     Attributes:
         version: Its number.
-        life: Which application has made it: another text after `streams reset`, when the numbers begin anew. Empty: not known.
+        life: Which application has made it: another text after `streams reset`, when the numbers begin at 1 again. Empty: not known.
     """
 
     version: int

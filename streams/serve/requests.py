@@ -262,7 +262,7 @@ def key_bytes(store: ReadStore, text: str, is_json: bool = False) -> bytes:
 
 
 def unquoted(text: str) -> str | None:
-    """A part of an address without its percent signs; None: that is no UTF-8, so it is no text."""
+    """A part of an address without its percent signs; None: it is not UTF-8."""
     try:
         return unquote(text, errors="strict") if "%" in text else text
     except UnicodeDecodeError:

@@ -45,7 +45,7 @@ def exactly(data: bytes) -> Any:
     """The JSON of a body that is to be written, if all of it is kept.
 
     Raises:
-        ValueError: It is not JSON; or a field occurs twice, of which one would be lost; or a number would lose digits.
+        ValueError: It is not JSON, a field occurs twice, or a number would lose digits.
     """
     try:
         json.loads(data, object_pairs_hook=_once, parse_float=_kept)
