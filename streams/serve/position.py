@@ -51,10 +51,11 @@ class Position:
         """The position of a task after the step of a marker. Offsets in a topic that was created again mean other records."""
         offsets = dict(self.offsets)
         if before is not None:
-            other = {topic for topic, found in marker.topic_ids.items() if before.topic_ids.get(topic, found) != found}
+            known = {topic: found for topic, (found, _) in before.reached().items()} | dict(before.topic_ids)
+            other = {topic for topic, found in marker.topic_ids.items() if known.get(topic, found) != found}
             offsets = {place: offset for place, offset in offsets.items() if place[0] not in other}
-        for topic, partitions in marker.ranges.items():
-            for partition, (_, end) in partitions.items():
+        for topic, (_, partitions) in marker.reached().items():
+            for partition, end in partitions.items():
                 place = topic, int(partition)
                 offsets[place] = max(end, offsets.get(place, 0))
         return Position(offsets)
@@ -76,7 +77,7 @@ class Commit(NamedTuple):
 
     Attributes:
         version: Its number.
-        life: Which application has made it: another text after `streams reset`, when the numbers begin at 1 again. Empty: not known.
+        life: Which application made it: another text after `streams reset`, when the numbers begin at 1 again. Empty: not known.
     """
 
     version: int

@@ -229,6 +229,24 @@ def test_what_a_store_does_not_have_is_named(driver):
             call(served.store(store))
 
 
+def test_a_quiet_source_stays_in_the_position_when_its_markers_are_compacted_away():
+    builder = StreamsBuilder()
+    east, west = (builder.stream(name, Consumed(StringSerde(), Int64Serde())) for name in ("east", "west"))
+    east.merge(west).group_by_key().count(Materialized("counts"))
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("east").pipe_input("a", 1, 1)
+        for at in range(3):
+            driver.create_input_topic("west").pipe_input("a", 1, at)
+        (sub,) = {store.sub for store in driver.served().stores.values()}
+        log = driver._kafka.log(f"test-{sub}-commits", 0)
+        newest = log.readable()[-1].offset
+        log.begin = newest
+        served = driver.served()
+        position = Position({("east", 0): 1})
+        served.wait(served.store("counts"), [0], Bound(position=position), 0)
+        assert str(served.store("counts").points()[0].position).startswith("east-0=1,west-0=")
+
+
 def test_a_bound_is_met_or_refused_with_the_present_position(driver):
     click(driver, [(name, 1000) for name in NAMES])
     served = driver.served()
