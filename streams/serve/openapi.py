@@ -7,7 +7,7 @@ from typing import Any
 from state.stores.spec import StoreKind
 from streams.serdes.json_shown import schema_of
 from streams.serve.reading import ReadStore
-from streams.serve.requests import AGE, COMMIT, POSITION
+from streams.serve.requests import AGE, COMMIT, KEYS, POSITION
 from streams.serve.served import Served
 from streams.version import __version__
 
@@ -24,6 +24,9 @@ _WAITING: _Parameters = [
     ("max_age", {"type": "string"}, "How old the answer may be: 500ms, 2s."),
     ("wait", {"type": "string", "default": "0"}, "How long to wait until the answer is new enough."),
     ("redirect", {"type": "boolean", "default": False}, "Answer with 307 if one other process has the rows."),
+]
+_KEYS: _Parameters = [
+    (KEYS, {"type": "string", "enum": ["json"]}, "Keys in the address are JSON, texts with quotes as well."),
 ]
 _PAGING: _Parameters = [
     ("reverse", {"type": "boolean", "default": False}, "The largest first."),
@@ -80,17 +83,17 @@ def _of_store(store: ReadStore) -> dict[str, Any]:
         "properties": {"rows": {"type": "array", "items": row}, "cursor": {"type": ["string", "null"]}},
     }
     if store.kind.segmented:
-        return {f"{front}/windows": {"get": _operation(f"Rows of {store.name}.", [*_TIMES, *_PAGING, *_WAITING], page)}}
+        return {f"{front}/windows": {"get": _operation(f"Rows of {store.name}.", [*_TIMES, *_KEYS, *_PAGING, *_WAITING], page)}}
     key = {"name": "key", "in": "path", "required": True, "schema": schema_of(store.reader.key_serde)}
     as_of: _Parameters = (
         [("as_of", {"type": "string"}, "The time of the version.")] if store.kind is StoreKind.VERSIONED else []
     )
-    get = _operation(f"The row of a key of {store.name}.", [*as_of, *_WAITING], row)
+    get = _operation(f"The row of a key of {store.name}.", [*as_of, *_KEYS, *_WAITING], row)
     get["parameters"].insert(0, key)
     get["responses"]["404"] = {"description": "There is no such row."}
     found = {f"{front}/keys/{{key}}": {"get": get}}
     if store.kind is not StoreKind.VERSIONED:
-        found[f"{front}/range"] = {"get": _operation(f"Rows of {store.name}.", [*_RANGE, *_PAGING, *_WAITING], page)}
+        found[f"{front}/range"] = {"get": _operation(f"Rows of {store.name}.", [*_RANGE, *_KEYS, *_PAGING, *_WAITING], page)}
         batch = _operation(f"The rows of many keys of {store.name}.", _WAITING, page)
         keys = {"type": "array", "items": schema_of(store.reader.key_serde)}
         body = {"type": "object", "required": ["keys"], "properties": {"keys": keys}}

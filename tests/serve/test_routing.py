@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from urllib.parse import quote
@@ -398,6 +399,10 @@ def test_changes_of_all_processes_are_one_stream(cluster, name):
         assert len(asked(client, after=id_)) == len(asked(whole, after=id_)) == 1 + len(commits) - number
     assert asked(client, after=begun, key="k008")[1][2]["rows"] == [{"key": "k008", "value": 3, "timestamp": 80_000}]
     assert client.get(CHANGES, params={"after": "0=1"}).status_code == 400
+    # Of topics that were made again, or of another number of tasks.
+    for gone in (re.sub("@[0-9a-f]+", "@00000000", begun), "0=1@00000000.1"):
+        answer = client.get(CHANGES, params={"after": gone})
+        assert (answer.status_code, answer.json()["error"]) == (410, "CursorExpiredError")
 
 
 def offsets(id_):
