@@ -350,8 +350,8 @@ class Api:
             return elsewhere
         answers = await self._router.gather(store, tasks, ask)
         summary = Answer((), tuple(point for _, points in answers for point in points))
-        versions = {point.task: point.version for point in summary.points}
-        page, cursor = asked.page([rows for rows, _ in answers], versions)
+        commits = {point.task: point.commit for point in summary.points}
+        page, cursor = asked.page([rows for rows, _ in answers], commits)
         found = {"rows": page, "cursor": cursor, "tasks": tasks_json(summary)}
         return _json(found, headers=answer_headers(summary))
 

@@ -83,7 +83,11 @@ def _of_store(store: ReadStore) -> dict[str, Any]:
         "properties": {"rows": {"type": "array", "items": row}, "cursor": {"type": ["string", "null"]}},
     }
     if store.kind.segmented:
-        return {f"{front}/windows": {"get": _operation(f"Rows of {store.name}.", [*_TIMES, *_KEYS, *_PAGING, *_WAITING], page)}}
+        return {
+            f"{front}/windows": {
+                "get": _operation(f"Rows of {store.name}.", [*_TIMES, *_KEYS, *_PAGING, *_WAITING], page)
+            }
+        }
     key = {"name": "key", "in": "path", "required": True, "schema": schema_of(store.reader.key_serde)}
     as_of: _Parameters = (
         [("as_of", {"type": "string"}, "The time of the version.")] if store.kind is StoreKind.VERSIONED else []
@@ -93,7 +97,9 @@ def _of_store(store: ReadStore) -> dict[str, Any]:
     get["responses"]["404"] = {"description": "There is no such row."}
     found = {f"{front}/keys/{{key}}": {"get": get}}
     if store.kind is not StoreKind.VERSIONED:
-        found[f"{front}/range"] = {"get": _operation(f"Rows of {store.name}.", [*_RANGE, *_KEYS, *_PAGING, *_WAITING], page)}
+        found[f"{front}/range"] = {
+            "get": _operation(f"Rows of {store.name}.", [*_RANGE, *_KEYS, *_PAGING, *_WAITING], page)
+        }
         batch = _operation(f"The rows of many keys of {store.name}.", _WAITING, page)
         keys = {"type": "array", "items": schema_of(store.reader.key_serde)}
         body = {"type": "object", "required": ["keys"], "properties": {"keys": keys}}

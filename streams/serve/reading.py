@@ -22,7 +22,7 @@ from state.stores.dump import DumpRow
 from state.stores.spec import StoreKind
 from state.tables.table import Row
 from streams.application.store_rows import StoreReader, StoreRow
-from streams.errors import ConfigError, KeyOrderError, QueryError, StoreNotReadyError
+from streams.errors import ConfigError, CursorExpiredError, KeyOrderError, QueryError, StoreNotReadyError
 from streams.serdes.base import Serde
 from streams.serdes.json_shown import schema_of
 from streams.serdes.order import KeyOrder, check_bound, key_order
@@ -59,6 +59,11 @@ class Point(NamedTuple):
     age_ms: int
     life: str = ""
 
+    @property
+    def commit(self) -> Commit:
+        """The commit."""
+        return Commit(self.version, self.life)
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -84,7 +89,7 @@ class Answer:
     @property
     def commits(self) -> dict[tuple[str, int], Commit]:
         """Sub-topology and task -> the commit; global tables have none that another process would know."""
-        return {(point.sub, point.task): Commit(point.version, point.life) for point in self.points if point.sub}
+        return {(point.sub, point.task): point.commit for point in self.points if point.sub}
 
     @property
     def age_ms(self) -> int:
@@ -327,7 +332,7 @@ class ReadStore:
             CursorExpiredError: The commits that are asked for are not kept any more.
         """
         part = self.part(asked, self.tasks_of(asked.scan) if tasks is None else tasks)
-        page, following = asked.page([part.rows], {point.task: point.version for point in part.points})
+        page, following = asked.page([part.rows], {point.task: point.commit for point in part.points})
         make = decode or self.reader.decoded
         return Answer(tuple(make(row, task) for row, task in page), part.points, following)
 
@@ -363,6 +368,10 @@ class ReadStore:
             for task in tasks:
                 copy = self.copy(task)
                 view = reading.enter_context(copy.reading(asked.versions.get(task)))
+                if asked.lives.get(task, view.life) != view.life:
+                    raise CursorExpiredError(
+                        "the application was reset, and the cursor is from before: begin again without it"
+                    )
                 views.append((copy, view))
                 points.append(self.point(task, copy, view))
                 parts.append(self._part(task, view, self._behind(scan, asked.after)))

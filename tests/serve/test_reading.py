@@ -247,6 +247,17 @@ def test_a_quiet_source_stays_in_the_position_when_its_markers_are_compacted_awa
         assert str(served.store("counts").points()[0].position).startswith("east-0=1,west-0=")
 
 
+def test_a_cursor_from_before_a_reset_is_none_of_the_new_application(driver, monkeypatch):
+    """Its commits have the same numbers, and other rows."""
+    click(driver, [(name, 1000) for name in NAMES])
+    store = driver.served().store("counts")
+    cursor = store.scan(Scan(limit=7)).cursor
+    assert len(store.scan(Scan(limit=7), cursor).rows) == 7
+    monkeypatch.setattr("streams.serve.copies.life_of", lambda name: "another")
+    with pytest.raises(CursorExpiredError, match="was reset"):
+        driver.served().store("counts").scan(Scan(limit=7), cursor)
+
+
 def test_a_bound_is_met_or_refused_with_the_present_position(driver):
     click(driver, [(name, 1000) for name in NAMES])
     served = driver.served()
