@@ -590,7 +590,8 @@ class Api:
     def _asked(self, request: Request) -> tuple[ReadStore, Parameters]:
         """The store that a request asks for, and its parameters."""
         name = request.path_params["store"]
-        check_text(f"{request.scope.get('raw_path', b'').decode('latin-1')}?{request.url.query}")
+        for part in ("raw_path", "query_string"):
+            check_text(request.scope.get(part, b"").decode("latin-1"))
         if name not in self._served.stores:
             try:
                 self._served.store(name)
