@@ -19,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from state.errors import StreamsError
 from streams.serdes.json_shown import shown_json
+from streams.serve.position import Position
 from streams.serve.reading import Answer, Point
 from streams.serve.requests import (
     AGE,
@@ -91,7 +92,7 @@ class KeyReads:
         self, name: str, text: str, asked: bytes | None, headers: Mapping[str, str], connection: dict[str, Any]
     ) -> tuple[int, list[bytes]] | None:
         store = self._served.stores.get(name)
-        query = dict(parse_qsl(asked.decode(), True)) if asked else {}
+        query = _query(asked) if asked else {}
         if store is None or not query.keys() <= _PARAMETERS:
             return None
         try:
@@ -115,7 +116,7 @@ class KeyReads:
             return None
         row, point = found
         status, data = (200, row) if row is not None else no_row(store, text)
-        said, tasks = _as_of(point._replace(age_ms=0))
+        said, tasks = _as_of(*point[:4], point.life)
         body = b'%b,"tasks":%b%d}]}\n' % (shown_json(data)[:-1], tasks, point.age_ms)
         return status, [
             STATUS_LINE[status],
@@ -125,12 +126,18 @@ class KeyReads:
 
 
 @lru_cache(1024)
-def _as_of(point: Point) -> tuple[bytes, bytes]:
+def _as_of(sub: str, task: int, version: int, position: Position, life: str) -> tuple[bytes, bytes]:
     """What all answers of one commit say of it, in their headers and bodies: up to the age, which comes last in both."""
-    answer = Answer((), (point,))
+    answer = Answer((), (Point(sub, task, version, position, 0, life),))
     headers = {**answer_headers(answer), AGE: ""}
     lines = [b"content-type: application/json", *(f"{name.lower()}: {text}".encode() for name, text in headers.items())]
     return b"\r\n".join(lines), orjson.dumps(tasks_json(answer)).removesuffix(b"0}]")
+
+
+@lru_cache(256)
+def _query(asked: bytes) -> Mapping[str, str]:
+    """The parameters of an address. Clients send the same ones again."""
+    return dict(parse_qsl(asked.decode(), True))
 
 
 @lru_cache(256)
