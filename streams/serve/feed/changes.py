@@ -30,7 +30,7 @@ MOST_ROWS = 1000
 """The most rows of an event: a larger commit is several events."""
 
 HOUR_MS = 3_600_000
-_PLACE = re.compile(r"(\d+)=(\d+)@([0-9a-f]*)\.(\d+)")
+_PLACE = re.compile(r"(?<!\d)(\d{1,9})=(\d{1,19})@([0-9a-f]*)\.(\d{1,19})(?!\d)", re.ASCII)
 
 
 class Place(NamedTuple):
