@@ -16,6 +16,7 @@ import orjson
 
 from state.stores.codec import MAX_TIME
 from streams.errors import QueryError
+from streams.serve.position import Commit
 
 Order = tuple[Any, ...]
 """What rows are ordered by: the key's bytes; or start, then key; or end, start, then key."""
@@ -57,6 +58,7 @@ class Asked:
         after: The place in the order of the last row that was given; None: none was.
         skip: How many rows at that place were given.
         versions: Task -> the commit that its rows are of; empty: the present ones.
+        lives: Task -> which application made that commit, where a cursor says so: a reset one counts again from 1.
     """
 
     store: str
@@ -64,6 +66,7 @@ class Asked:
     after: Order | None = None
     skip: int = 0
     versions: Mapping[int, int] = field(default_factory=dict)
+    lives: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, store: str, scan: Scan, cursor: str | None) -> Asked:
@@ -76,9 +79,11 @@ class Asked:
             return cls(store, scan)
         try:
             data = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
-            of, parts, after, skip, versions = orjson.loads(data)
+            of, parts, after, skip, commits = orjson.loads(data)
             given = Scan(**{name: _value(part) for name, part in parts.items()})
-            found = cls(store, replace(given, limit=scan.limit), parse_order(after), skip, dict(versions))
+            found = cls(store, replace(given, limit=scan.limit), parse_order(after), skip)
+            versions = {task: version for task, version, _ in commits}
+            found = replace(found, versions=versions, lives={task: life for task, _, life in commits})
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise QueryError("the cursor is none that this server has given: begin again without one") from error
         if of != store:
@@ -91,13 +96,13 @@ class Asked:
         return self.skip + self.scan.limit + 1
 
     def page(
-        self, parts: Sequence[Sequence[tuple[Order, _T]]], versions: Mapping[int, int]
+        self, parts: Sequence[Sequence[tuple[Order, _T]]], commits: Mapping[int, Commit]
     ) -> tuple[list[_T], str | None]:
         """A page, and the cursor that continues it; None: there are no further rows.
 
         Args:
             parts: The rows that the tasks have from `after` on, each in order, up to `reach`.
-            versions: Task -> the commit of its rows.
+            commits: Task -> the commit of its rows.
         """
         rest = heapq.merge(*parts, key=lambda row: row[0], reverse=self.scan.reverse)
         page = list(islice(rest, self.skip, self.skip + self.scan.limit))
@@ -106,7 +111,9 @@ class Asked:
         last = page[-1][0]
         same = sum(order == last for order, _ in page) + (self.skip if last == self.after else 0)
         scan = {name: _text(value) for name, value in asdict(self.scan).items()}
-        data = orjson.dumps([self.store, scan, order_text(last), same, list(versions.items())])
+        data = orjson.dumps(
+            [self.store, scan, order_text(last), same, [[task, *commit] for task, commit in commits.items()]]
+        )
         return [row for _, row in page], base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 

@@ -21,12 +21,13 @@ from state.stores.codec import MAX_TIME
 from state.stores.spec import StoreKind
 from streams.application.store_rows import StoreRow
 from streams.errors import QueryError, SerdeError
-from streams.model.record import plain
 from streams.serdes.base import Serde
-from streams.serdes.json_shown import shown_json
+from streams.serdes.by_type import DefaultKeySerde
+from streams.serdes.json_shown import shown, shown_json, taken, value_of
 from streams.serdes.json_text import loads
 from streams.serdes.primitives import (
     BooleanSerde,
+    BytesSerde,
     Float32Serde,
     Float64Serde,
     Int16Serde,
@@ -43,12 +44,14 @@ if TYPE_CHECKING:
 
 _TYPES: Mapping[type[Any], pa.DataType] = {
     StringSerde: pa.string(),
+    DefaultKeySerde: pa.string(),
     Int16Serde: pa.int64(),
     Int32Serde: pa.int64(),
     Int64Serde: pa.int64(),
     Float32Serde: pa.float64(),
     Float64Serde: pa.float64(),
     BooleanSerde: pa.bool_(),
+    BytesSerde: pa.binary(),
 }
 _FIXED: Mapping[str, Any] = {
     "threads": 1,
@@ -133,7 +136,7 @@ class Query:
 
     def scan(self, store: ReadStore, limit: int) -> Scan:
         """The rows of a store that the query can see; perhaps more."""
-        used = [node for node in self._nodes if _is_table(node, store.name)]
+        used = [node for node in self._nodes if _is_table(node, store.name) and not node.get("column_name_alias")]
         selects = [node for node in self._nodes if _is_table(node.get("from_table"), store.name)]
         if len(used) != 1 or len(selects) != 1:
             return Scan(limit=limit)
@@ -205,7 +208,7 @@ class Query:
             timer.cancel()
         if len(rows) > limits.result_rows:
             raise QueryError(f"the result has more than {limits.result_rows} rows: aggregate, or add a LIMIT")
-        reads = [loads if str(column[1]) == "JSON" else plain for column in description]
+        reads = [loads if str(column[1]) == "JSON" else shown for column in description]
         cells = ([cell if cell is None else read(cell) for read, cell in zip(reads, row, strict=True)] for row in rows)
         return [column[0] for column in description], list(cells)
 
@@ -250,13 +253,21 @@ def _register(connection: DuckDBPyConnection, store: ReadStore, rows: Sequence[S
 
 def _column(cells: Sequence[Any], serde: Serde) -> tuple[pa.Array, bool]:
     """A column, and whether it is JSON."""
-    kind = _TYPES.get(type(serde))
+    kind = _type_of(serde)
     if kind is not None:
         # Values that are computed of the stored ones may have another type.
-        with suppress(pa.ArrowInvalid, pa.ArrowTypeError):
+        with suppress(pa.ArrowInvalid, pa.ArrowTypeError, SerdeError):
+            if kind in (pa.binary(), pa.float64()):
+                # In JSON, these are texts: all bytes, and what is not finite.
+                cells = [value_of(serde, "", cell) for cell in cells]
             return pa.array(cells, kind), False
-    texts = (None if cell is None else shown_json(plain(cell)).decode() for cell in cells)
+    texts = (None if cell is None else shown_json(cell).decode() for cell in cells)
     return pa.array(texts, pa.string()), True
+
+
+def _type_of(serde: Serde) -> pa.DataType | None:
+    """The type of a column; None: it is JSON."""
+    return _TYPES.get(type(taken(serde)))
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
@@ -326,7 +337,7 @@ def _constant(node: Mapping[str, Any]) -> Any:
 
 def _key(store: ReadStore, value: Any) -> bytes | None:
     """The bytes of a key that equals a constant; None: any key may, because DuckDB would convert one of them first."""
-    kind = _TYPES.get(type(store.reader.key_serde))
+    kind = _type_of(store.reader.key_serde)
     wanted = {pa.string(): str, pa.int64(): int}.get(kind)
     if wanted is None or type(value) is not wanted:
         return None
