@@ -37,7 +37,7 @@ def application(driver):
 
 @pytest.fixture
 def client(application):
-    http = TestClient(application, client=("127.0.0.1", 1))
+    http = TestClient(application, client=("127.0.0.1", 1), base_url="http://localhost")
     return lambda store, **options: StoreClient("", store, http=http, **options)
 
 
