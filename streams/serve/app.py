@@ -7,6 +7,7 @@ that waits for a position holds no thread: the copies wake it.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -16,7 +17,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.routing import Router as Routes
@@ -35,6 +36,7 @@ from streams.errors import (
 from streams.metrics.serving import CopyFigures, ServingMetrics
 from streams.serdes.json_shown import shown_json
 from streams.serdes.json_text import loads
+from streams.serve.connections import ConnectionLimits, connection_class
 from streams.serve.feed.changes import Changes, known_places
 from streams.serve.feed.events import Event, encoded, events
 from streams.serve.feed.merged import Merged
@@ -60,14 +62,19 @@ from streams.serve.requests import (
 )
 from streams.serve.routing import PART, PassedOnError, Router, parse_part, passed, redirected
 from streams.serve.scans import Asked, Order, Scan, order_text, parse_order
-from streams.serve.security import CALLER, Caller, Guard, RefusedError, Scope, address_of, note
+from streams.serve.security import CALLER, CERTIFICATE, Caller, Guard, RefusedError, Scope, address_of, note
 from streams.serve.served import Bound, Consistency, Served, Wanting
 from streams.serve.topics import Topics, Write
 
 if TYPE_CHECKING:
+    from starlette.types import Receive, Send
+    from starlette.types import Scope as Connected
+
     from streams.serve.sql import Loaded, Query
 
 Endpoint = Callable[[Request], Awaitable[Response]]
+
+log = logging.getLogger(__name__)
 
 _STATUS = {
     QueryError: 400,
@@ -90,6 +97,7 @@ class Api:
         source: Makes a reader of changelogs for one client; None: changes are not served.
         write: Writes a record to a topic, and gives its partition and offset; None: nothing can be written.
         router: Asks the other processes for what is not here; None: there are none.
+        connections: What connections may cost.
     """
 
     def __init__(
@@ -101,8 +109,10 @@ class Api:
         source: Callable[[], AbstractContextManager[ChangelogSource]] | None = None,
         write: Write | None = None,
         router: Router | None = None,
+        connections: ConnectionLimits | None = None,
     ) -> None:
         self._asks = router
+        self._connections = connections
         self._served = served
         self._guard = guard
         self._limits = limits or Limits()
@@ -116,26 +126,28 @@ class Api:
     def options(self) -> Mapping[str, Any]:
         """Settings of uvicorn with which reads of keys cost least (`KeyReads`)."""
         reads = KeyReads(self._served, self._guard, self._limits, self._finished)
-        return {"http": type("KeyProtocol", (KeyProtocol,), {"reads": reads})}
+        return {"http": connection_class(self._connections, KeyProtocol, reads=reads)}
 
     def application(self) -> Routes:
         """The ASGI application: without Starlette's middleware, since every error becomes an answer here, or uvicorn's."""
         stores = "/v1/stores/{store}"
         return Routes(
             routes=[
-                Route(f"{stores}/keys/{{key:path}}", self._guarded("key", Scope.READ, self._key)),
-                Route(f"{stores}/keys:batch", self._guarded("batch", Scope.READ, self._batch), methods=["POST"]),
-                Route(f"{stores}/range", self._guarded("range", Scope.READ, self._range)),
-                Route(f"{stores}/windows", self._guarded("windows", Scope.READ, self._windows)),
-                Route(f"{stores}/changes", self._guarded("changes", Scope.READ, self._changes)),
-                Route("/v1/topics/{topic}", self._guarded("topic", Scope.WRITE, self._write), methods=["POST"]),
-                Route("/v1/sql", self._guarded("sql", Scope.READ, self._sql), methods=["POST"]),
-                Route("/v1/metadata", self._guarded("metadata", Scope.READ, self._metadata)),
-                Route("/v1/metadata/{store}", self._guarded("metadata", Scope.READ, self._owners)),
-                Route("/v1/health", self._open("health", self._health)),
-                Route("/openapi.json", self._open("openapi", self._openapi)),
-                Route("/metrics", self._guarded("metrics", Scope.READ, self._metrics)),
-            ]
+                _Route(f"{stores}/keys/{{key:path}}", self._guarded("key", Scope.READ, self._key)),
+                _Route(f"{stores}/keys:batch", self._guarded("batch", Scope.READ, self._batch), methods=["POST"]),
+                _Route(f"{stores}/range", self._guarded("range", Scope.READ, self._range)),
+                _Route(f"{stores}/windows", self._guarded("windows", Scope.READ, self._windows)),
+                _Route(f"{stores}/changes", self._guarded("changes", Scope.READ, self._changes)),
+                _Route("/v1/topics/{topic}", self._guarded("topic", Scope.WRITE, self._write), methods=["POST"]),
+                _Route("/v1/sql", self._guarded("sql", Scope.READ, self._sql), methods=["POST"]),
+                _Route("/v1/metadata", self._guarded("metadata", Scope.READ, self._metadata)),
+                _Route("/v1/metadata/{store}", self._guarded("metadata", Scope.READ, self._owners)),
+                _Route("/v1/health", self._named("health", self._health)),
+                _Route("/openapi.json", self._guarded("openapi", Scope.READ, self._openapi)),
+                _Route("/metrics", self._guarded("metrics", Scope.READ, self._metrics)),
+            ],
+            redirect_slashes=False,
+            default=_Route("/", self._named("unknown", self._nothing)).app,
         )
 
     # --- What every request goes through
@@ -143,12 +155,20 @@ class Api:
     def _guarded(self, route: str, scope: Scope, endpoint: Endpoint) -> Endpoint:
         async def allowed(request: Request) -> Response:
             headers, address = request.headers, address_of(request.scope)
+            certificate = request.scope.get(CERTIFICATE)
             request.scope[CALLER] = self._guard.admitted(
-                scope, headers.get("host", ""), headers.get("authorization"), address
+                scope, headers.get("host", ""), headers.get("authorization"), address, certificate
             )
             return await endpoint(request)
 
         return self._open(route, allowed)
+
+    def _named(self, route: str, endpoint: Endpoint) -> Endpoint:
+        async def asked_for(request: Request) -> Response:
+            self._guard.check_name(request.headers.get("host", ""), address_of(request.scope))
+            return await endpoint(request)
+
+        return self._open(route, asked_for)
 
     def _open(self, route: str, endpoint: Endpoint) -> Endpoint:
         async def answered(request: Request) -> Response:
@@ -156,6 +176,8 @@ class Api:
             reason = ""
             try:
                 response = await endpoint(request)
+            except ClientDisconnect:
+                reason, response = "gone", _said(400, "Refused", "the request did not come completely")
             except RefusedError as refused:
                 reason = str(refused.status)
                 response = _said(refused.status, "Refused", str(refused), headers=refused.headers)
@@ -165,6 +187,11 @@ class Api:
             except StreamsError as error:
                 reason = type(error).__name__
                 response = _error(error)
+            except Exception as error:
+                # A fault of this server, whatever was asked: the caller hears that, and the log has the rest.
+                log.exception("a request of the kind %s could not be answered", route)
+                reason = type(error).__name__
+                response = _said(500, "InternalError", "this server has a fault: its log says which")
             self._finished(route, request.scope, response.status_code, begun_s, reason)
             return response
 
@@ -181,6 +208,9 @@ class Api:
         caller: Caller | None = connection.get(CALLER)
         name = address_of(connection) if caller is None else caller.name
         note(name, connection["method"], connection["path"], status, seconds)
+
+    async def _nothing(self, request: Request) -> Response:
+        return _said(404, "NoSuchAddress", "there is nothing at this address: /openapi.json describes what there is")
 
     async def _ready(self, store: ReadStore, tasks: Collection[int], given: Parameters) -> None:
         """Waits until the copies are new enough for a request.
@@ -595,13 +625,14 @@ class Api:
 
     async def _body(self, request: Request) -> Any:
         """The JSON of a request's body. Its type is demanded, because a page of another site cannot send that without asking."""
-        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        kind = request.headers.get("content-type", "").partition(";")[0].strip()
+        if kind.lower() != "application/json":
             raise RefusedError(415, "the body has to be application/json")
         data = b""
         async for part in request.stream():
             data += part
             if len(data) > self._limits.body_bytes:
-                raise RefusedError(413, f"the body has more than {self._limits.body_bytes} bytes")
+                raise RefusedError(413, f"the body has more than {self._limits.body_bytes} bytes", _LAST)
         try:
             return loads(data)
         except ValueError as error:
@@ -616,6 +647,22 @@ class Api:
         return found
 
 
+class _Route(Route):
+    """A route that says in JSON which methods it has."""
+
+    async def handle(self, scope: Connected, receive: Receive, send: Send) -> None:
+        """Answers a request."""
+        methods = self.methods or set()
+        if scope["method"] in methods:
+            await self.app(scope, receive, send)
+            return
+        allowed = ", ".join(sorted(methods))
+        refused = _said(405, "Refused", f"the method is {allowed}, not {scope['method']}", headers={"Allow": allowed})
+        await refused(scope, receive, send)
+
+
+_LAST = {"Connection": "close"}
+"""For requests whose rest nobody reads."""
 _AT = "at"
 """The parameter with the micro-batch from which another process looks for one that all copies hold."""
 _LOADED = "loaded"

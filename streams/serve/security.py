@@ -151,13 +151,23 @@ class Guard:
         Raises:
             RefusedError: Nobody who may do that.
         """
-        if self._open or _token_of(authorization) is None:
+        if _token_of(authorization) is None:
             check_host(host, address)
+        self.check_name(host, address)
         found = self.caller(authorization, address, certificate)
         if not found.scope.includes(scope):
             challenge = f'Bearer error="insufficient_scope", scope="{scope.value}"'
             raise RefusedError(403, f"the scope {scope.value!r} is needed", {"WWW-Authenticate": challenge})
         return found
+
+    def check_name(self, host: str, address: str) -> None:
+        """Refuses other names of this server where nobody is recognised: whatever a page of another site sends.
+
+        Raises:
+            RefusedError: The request comes from this host, and asks for another one.
+        """
+        if self._open:
+            check_host(host, address)
 
     def caller(self, authorization: str | None, address: str, certificate: str | None = None) -> Caller:
         """Who sends a request, whatever the request needs.
@@ -175,7 +185,7 @@ class Guard:
             return _anybody(address)
         token = _token_of(authorization)
         if token is not None:
-            return self._with_token(token, _network(address))
+            return self._with_token(token, network_of(address))
         if self._by_certificate:
             return Caller(certificate or address, Scope.READ)
         raise RefusedError(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
@@ -225,7 +235,7 @@ def _token_of(authorization: str | None) -> str | None:
 
 
 @lru_cache(1024)
-def _network(address: str) -> str:
+def network_of(address: str) -> str:
     """What somebody has who has an address: of IPv6 a whole network."""
     try:
         found = ip_address(address)
