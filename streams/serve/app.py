@@ -118,7 +118,9 @@ class Api:
         self._limits = limits or Limits()
         self._alive = alive
         self._source = source
-        self._queries = asyncio.Semaphore(_QUERIES)
+        self._queries = Turns(_QUERIES, _WAITING, "queries in SQL")
+        # Of other processes, which have a turn themselves: theirs must not wait for each other.
+        self._parts = Turns(_PARTS, _WAITING, "queries in SQL of other processes")
         self._sink = None if write is None else Topics(served, write)
         self.metrics = ServingMetrics(served.application_id, self._figures)
 
@@ -399,13 +401,16 @@ class Api:
         text = body.get("sql") if isinstance(body, dict) else None
         if not isinstance(text, str):
             raise QueryError('the body is {"sql": "SELECT ..."}')
-        query = await run_in_threadpool(Query, text, self._served.stores)
         if (name := given.text(_LOADED)) is not None:
             store = self._served.store(name)
             part = parse_part(given.text(PART), store) or []
-            return _json((await self._loaded_here(query, store, part, given)).as_json)
-        loaded = {store.name: await self._loaded(query, store, request, given, body) for store in query.stores}
+            async with self._parts:
+                query = await run_in_threadpool(Query, text, self._served.stores)
+                return _json((await self._loaded_here(query, store, part, given)).as_json)
+        # Before the rows are loaded: what waits for its turn has none.
         async with self._queries:
+            query = await run_in_threadpool(Query, text, self._served.stores)
+            loaded = {store.name: await self._loaded(query, store, request, given, body) for store in query.stores}
             result = await run_in_threadpool(query.run, loaded, self._limits.sql)
         summary = Answer((), result.points)
         found = {"columns": result.columns, "rows": result.rows, "loaded": result.loaded, "tasks": tasks_json(summary)}
@@ -647,6 +652,32 @@ class Api:
         return found
 
 
+class Turns:
+    """Lets so many requests do something at a time, and so many wait for that; the others are refused.
+
+    Args:
+        most: How many do it.
+        waiting: How many wait.
+        what: What it is, for people.
+    """
+
+    def __init__(self, most: int, waiting: int, what: str) -> None:
+        self._free = asyncio.Semaphore(most)
+        self._waits, self._waiting, self._what = 0, waiting, what
+
+    async def __aenter__(self) -> None:
+        if self._waits >= self._waiting:
+            raise RefusedError(503, f"too many {self._what} wait for their turn: ask again", {"Retry-After": "1"})
+        self._waits += 1
+        try:
+            await self._free.acquire()
+        finally:
+            self._waits -= 1
+
+    async def __aexit__(self, *_: object) -> None:
+        self._free.release()
+
+
 class _Route(Route):
     """A route that says in JSON which methods it has."""
 
@@ -671,7 +702,10 @@ _LOOK_AGAIN_S = 0.05
 _FOLLOW_S = 2.0
 """How long a read of one micro-batch waits for copies at least."""
 _QUERIES = 2
-"""How many queries in SQL run at a time: each has its memory and a thread."""
+"""How many queries in SQL run at a time: each has its memory, a process and a thread."""
+_PARTS = 4
+_WAITING = 32
+"""How many wait for their turn."""
 _Place = TypeVar("_Place")
 _Rows = tuple[list[tuple[_Place, Any]], tuple[Point, ...]]
 """Rows as JSON, each with its place in the answer, and as of what."""

@@ -159,7 +159,11 @@ class KeyProtocol(Connection):
     def data_received(self, data: bytes) -> None:
         """Answers what came, or leaves it to uvicorn."""
         idle = not self._begun and (self.cycle is None or self.cycle.response_complete) and not self.flow.write_paused
-        found = self.reads.at_once(data, self.client, self._certificate) if idle and not self.transport.is_closing() else None
+        found = (
+            self.reads.at_once(data, self.client, self._certificate)
+            if idle and not self.transport.is_closing()
+            else None
+        )
         if found is None:
             super().data_received(data)
             return

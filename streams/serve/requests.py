@@ -32,12 +32,14 @@ class SqlLimits:
     Attributes:
         loaded_rows: Rows of all stores that are loaded.
         result_rows: Rows of the result.
+        result_bytes: Bytes of the result.
         memory: What DuckDB may take, such as `256MB`.
         seconds: How long DuckDB may compute.
     """
 
     loaded_rows: int = 200_000
     result_rows: int = 10_000
+    result_bytes: int = 32 * 1024 * 1024
     memory: str = "256MB"
     seconds: float = 10.0
 

@@ -132,7 +132,9 @@ class Guard:
         self._by_certificate = security.tls_ca is not None
         # NaN compares with nothing.
         if rate is not None and not 0 < rate <= _MOST_RATE:
-            raise ConfigError(f"--rate is a number of requests above 0 and up to {_MOST_RATE:,.0f} each second, not {rate:g}")
+            raise ConfigError(
+                f"--rate is a number of requests above 0 and up to {_MOST_RATE:,.0f} each second, not {rate:g}"
+            )
         self._rate = None if rate is None else _Rate(rate, max(1.0, rate), clock_s)
         self._wrong = _Rate(_WRONG_PER_S, _WRONG_AT_ONCE, clock_s)
 

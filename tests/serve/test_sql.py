@@ -141,5 +141,7 @@ def test_conditions_narrow_only_what_they_are_about(driver):
 def test_a_body_without_sql_is_explained(ask, driver):
     with pytest.raises(QueryError, match="one SELECT"):
         Query("", {})
-    client = TestClient(Api(driver.served(), Guard(Security())).application(), client=("127.0.0.1", 1), base_url="http://localhost")
+    client = TestClient(
+        Api(driver.served(), Guard(Security())).application(), client=("127.0.0.1", 1), base_url="http://localhost"
+    )
     assert '{\\"sql\\"' in client.post("/v1/sql", json={"query": "SELECT 1"}).text
