@@ -118,6 +118,7 @@ class Api:
         self._limits = limits or Limits()
         self._alive = alive
         self._source = source
+        self._following = 0
         self._queries = Turns(_QUERIES, _WAITING, "queries in SQL")
         # Of other processes, which have a turn themselves: theirs must not wait for each other.
         self._parts = Turns(_PARTS, _WAITING, "queries in SQL of other processes")
@@ -324,7 +325,9 @@ class Api:
                 if not versions:
                     await self._ready(store, some, given)
                 wanted = [found[place] for place in places]
-                each, points = await run_in_threadpool(store.get_each, wanted, store.all_as_json, versions)
+                each, points = await run_in_threadpool(
+                    store.get_each, wanted, store.all_as_json, versions, self._limits.batch_bytes
+                )
             else:
                 asked = shown_json({"keys": [keys[place] for place in places]})
                 answer = await self._part_of(node, request, some, given, asked, versions)
@@ -354,7 +357,7 @@ class Api:
         return await self._page(store, given, given.windows(store), request)
 
     async def _page(self, store: ReadStore, given: Parameters, scan: Scan, request: Request) -> Response:
-        asked = store.asked(scan, given.text("cursor"))
+        asked = replace(store.asked(scan, given.text("cursor")), most_bytes=self._limits.page_bytes)
         tasks = store.tasks_of(asked.scan)
         part = parse_part(given.text(PART), store)
         if part is not None and (at := given.text(_AT)) is not None:
@@ -364,18 +367,18 @@ class Api:
             if part is None and given.of_one_step:
                 asked = replace(asked, versions=await self._versions(store, tasks, request, given))
 
-        async def ask(node: Node | None, some: Collection[int]) -> _Rows[Order]:
+        async def ask(node: Node | None, some: Collection[int]) -> _Page:
             if node is None:
                 await self._ready_for(asked, store, some, given)
                 return await run_in_threadpool(_part_here, store, asked, some)
             answer = await self._part_of(node, request, some, given, versions=asked.versions)
             rows = [(parse_order(order), row) for order, row in answer["rows"]]
-            return rows, tuple(map(parse_point, answer["tasks"]))
+            return rows, tuple(map(parse_point, answer["tasks"])), answer.get("cut", False)
 
         if part is not None:
-            rows, points = await ask(None, part)
+            rows, points, cut = await ask(None, part)
             ordered = [(order_text(order), row) for order, row in rows]
-            return _json({"rows": ordered, "tasks": tasks_json(Answer((), points))})
+            return _json({"rows": ordered, "tasks": tasks_json(Answer((), points)), "cut": cut})
         if self._is_here(store, tasks):
             await self._ready_for(asked, store, tasks, given)
             answer = await run_in_threadpool(store.page, asked, store.reader.shown)
@@ -383,9 +386,10 @@ class Api:
         if (elsewhere := self._redirected(store, tasks, request, given)) is not None:
             return elsewhere
         answers = await self._router.gather(store, tasks, ask)
-        summary = Answer((), tuple(point for _, points in answers for point in points))
+        summary = Answer((), tuple(point for _, points, _ in answers for point in points))
         versions = {point.task: point.version for point in summary.points}
-        page, cursor = asked.page([rows for rows, _ in answers], versions)
+        places = [place for place, (_, _, cut) in enumerate(answers) if cut]
+        page, cursor = asked.page([rows for rows, _, _ in answers], versions, places)
         found = {"rows": page, "cursor": cursor, "tasks": tasks_json(summary)}
         return _json(found, headers=answer_headers(summary))
 
@@ -544,6 +548,8 @@ class Api:
         store, given = self._asked(request)
         if self._source is None:
             raise RefusedError(501, "changes are not served here")
+        if self._following >= self._limits.changes:
+            raise RefusedError(503, "too many clients follow changes here", {"Retry-After": "5"})
         part = parse_part(given.text(PART), store)
         tasks = range(store.tasks) if part is None else part
         after = request.headers.get("last-event-id") or given.text("after")
@@ -578,7 +584,18 @@ class Api:
             self._router.groups(store, tasks)
             places = known_places(after, store, tasks) if after else None
             found = Merged(partial(self._router.groups, store), of, follow, places).events(tasks)
-        return StreamingResponse(encoded(found), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        return StreamingResponse(
+            self._counted(encoded(found)), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+        )
+
+    async def _counted(self, found: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The events of one of the clients that follow changes."""
+        self._following += 1
+        try:
+            async for event in found:
+                yield event
+        finally:
+            self._following -= 1
 
     async def _write(self, request: Request) -> Response:
         given = Parameters(request.query_params, request.headers, self._limits)
@@ -709,12 +726,14 @@ _WAITING = 32
 _Place = TypeVar("_Place")
 _Rows = tuple[list[tuple[_Place, Any]], tuple[Point, ...]]
 """Rows as JSON, each with its place in the answer, and as of what."""
+_Page = tuple[list[tuple[Order, Any]], tuple[Point, ...], bool]
+"""The same of a page, and whether they were cut off (`Asked.within`)."""
 
 
-def _part_here(store: ReadStore, asked: Asked, tasks: Collection[int]) -> _Rows[Order]:
+def _part_here(store: ReadStore, asked: Asked, tasks: Collection[int]) -> _Page:
     part = store.part(asked, tasks, hold=True)
     rows = [(order, row_json(store.reader.shown(row, task))) for order, (row, task) in part.rows]
-    return rows, part.points
+    return rows, part.points, part.cut
 
 
 async def until(wanting: Sequence[Wanting], timeout_s: float) -> bool:

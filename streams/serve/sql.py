@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -82,10 +82,11 @@ def check_rows(store: ReadStore, rows: int, limits: SqlLimits) -> None:
         QueryError: It does.
     """
     if rows > limits.loaded_rows:
-        raise QueryError(
-            f"the query reads more than {limits.loaded_rows} rows: name a key (key = ...) or windows (window_start >= ...) of "
-            f"{store.name!r} in its WHERE"
-        )
+        raise QueryError(f"the query reads more than {limits.loaded_rows} rows: {_narrower(store)}")
+
+
+def _narrower(store: ReadStore) -> str:
+    return f"name a key (key = ...) or windows (window_start >= ...) of {store.name!r} in its WHERE"
 
 
 class Query:
@@ -142,7 +143,10 @@ class Query:
             QueryError: They are more than allowed.
             StoreNotReadyError: A copy cannot be read here.
         """
-        part = store.part(store.asked(self.scan(store, limits.loaded_rows), None), tasks)
+        asked = replace(store.asked(self.scan(store, limits.loaded_rows), None), most_bytes=limits.loaded_bytes)
+        part = store.part(asked, tasks)
+        if part.cut:
+            raise QueryError(f"the query reads more than {limits.loaded_bytes} bytes: {_narrower(store)}")
         check_rows(store, len(part.rows), limits)
         return Loaded([store.reader.shown(row, task) for _, (row, task) in part.rows], part.points)
 
