@@ -138,7 +138,9 @@ def serve(
             "Folder of the copies; each process needs its own. Default: serve, in --base-dir.", "--dir", metavar="DIR"
         ),
     ] = None,
-    parallel: Annotated[int, option("Copies to bring forward at a time, and to restore.", min=1, max=1000)] = SERVED_AT_A_TIME,
+    parallel: Annotated[
+        int, option("Copies to bring forward at a time, and to restore.", min=1, max=1000)
+    ] = SERVED_AT_A_TIME,
     advertise: Annotated[
         str | None,
         option("Where the other processes that serve reach this one. Default: the address of --http.", metavar="URL"),

@@ -16,8 +16,8 @@ from state.commit.marker import CommitMarker
 from state.kafka.topics import TopicPartition
 from streams.errors import QueryError
 
-_ENTRY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)=(?P<offset>\d+)")
-_COMMIT = re.compile(r"(?P<sub>[a-zA-Z0-9._-]+)/(?P<task>\d+)=(?P<version>\d+)")
+_ENTRY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d{1,9})=(?P<offset>\d{1,19})", re.ASCII)
+_COMMIT = re.compile(r"(?P<sub>[a-zA-Z0-9._-]+)/(?P<task>\d{1,9})=(?P<version>\d{1,19})", re.ASCII)
 
 
 @dataclass(frozen=True)

@@ -203,7 +203,11 @@ def test_a_refusal_names_the_store_the_bound_and_the_cure():
         with pytest.raises(KeyOrderError, match=says):
             driver.get_key_value_store("rows").range(-2, 3)
         assert len(list(driver.get_key_value_store("rows").range())) == len(NUMBERS)
-        client = TestClient(Api(driver.served(), Guard(Security()), Limits()).application(), client=("127.0.0.1", 1), base_url="http://localhost")
+        client = TestClient(
+            Api(driver.served(), Guard(Security()), Limits()).application(),
+            client=("127.0.0.1", 1),
+            base_url="http://localhost",
+        )
         answer = client.get("/v1/stores/rows/range", params={"from": "-2"})
     assert answer.status_code == 400
     assert answer.json()["error"] == QueryError.__name__

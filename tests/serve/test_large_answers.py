@@ -111,7 +111,7 @@ def cursor_of(**changed):
         {"after": [{"hex": "61"}, 1]},
         {"scan": {"limit": -1, "from_ms": "now"}},
         {"scan": {"from_ms": -1}},
-        {"scan": {"to_ms": MAX_TIME * 10}},
+        {"scan": {"to_ms": MAX_TIME + 1}},
         {"scan": {"lower": 7}},
         {"scan": {"reverse": 7}},
         {"scan": {"other": 7}},

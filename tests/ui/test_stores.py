@@ -143,7 +143,9 @@ def test_the_page_is_led_nowhere_else(path: str) -> None:
         assert parts[:3] == ["", "v1", "stores"]
         assert len(parts) in (5, 6)
         assert parts[4] in ("keys", "range", "windows")
-        assert not {"part", "versions", "at", "loaded", "follow"} & {pair.partition("=")[0] for pair in query.split("&")}
+        assert not {"part", "versions", "at", "loaded", "follow"} & {
+            pair.partition("=")[0] for pair in query.split("&")
+        }
 
 
 def test_a_body_for_the_page_is_bounded() -> None:

@@ -26,7 +26,7 @@ from streams.serve.scans import Scan
 MOST_ROWS = 1000
 """The most rows of an event: a larger commit is several events."""
 
-_PLACE = re.compile(r"(\d+)=(\d+)")
+_PLACE = re.compile(r"(?<!\d)(\d{1,9})=(\d{1,19})(?!\d)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
