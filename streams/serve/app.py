@@ -245,7 +245,7 @@ class Api:
         return _json(state, 200 if healthy else 503)
 
     async def _openapi(self, request: Request) -> Response:
-        return _json(openapi(self._served))
+        return _json(openapi(self._served, () if self._sink is None else self._sink.names))
 
     async def _metrics(self, request: Request) -> Response:
         body, kind = self.metrics.text()

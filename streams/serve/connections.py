@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import httptools
 import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
@@ -153,8 +154,20 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Hands what came to the parser."""
+        self._unset_keepalive_if_required()
         self._begins_here = False
-        super().data_received(data)
+        # As uvicorn does, without a line in the log for whatever strangers send.
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # There is nothing to change to: the request is answered as it is.
+            return
+        except httptools.HttpParserError:
+            if self._parsed_bytes > self.room.limits.head_bytes:
+                self._refuse_head()
+            else:
+                self._refuse(400, "this is not HTTP/1.1, or more of it at once than this server takes")
+            return
         if self._head_open and not self._begins_here:
             self._head_bytes += len(data)
             if self._head_bytes > self.room.limits.head_bytes:
@@ -169,7 +182,8 @@ class Connection(HttpToolsProtocol):
         self._since_s = self.loop.time()
         super().on_message_begin()
         if self._certificate is not None:
-            self.scope[CERTIFICATE] = self._certificate  # type: ignore[typeddict-unknown-key]
+            scope: Any = self.scope
+            scope[CERTIFICATE] = self._certificate
 
     def on_url(self, url: bytes) -> None:
         """The parser sees a part of the address."""
@@ -195,13 +209,6 @@ class Connection(HttpToolsProtocol):
         """An answer was written."""
         self._since_s = self.loop.time()
         super().on_response_complete()
-
-    def send_400_response(self, msg: str) -> None:
-        """Says that the parser cannot go on, and closes the connection."""
-        if self._parsed_bytes > self.room.limits.head_bytes:
-            self._refuse_head()
-        else:
-            self._refuse(400, "this is not HTTP/1.1, or more of it at once than this server takes")
 
     def look(self, now_s: float) -> None:
         """Closes the connection if it is overdue."""

@@ -93,7 +93,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of some tasks, with what they are ordered by and their task, as of what, and whether they were cut off (`Asked.within`)."""
+    """Rows of some tasks, each with what it is ordered by and its task; as of what; whether they were cut off (`Asked.within`)."""
 
     rows: list[_Row]
     points: tuple[Point, ...]

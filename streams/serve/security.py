@@ -193,7 +193,7 @@ class Guard:
         raise RefusedError(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
 
     def _with_token(self, token: str, network: str) -> Caller:
-        """Who has a token. Tokens that are known cost nothing, so somebody else's wrong ones keep nobody out behind the same address."""
+        """Who has a token. One that is known is not counted, so whoever guesses keeps nobody out behind the same address."""
         found = self._tokens.get(_digest(token))
         if found is not None:
             return found

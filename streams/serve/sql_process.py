@@ -143,7 +143,8 @@ class _Process:
 
     def _exchanged(self, asked: Mapping[str, Any] | None, frames: Sequence[bytes], seconds: float) -> Any:
         """Its next answer; None: it has ended, or was killed after so long."""
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         timer = threading.Timer(seconds, self._kill)
         timer.start()
         try:

@@ -126,9 +126,9 @@ FILES = {
 STORE_PATHS = ("/{store}/keys/{key:path}", "/{store}/range", "/{store}/windows")
 """The reads of stores that are passed on."""
 _STORE_PARAMETERS = frozenset(
-    "from to prefix reverse limit cursor key keys window_from window_to latest as_of consistency position commits max_age wait "
-    "snapshot".split()
-)
+    ("from", "to", "prefix", "reverse", "limit", "cursor", "key", "keys", "window_from", "window_to", "latest", "as_of")
+).union(("consistency", "position", "commits", "max_age", "wait", "snapshot"))
+"""The parameters of those reads; further ones are for processes that serve, among themselves."""
 _MOST_BODY = 1024 * 1024
 _HEADERS = {
     "Cache-Control": "no-store",
