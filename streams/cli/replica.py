@@ -226,7 +226,7 @@ def _wait_ms(text: str) -> int:
     """The option `--max-wait`.
 
     Raises:
-        ConfigError: It is no duration, or one for which nobody keeps a connection open.
+        ConfigError: It is not a duration, or one for which nobody keeps a connection open.
     """
     found = duration_ms("--max-wait", text)
     if not 0 <= found <= _MOST_WAIT_MS:

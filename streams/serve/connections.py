@@ -1,7 +1,7 @@
 """`Connection`: a connection of uvicorn that nobody can fill, hold open or leave unread for as long as they like.
 
-Now and then `Connections` looks for those that are overdue: whose request does not come, or whose answer is not read. The limits
-are for people on purpose far beyond what a client needs, and far below what a server has.
+Now and then `Connections` looks for connections that are overdue: their request does not come, or their answer is not
+read. The limits are far beyond what a client needs, and far below what a server has.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Connection(HttpToolsProtocol):
     _begun = _head_open = _begins_here = False
     """Whether a part of a request has come; whether its head is not complete; whether it has begun in the bytes just read."""
     _head_bytes = _parsed_bytes = 0
-    """Of the head, as far as it has come after the bytes with its beginning; and as far as the parser has told of it."""
+    """Of the head, as far as it has come after the bytes with its beginning; and as far as the parser has seen it."""
     _since_s = 0.0
     """Since when the next request, or the rest of one, is waited for."""
     _unread = 0

@@ -96,7 +96,7 @@ class Parameters:
         if not self._query and POSITION not in self._headers and COMMIT not in self._headers:
             return NOTHING
         if "wait" in self._query:
-            # Also where nothing has to be waited for: a wrong one is no less wrong.
+            # Also where nothing has to be waited for.
             self.wait_s()
         text = self._query.get("consistency", Consistency.BOUND.value)
         if text not in {one.value for one in Consistency}:

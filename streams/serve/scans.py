@@ -114,7 +114,7 @@ class Asked:
         left = self.most_bytes
         for row in islice(rows, self.reach):
             found.append(row)
-            # Those that were given before are not in the page.
+            # The first rows were given before, and are not in the page.
             if len(found) > self.skip:
                 left -= size(row)
                 if left < 0 and len(found) < self.reach:

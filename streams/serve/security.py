@@ -120,7 +120,7 @@ class Guard:
         clock_s: Measures the time between requests.
 
     Raises:
-        ConfigError: A file cannot be read, can be read by others, or has no usable content; or the rate is no number of requests.
+        ConfigError: A file cannot be read, can be read by others, or has no usable content; or the rate is not a number of requests.
     """
 
     def __init__(
@@ -363,7 +363,7 @@ class _Rate:
         rate: How many a second.
         most: How many at once.
         clock_s: A clock that nobody sets.
-        callers: How many callers are remembered, those that have asked last.
+        callers: How many callers are remembered.
     """
 
     def __init__(self, rate: float, most: float, clock_s: Callable[[], float], callers: int = 10_000) -> None:

@@ -252,7 +252,7 @@ def store_address(given: Mapping[str, str], path: str, query: Mapping[str, str])
     Args:
         given: The store and the key.
         path: The page's address, which ends in what is read.
-        query: The parameters, of which those for clients are handed on.
+        query: The parameters; the ones for clients are handed on.
     """
     asked = urlencode({name: value for name, value in query.items() if name in _STORE_PARAMETERS})
     if "store" not in given:

@@ -1,4 +1,4 @@
-"""Who may ask over HTTP: names of the server, tokens and their guesses, JWTs and their keys, certificates, and the audit's lines."""
+"""Who may ask over HTTP: names of the server, tokens and guesses, JWTs and their keys, certificates, and the audit's lines."""
 
 from __future__ import annotations
 

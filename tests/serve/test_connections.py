@@ -1,4 +1,4 @@
-"""Connections that send too much, too slowly or nothing, that do not read, and that are too many; over real sockets of this host."""
+"""Connections that send too much, too slowly or nothing, that do not read, and that are too many; over real sockets."""
 
 from __future__ import annotations
 
