@@ -120,7 +120,7 @@ class Guard:
         clock_s: Measures the time between requests.
 
     Raises:
-        ConfigError: A file cannot be read, can be read by others, or has no usable content; or the rate is not a number of requests.
+        ConfigError: A file cannot be read, can be read by others, or has no usable content; or the rate is out of bounds.
     """
 
     def __init__(

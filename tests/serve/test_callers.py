@@ -127,9 +127,14 @@ def certificate(key) -> str:
     return made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
 
 
+class In(float):
+    """In so many seconds from now."""
+
+
 def token(key, algorithm="HS256", headers=None, **claims):
-    given = {"sub": "ada", "scope": "read", "exp": time.time() + 600, **claims}
-    return jwt.encode({name: one for name, one in given.items() if one is not ...}, key, algorithm, headers)
+    given = {"sub": "ada", "scope": "read", "exp": In(600), **claims}
+    given = {name: one + time.time() if isinstance(one, In) else one for name, one in given.items() if one is not ...}
+    return jwt.encode(given, key, algorithm, headers)
 
 
 RSA = rsa.generate_private_key(65537, 2048)
@@ -201,11 +206,11 @@ def test_what_is_asked_of_jwts_needs_their_key():
         ({"scope": ..., "scp": "openid read"}, 200),
         ({"scope": ..., "scp": ["read"]}, 200),
         ({"scope": ...}, 401),
-        ({"nbf": time.time() + 10}, 200),
-        ({"iat": time.time() + 10}, 200),
-        ({"nbf": time.time() + 600}, 401),
-        ({"exp": time.time() - 10}, 200),
-        ({"exp": time.time() - 60}, 401),
+        ({"nbf": In(10)}, 200),
+        ({"iat": In(10)}, 200),
+        ({"nbf": In(600)}, 401),
+        ({"exp": In(-10)}, 200),
+        ({"exp": In(-60)}, 401),
         ({"exp": 1e300}, 200),
         ({"exp": 10**400}, 200),
         ({"exp": float("inf")}, 401),
