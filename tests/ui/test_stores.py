@@ -18,6 +18,7 @@ from streams.config import StreamsConfig, load_config
 from streams.config.settings import Address
 from streams.metrics.recorder import MetricsRecorder
 from streams.serve.app import Api
+from streams.serve.connections import ConnectionLimits
 from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
 from streams.ui.history import History
@@ -162,3 +163,19 @@ def test_the_address_is_checked() -> None:
     with pytest.raises(Exception, match="ui_stores is an address such as http://localhost:8080, not 'localhost:8080'"):
         settings(ui_stores="localhost:8080")
     assert "a-secret-of-stores" not in str(settings(ui_stores_token="a-secret-of-stores"))
+
+
+def test_strangers_cannot_stop_the_page(api: Any) -> None:
+    """The page is in the driver's process: half requests and heads without end leave room for others."""
+    with page(StoreNode.within(api)) as url:
+        host, _, port = url.removeprefix("http://").partition("/")[0].partition(":")
+        half = [socket.create_connection((host, int(port))) for _ in range(ConnectionLimits().connections + 20)]
+        for one in half:
+            one.send(b"GET / HTTP/1.1\r\n")
+        assert get(f"{url}stores/counts/keys/k007")[0] == 200
+        endless = socket.create_connection((host, int(port)))
+        with pytest.raises(ConnectionError):
+            endless.sendall(b"a" * 100_000_000)
+        assert get(f"{url}stores/counts/keys/k007")[0] == 200
+        for one in (*half, endless):
+            one.close()
