@@ -37,7 +37,7 @@ class ConnectionLimits:
         head_bytes: The most bytes of a request's line and headers.
         head_s: How long they may take, from the first byte on.
         body_s: How long a whole request may take.
-        idle_s: How long a new connection may say nothing.
+        idle_s: How long a connection may say nothing, also between two requests.
         unread_s: How long an answer may wait for a client that reads nothing.
         pipelined: How many requests may come before the first of them is answered.
         connections: The most connections. Beyond them, one that has no request gives way, else the new one is refused.
@@ -154,7 +154,6 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Hands what came to the parser."""
-        self._unset_keepalive_if_required()
         self._begins_here = False
         # As uvicorn does, without a line in the log for whatever strangers send.
         try:
@@ -206,9 +205,14 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """An answer was written."""
+        """An answer was written: as uvicorn does, without a timer for each request, since `look` closes what is idle."""
+        self.server_state.total_requests += 1
         self._since_s = self.loop.time()
-        super().on_response_complete()
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
 
     def look(self, now_s: float) -> None:
         """Closes the connection if it is overdue."""

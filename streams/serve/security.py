@@ -153,9 +153,8 @@ class Guard:
         Raises:
             RefusedError: Nobody who may do that.
         """
-        if _token_of(authorization) is None:
+        if self._open or _token_of(authorization) is None:
             check_host(host, address)
-        self.check_name(host, address)
         found = self.caller(authorization, address, certificate)
         if not found.scope.includes(scope):
             challenge = f'Bearer error="insufficient_scope", scope="{scope.value}"'
