@@ -43,6 +43,9 @@ RESCALED = "~rescaled"
 Ranges = Mapping[str, Mapping[str, tuple[int, int]]]
 """topic -> partition (as text, for JSON) -> [start, end) of the offsets that fed a step."""
 
+Reached = Mapping[str, tuple[str, Mapping[str, int]]]
+"""topic -> its id in Kafka, and partition (as text) -> the offset that was read to."""
+
 Routing = Mapping[str, Mapping[str, tuple[int, str]]]
 """topic -> partition (as text) -> the number of records in the range, and a digest of where functions routed them."""
 
@@ -84,6 +87,8 @@ class CommitMarker:
             have a topic `a-b-c-commits`. Empty in markers of older versions.
         placement: What gives keys to tasks (`state.kafka.partitioner.Placement`), or `UNPLACED`. Not written where it is murmur2,
             as in all markers of older versions.
+        earlier: How far earlier steps have read what this one did not, so that the newest marker alone says how far the task is.
+            Not written where there is nothing, as in markers of older versions.
         transactional_id: The id of the transaction that wrote it, if not the task's own (`TaskIdentity.writer_of`): a slot's.
         format: Format of the marker's bytes.
     """
@@ -112,6 +117,7 @@ class CommitMarker:
     application_id: str = ""
     continues: str = ""
     placement: str = Placement.MURMUR2.value
+    earlier: Reached = field(default_factory=dict)
     transactional_id: str = ""
     format: int = field(default=FORMAT)
 
@@ -133,6 +139,23 @@ class CommitMarker:
             for topic, of in (self.ranges if self.live else {}).items()
             for partition, (_, end) in of.items()
         }
+
+    def reached(self) -> Reached:
+        """How far this step and those before have read each partition that had records for the task."""
+        found = {topic: (topic_id, dict(of)) for topic, (topic_id, of) in self.earlier.items()}
+        for topic, ranges in self.ranges.items():
+            _, of = found.setdefault(topic, (self.topic_ids.get(topic, ""), {}))
+            of.update({partition: end for partition, (_, end) in ranges.items()})
+        return found
+
+    def reached_before(self, ranges: Ranges, topic_ids: Mapping[str, str]) -> Reached:
+        """`earlier` of the next step: what it does not read, without topics that were made again."""
+        found = {}
+        for topic, (topic_id, of) in self.reached().items():
+            rest = {partition: end for partition, end in of.items() if partition not in ranges.get(topic, {})}
+            if rest and topic_ids.get(topic, topic_id) == topic_id:
+                found[topic] = topic_id, rest
+        return found
 
     def to_bytes(self) -> bytes:
         """The marker as JSON with sorted keys: equal markers have equal bytes."""
@@ -158,6 +181,7 @@ class CommitMarker:
         try:
             for name in ("ranges", "routing"):
                 found[name] = {t: {p: (r[0], r[1]) for p, r in of.items()} for t, of in found.get(name, {}).items()}
+            found["earlier"] = {topic: (of[0], of[1]) for topic, of in found.get("earlier", {}).items()}
             return cls(**{name: value for name, value in found.items() if name in _FIELDS})
         except (KeyError, TypeError, AttributeError) as error:
             raise _not_a_marker(data) from error
@@ -169,7 +193,7 @@ class CommitMarker:
 
 _FIELDS = frozenset(each.name for each in fields(CommitMarker))
 _WRITTEN = object()
-_OPTIONAL = {"continues": "", "transactional_id": "", "placement": Placement.MURMUR2.value}
+_OPTIONAL = {"continues": "", "earlier": {}, "transactional_id": "", "placement": Placement.MURMUR2.value}
 """Fields that are left out where they have the value that older markers mean."""
 
 

@@ -278,6 +278,7 @@ class StepTransaction:
             passed_over=last.version - known if last else 0,
             application_id=self._identity.application_id,
             continues=last.continues if last else "",
+            earlier=last.reached_before(step.ranges, step.topic_ids) if last else {},
             transactional_id=self._identity.noted(self._transaction.transactional_id),
             placement=placement,
             format=format_of(placement, step.live),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from operator import add
 from typing import Any, NamedTuple
@@ -12,22 +11,24 @@ from state.changelog import changelog_topic
 from state.stores.dump import DumpRow, dump
 from state.stores.task_store import TaskStore
 from streams.errors import ConfigError, SerdeError
-from streams.model.record import plain
 from streams.model.windows import SlidingWindows, Windows
 from streams.operators.aggregate.aggregates import StreamAggregate, WindowedAggregation
 from streams.serdes.base import Serde
-from streams.serdes.json import JsonSerde, JsonWithKeys
+from streams.serdes.json_shown import quick, reader_of, shown_json, taken, written, written_of_text
 from streams.serdes.json_text import loads
-from streams.serdes.keys import JsonKeySerde
 from streams.serdes.primitives import (
     BooleanSerde,
+    BytesSerde,
     Float32Serde,
     Float64Serde,
     Int16Serde,
     Int32Serde,
     Int64Serde,
+    ListSerde,
     StringSerde,
+    TupleSerde,
 )
+from streams.serdes.registry import RegistrySerde
 from streams.topology.graph import ProcessorNode, StoreNode
 from streams.topology.plan import SubTopology
 from streams.topology.specs.aggregations import AggregationSpec
@@ -61,7 +62,7 @@ class StoreReader:
 
     Attributes:
         key: Makes the bytes of a key, or raises a `SerdeError`.
-        show_key: Makes plain JSON data of the bytes of a key.
+        show_key: Makes JSON data of the bytes of a key (`streams.serdes.json_shown`).
         show_value: The same of a value.
     """
 
@@ -78,10 +79,12 @@ class StoreReader:
         self._end_of = end_of
         self._view = view
         self.key: Callable[[Any], bytes | None] = partial(node.key_serde.serialize, self._topic)
+        self._key_of_text: Callable[[str], bytes] = partial(written_of_text, node.key_serde, self._topic)
         if type(node.key_serde) is StringSerde:
-            self.key = _quick(str.encode, self.key)
-        self.show_key = self._shower(node.key_serde)
-        self.show_value = self._shower(node.value_serde, view)
+            self.key = quick(str.encode, self.key)
+            self._key_of_text = quick(str.encode, self._key_of_text)
+        self.show_key = reader_of(node.key_serde, self._topic)
+        self.show_value = reader_of(node.value_serde, self._topic, view)
 
     @property
     def key_serde(self) -> Serde:
@@ -99,36 +102,64 @@ class StoreReader:
         return self._view is not None
 
     def rows(self, store: TaskStore, task: int, keys: frozenset[bytes] | None = None) -> Iterator[StoreRow]:
-        """The committed rows of a task, ordered by key bytes (in windowed stores: by time segment first).
+        """The committed rows of a task as `shown`, ordered by key bytes (in windowed stores: by time segment first).
 
         Raises:
             SerdeError: A row cannot be read.
         """
         for row in dump(store, self._node.name):
             if keys is None or row.key in keys:
-                yield self.decoded(row, task)
+                yield self.shown(row, task)
 
-    def key_bytes(self, text: str) -> frozenset[bytes]:
-        """`key_candidates` as a set."""
-        return frozenset(self.key_candidates(text))
+    def key_bytes(self, text: str, is_json: bool = False) -> bytes:
+        """The bytes of a key that is typed: as it is where keys are texts in JSON, such as UUIDs, dates or bytes; else its JSON.
 
-    def key_candidates(self, text: str) -> list[bytes]:
-        """The possible serialised forms of a typed key: as text, and as JSON if it is valid JSON."""
-        if isinstance(self._node.key_serde, StringSerde) and '"' not in text:
-            # JSON is text only with quotes: there is one form, and nearly all keys are of this kind.
-            return [text.encode()]
-        found = [data for value in _typed(text) if (data := self._serialized(value)) is not None]
-        if not found:
-            raise ConfigError(
-                f"{text!r} is not a key of store {self._node.name!r}, whose keys are of {type(self._node.key_serde).__name__}"
-            )
-        return list(dict.fromkeys(found))
+        Args:
+            text: The key.
+            is_json: Whether it is JSON in any case: texts have quotes then.
 
-    def _serialized(self, value: Any) -> bytes | None:
+        Raises:
+            ConfigError: The store has no such keys.
+        """
+        if is_json:
+            return self.bytes_of(_parsed(text))
         try:
-            return self.key(value)
-        except SerdeError:
-            return None
+            return self._key_of_text(text)
+        except SerdeError as error:
+            raise self._no_key(text, error) from error
+
+    def bytes_of(self, data: Any) -> bytes:
+        """The bytes of a key in its JSON form.
+
+        Raises:
+            ConfigError: The store has no such keys.
+        """
+        try:
+            return written(self._node.key_serde, self._topic, data)
+        except SerdeError as error:
+            raise self._no_key(shown_json(data).decode(), error) from error
+
+    def _no_key(self, what: str, why: SerdeError) -> ConfigError:
+        serde = type(self._node.key_serde).__name__
+        return ConfigError(f"{what!r} is not a key of store {self._node.name!r}, whose keys are of {serde}: {why}")
+
+    def prefix_bytes(self, prefix: str | bytes) -> bytes:
+        """The first bytes of keys that begin so: a text (of JSON, as it is written), or bytes, which are base64 where it is a text.
+
+        Raises:
+            ConfigError: Bytes of such keys have no beginning that means anything, such as those of numbers.
+        """
+        serde = taken(self._node.key_serde)
+        if isinstance(prefix, bytes):
+            return prefix
+        if isinstance(serde, BytesSerde):
+            return self.bytes_of(prefix)
+        if isinstance(serde, _FRAMED):
+            raise ConfigError(
+                f"keys of store {self._node.name!r} are of {type(serde).__name__}, whose bytes do not begin as the keys do, so "
+                f"there is no prefix of them: ask for a range, or for all rows"
+            )
+        return prefix.encode()
 
     def read_key(self, data: bytes) -> Any:
         """The key of its bytes. Raises `SerdeError` if they cannot be read."""
@@ -147,7 +178,7 @@ class StoreReader:
         return StoreRow(task, key, value, row.window_start, self._end(row), row.timestamp)
 
     def shown(self, row: DumpRow, task: int) -> StoreRow:
-        """As `decoded`, with key and value as plain JSON data."""
+        """As `decoded`, with key and value as JSON data."""
         key, value = self.show_key(row.key), self.show_value(row.value)
         return StoreRow(task, key, value, row.window_start, self._end(row), row.timestamp)
 
@@ -155,23 +186,6 @@ class StoreReader:
         if row.window_end is None and row.window_start is not None and self._end_of is not None:
             return self._end_of(row.window_start)
         return row.window_end
-
-    def _shower(self, serde: Serde, view: Callable[[Any], Any] | None = None) -> Callable[[bytes | None], Any]:
-        """What makes plain JSON data of bytes."""
-        topic = self._topic
-        if view is None and type(serde) in (JsonSerde, JsonKeySerde, JsonWithKeys):
-            # Without the type, whose objects would only be taken apart again.
-            return _quick(loads, partial(JsonSerde().deserialize, topic))
-        if view is None and type(serde) is StringSerde:
-            return _quick(bytes.decode, partial(serde.deserialize, topic))
-        if view is None and isinstance(serde, _PLAIN_SERDES):
-            return partial(serde.deserialize, topic)
-
-        def shown(data: bytes | None) -> Any:
-            value = serde.deserialize(topic, data)
-            return plain(value if view is None or value is None else view(value))
-
-        return shown
 
 
 def window_ends(sub: SubTopology, store: str) -> Callable[[int], int] | None:
@@ -191,32 +205,30 @@ def window_ends(sub: SubTopology, store: str) -> Callable[[int], int] | None:
 
 
 def view_of(sub: SubTopology, store: str) -> Callable[[Any], Any] | None:
-    """What computes the table's value of a value in a store; None: they are the same."""
+    """What computes the table's value of a value in a store; None: they are the same, so its serde says what it is."""
     specs = [node.spec for node in sub.nodes.values() if isinstance(node, ProcessorNode) and store in node.stores]
     for operator in (spec.processor(()) for spec in specs if isinstance(spec, AggregationSpec)):
         if isinstance(operator, StreamAggregate | WindowedAggregation) and operator.store_name == store:
-            return operator.functions.viewed
+            return None if operator.functions.view is None else operator.functions.viewed
     return None
 
 
-_PLAIN_SERDES = (StringSerde, Int16Serde, Int32Serde, Int64Serde, Float32Serde, Float64Serde, BooleanSerde)
-"""Serdes whose values are plain JSON data already."""
+_FRAMED = (
+    Int16Serde,
+    Int32Serde,
+    Int64Serde,
+    Float32Serde,
+    Float64Serde,
+    BooleanSerde,
+    ListSerde,
+    TupleSerde,
+    RegistrySerde,
+)
+"""Serdes whose bytes are not text."""
 
 
-def _quick(made: Callable[[Any], Any], slowly: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Reads or writes by one call of C; what that cannot do is for the serde, which also says why."""
-
-    def quick(data: Any) -> Any:
-        try:
-            return made(data)
-        except (ValueError, TypeError):
-            return slowly(data)
-
-    return quick
-
-
-def _typed(text: str) -> list[Any]:
-    values: list[Any] = [text, text.encode()]
-    with suppress(ValueError):
-        values.append(loads(text))
-    return values
+def _parsed(text: str) -> Any:
+    try:
+        return loads(text)
+    except ValueError as error:
+        raise ConfigError(f"the key {text!r} is not JSON: {error}") from error

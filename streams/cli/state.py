@@ -33,7 +33,6 @@ from streams.cli.target import TopologyTarget
 from streams.config import StreamsConfig
 from streams.config.settings import age_in_words
 from streams.errors import ConfigError
-from streams.model.record import plain
 from streams.serdes.json_shown import shown_json
 from streams.topology.manifest import as_written
 from streams.topology.plan import SubTopology
@@ -86,7 +85,7 @@ def state(
             return
         sub = places[0].sub
         reader = StoreReader(sub.stores[store], config.application_id, window_ends(sub, store), view_of(sub, store))
-        keys = None if key is None else reader.key_bytes(key)
+        keys = None if key is None else frozenset([reader.key_bytes(key)])
         if count:
             rows = sum(_counts(places, store, reader, keys))
             typer.echo(orjson.dumps({"rows": rows}) if as_json else str(rows))
@@ -223,13 +222,12 @@ def _print_rows(rows: Iterator[StoreRow], limit: int) -> None:
 
 def _as_dict(row: StoreRow) -> dict[str, Any]:
     times = {"window_start": row.window_start, "window_end": row.window_end, "timestamp": row.timestamp}
-    shown = {name: at for name, at in times.items() if at is not None}
-    return {"task": row.task, "key": plain(row.key), **shown, "value": plain(row.value)}
+    known = {name: at for name, at in times.items() if at is not None}
+    return {"task": row.task, "key": row.key, **known, "value": row.value}
 
 
-def _text(value: Any) -> str:
-    found = plain(value)
-    return visible(found if isinstance(found, str) else shown_json(found).decode())
+def _text(data: Any) -> str:
+    return visible(data if isinstance(data, str) else shown_json(data).decode())
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ from streams.cluster.admin import list_topics as topics_of
 from streams.cluster.admin import sizes_on_disk
 from streams.cluster.records import Begin, Incoming, Outgoing, read_records, write_records
 from streams.errors import ConfigError, SerdeError
-from streams.model.record import NO_TIME, plain
+from streams.model.record import NO_TIME
 from streams.serdes import (
     AvroSymbol,
     BooleanSerde,
@@ -56,6 +56,7 @@ from streams.serdes import (
     StringSerde,
     UuidSerde,
 )
+from streams.serdes.json_shown import shown
 from streams.serdes.json_text import dumps, loads
 from streams.wording import counted, did_you_mean
 
@@ -600,19 +601,19 @@ class RecordPrinter:
             return _text_of(data)
         try:
             value = serde.deserialize(self._topic, data, record.headers)
+            found = shown(value)
         except SerdeError as error:
             self._count_unreadable(error)
             return None
-        shown = _finite(plain(value))
-        return shown if self._is_sent_again(serde, data, value, shown) else None
+        return found if self._is_sent_again(serde, data, value, found) else None
 
-    def _is_sent_again(self, serde: Serde, data: bytes, value: Any, shown: Any) -> bool:
+    def _is_sent_again(self, serde: Serde, data: bytes, value: Any, found: Any) -> bool:
         """Whether sending what is shown writes the same value, or is refused."""
         if type(serde) not in SERDES.values():
             # Nothing is written to try it: a serde with a schema might register that.
-            return shown is not None and not _becomes_text(value)
+            return found is not None and not _becomes_text(value)
         with suppress(SerdeError):
-            sent = to_bytes(serde, self._topic, shown)
+            sent = to_bytes(serde, self._topic, found)
             return sent == data or (sent is not None and bool(serde.deserialize(self._topic, sent) == value))
         return True
 
@@ -623,7 +624,7 @@ class RecordPrinter:
             # Tabs are harmless: they separate key and value, and may indent JSON.
             return visible(data.decode(errors="backslashreplace"), keep="\t")
         try:
-            found = _finite(plain(serde.deserialize(self._topic, data, record.headers)))
+            found = shown(serde.deserialize(self._topic, data, record.headers))
         except SerdeError as error:
             self._count_unreadable(error)
             return visible_bytes(data)
@@ -654,15 +655,6 @@ def _becomes_text(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return any(map(_becomes_text, value))
     return isinstance(value, bytes | AvroSymbol) or (isinstance(value, float) and not isfinite(value))
-
-
-def _finite(value: Any) -> Any:
-    """Plain data in which NaN and infinity are texts, because JSON has no such numbers."""
-    if isinstance(value, float) and not isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {name: _finite(part) for name, part in value.items()}
-    return list(map(_finite, value)) if isinstance(value, list) else value
 
 
 def _bytes(data: bytes | None) -> str:

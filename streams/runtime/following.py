@@ -13,10 +13,10 @@ from typing import Any, Final, Protocol
 import numpy as np
 import orjson
 
-from streams.model.record import Change, Record, RecordMetadata, Windowed, plain
+from streams.model.record import Change, Record, RecordMetadata, Windowed
 from streams.operators.columnar import ColumnarBatch
 from streams.runtime.settings import Counters, TaskSettings
-from streams.serdes.json_shown import shown_json
+from streams.serdes.json_shown import shown, shown_json
 
 FOLLOWED: Final = "followed:"
 """Begins the names of counters that are samples."""
@@ -107,7 +107,7 @@ def _text(value: Any) -> str:
     try:
         return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
     except TypeError:  # integers beyond 64 bits
-        return shown_json(plain(value)).decode()
+        return shown_json(shown(value)).decode()
 
 
 def _shown(value: Any, masked: frozenset[str]) -> str:

@@ -1,17 +1,58 @@
-"""JSON text of what is shown: answers over HTTP, lines of commands, samples."""
+"""Keys and values as JSON, for whoever reads them outside of the program: answers over HTTP, SQL, lines of commands, samples.
+
+The form is what `JsonSerde` writes, and it can be read back: bytes are base64; NaN and infinity, which JSON does not have, are the
+texts `"NaN"`, `"Infinity"` and `"-Infinity"`, as in Protocol Buffers' JSON. `shown` makes it of a value, `reader_of` of a serde's
+bytes, and `written` makes bytes of it again. What has no such form is an error, and never the text that Python makes of it.
+"""
 
 from __future__ import annotations
 
-from math import isfinite
+import dataclasses
+import re
+import uuid
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from math import isfinite, isnan
 from typing import Any
 
 import orjson
 
-from streams.serdes.json_text import dumps
+from streams.errors import SerdeError
+from streams.model.record import Window, Windowed
+from streams.serdes import base
+from streams.serdes.base import Serde, a_value
+from streams.serdes.by_type import DefaultKeySerde, DerivedSerde
+from streams.serdes.json import JsonIdSerde, JsonSerde, JsonWithKeys
+from streams.serdes.json_text import dumps, loads
+from streams.serdes.keys import JsonKeySerde
+from streams.serdes.primitives import (
+    BooleanSerde,
+    BytesSerde,
+    Float32Serde,
+    Float64Serde,
+    Int16Serde,
+    Int32Serde,
+    Int64Serde,
+    ListSerde,
+    StringSerde,
+    TupleSerde,
+    UuidSerde,
+)
+from streams.serdes.registry import RegistrySerde
+from streams.serdes.wrappers import CustomWindowedSerde, SessionWindowedSerde, TimeWindowedSerde, VersionedSerde
+
+Show = Callable[[bytes | None], Any]
+"""Makes JSON data of bytes; raises `SerdeError`."""
+
+NOT_FINITE = ("NaN", "Infinity", "-Infinity")
+"""How the floats are written that JSON does not have."""
 
 
 def shown_json(data: Any) -> bytes:
-    """Plain data as JSON, with integers of any size; NaN and infinity, which JSON does not have, are null."""
+    """Data as `shown` makes it, as JSON text, with integers of any size; floats that are not finite are null if they come here."""
     try:
         return orjson.dumps(data)
     except TypeError:
@@ -24,3 +65,324 @@ def _finite(data: Any) -> Any:
     if isinstance(data, dict):
         return {name: _finite(part) for name, part in data.items()}
     return [_finite(part) for part in data] if isinstance(data, list | tuple) else data
+
+
+# --- From a value to JSON.
+
+_PLAIN = frozenset({str, int, bool, type(None)})
+
+
+def shown(value: Any) -> Any:
+    """A key or value as JSON data.
+
+    Raises:
+        SerdeError: JSON has no form for it, or for a part of it.
+    """
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is float:
+        return value if isfinite(value) else _not_finite(value)
+    if isinstance(value, dict):
+        # Most parts are plain already, and rows have many: a call for each would be half of the cost of an answer.
+        return {_name(name): part if type(part) in _PLAIN else shown(part) for name, part in value.items()}
+    if kind is list or kind is tuple:
+        return [shown(part) for part in value]
+    return _other(value)
+
+
+def _other(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return b64encode(value).decode()
+    if isinstance(value, Windowed):
+        return {"key": shown(value.key), "start": value.window.start, "end": value.window.end}
+    if isinstance(value, Enum):
+        return shown(value.value)
+    for plain in (str, int, float):
+        # Of a subclass, such as an Avro symbol.
+        if isinstance(value, plain):
+            return shown(plain(plain.__str__(value) if plain is str else value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: shown(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    return shown(_converted(value))
+
+
+def _converted(value: Any) -> Any:
+    """What a type writes that JSON does not have: the same as `JsonSerde` of the type."""
+    from streams.serdes.json_types import default
+
+    if hasattr(value, "dtype"):
+        return value.tolist()
+    try:
+        return default(value)
+    except TypeError as error:
+        raise SerdeError(
+            f"{a_value(value)}, {base.shown(value)}, has no form in JSON, so it cannot be shown: make it a dataclass, or name a "
+            f"serde of values that have one, such as JsonSerde"
+        ) from error
+
+
+def _name(name: Any) -> str:
+    """The key of a dict as a name in JSON, such as `JsonSerde` writes it."""
+    if type(name) is str:
+        return name
+    found = shown(name)
+    return found if isinstance(found, str) else shown_json(found).decode()
+
+
+def _not_finite(value: float) -> str:
+    return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+# --- From the bytes of a serde to JSON.
+
+_JSON = (JsonSerde, JsonKeySerde, JsonWithKeys, JsonIdSerde)
+_TEXT = (StringSerde, DefaultKeySerde)
+_PLAIN_SERDES = (Int16Serde, Int32Serde, Int64Serde, BooleanSerde)
+"""Serdes whose values are plain JSON data already."""
+
+
+def reader_of(serde: Serde, topic: str, view: Callable[[Any], Any] | None = None) -> Show:
+    """What makes JSON data of the bytes of a serde: of JSON, exactly what was written, whatever its type.
+
+    Args:
+        serde: The serde.
+        topic: What it gets as topic.
+        view: Makes the value to show of the one that the bytes are; None: it is that one.
+    """
+    serde = taken(serde)
+    if view is None and type(serde) in _JSON:
+        # Without the type, whose objects would only be taken apart again.
+        return quick(loads, partial(JsonSerde().deserialize, topic))
+    if view is None and type(serde) in _TEXT:
+        return quick(bytes.decode, partial(serde.deserialize, topic))
+    if view is None and type(serde) in _PLAIN_SERDES:
+        return partial(serde.deserialize, topic)
+    if view is None and isinstance(serde, VersionedSerde):
+        inner, newest = reader_of(serde.inner, topic), serde
+        return lambda data: inner(newest.inner.serialize(topic, newest.deserialize(topic, data)))
+
+    def read(data: bytes | None) -> Any:
+        value = serde.deserialize(topic, data)
+        return shown(value if view is None or value is None else view(value))
+
+    return read
+
+
+def quick(made: Callable[[Any], Any], slowly: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Reads or writes by one call of C; what that cannot do is for the serde, which also says why."""
+
+    def quickly(data: Any) -> Any:
+        try:
+            return made(data)
+        except (ValueError, TypeError):
+            return slowly(data)
+
+    return quickly
+
+
+def schema_of(serde: Serde) -> dict[str, Any]:
+    """The JSON Schema of what is shown of a serde's values; empty, which is anything, where that is not known."""
+    serde = taken(serde)
+    made = next((made for kind, made in _SCHEMAS.items() if isinstance(serde, kind)), None)
+    return made(serde) if callable(made) else made or {}
+
+
+def _schema_of_type(serde: JsonSerde[Any]) -> dict[str, Any]:
+    from pydantic import PydanticUserError, TypeAdapter
+
+    try:
+        return {} if serde.kind is None else TypeAdapter(serde.kind).json_schema()
+    except PydanticUserError:
+        return {"type": "object"}
+
+
+def _schema_of_windowed(serde: Any) -> dict[str, Any]:
+    times = {name: {"type": "integer"} for name in ("start", "end")}
+    return {"type": "object", "properties": {"key": schema_of(serde.inner), **times}}
+
+
+_FLOAT: dict[str, Any] = {"anyOf": [{"type": "number"}, {"enum": list(NOT_FINITE)}]}
+_SCHEMAS: dict[type[Any], dict[str, Any] | Callable[[Any], dict[str, Any]]] = {
+    StringSerde: {"type": "string"},
+    UuidSerde: {"type": "string", "format": "uuid"},
+    BytesSerde: {"type": "string", "contentEncoding": "base64"},
+    Int16Serde: {"type": "integer"},
+    Int32Serde: {"type": "integer", "format": "int32"},
+    Int64Serde: {"type": "integer", "format": "int64"},
+    Float32Serde: _FLOAT,
+    Float64Serde: _FLOAT,
+    BooleanSerde: {"type": "boolean"},
+    JsonSerde: _schema_of_type,
+    VersionedSerde: lambda serde: schema_of(serde.inner),
+    ListSerde: lambda serde: {"type": "array", "items": schema_of(serde.inner)},
+    TupleSerde: lambda serde: {"type": "array", "prefixItems": list(map(schema_of, serde.entries))},
+    TimeWindowedSerde: _schema_of_windowed,
+    CustomWindowedSerde: _schema_of_windowed,
+    SessionWindowedSerde: _schema_of_windowed,
+}
+
+
+# --- From JSON to the bytes of a serde.
+
+
+def written(serde: Serde, topic: str, data: Any) -> bytes:
+    """The bytes that a serde writes for a key or value in its JSON form.
+
+    Raises:
+        SerdeError: The serde has no such value.
+    """
+    found = serde.serialize(topic, value_of(serde, topic, data))
+    if found is None:
+        raise SerdeError("null is not a key")
+    return found
+
+
+def written_of_text(serde: Serde, topic: str, text: str) -> bytes:
+    """The bytes of a key that somebody has typed: the text itself if it is a key; else what it is as JSON.
+
+    Where keys are plain JSON, any text could be meant as it is, so JSON comes first: `7` is the number.
+
+    Raises:
+        SerdeError: The serde has no such key.
+    """
+    found = taken(serde)
+    if isinstance(found, JsonSerde) and found.is_plain:
+        return written(serde, topic, _data(text, text))
+    try:
+        return written(serde, topic, text)
+    except SerdeError as error:
+        data = _data(text, None)
+        if data is None:
+            raise SerdeError(f"{error}; nor is it one in JSON") from error
+        return written(serde, topic, data)
+
+
+def _data(text: str, other: Any) -> Any:
+    try:
+        return loads(text)
+    except ValueError:
+        return other
+
+
+def value_of(serde: Serde, topic: str, data: Any) -> Any:
+    """The key or value whose JSON form this is.
+
+    Raises:
+        SerdeError: The serde has no such value.
+    """
+    serde = taken(serde)
+    if data is None:
+        return None
+    read = next((read for kind, read in _READ.items() if isinstance(serde, kind)), _of_own)
+    return read(serde, topic, data)
+
+
+def taken(serde: Serde) -> Serde:
+    """The serde that a derived one is."""
+    return serde.inner if isinstance(serde, DerivedSerde) and serde.inner is not None else serde
+
+
+def _text(serde: StringSerde, topic: str, data: Any) -> Any:
+    try:
+        return serde.deserialize(topic, str.encode(data))
+    except (TypeError, UnicodeEncodeError) as error:
+        raise SerdeError(f"it is a text, not {a_value(data)}") from error
+
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]*={0,2}")
+
+
+def _bytes(serde: Serde, topic: str, data: Any) -> bytes:
+    """The bytes of base64, of either alphabet (RFC 4648, sections 4 and 5)."""
+    try:
+        if isinstance(data, str) and _BASE64.fullmatch(data):
+            text = data.rstrip("=").translate({ord("-"): "+", ord("_"): "/"})
+            return b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except NotBase64:
+        pass
+    raise SerdeError("bytes are written in base64")
+
+
+def _uuid(serde: Serde, topic: str, data: Any) -> uuid.UUID:
+    try:
+        return uuid.UUID(data)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise SerdeError("it is a UUID, as a text") from error
+
+
+def _float(serde: Serde, topic: str, data: Any) -> Any:
+    if data in NOT_FINITE:
+        return float(data)
+    try:
+        exact = isinstance(data, bool) or not isinstance(data, int) or float(data) == data
+    except OverflowError:
+        exact = False
+    if not exact:
+        raise SerdeError("a float does not have all digits of this integer")
+    return data
+
+
+def _json(serde: JsonSerde[Any], topic: str, data: Any) -> Any:
+    return data if serde.is_plain else serde.deserialize(topic, dumps(data))
+
+
+def _array(data: Any, length: int | None = None) -> list[Any]:
+    if not isinstance(data, list) or length not in (None, len(data)):
+        raise SerdeError(f"it is an array{'' if length is None else f' of {length}'}, not {a_value(data)}")
+    return data
+
+
+def _list(serde: ListSerde[Any], topic: str, data: Any) -> list[Any]:
+    return [value_of(serde.inner, topic, one) for one in _array(data)]
+
+
+def _tuple(serde: TupleSerde, topic: str, data: Any) -> tuple[Any, ...]:
+    parts = _array(data, len(serde.entries))
+    return tuple(value_of(entry, topic, one) for entry, one in zip(serde.entries, parts, strict=True))
+
+
+def _windowed(serde: Any, topic: str, data: Any) -> Windowed[Any]:
+    if not isinstance(data, dict) or set(data) != {"key", "start", "end"}:
+        raise SerdeError('a windowed key is {"key": ..., "start": ms, "end": ms}')
+    if not all(type(data[name]) is int for name in ("start", "end")):
+        raise SerdeError("start and end of a window are milliseconds")
+    return Windowed(value_of(serde.inner, topic, data["key"]), Window(data["start"], data["end"]))
+
+
+def _same(serde: Serde, topic: str, data: Any) -> Any:
+    return data
+
+
+_READ: dict[type[Any], Callable[[Any, str, Any], Any]] = {
+    StringSerde: _text,
+    BytesSerde: _bytes,
+    UuidSerde: _uuid,
+    Float32Serde: _float,
+    Float64Serde: _float,
+    JsonSerde: _json,
+    VersionedSerde: lambda serde, topic, data: value_of(serde.inner, topic, data),
+    ListSerde: _list,
+    TupleSerde: _tuple,
+    TimeWindowedSerde: _windowed,
+    CustomWindowedSerde: _windowed,
+    SessionWindowedSerde: _windowed,
+    RegistrySerde: _same,
+    **dict.fromkeys(_PLAIN_SERDES, _same),
+}
+
+
+def _of_own(serde: Serde, topic: str, data: Any) -> Any:
+    """The value of a user's serde, which only says what it does with values and bytes: the one that is shown as the data."""
+    forms: list[Callable[[], Any]] = [lambda: data, lambda: serde.deserialize(topic, dumps(data))]
+    if isinstance(data, str):
+        forms.append(lambda: serde.deserialize(topic, data.encode()))
+    for form in forms:
+        try:
+            value = form()
+            if shown(serde.deserialize(topic, serde.serialize(topic, value))) == data:
+                return value
+        except Exception:
+            # Whatever a user's function raises for what is none of its values.
+            continue
+    raise SerdeError(f"nothing that {type(serde).__name__} reads is shown so")

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -30,7 +31,6 @@ from streams.errors import (
     CursorExpiredError,
     NotUpToBoundError,
     QueryError,
-    SerdeError,
     StoreNotReadyError,
 )
 from streams.metrics.serving import CopyFigures, ServingMetrics
@@ -53,8 +53,9 @@ from streams.serve.requests import (
     Limits,
     Parameters,
     answer_headers,
+    check_text,
     key_answer,
-    key_bytes,
+    keys_bytes,
     page_json,
     parse_point,
     row_json,
@@ -64,7 +65,7 @@ from streams.serve.routing import PART, PassedOnError, Router, parse_part, passe
 from streams.serve.scans import Asked, Order, Scan, order_text, parse_order
 from streams.serve.security import CALLER, CERTIFICATE, Caller, Guard, RefusedError, Scope, address_of, note
 from streams.serve.served import Bound, Consistency, Served, Wanting
-from streams.serve.topics import Topics, Write
+from streams.serve.topics import Topics, Write, exactly
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Send
@@ -84,6 +85,9 @@ _STATUS = {
     StoreNotReadyError: 503,
     KafkaClientError: 503,
 }
+
+
+_STATUS_OF = {kind.__name__: status for kind, status in _STATUS.items()}
 
 
 class Api:
@@ -136,7 +140,7 @@ class Api:
         stores = "/v1/stores/{store}"
         return Routes(
             routes=[
-                _Route(f"{stores}/keys/{{key:path}}", self._guarded("key", Scope.READ, self._key)),
+                _Route(f"{stores}/keys/{{key:any_text}}", self._guarded("key", Scope.READ, self._key)),
                 _Route(f"{stores}/keys:batch", self._guarded("batch", Scope.READ, self._batch), methods=["POST"]),
                 _Route(f"{stores}/range", self._guarded("range", Scope.READ, self._range)),
                 _Route(f"{stores}/windows", self._guarded("windows", Scope.READ, self._windows)),
@@ -261,11 +265,7 @@ class Api:
     async def _owners(self, request: Request) -> Response:
         store, given = self._asked(request)
         key = given.text("key")
-        tasks = (
-            range(store.tasks)
-            if key is None
-            else sorted({task for one in key_bytes(store, key) for task in store.tasks_with(one)})
-        )
+        tasks = range(store.tasks) if key is None else store.tasks_with(given.key_bytes(store, key))
         return _json({"store": store.name, "tasks": [self._owner(store, task) for task in tasks]})
 
     def _owner(self, store: ReadStore, task: int) -> dict[str, Any]:
@@ -277,22 +277,20 @@ class Api:
 
     async def _key(self, request: Request) -> Response:
         store, given = self._asked(request)
-        keys = key_bytes(store, request.path_params["key"])
-        places = [(key, task) for key in keys for task in store.tasks_with(key)]
-        tasks = {task for _, task in places}
+        key = given.key_bytes(store, request.path_params["key"])
+        tasks = store.tasks_with(key)
 
         async def ask(node: Node | None, some: Collection[int]) -> Response:
             if node is not None:
                 return passed(node, await self._router.ask(node, request, some, given.wait_s()))
-            mine = [(key, task) for key, task in places if task in some]
-            return await self._key_here(store, mine, request, given)
+            return await self._key_here(store, [(key, task) for task in some], request, given)
 
         part = parse_part(given.text(PART), store)
         if self._is_here(store, tasks) or part is not None:
             return await ask(None, tasks if part is None else part)
         if (elsewhere := self._redirected(store, tasks, request, given)) is not None:
             return elsewhere
-        # Keys that can be written in two ways, or that may be in any task: the answer with a row counts.
+        # Of a key that may be in any task, the answer with a row counts.
         return min(await self._router.gather(store, tasks, ask), key=lambda answer: answer.status_code)
 
     async def _key_here(
@@ -309,7 +307,7 @@ class Api:
         keys = body.get("keys") if isinstance(body, dict) else None
         if not isinstance(keys, list) or not 0 < len(keys) <= self._limits.most_rows:
             raise QueryError(f'the body is {{"keys": [...]}} with 1 to {self._limits.most_rows} keys')
-        found = _keys_of(store, keys)
+        found = keys_bytes(store, keys)
         by_task = store.by_task(found)
 
         part = parse_part(given.text(PART), store)
@@ -387,9 +385,9 @@ class Api:
             return elsewhere
         answers = await self._router.gather(store, tasks, ask)
         summary = Answer((), tuple(point for _, points, _ in answers for point in points))
-        versions = {point.task: point.version for point in summary.points}
+        commits = {point.task: point.commit for point in summary.points}
         places = [place for place, (_, _, cut) in enumerate(answers) if cut]
-        page, cursor = asked.page([rows for rows, _, _ in answers], versions, places)
+        page, cursor = asked.page([rows for rows, _, _ in answers], commits, places)
         found = {"rows": page, "cursor": cursor, "tasks": tasks_json(summary)}
         return _json(found, headers=answer_headers(summary))
 
@@ -553,12 +551,10 @@ class Api:
         part = parse_part(given.text(PART), store)
         tasks = range(store.tasks) if part is None else part
         after = request.headers.get("last-event-id") or given.text("after")
-        key, prefix = given.text("key"), given.text("prefix")
-        keys = None if key is None else frozenset(key_bytes(store, key))
-        first = None if prefix is None else prefix.encode()
+        key, first = given.key(store), given.prefix(store)
 
         def wanted(data: bytes) -> bool:
-            return (keys is None or data in keys) and (first is None or data.startswith(first))
+            return (key is None or data == key) and (first is None or data.startswith(first))
 
         initial = given.initial(store) if given.flag("initial") and not after else None
         if initial is not None:
@@ -566,11 +562,15 @@ class Api:
         follow = given.text("follow") is None or given.flag("follow")
         source = self._source
 
-        def here(tasks: Collection[int], after: str | None) -> AsyncIterator[Event]:
+        def begun(tasks: Collection[int], after: str | None) -> AsyncIterator[Event]:
             with ExitStack() as leave:
                 kafka = leave.enter_context(source())
                 changes = Changes(store, self._served.application_id, kafka, after, wanted, tasks)
                 return events(changes, None if after else initial, follow, leave.pop_all())
+
+        async def here(tasks: Collection[int], after: str | None) -> AsyncIterator[Event]:
+            async for event in await run_in_threadpool(begun, tasks, after):
+                yield event
 
         def of(node: Node | None, tasks: Sequence[int], after: str | None) -> AsyncIterator[Event]:
             return here(tasks, after) if node is None else self._router.events(node, request, tasks, after)
@@ -584,9 +584,13 @@ class Api:
             self._router.groups(store, tasks)
             places = known_places(after, store, tasks) if after else None
             found = Merged(partial(self._router.groups, store), of, follow, places).events(tasks)
-        return StreamingResponse(
-            self._counted(encoded(found)), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
-        )
+        event = await anext(found)
+        if event.kind == "error":
+            # As the status, which every client understands; what goes wrong later is an event.
+            error = loads(event.data)
+            return _said(_STATUS_OF.get(error["error"], 500), error["error"], error["message"])
+        data = self._counted(encoded(_behind(event, found)))
+        return StreamingResponse(data, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
     async def _counted(self, found: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """The events of one of the clients that follow changes."""
@@ -600,7 +604,7 @@ class Api:
     async def _write(self, request: Request) -> Response:
         given = Parameters(request.query_params, request.headers, self._limits)
         wait_s = given.wait_s() if given.text("wait") is not None else min(5.0, self._limits.wait_ms / 1000)
-        body = await self._body(request)
+        body = await self._body(request, exactly)
         if self._sink is None:
             raise RefusedError(501, "nothing can be written here")
         name = given.text("await")
@@ -609,13 +613,13 @@ class Api:
         if store is None:
             written = await run_in_threadpool(self._sink.write, record)
             return _json({"record": written.as_json}, 202, {POSITION: str(written.position)})
-        task, keys = self._sink.awaited(store, record, given.text("await_key"))
+        task, key = self._sink.awaited(store, record, given.key(store, "await_key"))
         if not self._is_here(store, [task]) and given.text(PART) is None:
             return await self._router.hand_on_once(store, task, request, wait_s, shown_json(body))
         # Before anything is written: whoever has the copy is to wait for the result.
         store.copy(task)
         written = await run_in_threadpool(self._sink.write, record)
-        answer = await self._result(store, task, keys, Bound(position=written.position), wait_s)
+        answer = await self._result(store, task, key, Bound(position=written.position), wait_s)
         if answer is None:
             # Not an error, or a client would write the record again.
             return _json({"record": written.as_json, "processed": False}, 202, {POSITION: str(written.position)})
@@ -623,21 +627,21 @@ class Api:
         found = {"record": written.as_json, "processed": True, "row": row, "tasks": tasks_json(answer)}
         return _json(found, 200, answer_headers(answer))
 
-    async def _result(
-        self, store: ReadStore, task: int, keys: list[bytes], bound: Bound, wait_s: float
-    ) -> Answer | None:
+    async def _result(self, store: ReadStore, task: int, key: bytes, bound: Bound, wait_s: float) -> Answer | None:
         """The row of what was written; None: it is not processed in time, or the copy has moved to another process meanwhile."""
         try:
             wanting = self._served.wanting(store, [task], bound)
             if wanting and not await until(wanting, wait_s):
                 return None
-            return store.get(keys, in_task=task, decode=store.reader.shown)
+            return store.get([key], in_task=task, decode=store.reader.shown)
         except StoreNotReadyError:
             return None
 
     def _asked(self, request: Request) -> tuple[ReadStore, Parameters]:
         """The store that a request asks for, and its parameters."""
         name = request.path_params["store"]
+        for part in ("raw_path", "query_string"):
+            check_text(request.scope.get(part, b"").decode("latin-1"))
         if name not in self._served.stores:
             try:
                 self._served.store(name)
@@ -645,8 +649,11 @@ class Api:
                 raise RefusedError(404, str(error)) from error
         return self._served.stores[name], Parameters(request.query_params, request.headers, self._limits)
 
-    async def _body(self, request: Request) -> Any:
-        """The JSON of a request's body. Its type is demanded, because a page of another site cannot send that without asking."""
+    async def _body(self, request: Request, read: Callable[[bytes], Any] = loads) -> Any:
+        """The JSON of a request's body, as `read` gives it.
+
+        Its type is demanded, because a page of another site cannot send that without asking.
+        """
         kind = request.headers.get("content-type", "").partition(";")[0].strip()
         if kind.lower() != "application/json":
             raise RefusedError(415, "the body has to be application/json")
@@ -656,9 +663,9 @@ class Api:
             if len(data) > self._limits.body_bytes:
                 raise RefusedError(413, f"the body has more than {self._limits.body_bytes} bytes", _LAST)
         try:
-            return loads(data)
+            return read(data)
         except ValueError as error:
-            raise QueryError(f"the body is not JSON: {error}") from error
+            raise QueryError(f"the body cannot be read as JSON: {error}") from error
 
     def _figures(self) -> list[CopyFigures]:
         found = []
@@ -711,6 +718,15 @@ class _Route(Route):
 
 _LAST = {"Connection": "close"}
 """For requests whose rest nobody reads."""
+
+
+class _AnyText(PathConvertor):
+    """The rest of a path, also with slashes and newlines."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("any_text", _AnyText())
 _AT = "at"
 """The parameter with the micro-batch from which another process looks for one that all copies hold."""
 _LOADED = "loaded"
@@ -760,19 +776,10 @@ async def until(wanting: Sequence[Wanting], timeout_s: float) -> bool:
             copy.listeners.remove(wake)
 
 
-def _keys_of(store: ReadStore, keys: list[Any]) -> list[bytes]:
-    """The bytes of keys from JSON; text is written as UTF-8 where keys are bytes."""
-    found = []
-    write = store.reader.key
-    for key in keys:
-        try:
-            data = write(key)
-        except SerdeError:
-            data = key_bytes(store, key)[0] if isinstance(key, str) else None
-        if data is None:
-            raise QueryError(f"{key!r} is not a key of store {store.name!r}")
-        found.append(data)
-    return found
+async def _behind(first: Event, others: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    yield first
+    async for event in others:
+        yield event
 
 
 def _json(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 from streams.errors import (
     CursorExpiredError,
     NotUpToBoundError,
     QueryError,
+    SerdeError,
     ServeError,
     StoreNotReadyError,
 )
 from streams.model.typing import K, V
-from streams.serdes.json_text import dumps, loads
+from streams.serdes import base
+from streams.serdes.json_shown import shown, shown_json
+from streams.serdes.json_text import loads
 from streams.serve.http import check_installed
-from streams.serve.position import commits_text, parse_commits
-from streams.serve.requests import COMMIT, POSITION
+from streams.serve.position import Commit, commits_text, parse_commits
+from streams.serve.requests import COMMIT, KEYS, POSITION
 
 if TYPE_CHECKING:
     import httpx2
@@ -101,19 +104,27 @@ class _Requests(Generic[Http, K, V]):
         self._http: Http = http  # type: ignore[assignment]
         self.urls = [url] if isinstance(url, str) else list(url)
         self._path = f"/v1/stores/{quote(store, safe='')}"
-        self._key = TypeAdapter[K](key)
-        self._value = TypeAdapter[V](value)
+        self._key, self._value = _reader_of(key), _reader_of(value)
         self._wait = wait
-        self._commits: dict[tuple[str, int], int] = {}
+        self._commits: dict[tuple[str, int], Commit] = {}
 
     def _get(self, key: K, as_of: int | None, position: str | None, consistency: str | None) -> _Request:
-        asked = self._parameters(as_of=as_of, consistency=consistency)
-        return _Request("GET", f"{self._path}/keys/{quote(_text(key), safe='')}", asked, self._headers(position))
+        asked = self._parameters(as_of=as_of, consistency=consistency, **_AS_JSON)
+        return _Request("GET", f"{self._path}/keys/{quote(_key_text(key), safe='')}", asked, self._headers(position))
 
     def _batch(self, keys: Iterable[K], position: str | None) -> _Request:
         headers = {**self._headers(position), "Content-Type": "application/json"}
-        content = dumps({"keys": list(keys)})
+        content = shown_json({"keys": [shown(key) for key in keys]})
         return _Request("POST", f"{self._path}/keys:batch", self._parameters(), headers, content)
+
+    def _range(self, lower: K | None, upper: K | None, prefix: str | bytes | None, reverse: bool) -> dict[str, object]:
+        bounds = {"from": lower, "to": upper}
+        keys = {name: None if key is None else _key_text(key) for name, key in bounds.items()}
+        return {**keys, "prefix": shown(prefix), "reverse": reverse, **_AS_JSON}
+
+    def _windows(self, key: K | None, start: int | None, end: int | None, reverse: bool) -> dict[str, object]:
+        text = None if key is None else _key_text(key)
+        return {"key": text, "window_from": start, "window_to": end, "reverse": reverse, **_AS_JSON}
 
     def _page(self, kind: str, asked: Mapping[str, object], cursor: str | None) -> _Request:
         return _Request("GET", f"{self._path}/{kind}", self._parameters(**asked, cursor=cursor), self._headers(None))
@@ -132,8 +143,10 @@ class _Requests(Generic[Http, K, V]):
         Raises:
             ServeError: The request was refused, or could not be answered.
         """
-        for task, version in parse_commits(answer.headers.get(COMMIT, "") if answer.status_code < 409 else "").items():
-            self._commits[task] = max(version, self._commits.get(task, 0))
+        for task, commit in parse_commits(answer.headers.get(COMMIT, "") if answer.status_code < 409 else "").items():
+            known = self._commits.get(task, commit)
+            # After a reset of the application, the numbers begin at 1 again.
+            self._commits[task] = commit if commit.life != known.life else max(commit, known)
         body = loads(answer.content)
         if answer.status_code == 200:
             return body
@@ -146,7 +159,7 @@ class _Requests(Generic[Http, K, V]):
 
     def _row(self, row: Mapping[str, Any]) -> ClientRow[K, V]:
         window = row.get("window", {})
-        key, value = self._key.validate_python(row["key"]), self._value.validate_python(row["value"])
+        key, value = self._key(row["key"]), self._value(row["value"])
         return ClientRow(key, value, row.get("timestamp"), window.get("start"), window.get("end"))
 
 
@@ -197,7 +210,7 @@ class StoreClient(_Requests["httpx2.Client", K, V]):
         url: The server; or several, which are asked in turn until one answers.
         store: The store.
         key: The type of its keys.
-        value: The type of its values: anything that pydantic reads from JSON.
+        value: The type of its values: anything that pydantic reads from JSON; bytes are read from base64.
         token: A bearer token.
         wait: How long a request may wait until the answer is new enough.
         http: An `httpx2.Client` of your own, with other settings of TLS or time-outs.
@@ -213,6 +226,7 @@ class StoreClient(_Requests["httpx2.Client", K, V]):
 
         Raises:
             NotUpToBoundError: The copies are not new enough in time.
+            SerdeError: The key or the value is not of the type.
             ServeError: Any other refusal.
         """
         body = self._send(self._get(key, as_of, position, consistency))
@@ -224,22 +238,27 @@ class StoreClient(_Requests["httpx2.Client", K, V]):
         return {row.key: row.value for row in self._rows(body)}
 
     def range(
-        self, lower: K | None = None, upper: K | None = None, *, prefix: str | None = None, reverse: bool = False
+        self,
+        lower: K | None = None,
+        upper: K | None = None,
+        *,
+        prefix: str | bytes | None = None,
+        reverse: bool = False,
     ) -> Iterator[ClientRow[K, V]]:
         """Rows in the order of the keys, page by page, all as of the same commits; with a prefix, in that of their bytes.
 
         Raises:
             QueryError: The bytes of such keys do not sort as the keys do: JSON, tuples, lists, Avro.
         """
-        yield from self._pages("range", **{"from": lower, "to": upper}, prefix=prefix, reverse=reverse)
+        yield from self._pages("range", self._range(lower, upper, prefix, reverse))
 
     def windows(
         self, key: K | None = None, start: int | None = None, end: int | None = None, *, reverse: bool = False
     ) -> Iterator[ClientRow[K, V]]:
         """Windows by start, or sessions by end, within these times, page by page, all as of the same commits."""
-        yield from self._pages("windows", key=key, window_from=start, window_to=end, reverse=reverse)
+        yield from self._pages("windows", self._windows(key, start, end, reverse))
 
-    def _pages(self, kind: str, **asked: object) -> Iterator[ClientRow[K, V]]:
+    def _pages(self, kind: str, asked: Mapping[str, object]) -> Iterator[ClientRow[K, V]]:
         cursor: str | None = None
         while True:
             body = self._send(self._page(kind, asked, cursor))
@@ -277,20 +296,25 @@ class AsyncStoreClient(_Requests["httpx2.AsyncClient", K, V]):
         return {row.key: row.value for row in self._rows(body)}
 
     async def range(
-        self, lower: K | None = None, upper: K | None = None, *, prefix: str | None = None, reverse: bool = False
+        self,
+        lower: K | None = None,
+        upper: K | None = None,
+        *,
+        prefix: str | bytes | None = None,
+        reverse: bool = False,
     ) -> AsyncIterator[ClientRow[K, V]]:
         """As `StoreClient.range`."""
-        async for row in self._pages("range", **{"from": lower, "to": upper}, prefix=prefix, reverse=reverse):
+        async for row in self._pages("range", self._range(lower, upper, prefix, reverse)):
             yield row
 
     async def windows(
         self, key: K | None = None, start: int | None = None, end: int | None = None, *, reverse: bool = False
     ) -> AsyncIterator[ClientRow[K, V]]:
         """As `StoreClient.windows`."""
-        async for row in self._pages("windows", key=key, window_from=start, window_to=end, reverse=reverse):
+        async for row in self._pages("windows", self._windows(key, start, end, reverse)):
             yield row
 
-    async def _pages(self, kind: str, **asked: object) -> AsyncIterator[ClientRow[K, V]]:
+    async def _pages(self, kind: str, asked: Mapping[str, object]) -> AsyncIterator[ClientRow[K, V]]:
         cursor: str | None = None
         while True:
             body = await self._send(self._page(kind, asked, cursor))
@@ -311,7 +335,35 @@ class AsyncStoreClient(_Requests["httpx2.AsyncClient", K, V]):
         await self._http.aclose()
 
 
+_AS_JSON: Mapping[str, object] = {KEYS: "json"}
+"""All keys are sent as JSON, so that the text "7" is not the number, and none is a part of a path, such as `..`."""
+
+
+def _key_text(key: object) -> str:
+    """A key as JSON. Raises `SerdeError` if it has no such form."""
+    return shown_json(shown(key)).decode()
+
+
 def _text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    return dumps(value).decode()
+    return value if isinstance(value, str) else shown_json(value).decode()
+
+
+def _reader_of(kind: Any) -> Callable[[Any], Any]:
+    """What makes keys or values of a type of their JSON; raises `SerdeError` for another type."""
+    if kind in (object, Any):
+        return lambda data: data
+    try:
+        adapter = TypeAdapter(kind, config=ConfigDict(val_json_bytes="base64"))
+    except PydanticUserError:
+        # Models and dataclasses have their own configuration.
+        adapter = TypeAdapter(kind)
+
+    def read(data: Any) -> Any:
+        try:
+            return adapter.validate_json(shown_json(data))
+        except ValidationError as error:
+            raise SerdeError(
+                f"the store has {base.shown(data)}, which is none of the type of the client: {error}"
+            ) from error
+
+    return read

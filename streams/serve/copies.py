@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from hashlib import blake2b
 from math import ceil
 from typing import Protocol
 
@@ -46,8 +47,8 @@ _RECENT = 4
 """The last commits before the present one that are kept to read all tasks as of one micro-batch."""
 _MOST_HEARD = 256
 """The most markers that wait to be followed; without the first of more, the copy asks for all."""
-_MOST_VIEWS = 16
-"""The most commits of a task that are kept for cursors; the oldest are given up first."""
+_MOST_VIEWS = 2048
+"""The most commits of a task that are kept for cursors: as many as live execution makes in a minute, and more."""
 
 
 class View:
@@ -58,6 +59,7 @@ class View:
         position: The position of the sources.
         stores: The stores, for reading.
         changelog_ends: Store -> where its changelog ends as of the commit.
+        life: Which application committed: another text after `streams reset`. Empty: nothing is committed, or a global table.
         step: The micro-batch that the commit comes from; None: it is of a live step, or of a global table.
         until: The micro-batch of the task's next commit; None: there is none yet.
         known_s: When this was known to be the last commit, by the copy's clock.
@@ -70,10 +72,12 @@ class View:
         version: int,
         position: Position,
         stores: TaskStore,
-        changelog_ends: Mapping[str, int] | None = None,
+        marker: CommitMarker | None = None,
         step: Step | None = None,
     ) -> None:
-        self.changelog_ends = changelog_ends or {}
+        self.changelog_ends: Mapping[str, int] = {} if marker is None else marker.changelog_ends
+        self.life = "" if marker is None else life_of(marker.state_of)
+        self._changelog_ids: Mapping[str, str] = {} if marker is None else marker.changelog_ids
         self.step = step
         self.until: Step | None = None
         self.version = version
@@ -82,6 +86,16 @@ class View:
         self.known_s = 0.0
         self.held_until_s = 0.0
         self.readers = 0
+
+    def changelog_id(self, store: str) -> str:
+        """What the changelog of a store is known by, which changes when it is made again."""
+        found = self._changelog_ids.get(store)
+        return self.life if found is None else life_of(found)
+
+
+def life_of(name: str) -> str:
+    """A short text for what an id names, in headers and in the ids of events."""
+    return blake2b(name.encode(), digest_size=4).hexdigest()
 
 
 class Reading:
@@ -176,9 +190,8 @@ class Copy(ABC):
         """What `reading` ends with."""
         with self._lock:
             view.readers -= 1
-            if len(self._views) > 1:
-                self._close_unused()
             if view is not self._current:
+                self._close_unused()
                 self._changed.notify_all()
 
     def age_ms_of(self, view: View) -> int:
@@ -192,8 +205,19 @@ class Copy(ABC):
         return 0 if current is None else self.age_ms_of(current)
 
     def hold(self, view: View, seconds: float) -> None:
-        """Keeps a view that is being read for the next page of a cursor."""
-        view.held_until_s = max(view.held_until_s, self.clock_s() + seconds)
+        """Keeps a view that is being read for the next page of a cursor, whatever is committed meanwhile.
+
+        Raises:
+            StoreNotReadyError: So many are kept that there is no room for another one.
+        """
+        with self._lock:
+            now_s = self.clock_s()
+            if view.held_until_s <= now_s and sum(one.held_until_s > now_s for one in self._views) >= _MOST_VIEWS:
+                raise StoreNotReadyError(
+                    f"{self.what} keeps {_MOST_VIEWS} commits for cursors, so there can be no other cursor now: ask again in a "
+                    f"minute, or for all rows at once (limit=)"
+                )
+            view.held_until_s = max(view.held_until_s, now_s + seconds)
 
     def wait(self, fits: Callable[[View], bool], timeout_s: float) -> bool:
         """Waits for a commit that fits; False: none came in time."""
@@ -215,10 +239,8 @@ class Copy(ABC):
             return
         now_s = self.clock_s()
         recent = self._recent()
-        unused = [view for view in self._views if view is not self._current and view not in recent and not view.readers]
-        kept = [view for view in unused if view.held_until_s > now_s][-_MOST_VIEWS:]
-        for view in unused:
-            if view not in kept:
+        for view in list(self._views):
+            if view is not self._current and not view.readers and view.held_until_s <= now_s and view not in recent:
                 self._views.remove(view)
                 view.stores.close()
 
@@ -239,6 +261,7 @@ class Copy(ABC):
         with self._changed:
             if self._current is not None:
                 self._current.known_s = max(asked_s, self._current.known_s)
+            self._close_unused()
             self._changed.notify_all()
         self._woken()
 
@@ -416,7 +439,7 @@ class TaskCopy(Copy):
         self._position, self._marker = position, last
         if self._current is not None:
             self._current.until = _step_of(markers[0]) or _LIVE
-        self._show(View(last.version, position, stores.snapshot(), last.changelog_ends, _step_of(last)))
+        self._show(View(last.version, position, stores.snapshot(), last, _step_of(last)))
 
     def _flush(self, stores: TaskStore) -> None:
         """Makes durable what was written; what a kill takes away is read from the changelogs again."""

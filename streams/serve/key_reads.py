@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Protocol
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl
 
 import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
@@ -25,6 +25,7 @@ from streams.serve.reading import Answer, Point
 from streams.serve.requests import (
     AGE,
     COMMIT,
+    KEYS,
     POSITION,
     Limits,
     Parameters,
@@ -32,6 +33,7 @@ from streams.serve.requests import (
     key_bytes,
     no_row,
     tasks_json,
+    unquoted,
 )
 from streams.serve.security import CALLER, CERTIFICATE, Guard, RefusedError, Scope, address_of
 from streams.serve.served import Served
@@ -41,8 +43,8 @@ _REQUEST = re.compile(
     rb"GET (/v1/stores/([\w.-]+)/keys/([!-\"$->@-~]*))(?:\?([!-\"$-~]*))? HTTP/1\.1\r\n"
     rb"((?:[\w-]+:[^\r\n\0]*\r\n)*)\r\n"
 )
-_PARAMETERS = frozenset({"wait", "position", "commits"})
-"""The parameters that say nothing but how new the answer has to be."""
+_PARAMETERS = frozenset({"wait", "position", "commits", KEYS})
+"""The parameters that say nothing but how the key is written, and how new the answer has to be."""
 _HEADERS = {name.lower().encode(): name for name in ("Host", "Authorization", POSITION, COMMIT)}
 _NOT_PLAIN = frozenset({b"content-length", b"transfer-encoding", b"expect", b"upgrade", b"connection"})
 """Headers that say something of what else comes over the connection."""
@@ -80,8 +82,10 @@ class KeyReads:
             return None
         begun_s = time.perf_counter()
         connection = {"client": client, "method": "GET", "path": asked[1].decode(), CERTIFICATE: certificate}
-        text = asked[3].decode()
-        found = self._answer(asked[2].decode(), unquote(text) if "%" in text else text, asked[4], headers, connection)
+        text = unquoted(asked[3].decode())
+        if text is None:
+            return None
+        found = self._answer(asked[2].decode(), text, asked[4], headers, connection)
         if found is not None:
             self._finished("key", connection, found[0], begun_s)
             return found[1]
@@ -91,16 +95,17 @@ class KeyReads:
         self, name: str, text: str, asked: bytes | None, headers: Mapping[str, str], connection: dict[str, Any]
     ) -> tuple[int, list[bytes]] | None:
         store = self._served.stores.get(name)
-        query = dict(parse_qsl(asked.decode(), True)) if asked else {}
+        query = _query(asked) if asked else {}
         if store is None or not query.keys() <= _PARAMETERS:
             return None
         try:
-            key, *others = key_bytes(store, text)
+            given = Parameters(query, headers, self._limits)
+            key = given.key_bytes(store, text) if query else key_bytes(store, text)
             task = store.task_of(key)
-            if others or task is None:
+            if task is None:
                 return None
             if query or POSITION in headers or COMMIT in headers:
-                bound = Parameters(query, headers, self._limits).bound()
+                bound = given.bound()
                 if self._served.wanting(store, [task], bound):
                     return None
             # Last, because a request that the routes answer counts there.
@@ -118,7 +123,7 @@ class KeyReads:
             return None
         row, point = found
         status, data = (200, row) if row is not None else no_row(store, text)
-        said, tasks = _as_of(*point[:-1])
+        said, tasks = _as_of(*point[:4], point.life)
         body = b'%b,"tasks":%b%d}]}\n' % (shown_json(data)[:-1], tasks, point.age_ms)
         return status, [
             STATUS_LINE[status],
@@ -128,12 +133,18 @@ class KeyReads:
 
 
 @lru_cache(1024)
-def _as_of(sub: str, task: int, version: int, position: Position) -> tuple[bytes, bytes]:
+def _as_of(sub: str, task: int, version: int, position: Position, life: str) -> tuple[bytes, bytes]:
     """What all answers of one commit say of it, in their headers and bodies: up to the age, which comes last in both."""
-    answer = Answer((), (Point(sub, task, version, position, 0),))
+    answer = Answer((), (Point(sub, task, version, position, 0, life),))
     headers = {**answer_headers(answer), AGE: ""}
     lines = [b"content-type: application/json", *(f"{name.lower()}: {text}".encode() for name, text in headers.items())]
     return b"\r\n".join(lines), orjson.dumps(tasks_json(answer)).removesuffix(b"0}]")
+
+
+@lru_cache(256)
+def _query(asked: bytes) -> Mapping[str, str]:
+    """The parameters of an address. Clients send the same ones again."""
+    return dict(parse_qsl(asked.decode(), True))
 
 
 @lru_cache(256)

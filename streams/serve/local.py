@@ -64,7 +64,12 @@ class LocalStore(Generic[K, V]):
         return {key: row.value for key, row in zip(wanted, rows, strict=True) if row is not None}
 
     def range(
-        self, lower: K | None = None, upper: K | None = None, *, prefix: str | None = None, reverse: bool = False
+        self,
+        lower: K | None = None,
+        upper: K | None = None,
+        *,
+        prefix: str | bytes | None = None,
+        reverse: bool = False,
     ) -> Iterator[ClientRow[K, V]]:
         """Rows in the order of the keys, all as of the same commits; without bounds: all rows.
 
@@ -74,7 +79,7 @@ class LocalStore(Generic[K, V]):
             QueryError: The bytes of such keys do not sort as the keys do: JSON, tuples, lists, Avro.
         """
         ends = [None if key is None else self._bound(key) for key in (lower, upper)]
-        begins = None if prefix is None else prefix.encode()
+        begins = None if prefix is None else self._store.prefix_bytes(prefix)
         return self._rows(Scan(lower=ends[0], upper=ends[1], prefix=begins, reverse=reverse, limit=_PAGE))
 
     def windows(

@@ -5,39 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from pydantic import PydanticUserError, TypeAdapter
-
 from state.stores.spec import StoreKind
-from streams.serdes.base import Serde
-from streams.serdes.by_type import DerivedSerde
-from streams.serdes.json import JsonSerde
-from streams.serdes.primitives import (
-    BooleanSerde,
-    BytesSerde,
-    Float32Serde,
-    Float64Serde,
-    Int16Serde,
-    Int32Serde,
-    Int64Serde,
-    StringSerde,
-    UuidSerde,
-)
+from streams.serdes.json_shown import schema_of
 from streams.serve.reading import ReadStore
-from streams.serve.requests import AGE, COMMIT, POSITION
+from streams.serve.requests import AGE, COMMIT, KEYS, POSITION
 from streams.serve.served import Served
 from streams.version import __version__
 
-_SCHEMAS: Mapping[type[Any], dict[str, Any]] = {
-    StringSerde: {"type": "string"},
-    UuidSerde: {"type": "string", "format": "uuid"},
-    BytesSerde: {"type": "string"},
-    Int16Serde: {"type": "integer"},
-    Int32Serde: {"type": "integer", "format": "int32"},
-    Int64Serde: {"type": "integer", "format": "int64"},
-    Float32Serde: {"type": "number"},
-    Float64Serde: {"type": "number"},
-    BooleanSerde: {"type": "boolean"},
-}
 _Parameters = list[tuple[str, dict[str, Any], str]]
 
 _WAITING: _Parameters = [
@@ -87,6 +61,9 @@ _REFUSED: Mapping[str, str] = {
     "501": "Not available in this process.",
     "503": "The copy cannot be read here now, or too many ask.",
 }
+_KEYS: _Parameters = [
+    (KEYS, {"type": "string", "enum": ["json"]}, "Keys in the address are JSON, texts with quotes as well."),
+]
 _PAGING: _Parameters = [
     ("reverse", {"type": "boolean", "default": False}, "The largest first."),
     ("limit", {"type": "integer"}, "Rows of a page."),
@@ -168,20 +145,20 @@ def _of_store(store: ReadStore) -> dict[str, Any]:
         f"{front}/changes": {"get": _text(changes, "text/event-stream")},
     }
     if store.kind.segmented:
-        several = [*_TIMES, *_PAGING, *_SNAPSHOT, *_WAITING]
+        several = [*_TIMES, *_KEYS, *_PAGING, *_SNAPSHOT, *_WAITING]
         return {**found, f"{front}/windows": {"get": _operation(f"Rows of {store.name}.", several, page)}}
-    key = {"name": "key", "in": "path", "required": True, "schema": _schema(store.reader.key_serde)}
+    key = {"name": "key", "in": "path", "required": True, "schema": schema_of(store.reader.key_serde)}
     as_of: _Parameters = (
         [("as_of", {"type": "string"}, "The time of the version.")] if store.kind is StoreKind.VERSIONED else []
     )
-    get = _operation(f"The row of a key of {store.name}.", [*as_of, *_WAITING], row)
+    get = _operation(f"The row of a key of {store.name}.", [*as_of, *_KEYS, *_WAITING], row)
     get["parameters"].insert(0, key)
     found[f"{front}/keys/{{key}}"] = {"get": get}
     if store.kind is not StoreKind.VERSIONED:
-        several = [*_RANGE, *_PAGING, *_SNAPSHOT, *_WAITING]
+        several = [*_RANGE, *_KEYS, *_PAGING, *_SNAPSHOT, *_WAITING]
         found[f"{front}/range"] = {"get": _operation(f"Rows of {store.name}.", several, page)}
         batch = _operation(f"The rows of many keys of {store.name}.", [*_SNAPSHOT, *_WAITING], page)
-        keys = {"type": "array", "items": _schema(store.reader.key_serde)}
+        keys = {"type": "array", "items": schema_of(store.reader.key_serde)}
         body = {"type": "object", "required": ["keys"], "properties": {"keys": keys}}
         batch["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
         found[f"{front}/keys:batch"] = {"post": batch}
@@ -211,26 +188,10 @@ def _text(operation: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _row(store: ReadStore) -> dict[str, Any]:
-    value = {} if store.reader.computes else _schema(store.reader.value_serde)
-    properties: dict[str, Any] = {"key": _schema(store.reader.key_serde), "value": value}
+    properties: dict[str, Any] = {"key": schema_of(store.reader.key_serde), "value": store.value_schema}
     if store.kind.timestamped or store.kind is StoreKind.VERSIONED:
         properties["timestamp"] = {"type": "integer", "format": "int64"}
     if store.kind.segmented:
         times = {"start": {"type": "integer"}, "end": {"type": ["integer", "null"]}}
         properties["window"] = {"type": "object", "properties": times}
     return {"type": "object", "properties": properties}
-
-
-def _schema(serde: Serde) -> dict[str, Any]:
-    """The JSON schema of what a serde reads; empty, which is anything, where that is not known."""
-    if isinstance(serde, DerivedSerde) and serde.inner is not None:
-        serde = serde.inner
-    for kind, schema in _SCHEMAS.items():
-        if isinstance(serde, kind):
-            return schema
-    if isinstance(serde, JsonSerde) and serde.kind is not None:
-        try:
-            return TypeAdapter(serde.kind).json_schema()
-        except PydanticUserError:
-            return {"type": "object"}
-    return {}

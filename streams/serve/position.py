@@ -17,7 +17,9 @@ from state.kafka.topics import TopicPartition
 from streams.errors import QueryError
 
 _ENTRY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d{1,9})=(?P<offset>\d{1,19})", re.ASCII)
-_COMMIT = re.compile(r"(?P<sub>[a-zA-Z0-9._-]+)/(?P<task>\d{1,9})=(?P<version>\d{1,19})", re.ASCII)
+_COMMIT = re.compile(
+    r"(?P<sub>[a-zA-Z0-9._-]+)/(?P<task>\d{1,9})=(?P<version>\d{1,19})(?:@(?P<life>[0-9a-f]+))?", re.ASCII
+)
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,11 @@ class Position:
         """The position of a task after the step of a marker. Offsets in a topic that was created again mean other records."""
         offsets = dict(self.offsets)
         if before is not None:
-            other = {topic for topic, found in marker.topic_ids.items() if before.topic_ids.get(topic, found) != found}
+            known = {topic: found for topic, (found, _) in before.reached().items()} | dict(before.topic_ids)
+            other = {topic for topic, found in marker.topic_ids.items() if known.get(topic, found) != found}
             offsets = {place: offset for place, offset in offsets.items() if place[0] not in other}
-        for topic, partitions in marker.ranges.items():
-            for partition, (_, end) in partitions.items():
+        for topic, (_, partitions) in marker.reached().items():
+            for partition, end in partitions.items():
                 place = topic, int(partition)
                 offsets[place] = max(end, offsets.get(place, 0))
         return Position(offsets)
@@ -71,23 +74,38 @@ def common(positions: Iterable[Position]) -> Position:
     return Position({place: min(offsets[place] for offsets in found) for place in places})
 
 
-Commits = Mapping[tuple[str, int], int]
-"""Sub-topology and task -> the number of its commit."""
+class Commit(NamedTuple):
+    """A commit of a task.
+
+    Attributes:
+        version: Its number.
+        life: Which application made it: another text after `streams reset`, when the numbers begin at 1 again. Empty: not known.
+    """
+
+    version: int
+    life: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.version}@{self.life}" if self.life else str(self.version)
+
+
+Commits = Mapping[tuple[str, int], Commit]
+"""Sub-topology and task -> its commit."""
 
 
 def parse_commits(text: str) -> Commits:
-    """Commits from text such as `flights/0=12,flights/1=9`.
+    """Commits from text such as `flights/0=12@9f3c11aa,flights/1=9`.
 
     Raises:
         QueryError: The text is not a list of commits.
     """
-    found = [_matched(_COMMIT, part, "a list of commits: write SUB-TOPOLOGY/TASK=VERSION,...") for part in _parts(text)]
-    return {(one["sub"], int(one["task"])): int(one["version"]) for one in found}
+    found = [_matched(_COMMIT, part, "a list of commits: write SUB-TOPOLOGY/TASK=COMMIT,...") for part in _parts(text)]
+    return {(one["sub"], int(one["task"])): Commit(int(one["version"]), one["life"] or "") for one in found}
 
 
 def commits_text(commits: Commits) -> str:
     """The commits as text that `parse_commits` reads."""
-    return ",".join(f"{sub}/{task}={version}" for (sub, task), version in sorted(commits.items()))
+    return ",".join(f"{sub}/{task}={commit}" for (sub, task), commit in sorted(commits.items()))
 
 
 def _parts(text: str) -> list[str]:

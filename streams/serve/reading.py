@@ -22,11 +22,12 @@ from state.stores.dump import DumpRow
 from state.stores.spec import StoreKind
 from state.tables.table import Row
 from streams.application.store_rows import StoreReader, StoreRow
-from streams.errors import KeyOrderError, QueryError, StoreNotReadyError
+from streams.errors import ConfigError, CursorExpiredError, KeyOrderError, QueryError, StoreNotReadyError
 from streams.serdes.base import Serde
+from streams.serdes.json_shown import schema_of
 from streams.serdes.order import KeyOrder, check_bound, key_order
 from streams.serve.copies import Copy, View
-from streams.serve.position import Position, common
+from streams.serve.position import Commit, Position, common
 from streams.serve.scans import Asked, Order, Scan
 
 _AT_A_TIME = 200
@@ -50,6 +51,7 @@ class Point(NamedTuple):
         version: The number of the commit.
         position: The position of the sources.
         age_ms: How old that commit may be: since when a later one may exist.
+        life: Which application has made the commit (`View.life`).
     """
 
     sub: str
@@ -57,6 +59,12 @@ class Point(NamedTuple):
     version: int
     position: Position
     age_ms: int
+    life: str = ""
+
+    @property
+    def commit(self) -> Commit:
+        """The commit."""
+        return Commit(self.version, self.life)
 
 
 @dataclass(frozen=True)
@@ -81,9 +89,9 @@ class Answer:
         return common(point.position for point in self.points)
 
     @property
-    def commits(self) -> dict[tuple[str, int], int]:
-        """Sub-topology and task -> the number of the commit; global tables have none that another process would know."""
-        return {(point.sub, point.task): point.version for point in self.points if point.sub}
+    def commits(self) -> dict[tuple[str, int], Commit]:
+        """Sub-topology and task -> the commit; global tables have none that another process would know."""
+        return {(point.sub, point.task): point.commit for point in self.points if point.sub}
 
     @property
     def age_ms(self) -> int:
@@ -136,6 +144,11 @@ class ReadStore:
         self._copy_of = copy_of
         self._placement = placement
         self._timestamped = kind.timestamped
+
+    @property
+    def value_schema(self) -> dict[str, Any]:
+        """The JSON Schema of the values in answers; empty, which is anything, where that is not known."""
+        return {} if self.reader.computes else schema_of(self.reader.value_serde)
 
     def task_of(self, key: bytes) -> int | None:
         """The task that has the rows of a key; None: any of them, since tasks have what is in their partitions."""
@@ -333,8 +346,8 @@ class ReadStore:
             CursorExpiredError: The commits that are asked for are not kept any more.
         """
         part = self.part(asked, self.tasks_of(asked.scan) if tasks is None else tasks)
-        versions = {point.task: point.version for point in part.points}
-        page, following = asked.page([part.rows], versions, [0] if part.cut else ())
+        commits = {point.task: point.commit for point in part.points}
+        page, following = asked.page([part.rows], commits, [0] if part.cut else ())
         make = decode or self.reader.decoded
         return Answer(tuple(make(row, task) for row, task in page), part.points, following)
 
@@ -383,6 +396,10 @@ class ReadStore:
             for task in tasks:
                 copy = self.copy(task)
                 view = reading.enter_context(copy.reading(asked.versions.get(task)))
+                if asked.lives.get(task, view.life) != view.life:
+                    raise CursorExpiredError(
+                        "the application was reset, and the cursor is from before: begin again without it"
+                    )
                 views.append((copy, view))
                 points.append(self.point(task, copy, view))
                 parts.append(self._part(task, view, self._behind(scan, asked.after)))
@@ -442,6 +459,17 @@ class ReadStore:
         if scan.limit < 1:
             raise QueryError(f"a page has at least one row, not {scan.limit}")
 
+    def prefix_bytes(self, prefix: str | bytes) -> bytes:
+        """The first bytes of the keys with a prefix (`StoreReader.prefix_bytes`).
+
+        Raises:
+            QueryError: The keys have none.
+        """
+        try:
+            return self.reader.prefix_bytes(prefix)
+        except ConfigError as error:
+            raise QueryError(str(error)) from error
+
     def check_bound(self, key: Any) -> None:
         """Checks that a key can be the bound of a range.
 
@@ -455,7 +483,7 @@ class ReadStore:
 
     def point(self, task: int, copy: Copy, view: View) -> Point:
         """As of what a view of a task answers."""
-        return Point(self.sub, task, view.version, view.position, copy.age_ms_of(view))
+        return Point(self.sub, task, view.version, view.position, copy.age_ms_of(view), view.life)
 
     def _found(self, view: View, key: bytes, as_of_ms: int | None) -> DumpRow | None:
         found: Any = view.stores.store(self.name)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from state.secrets import mask
 from state.stores.codec import MAX_TIME
@@ -19,6 +20,8 @@ from streams.serve.scans import PAGE_BYTES, Scan
 from streams.serve.served import Bound, Consistency
 
 POSITION, COMMIT, AGE = "Streams-Position", "Streams-Commit", "Streams-Age-Ms"
+KEYS = "keys"
+"""The parameter that says how keys are written in the address: `json`, so that a text is known from a number."""
 VERSIONS = "versions"
 """The parameter with the commits of tasks that a process is asked for by another one."""
 _LONGEST = 19
@@ -143,11 +146,10 @@ class Parameters:
         Raises:
             QueryError: A parameter is wrong.
         """
-        lower, upper, prefix = (self._query.get(name) for name in ("from", "to", "prefix"))
         return Scan(
-            lower=None if lower is None else bound_bytes(store, lower),
-            upper=None if upper is None else bound_bytes(store, upper),
-            prefix=None if prefix is None else prefix.encode(),
+            lower=self._bound(store, "from"),
+            upper=self._bound(store, "to"),
+            prefix=self.prefix(store),
             reverse=self.flag("reverse"),
             limit=self.rows("limit", self._limits.page_rows),
         )
@@ -158,9 +160,9 @@ class Parameters:
         Raises:
             QueryError: A parameter is wrong.
         """
-        key, latest = self._query.get("key"), "latest" in self._query
+        latest = "latest" in self._query
         return Scan(
-            key=None if key is None else key_bytes(store, key)[0],
+            key=self.key(store),
             from_ms=self.time("window_from") or 0,
             to_ms=MAX_TIME if (to := self.time("window_to")) is None else to,
             reverse=latest or self.flag("reverse"),
@@ -173,14 +175,46 @@ class Parameters:
         Raises:
             QueryError: A parameter is wrong.
         """
-        key, prefix = self._query.get("key"), self._query.get("prefix")
-        found = None if key is None else key_bytes(store, key)[0]
-        limit = self._limits.most_rows
-        if store.kind.segmented:
-            return Scan(key=found, prefix=None if prefix is None else prefix.encode(), limit=limit)
-        if found is not None:
-            return Scan(lower=found, upper=found, limit=limit)
-        return Scan(prefix=None if prefix is None else prefix.encode(), limit=limit)
+        key, limit = self.key(store), self._limits.most_rows
+        if key is not None and not store.kind.segmented:
+            return Scan(lower=key, upper=key, limit=limit)
+        return Scan(key=key, prefix=self.prefix(store), limit=limit)
+
+    def key(self, store: ReadStore, name: str = "key") -> bytes | None:
+        """The bytes of the key that is named; None: none is.
+
+        Raises:
+            QueryError: The store has no such keys.
+        """
+        text = self._query.get(name)
+        return None if text is None else self.key_bytes(store, text)
+
+    def key_bytes(self, store: ReadStore, text: str) -> bytes:
+        """The bytes of a key of this request, whose texts are JSON if it says so (`keys=json`).
+
+        Raises:
+            QueryError: The store has no such keys.
+        """
+        form = self._query.get(KEYS)
+        if form not in (None, "json"):
+            raise QueryError(f"{KEYS} is json, or is left out, not {form!r}")
+        return key_bytes(store, text, form is not None)
+
+    def prefix(self, store: ReadStore) -> bytes | None:
+        """The first bytes of the keys that are asked for; None: those of all.
+
+        Raises:
+            QueryError: The store's keys have no prefixes.
+        """
+        text = self._query.get("prefix")
+        return None if text is None else store.prefix_bytes(text)
+
+    def _bound(self, store: ReadStore, name: str) -> bytes | None:
+        """The bytes of a bound of a range; the bytes of the keys have to sort as the keys do."""
+        data = self.key(store, name)
+        if data is not None:
+            store.check_bound(store.reader.read_key(data))
+        return data
 
     def text(self, name: str) -> str | None:
         """A parameter as it is."""
@@ -239,27 +273,46 @@ def is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) < _LONGEST
 
 
-def key_bytes(store: ReadStore, text: str) -> list[bytes]:
-    """The bytes of a key from an address: as text, and else as JSON.
+def key_bytes(store: ReadStore, text: str, is_json: bool = False) -> bytes:
+    """The bytes of a key from an address (`StoreReader.key_bytes`).
 
     Raises:
         QueryError: The store has no such keys.
     """
     try:
-        return store.reader.key_candidates(text)
+        return store.reader.key_bytes(text, is_json)
     except ConfigError as error:
         raise QueryError(str(error)) from error
 
 
-def bound_bytes(store: ReadStore, text: str) -> bytes:
-    """The bytes of a bound of a range from an address.
+def unquoted(text: str) -> str | None:
+    """A part of an address without its percent signs; None: it is not UTF-8."""
+    try:
+        return unquote(text, errors="strict") if "%" in text else text
+    except UnicodeDecodeError:
+        return None
+
+
+def check_text(address: str) -> None:
+    """Checks that an address is a text; otherwise what was no UTF-8 would be read as some other key.
 
     Raises:
-        QueryError: The store has no such keys, or their bytes do not sort as the keys do.
+        QueryError: It is none.
     """
-    data = key_bytes(store, text)[0]
-    store.check_bound(store.reader.read_key(data))
-    return data
+    if unquoted(address) is None:
+        raise QueryError("the address is not UTF-8: keys of bytes are written in base64")
+
+
+def keys_bytes(store: ReadStore, keys: Sequence[Any]) -> list[bytes]:
+    """The bytes of keys from JSON.
+
+    Raises:
+        QueryError: The store has no such keys.
+    """
+    try:
+        return list(map(store.reader.bytes_of, keys))
+    except ConfigError as error:
+        raise QueryError(str(error)) from error
 
 
 def row_json(row: StoreRow) -> dict[str, Any]:
@@ -297,7 +350,7 @@ def answer_headers(answer: Answer) -> dict[str, str]:
 def parse_point(data: Mapping[str, Any]) -> Point:
     """What `point_json` has written, in another process."""
     position = Position.parse(data["position"])
-    return Point(data["sub_topology"], data["task"], data["commit"], position, data["age_ms"])
+    return Point(data["sub_topology"], data["task"], data["commit"], position, data["age_ms"], data["life"])
 
 
 def page_json(answer: Answer) -> dict[str, Any]:
@@ -315,6 +368,7 @@ def point_json(point: Point) -> dict[str, Any]:
     return {
         "sub_topology": point.sub,
         "task": point.task,
+        "life": point.life,
         "commit": point.version,
         "position": str(point.position),
         "age_ms": point.age_ms,

@@ -189,6 +189,9 @@ class Router:
         try:
             answer = await self._client().send(asked, stream=True)
             try:
+                if answer.status_code not in (_OK, _UNAVAILABLE):
+                    yield Event("error", (await answer.aread()).strip())
+                    return
                 if answer.status_code != _OK:
                     raise StoreNotReadyError(f"{node.url}: {(await answer.aread()).decode(errors='replace')}")
                 rest = b""
@@ -217,7 +220,7 @@ class Router:
         given = [(name, value) for name, value in request.query_params.multi_items() if name not in added]
         return self._client().build_request(
             request.method,
-            f"{node.url}{request.scope['raw_path'].decode()}",
+            f"{node.url}{path_of(request)}",
             params=[*given, *added.items()],
             headers={name: request.headers[name] for name in _SENT if name in request.headers},
             content=body,
@@ -254,7 +257,13 @@ def _headers(node: Node, answer: httpx2.Response) -> dict[str, str]:
 def redirected(node: Node, request: Request) -> Response:
     """Sends the client to another process."""
     query = f"?{request.url.query}" if request.url.query else ""
-    return RedirectResponse(f"{node.url}{request.scope['raw_path'].decode()}{query}", 307)
+    return RedirectResponse(f"{node.url}{path_of(request)}{query}", 307)
+
+
+def path_of(request: Request) -> str:
+    """The path of a request for another process. Keys such as `..` stay keys: clients take such parts out of a path."""
+    parts = request.scope["raw_path"].decode().split("/")
+    return "/".join(part.replace(".", "%2E") if part in (".", "..") else part for part in parts)
 
 
 def parse_part(text: str | None, store: ReadStore) -> list[int] | None:

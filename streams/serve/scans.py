@@ -16,6 +16,7 @@ import orjson
 
 from state.stores.codec import MAX_TIME
 from streams.errors import QueryError
+from streams.serve.position import Commit
 
 Order = tuple[Any, ...]
 """What rows are ordered by: the key's bytes; or start, then key; or end, start, then key."""
@@ -61,6 +62,7 @@ class Asked:
         skip: How many rows at that place were given.
         versions: Task -> the commit that its rows are of; empty: the present ones.
         most_bytes: The most bytes of the stored keys and values of a page; its last row may be larger.
+        lives: Task -> which application made that commit, where a cursor says so: a reset one counts again from 1.
     """
 
     store: str
@@ -69,6 +71,7 @@ class Asked:
     skip: int = 0
     versions: Mapping[int, int] = field(default_factory=dict)
     most_bytes: int = PAGE_BYTES
+    lives: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, store: str, scan: Scan, cursor: str | None) -> Asked:
@@ -81,9 +84,11 @@ class Asked:
             return cls(store, scan)
         try:
             data = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
-            of, parts, after, skip, versions = orjson.loads(data)
+            of, parts, after, skip, commits = orjson.loads(data)
             given = Scan(**{name: _value(part) for name, part in parts.items()})
-            found = cls(store, replace(given, limit=scan.limit), parse_order(after), skip, dict(versions))
+            found = cls(store, replace(given, limit=scan.limit), parse_order(after), skip)
+            versions = {task: version for task, version, _ in commits}
+            found = replace(found, versions=versions, lives={task: life for task, _, life in commits})
             found._check()
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise QueryError("the cursor is none that this server has given: begin again without one") from error
@@ -97,6 +102,8 @@ class Asked:
         bytes_ = (scan.lower, scan.upper, scan.prefix, scan.key)
         numbers = (self.skip, scan.from_ms, scan.to_ms, *self.versions, *self.versions.values())
         if not all(isinstance(one, bytes | None) for one in bytes_) or not isinstance(scan.reverse, bool):
+            raise TypeError
+        if not all(isinstance(life, str) for life in self.lives.values()):
             raise TypeError
         if not all(type(one) is int and 0 <= one <= MAX_TIME for one in numbers) or self.skip > _MOST_SKIPPED:
             raise ValueError
@@ -129,14 +136,14 @@ class Asked:
     def page(
         self,
         parts: Sequence[Sequence[tuple[Order, _T]]],
-        versions: Mapping[int, int],
+        commits: Mapping[int, Commit],
         cut: Collection[int] = (),
     ) -> tuple[list[_T], str | None]:
         """A page, and the cursor that continues it; None: there are no further rows.
 
         Args:
             parts: The rows that the tasks have from `after` on, each in order, up to `reach`.
-            versions: Task -> the commit of its rows.
+            commits: Task -> the commit of its rows.
             cut: The places of the parts that were cut off: what comes behind their last rows is not known here.
         """
         rest: Iterator[tuple[Order, _T]] = heapq.merge(*parts, key=lambda row: row[0], reverse=self.scan.reverse)
@@ -149,7 +156,9 @@ class Asked:
         last = page[-1][0]
         same = sum(order == last for order, _ in page) + (self.skip if last == self.after else 0)
         scan = {name: _text(value) for name, value in asdict(self.scan).items()}
-        data = orjson.dumps([self.store, scan, order_text(last), same, list(versions.items())])
+        data = orjson.dumps(
+            [self.store, scan, order_text(last), same, [[task, *commit] for task, commit in commits.items()]]
+        )
         return [row for _, row in page], base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 

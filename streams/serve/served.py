@@ -16,10 +16,11 @@ from streams.application.restore import ReplicaTask
 from streams.application.store_rows import StoreReader, view_of, window_ends
 from streams.errors import NotUpToBoundError, QueryError
 from streams.serdes.base import serde_identity
+from streams.serdes.json_shown import schema_of
 from streams.serve.copies import Copy, GlobalCopy, TaskCopy, View
 from streams.serve.following import Ends
-from streams.serve.position import Commits, Kept, Position, Step, commits_text, common, newest, step_text
-from streams.serve.reading import ReadStore
+from streams.serve.position import Commit, Commits, Kept, Position, Step, commits_text, common, newest, step_text
+from streams.serve.reading import Answer, ReadStore
 from streams.topology.plan import SubTopology
 from streams.topology.topology import Topology
 from streams.wording import did_you_mean
@@ -149,8 +150,8 @@ class Served:
         ends = self._ends(store, old)
         found = []
         for task in tasks:
-            copy, version = store.copy(task), bound.commits.get((store.sub, task), 0)
-            fits = _fits(copy, bound.position, version, ends.get(task, 0))
+            copy, commit = store.copy(task), bound.commits.get((store.sub, task), Commit(0))
+            fits = _fits(copy, bound.position, commit, ends.get(task, 0))
             if not copy.wait(fits, 0):
                 found.append((copy, fits))
         return found
@@ -169,7 +170,7 @@ class Served:
     def not_up_to(self, store: ReadStore, tasks: Collection[int], bound: Bound) -> NotUpToBoundError:
         """The error for copies that are not new enough, with what they have."""
         points = tuple(point for task in tasks if store.copy(task).ready for point in store.points([task]))
-        commits = {(point.sub, point.task): point.version for point in points if point.sub}
+        commits = Answer((), points).commits
         position = common(point.position for point in points)
         asked = " and ".join(filter(None, (str(bound.position), commits_text(bound.commits)))) or "the last commits"
         return NotUpToBoundError(
@@ -208,6 +209,8 @@ class Served:
                 "topics": sorted(self.topics_of(store)),
                 "key": serde_identity(store.reader.key_serde),
                 "value": serde_identity(store.reader.value_serde),
+                "key_schema": schema_of(store.reader.key_serde),
+                "value_schema": store.value_schema,
             }
             for store in self.stores.values()
         ]
@@ -269,9 +272,14 @@ class Served:
         return {str(topic) for topic in self.topology.global_tables[store.name].source.topics}
 
 
-def _fits(copy: Copy, position: Position, version: int, end: int) -> Callable[[View], bool]:
+def _fits(copy: Copy, position: Position, commit: Commit, end: int) -> Callable[[View], bool]:
+    asked_s = copy.clock_s()
+
     def fits(view: View) -> bool:
-        return view.version >= version and copy.read_to >= end and view.position.covers(position)
+        # Of an application that was reset since, or that this copy has not seen yet: what is there now decides.
+        is_other = commit.life not in ("", view.life)
+        reached = view.known_s >= asked_s if is_other else view.version >= commit.version
+        return reached and copy.read_to >= end and view.position.covers(position)
 
     return fits
 

@@ -19,11 +19,12 @@ from state.stores.codec import MAX_TIME
 from state.stores.spec import StoreKind
 from streams.application.store_rows import StoreRow
 from streams.errors import QueryError, SerdeError
-from streams.model.record import plain
 from streams.serdes.base import Serde
-from streams.serdes.json_shown import shown_json
+from streams.serdes.by_type import DefaultKeySerde
+from streams.serdes.json_shown import shown_json, taken, value_of
 from streams.serdes.primitives import (
     BooleanSerde,
+    BytesSerde,
     Float32Serde,
     Float64Serde,
     Int16Serde,
@@ -38,12 +39,14 @@ from streams.serve.sql_process import computed, parsed
 
 _TYPES: Mapping[type[Any], pa.DataType] = {
     StringSerde: pa.string(),
+    DefaultKeySerde: pa.string(),
     Int16Serde: pa.int64(),
     Int32Serde: pa.int64(),
     Int64Serde: pa.int64(),
     Float32Serde: pa.float64(),
     Float64Serde: pa.float64(),
     BooleanSerde: pa.bool_(),
+    BytesSerde: pa.binary(),
 }
 
 
@@ -113,7 +116,7 @@ class Query:
 
     def scan(self, store: ReadStore, limit: int) -> Scan:
         """The rows of a store that the query can see; perhaps more."""
-        used = [node for node in self._nodes if _is_table(node, store.name)]
+        used = [node for node in self._nodes if _is_table(node, store.name) and not node.get("column_name_alias")]
         selects = [node for node in self._nodes if _is_table(node.get("from_table"), store.name)]
         if len(used) != 1 or len(selects) != 1:
             return Scan(limit=limit)
@@ -190,13 +193,21 @@ def _table(store: ReadStore, rows: Sequence[StoreRow]) -> tuple[pa.Table, list[s
 
 def _column(cells: Sequence[Any], serde: Serde) -> tuple[pa.Array, bool]:
     """A column, and whether it is JSON."""
-    kind = _TYPES.get(type(serde))
+    kind = _type_of(serde)
     if kind is not None:
         # Values that are computed of the stored ones may have another type.
-        with suppress(pa.ArrowInvalid, pa.ArrowTypeError):
+        with suppress(pa.ArrowInvalid, pa.ArrowTypeError, SerdeError):
+            if kind in (pa.binary(), pa.float64()):
+                # In JSON, these are texts: all bytes, and what is not finite.
+                cells = [value_of(serde, "", cell) for cell in cells]
             return pa.array(cells, kind), False
-    texts = (None if cell is None else shown_json(plain(cell)).decode() for cell in cells)
+    texts = (None if cell is None else shown_json(cell).decode() for cell in cells)
     return pa.array(texts, pa.string()), True
+
+
+def _type_of(serde: Serde) -> pa.DataType | None:
+    """The type of a column; None: it is JSON."""
+    return _TYPES.get(type(taken(serde)))
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
@@ -266,7 +277,7 @@ def _constant(node: Mapping[str, Any]) -> Any:
 
 def _key(store: ReadStore, value: Any) -> bytes | None:
     """The bytes of a key that equals a constant; None: any key may, because DuckDB would convert one of them first."""
-    kind = _TYPES.get(type(store.reader.key_serde))
+    kind = _type_of(store.reader.key_serde)
     wanted = {pa.string(): str, pa.int64(): int}.get(kind)
     if wanted is None or type(value) is not wanted:
         return None

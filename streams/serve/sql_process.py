@@ -326,9 +326,9 @@ def _computed(cursor: DuckDBPyConnection, asked: Mapping[str, Any]) -> dict[str,
 
 def _cells(description: Sequence[Any], rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
     """Rows of a result as plain JSON data."""
-    from streams.model.record import plain
+    from streams.serdes.json_shown import shown
 
-    reads = [loads if str(column[1]) == "JSON" else plain for column in description]
+    reads = [loads if str(column[1]) == "JSON" else shown for column in description]
     return [[cell if cell is None else read(cell) for read, cell in zip(reads, row, strict=True)] for row in rows]
 
 

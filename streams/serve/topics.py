@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from streams.cluster.records import Outgoing
 from streams.errors import QueryError, SerdeError
+from streams.serdes.json_shown import value_of
+from streams.serdes.json_text import loads
 from streams.serve.position import Position
 from streams.serve.reading import ReadStore
-from streams.serve.requests import key_bytes
 from streams.serve.served import Served
 from streams.topology.graph import SourceNode
 from streams.wording import did_you_mean
@@ -36,6 +39,31 @@ class Written:
     def as_json(self) -> dict[str, Any]:
         """For an answer."""
         return {"topic": self.topic, "partition": self.partition, "offset": self.offset}
+
+
+def exactly(data: bytes) -> Any:
+    """The JSON of a body that is to be written, if all of it is kept.
+
+    Raises:
+        ValueError: It is not JSON, a field occurs twice, or a number would lose digits.
+    """
+    try:
+        json.loads(data, object_pairs_hook=_once, parse_float=_kept)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    return loads(data)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the field {twice!r} occurs twice")
+
+
+def _kept(text: str) -> None:
+    if Decimal(text) != Decimal(repr(float(text))):
+        raise ValueError(f"{text} has more digits than a float of 64 bits: send it as a text, if its type takes one")
 
 
 class Topics:
@@ -84,8 +112,10 @@ class Topics:
         if timestamp is not None and (isinstance(timestamp, bool) or not isinstance(timestamp, int) or timestamp < 0):
             raise QueryError(f"timestamp is a number of milliseconds, not {timestamp!r}")
         try:
-            key = source.key_serde.serialize(topic, body.get("key"))
-            value = source.value_serde.serialize(topic, body["value"])
+            key, value = (
+                serde.serialize(topic, value_of(serde, topic, body.get(name)))
+                for name, serde in (("key", source.key_serde), ("value", source.value_serde))
+            )
         except SerdeError as error:
             raise QueryError(f"the record does not fit {topic!r}: {error}") from error
         return topic, Outgoing(key, value, timestamp)
@@ -99,13 +129,13 @@ class Topics:
         topic, outgoing = record
         return Written(topic, *self._write(topic, outgoing))
 
-    def awaited(self, store: ReadStore, record: tuple[str, Outgoing], key: str | None) -> tuple[int, list[bytes]]:
-        """The task that processes a record, and the keys of the row to answer with.
+    def awaited(self, store: ReadStore, record: tuple[str, Outgoing], key: bytes | None) -> tuple[int, bytes]:
+        """The task that processes a record, and the key of the row to answer with.
 
         Args:
             store: The store that is to have the row.
             record: The record.
-            key: The row's key, as text; None: that of the record.
+            key: The row's key; None: that of the record.
 
         Raises:
             QueryError: No key can be found, or the store never shows what becomes of the record. So nothing is to be written.
@@ -115,14 +145,13 @@ class Topics:
             raise QueryError(
                 f"{store.name!r} has several rows for a key: wait for a store with one, or read with the position"
             )
-        keys = [record[1].key] if key is None else key_bytes(store, key)
-        found = [one for one in keys if one is not None]
-        if not found:
+        own = record[1].key
+        found = own if key is None else key
+        if found is None:
             raise QueryError("the record has no key, so the row to wait for needs one: await_key=KEY")
         # With a new key in front of the task, the record goes where its row is; else to the task of its own key.
         rekeyed = bool(store.sub and self._served.subs[store.sub].keyed_by)
-        own = record[1].key
-        task = store.task_of(found[0] if rekeyed or own is None else own)
+        task = store.task_of(found if rekeyed or own is None else own)
         if task is None:
             raise QueryError(
                 f"{store.name!r} has the rows of a key in the task of the partition that the record comes into, which is known "

@@ -25,7 +25,6 @@ from streams.application.restore import StoredTask, stored_tasks
 from streams.application.store_rows import StoreReader, StoreRow, view_of, window_ends
 from streams.config import StreamsConfig
 from streams.errors import ConfigError
-from streams.model.record import plain
 from streams.serdes.json_shown import shown_json
 from streams.topology.plan import build_plan
 from streams.topology.topology import Topology
@@ -150,10 +149,9 @@ def _columns(rows: list[StoreRow], position: tuple[int, int, int | None]) -> pa.
     )
 
 
-def _text(value: Any) -> str | None:
+def _text(data: Any) -> str | None:
     """Text as it is, and everything else as JSON."""
-    found = plain(value)
-    return found if found is None or isinstance(found, str) else shown_json(found).decode()
+    return data if data is None or isinstance(data, str) else shown_json(data).decode()
 
 
 def _micros(at: int | None) -> int | None:

@@ -71,6 +71,18 @@ def test_the_marker_of_a_query_that_continues_another_one() -> None:
     assert (marker.state_of, MARKER.state_of) == ("1a2b", "3f0c")
 
 
+def test_the_marker_says_how_far_earlier_steps_have_read_what_this_one_did_not() -> None:
+    after = MARKER.reached_before({"orders": {"0": (0, 9)}}, {"orders": "id-1"})
+    assert after == {"orders": ("id-1", {"1": 20}), "people": ("id-2", {"0": 1})}
+    marker = replace(MARKER, ranges={"orders": {"0": (0, 9)}}, topic_ids={"orders": "id-1"}, earlier=after)
+    assert CommitMarker.from_bytes(marker.to_bytes()) == marker
+    assert b'"earlier":{"orders":["id-1",{"1":20}],"people":["id-2",{"0":1}]}' in marker.to_bytes()
+    assert marker.reached() == {"orders": ("id-1", {"0": 9, "1": 20}), "people": ("id-2", {"0": 1})}
+    # However long a topic has nothing for the task, it is known which one it was.
+    again = marker.reached_before({"people": {"0": (0, 2)}}, {"people": "another"})
+    assert again == {"orders": ("id-1", {"0": 9, "1": 20})}
+
+
 def test_the_marker_of_older_versions_is_read() -> None:
     old = replace(MARKER, changelog_begins={}, changelog_ids={}, routing={}, adopted=0, application_id="", format=2)
     assert CommitMarker.from_bytes(FORMAT_2) == old

@@ -148,6 +148,8 @@ RAISED_IN = {
         "streams/operators/process/user_processor",
         "streams/serdes/base",
         "streams/serdes/by_type",
+        "streams/serdes/json_shown",
+        "streams/serve/client",
     ),
     "SnapshotError": (
         "state/restore/copies",

@@ -102,8 +102,8 @@ def test_an_event_says_no_more_than_its_rows(driver, monkeypatch):
     click(driver, [(name, 1000) for name in NAMES])
     end = changes._end
 
-    def slow(view):
-        found = end(view)
+    def slow(task, view):
+        found = end(task, view)
         click(driver, [(name, 2000) for name in NAMES])
         return found
 
@@ -141,10 +141,67 @@ def delete_changelog(driver):
         log.begin = log.stable_end
 
 
-@pytest.mark.parametrize("text", ["x", "0=1", "0=1,1=2,2=3,3=4"])
-def test_an_id_of_another_store_is_refused(driver, text):
+def test_an_id_of_another_store_is_refused(driver):
     with pytest.raises(QueryError, match="is not the id"):
-        changes_of(driver, after=text)
+        changes_of(driver, after="x")
+    for text in ("0=1@a.1", "0=1@a.1,1=2@a.1,2=3@a.1,3=4@a.1"):
+        with pytest.raises(CursorExpiredError, match="and 'counts' has 3"):
+            changes_of(driver, after=text)
+    click(driver, [(name, 1000) for name in NAMES])
+    of_windows = changes_of(driver, "windows").id
+    with pytest.raises(CursorExpiredError, match="made again"):
+        changes_of(driver, after=of_windows)
+
+
+def test_who_comes_back_after_a_reset_is_told(driver):
+    """The offsets mean other records in topics that were made again, however many there are."""
+    click(driver, [(name, 1000) for name in NAMES])
+    seen = changes_of(driver).id
+    with TopologyTestDriver(build(), partitions={"clicks": 3, "prices": 3}) as other:
+        # The topics of this driver have other ids than those of the first one, as in a real cluster.
+        ids = other._kafka.topic_ids
+        other._kafka.topic_ids = lambda topics: {name: f"{found} again" for name, found in ids(topics).items()}
+        click(other, [(name, at * 1000) for at in range(3) for name in NAMES])
+        params = {"follow": "false"}
+        again = http(other).get("/v1/stores/counts/changes", params=params, headers={"Last-Event-ID": seen})
+        assert (again.status_code, again.json()["error"]) == (410, "CursorExpiredError")
+
+
+def test_a_stream_ends_when_the_application_is_reset(driver, monkeypatch):
+    click(driver, [(name, 1000) for name in NAMES])
+    changes = changes_of(driver)
+    monkeypatch.setattr("streams.serve.copies.View.changelog_id", lambda view, store: "another")
+    assert changes.pending()
+    with pytest.raises(CursorExpiredError, match="made again"):
+        list(changes.next())
+
+
+def test_who_was_away_longer_than_deletions_are_kept_begins_again(driver):
+    """A deletion that was compacted away would be missed."""
+    click(driver, [(name, 1000) for name in NAMES])
+    now = [10**12]
+    kept_ms = driver._kafka.delete_retention_ms("test-counts-changelog")
+    first = changes_of(driver, clock_ms=lambda: now[0])
+    now[0] += kept_ms + 1
+    # As long as nothing has changed, nothing can be missed; and whoever listens is told so.
+    assert not first.pending()
+    seen = first.id
+    now[0] += 2 * kept_ms
+    changes_of(driver, after=seen, clock_ms=lambda: now[0])
+    click(driver, [("k001", 2000)])
+    with pytest.raises(CursorExpiredError, match=r"delete\.retention\.ms"):
+        changes_of(driver, after=seen, clock_ms=lambda: now[0])
+    now[0] -= kept_ms + 1
+    later = changes_of(driver, after=seen, clock_ms=lambda: now[0])
+    assert flat(later.next()) == [("k001", 2)]
+
+
+def test_a_copy_that_is_behind_the_one_before_has_nothing_new_yet(driver):
+    """The process that was asked before may have followed further."""
+    click(driver, [("k001", 1000)])
+    ahead = changes_of(driver).id.replace("=", "=9")
+    changes = changes_of(driver, after=ahead)
+    assert list(changes.next()) == []
 
 
 def test_a_global_table_has_no_changes_of_its_own(driver):
@@ -188,8 +245,8 @@ def test_events_over_http(driver):
     none = parsed(client.get(path, params={"follow": "false", "after": last, "prefix": "x"}).text)
     assert [event[0] for event in none] == ["position"]
     delete_changelog(driver)
-    gone = parsed(client.get(path, params={"follow": "false", "after": last}).text)
-    assert (gone[-1][0], gone[-1][2]["error"]) == ("error", "CursorExpiredError")
+    gone = client.get(path, params={"follow": "false", "after": last})
+    assert (gone.status_code, gone.json()["error"]) == (410, "CursorExpiredError")
 
 
 @pytest.fixture
@@ -211,6 +268,9 @@ def writer(driver, processes=True):
         return partition, ends[partition]
 
     return write
+
+
+JSON = {"content-type": "application/json"}
 
 
 def reserve(client, id_, count, flight="LH400", **more):
@@ -267,6 +327,37 @@ def test_what_cannot_be_written_is_told(seats, topic, body, words):
 
     found = http(seats, refuse).post(f"/v1/topics/{topic}", json=body)
     assert (found.status_code, words in found.json()["message"]) == (400, True), found.json()
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ('{"n": 12345678901234567890.12345}', "more digits"),
+        ('{"n": 1e400}', "more digits"),
+        ('{"n": 1, "n": 2}', "'n' occurs twice"),
+        ('{"n": NaN}', "JSON"),
+    ],
+)
+def test_what_would_not_be_written_as_it_is_is_refused(seats, value, words):
+    def refuse(*_):
+        raise AssertionError("nothing may be written")
+
+    found = http(seats, refuse).post(
+        "/v1/topics/seat-commands", content=f'{{"key": "a", "value": {value}}}', headers=JSON
+    )
+    assert (found.status_code, words in found.json()["message"]) == (400, True), found.json()
+
+
+def test_a_record_is_written_as_its_serdes_write_it(seats):
+    written = []
+
+    def write(topic, record):
+        written.append(record)
+        return 0, 0
+
+    body = '{"key": "a", "value": {"n": 1180591620717411303425, "x": 0.1, "y": 12.50}}'
+    assert http(seats, write).post("/v1/topics/seat-commands", content=body, headers=JSON).status_code == 202
+    assert [record.value for record in written] == [b'{"n":1180591620717411303425,"x":0.1,"y":12.5}']
 
 
 @pytest.mark.parametrize(

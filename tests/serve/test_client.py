@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+import threading
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import httpx2
@@ -11,6 +13,7 @@ from starlette.testclient import TestClient
 from streams.errors import NotUpToBoundError, QueryError, ServeError, StoreNotReadyError
 from streams.serve.app import Api
 from streams.serve.client import AsyncStoreClient, ClientRow, StoreClient
+from streams.serve.position import Commit
 from streams.serve.requests import Limits
 from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
@@ -31,8 +34,13 @@ def driver():
 
 
 @pytest.fixture
-def application(driver):
-    return Api(driver.served(), Guard(Security()), Limits(page_rows=7)).application()
+def served(driver):
+    return driver.served()
+
+
+@pytest.fixture
+def application(served):
+    return Api(served, Guard(Security()), Limits(page_rows=7)).application()
 
 
 @pytest.fixture
@@ -63,13 +71,40 @@ def test_a_client_never_goes_back_to_an_older_commit(client, driver):
     click(driver, [("k007", 2000)])
     assert counts.get("k007") == 2
     sub = driver.served().store("counts").sub
-    assert counts._commits == {(sub, task): 2}
-    counts._commits[sub, task] = 3
+    ((place, commit),) = counts._commits.items()
+    assert (place, commit.version) == ((sub, task), 2)
+    counts._commits[sub, task] = commit._replace(version=3)
     with pytest.raises(NotUpToBoundError, match="has not reached"):
         counts.get("k007")
     assert counts.get("k007", consistency="any") == 2
     click(driver, [("k007", 3000)])
     assert counts.get("k007") == 3
+
+
+def test_a_client_goes_on_after_the_application_was_reset(client, served):
+    """The numbers of the commits begin anew, so those from before say nothing."""
+    counts = client("counts", value=int, wait="10s")
+    store = served.store("counts")
+    task = store.task_of(b"k007")
+    of_before = Commit(7, "0123abcd")
+    counts._commits[store.sub, task] = of_before
+    # Some time after the question, the copy has looked for commits once more: what it has is what there is.
+    with looking_again(served, after_s=0.3):
+        assert counts.get("k007") == 1
+    assert counts._commits[store.sub, task] == Commit(1, store.points([task])[0].life)
+    assert counts.get("k007") == 1
+    hasty = client("counts", wait="10ms")
+    hasty._commits[store.sub, task] = of_before
+    with pytest.raises(NotUpToBoundError, match="7@0123abcd"):
+        hasty.get("k007")
+
+
+@contextmanager
+def looking_again(served, after_s):
+    timer = threading.Timer(after_s, served.copies)
+    timer.start()
+    yield
+    timer.join()
 
 
 def test_own_writes_are_read_by_position(client, driver):

@@ -99,6 +99,30 @@ def test_a_view_is_kept_for_a_cursor_and_then_given_up(life):
         pass
 
 
+def test_cursors_live_however_many_commits_come_and_the_one_too_many_is_refused(life, monkeypatch):
+    monkeypatch.setattr("streams.serve.copies._MOST_VIEWS", 25)
+    for _ in range(25):
+        life.step()
+        life.copy.bring_forward()
+        with life.copy.reading() as view:
+            life.copy.hold(view, 1000)
+    for version in (1, 13, 25):
+        with life.copy.reading(version) as kept:
+            assert life.digests_in(kept) == life.digests_of[version]
+            life.copy.hold(kept, 1000)
+    life.step()
+    life.copy.bring_forward()
+    with life.copy.reading() as view, pytest.raises(StoreNotReadyError, match="no other cursor"):
+        life.copy.hold(view, 1000)
+    with life.copy.reading(1):
+        pass
+    # Their time is over: nothing is kept that nobody needs.
+    now_s = life.copy.clock_s()
+    life.copy.clock_s = lambda: now_s + 1001
+    life.copy.bring_forward()
+    assert len(life.copy._views) <= 6
+
+
 def test_a_broker_that_goes_away_takes_nothing_from_the_readers(life):
     life.step()
     life.copy.bring_forward()

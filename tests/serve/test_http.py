@@ -57,7 +57,7 @@ def test_a_row_with_its_position(client, driver):
     }
     (task,) = found.json()["tasks"]
     assert found.headers["streams-position"] == task["position"] != ""
-    assert found.headers["streams-commit"] == f"{task['sub_topology']}/{task['task']}=1"
+    assert found.headers["streams-commit"] == f"{task['sub_topology']}/{task['task']}=1@{task['life']}"
     assert int(found.headers["streams-age-ms"]) >= 0
 
 

@@ -11,6 +11,7 @@ from state.stores.codec import MAX_TIME
 from streams import Consumed, Int64Serde, Materialized, StreamsBuilder, StringSerde
 from streams.errors import QueryError
 from streams.serve.app import Api
+from streams.serve.position import Commit
 from streams.serve.requests import Limits, SqlLimits
 from streams.serve.scans import Asked, Scan
 from streams.serve.security import Guard, Security
@@ -79,7 +80,7 @@ def test_parts_that_were_cut_off_are_merged_up_to_where_they_are_known():
                 ]
                 here.append(asked.within([(one, one) for one in behind], lambda row: 1))
             cut = [place for place, (_, is_cut) in enumerate(here) if is_cut]
-            page, cursor = asked.page([one for one, _ in here], {0: 1}, cut)
+            page, cursor = asked.page([one for one, _ in here], {0: Commit(1)}, cut)
             found += page
             if cursor is None:
                 break
@@ -93,7 +94,7 @@ def cursor_of(**changed):
 
     import orjson
 
-    parts = {"of": "texts", "scan": {}, "after": [{"hex": "61"}], "skip": 1, "versions": [[0, 1]], **changed}
+    parts = {"of": "texts", "scan": {}, "after": [{"hex": "61"}], "skip": 1, "versions": [[0, 1, ""]], **changed}
     return base64.urlsafe_b64encode(orjson.dumps(list(parts.values()))).decode().rstrip("=")
 
 
@@ -115,10 +116,12 @@ def cursor_of(**changed):
         {"scan": {"lower": 7}},
         {"scan": {"reverse": 7}},
         {"scan": {"other": 7}},
-        {"versions": [[0, "x"]]},
-        {"versions": [[0, -1]]},
+        {"versions": [[0, "x", ""]]},
+        {"versions": [[0, -1, ""]]},
         {"versions": 7},
-        {"versions": [[[], 1]]},
+        {"versions": [[[], 1, ""]]},
+        {"versions": [[0, 1]]},
+        {"versions": [[0, 1, 7]]},
     ],
 )
 def test_forged_cursors_are_no_fault_of_the_server(client, changed):

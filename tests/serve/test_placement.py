@@ -81,5 +81,5 @@ def test_the_task_of_a_record_that_is_written_is_known_only_by_a_function(served
         with pytest.raises(QueryError, match="read with the position"):
             topics.awaited(served.store("counts"), record, None)
     else:
-        task, keys = topics.awaited(served.store("counts"), record, None)
-        assert (task, keys) == (partition_for_key(b"k007", TASKS, placement), [b"k007"])
+        task, key = topics.awaited(served.store("counts"), record, None)
+        assert (task, key) == (partition_for_key(b"k007", TASKS, placement), b"k007")

@@ -20,7 +20,7 @@ from streams import (
 )
 from streams.errors import CursorExpiredError, NotUpToBoundError, QueryError
 from streams.serve.app import Api
-from streams.serve.position import Position, parse_commits
+from streams.serve.position import Commit, Position, parse_commits
 from streams.serve.requests import Limits
 from streams.serve.scans import Scan
 from streams.serve.security import Guard, Security
@@ -75,11 +75,11 @@ def pages(store, scan):
 def test_a_key_is_found_with_its_commit_and_the_position_of_its_sources(driver):
     click(driver, [(name, 1000) for name in NAMES] * 2)
     store = driver.served().store("counts")
-    answer = store.get(store.reader.key_bytes("k007"))
+    answer = store.get([store.reader.key_bytes("k007")])
     (row,) = answer.rows
     assert (row.key, row.value, row.timestamp) == ("k007", 2, 1000)
     assert list(answer.commits) == [(store.sub, store.task_of(b"k007"))]
-    assert answer.commits[store.sub, row.task] == 1
+    assert answer.commits[store.sub, row.task].version == 1
     partitions = 1 if store.tasks == 1 else 3
     ends = {("clicks", p): len([n for n in NAMES if store.task_of(n.encode()) == p]) * 2 for p in range(partitions)}
     assert answer.position.offsets["clicks", row.task] == ends["clicks", row.task]
@@ -229,19 +229,48 @@ def test_what_a_store_does_not_have_is_named(driver):
             call(served.store(store))
 
 
+def test_a_quiet_source_stays_in_the_position_when_its_markers_are_compacted_away():
+    builder = StreamsBuilder()
+    east, west = (builder.stream(name, Consumed(StringSerde(), Int64Serde())) for name in ("east", "west"))
+    east.merge(west).group_by_key().count(Materialized("counts"))
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("east").pipe_input("a", 1, 1)
+        for at in range(3):
+            driver.create_input_topic("west").pipe_input("a", 1, at)
+        (sub,) = {store.sub for store in driver.served().stores.values()}
+        log = driver._kafka.log(f"test-{sub}-commits", 0)
+        newest = log.readable()[-1].offset
+        log.begin = newest
+        served = driver.served()
+        position = Position({("east", 0): 1})
+        served.wait(served.store("counts"), [0], Bound(position=position), 0)
+        assert str(served.store("counts").points()[0].position).startswith("east-0=1,west-0=")
+
+
+def test_a_cursor_from_before_a_reset_is_none_of_the_new_application(driver, monkeypatch):
+    """Its commits have the same numbers, and other rows."""
+    click(driver, [(name, 1000) for name in NAMES])
+    store = driver.served().store("counts")
+    cursor = store.scan(Scan(limit=7)).cursor
+    assert len(store.scan(Scan(limit=7), cursor).rows) == 7
+    monkeypatch.setattr("streams.serve.copies.life_of", lambda name: "another")
+    with pytest.raises(CursorExpiredError, match="was reset"):
+        driver.served().store("counts").scan(Scan(limit=7), cursor)
+
+
 def test_a_bound_is_met_or_refused_with_the_present_position(driver):
     click(driver, [(name, 1000) for name in NAMES])
     served = driver.served()
     store = served.store("counts")
     task = store.task_of(b"k007")
     point = store.points([task])[0]
-    served.wait(store, [task], Bound(position=point.position, commits={(store.sub, task): 1}), 0)
+    served.wait(store, [task], Bound(position=point.position, commits={(store.sub, task): Commit(1)}), 0)
     ahead = Position({place: end + 1 for place, end in point.position.offsets.items()})
-    for bound in (Bound(position=ahead), Bound(commits={(store.sub, task): 2})):
+    for bound in (Bound(position=ahead), Bound(commits={(store.sub, task): Commit(2)})):
         with pytest.raises(NotUpToBoundError) as refused:
             served.wait(store, [task], bound, 0)
         assert Position.parse(refused.value.position) == point.position
-        assert parse_commits(refused.value.commits) == {(store.sub, task): 1}
+        assert parse_commits(refused.value.commits) == {(store.sub, task): Commit(1, point.life)}
         served.wait(store, [task], Bound(Consistency.ANY, bound.position, bound.commits), 0)
     click(driver, [(name, 2000) for name in NAMES])
     served.wait(store, [task], Bound(position=ahead), 0)

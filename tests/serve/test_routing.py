@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from urllib.parse import quote
 
 import httpx2
 import pytest
@@ -14,7 +16,8 @@ from state.changelog import check_topic, endpoints_config
 from state.errors import KafkaClientError
 from streams.errors import StoreNotReadyError
 from streams.serve.app import Api
-from streams.serve.feed.changes import Changes
+from streams.serve.client import StoreClient
+from streams.serve.feed.changes import Changes, parse_places
 from streams.serve.feed.events import Event
 from streams.serve.feed.merged import Merged
 from streams.serve.nodes import BEAT_S, Node, Nodes
@@ -169,6 +172,18 @@ def test_every_process_gives_what_one_with_all_tasks_gives(cluster, name):
     for read in READS:
         assert rows(client, *read) == rows(whole, *read), read
     assert set(cluster.asked) == {"a", "b", "c"} - {name}
+
+
+@pytest.mark.parametrize("key", [".", "..", "../../../metrics", "a\nb", "", "ü/%2F"])
+def test_a_key_is_the_same_key_in_the_other_process(cluster, key):
+    click(cluster.driver, [(key, 70_000)])
+    client = cluster.processes["none"].client
+    found = client.get(f"/v1/stores/counts/keys/{quote(key, safe='').replace('.', '%2E')}")
+    assert (found.status_code, found.json()["key"]) == (200, key)
+    typed = StoreClient("", "counts", value=int, http=client)
+    assert (typed.get(key), typed.get_all([key])) == (1, {key: 1})
+    assert [row.key for row in typed.range(key, key)] == [key]
+    assert [row.key for row in StoreClient("", "windows", http=client).windows(key)] == [key]
 
 
 def test_processes_find_a_micro_batch_that_all_of_them_hold(cluster):
@@ -373,17 +388,26 @@ def test_changes_of_all_processes_are_one_stream(cluster, name):
     *rows, (kind, begun, _) = asked(client, initial="true")
     assert kind == "position"
     assert sorted(row["key"] for _, _, data in rows for row in data["rows"]) == NAMES
-    assert begun == asked(whole)[0][1]
+    assert offsets(begun) == offsets(asked(whole)[0][1])
     click(cluster.driver, [("k007", 70_000), ("k008", 80_000), ("k009", 90_000)])
     (position, *commits), others = asked(client, after=begun), asked(whole, after=begun)[1:]
     assert position[:2] == ("position", begun)
     assert sorted(str(data["rows"]) for _, _, data in commits) == sorted(str(data["rows"]) for _, _, data in others)
-    assert commits[-1][1] == others[-1][1]
+    assert offsets(commits[-1][1]) == offsets(others[-1][1])
     # Each id is a place to continue from, here and elsewhere.
     for number, (_, id_, _) in enumerate(commits, 1):
         assert len(asked(client, after=id_)) == len(asked(whole, after=id_)) == 1 + len(commits) - number
     assert asked(client, after=begun, key="k008")[1][2]["rows"] == [{"key": "k008", "value": 3, "timestamp": 80_000}]
     assert client.get(CHANGES, params={"after": "0=1"}).status_code == 400
+    # Of topics that were made again, or of another number of tasks.
+    for gone in (re.sub("@[0-9a-f]+", "@00000000", begun), "0=1@00000000.1"):
+        answer = client.get(CHANGES, params={"after": gone})
+        assert (answer.status_code, answer.json()["error"]) == (410, "CursorExpiredError")
+
+
+def offsets(id_):
+    """An id without its times."""
+    return {task: place[:2] for task, place in parse_places(id_).items()}
 
 
 def test_changes_go_on_where_a_task_has_moved_to():
@@ -391,14 +415,14 @@ def test_changes_go_on_where_a_task_has_moved_to():
         asked.append((node, tuple(tasks), after))
         if node == "gone" and after is None:
             yield Event("rows", b'{"rows": [1]}')
-            yield Event("position", id="0=5,1=7")
-            yield Event("commit", b"{}", "0=6,1=7")
+            yield Event("position", id="0=5@a.1,1=7@a.1")
+            yield Event("commit", b"{}", "0=6@a.1,1=7@a.1")
             return
         if node == "stays":
-            yield Event("position", id="2=9")
+            yield Event("position", id="2=9@a.1")
             return
         yield Event("position", id=after)
-        yield Event("commit", b"{}", f"{tasks[0]}=8")
+        yield Event("commit", b"{}", f"{tasks[0]}=8@a.1")
         yield Event.of_error(KafkaClientError("the end"))
 
     def groups(tasks):
@@ -414,12 +438,12 @@ def test_changes_go_on_where_a_task_has_moved_to():
 
     asked = []
     found = asyncio.run(all_of_them())
-    assert ("x", (0,), "0=6") in asked
-    assert ("y", (1,), "1=7") in asked
+    assert ("x", (0,), "0=6@a.1") in asked
+    assert ("y", (1,), "1=7@a.1") in asked
     assert found[0].kind == "rows"
-    assert found[1][::2] == ("position", "0=5,1=7,2=9")
-    assert found[2][::2] == ("commit", "0=6,1=7,2=9")
-    assert found[3][::2] in (("commit", "0=8,1=7,2=9"), ("commit", "0=6,1=8,2=9"))
+    assert found[1][::2] == ("position", "0=5@a.1,1=7@a.1,2=9@a.1")
+    assert found[2][::2] == ("commit", "0=6@a.1,1=7@a.1,2=9@a.1")
+    assert found[3][::2] in (("commit", "0=8@a.1,1=7@a.1,2=9@a.1"), ("commit", "0=6@a.1,1=8@a.1,2=9@a.1"))
     assert [event.kind for event in found[1:]].count("position") == 1
 
 
@@ -438,8 +462,8 @@ def test_changes_go_on_although_the_processes_that_are_asked_next_refuse(follow)
         asked.append((node, after))
         if node in ("refuses", "gone"):
             raise StoreNotReadyError("not here")
-        yield Event("position", id=after or "0=5")
-        yield Event("commit", b"{}", "0=6" if node == "lost" else "0=7")
+        yield Event("position", id=after or "0=5@a.1")
+        yield Event("commit", b"{}", "0=6@a.1" if node == "lost" else "0=7@a.1")
         if node == "lost":
             raise StoreNotReadyError("it does not answer any more")
         if follow:
@@ -447,8 +471,8 @@ def test_changes_go_on_although_the_processes_that_are_asked_next_refuse(follow)
 
     asked, homes = [], iter(["refuses", "lost", "gone", "has it"])
     found = merged(source, lambda tasks: [(next(homes), tasks)], follow)
-    assert asked == [("refuses", None), ("lost", None), ("gone", "0=6"), ("has it", "0=6")]
-    assert [event.id for event in found if event.id] == ["0=5", "0=6", "0=7"]
+    assert asked == [("refuses", None), ("lost", None), ("gone", "0=6@a.1"), ("has it", "0=6@a.1")]
+    assert [event.id for event in found if event.id] == ["0=5@a.1", "0=6@a.1", "0=7@a.1"]
 
 
 def test_a_task_that_nobody_gives_ends_the_stream(monkeypatch):

@@ -55,6 +55,14 @@ def ask(driver):
         ("WITH one AS (SELECT * FROM counts WHERE key = 'k001') SELECT count(*) FROM one", [[1]], 1),
         ("SELECT value FROM names", [[{"name": "Ada", "age": 36}]], 1),
         ("SELECT 1 + 1", [[2]], 0),
+        # What is called key here is not the key.
+        ("SELECT count(*) FROM counts AS t(v, key, ts) WHERE key = 2", [[1]], 60),
+        ("SELECT count(*) FROM counts AS t(value, key, ts) WHERE value = 'k007'", [[1]], 60),
+        (
+            "SELECT count(*) FROM windows AS w(key, value, timestamp, window_end, window_start) WHERE window_start <= 20000",
+            [[2]],
+            60,
+        ),
     ],
 )
 def test_results_and_what_is_loaded_for_them(ask, sql, rows, loaded):

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import socket
+import subprocess
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from uvicorn import Config, Server
 
+import streams.ui.server
 from streams.config import StreamsConfig, load_config
 from streams.config.settings import Address
 from streams.metrics.recorder import MetricsRecorder
@@ -179,3 +184,15 @@ def test_strangers_cannot_stop_the_page(api: Any) -> None:
         assert get(f"{url}stores/counts/keys/k007")[0] == 200
         for one in (*half, endless):
             one.close()
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="the page's script needs a JavaScript engine")
+def test_the_page_shows_the_digits_that_a_number_of_javascript_does_not_have() -> None:
+    script = (Path(streams.ui.server.__file__).parent / "page" / "page.js").read_text(encoding="utf-8")
+    (function,) = re.findall(r"^function exactly.*?^}$", script, re.DOTALL | re.MULTILINE)
+    given = r'{"a":9007199254740993,"b":[1,2.5,1e30,0.12345678901234567890,-1180591620717411303425],"c":"\" 9007199254740993"}'
+    run = [shutil.which("node") or "", "-e", f"{function}\nconsole.log(JSON.stringify(exactly({json.dumps(given)})))"]
+    found = json.loads(subprocess.run(run, check=True, capture_output=True, text=True, timeout=60).stdout)
+    assert found["a"] == "9007199254740993"
+    assert found["b"] == [1, 2.5, 1e30, 0.12345678901234568, "-1180591620717411303425"]
+    assert found["c"] == '" 9007199254740993'

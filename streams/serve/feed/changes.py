@@ -1,15 +1,18 @@
 """`Changes`: the changes of a store, commit by commit, from its changelogs; a position continues behind what was seen.
 
-A position is the offset in the changelog of each task. Invariants: what lies behind a copy's commit is never shown; whoever
-continues at the position of an event gets everything behind it, and nothing before.
+A position is the place in the changelog of each task. Invariants: what lies behind a copy's commit is never shown; whoever
+continues at the position of an event gets everything behind it, and nothing before, or an error: the changelog may have been made
+again (`streams reset`), or its deletions be compacted away, which are kept for `delete.retention.ms` only.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from state.changelog import changelog_topic
 from state.columns import RecordColumns
@@ -26,7 +29,22 @@ from streams.serve.scans import Scan
 MOST_ROWS = 1000
 """The most rows of an event: a larger commit is several events."""
 
-_PLACE = re.compile(r"(?<!\d)(\d{1,9})=(\d{1,19})(?!\d)", re.ASCII)
+HOUR_MS = 3_600_000
+_PLACE = re.compile(r"(?<!\d)(\d{1,9})=(\d{1,19})@([0-9a-f]*)\.(\d{1,19})(?!\d)", re.ASCII)
+
+
+class Place(NamedTuple):
+    """A place in the changelog of a task.
+
+    Attributes:
+        offset: Everything below it was given.
+        log: What the changelog is known by; another one has other records at the same offsets.
+        known_ms: At this time nothing behind the offset was lost yet, ms since the epoch.
+    """
+
+    offset: int
+    log: str
+    known_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +72,13 @@ class Changes:
         after: The id of the last event that was seen; None: only what is committed from now on.
         tasks: The tasks whose changes are wanted; default: all.
         wanted: Whether a key's bytes are wanted.
+        clock_ms: The wall clock.
 
     Raises:
         QueryError: The id is none of this store, or the store has no changelog of its own.
+        CursorExpiredError: Changes behind the id may be lost.
         StoreNotReadyError: A copy is not here.
+        KafkaClientError: Kafka does not say how long deletions are kept.
     """
 
     def __init__(
@@ -68,7 +89,9 @@ class Changes:
         after: str | None = None,
         wanted: Callable[[bytes], bool] = lambda key: True,
         tasks: Collection[int] | None = None,
+        clock_ms: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
+        self._clock_ms = clock_ms
         if not store.sub:
             raise QueryError(f"{store.name!r} is a global table: its changes are the records of its topic")
         self.store = store
@@ -76,12 +99,36 @@ class Changes:
         self._source = source
         self._wanted = wanted
         self._tasks = range(store.tasks) if tasks is None else tasks
-        self._places = self._ends() if after is None else known_places(after, store, self._tasks)
+        self._places = self._ends()
+        if after is not None:
+            self._continue(known_places(after, store, self._tasks))
 
     @property
     def id(self) -> str:
         """Where this reader is."""
         return places_text(self._places)
+
+    def _continue(self, places: dict[int, Place]) -> None:
+        """Continues where somebody has been, if nothing is lost behind it."""
+        for task, place in places.items():
+            self._check(task, place, self._places[task])
+        behind = [place.known_ms for task, place in places.items() if place.offset != self._places[task].offset]
+        away_ms = self._clock_ms() - min(behind, default=self._clock_ms())
+        if away_ms > 0 and away_ms > self._source.delete_retention_ms(self._topic):
+            raise CursorExpiredError(
+                f"{self._topic}: the last event was seen {away_ms / HOUR_MS:.1f} h ago, and deletions since then may be compacted "
+                f"away (delete.retention.ms): begin again with initial=true"
+            )
+        self._places = places
+
+    def _check(self, task: int, place: Place, end: Place) -> None:
+        """Checks that the changelog of a task still has what is behind a place."""
+        # Of a task that had no commit yet, everything is new.
+        if place.log not in ("", end.log) or place.offset < self._source.begin_offset((self._topic, task)):
+            raise CursorExpiredError(
+                f"{self._topic}-{task}: the changes from offset {place.offset} on are deleted, or the topic was made again: begin "
+                f"again with initial=true"
+            )
 
     def initial(self, scan: Scan) -> Iterator[Change]:
         """The rows of a scan as they are now; what changes from there on comes with `next`."""
@@ -90,7 +137,7 @@ class Changes:
         with ExitStack() as reading:
             # The places belong to the commits that the rows are of, whatever is committed meanwhile.
             views = {task: reading.enter_context(self.store.copy(task).reading()) for task in tasks}
-            self._places |= {task: self._end(view) for task, view in views.items()}
+            self._places |= {task: self._end(task, view) for task, view in views.items()}
             versions = {task: view.version for task, view in views.items()}
             answer = self.store.page(replace(self.store.asked(scan, None), versions=versions), shown, tasks)
         while True:
@@ -104,7 +151,11 @@ class Changes:
 
     def pending(self) -> bool:
         """Whether a commit has come since the last call of `next`."""
-        return any(end != self._places[task] for task, end in self._ends().items())
+        ends = self._ends()
+        for task, place in self._places.items():
+            if _same(ends[task], place):
+                self._places[task] = place._replace(known_ms=max(place.known_ms, ends[task].known_ms))
+        return any(not _same(end, self._places[task]) for task, end in ends.items())
 
     def next(self) -> Iterator[Change]:
         """The changes that have been committed since.
@@ -114,23 +165,22 @@ class Changes:
             KafkaClientError: They cannot be read.
         """
         for task, end in self._ends().items():
-            if end != self._places[task]:
+            if not _same(end, self._places[task]):
                 yield from self._of_task(task)
 
     def _of_task(self, task: int) -> Iterator[Change]:
         copy, start = self.store.copy(task), self._places[task]
         with copy.reading() as view:
-            end, point = self._end(view), self.store.point(task, copy, view)
-        if end < start or start < self._source.begin_offset((self._topic, task)):
-            raise CursorExpiredError(
-                f"{self._topic}-{task}: the changes from offset {start} on are deleted, or the topic was made again: begin again "
-                f"with initial=true"
-            )
+            end, point = self._end(task, view), self.store.point(task, copy, view)
+        self._check(task, start, end)
+        if end.offset < start.offset:
+            # What was seen comes from another process, whose copy was ahead of this one.
+            return
         rows: list[StoreRow] = []
-        for columns in self._source.read(self._topic, task, start, end):
+        for columns in self._source.read(self._topic, task, start.offset, end.offset):
             for offset, row in self._rows(columns):
                 if len(rows) == MOST_ROWS:
-                    self._places[task] = offset
+                    self._places[task] = end._replace(offset=offset)
                     yield Change(tuple(rows), point, self.id)
                     rows = []
                 if self._wanted(row.key):
@@ -152,37 +202,47 @@ class Changes:
                 key, start, _ = split_window_key(key)
             yield offset, DumpRow(key, start, end, time, value)
 
-    def _ends(self) -> dict[int, int]:
+    def _ends(self) -> dict[int, Place]:
         """Task -> where its changelog ends as of the copy's commit."""
         found = {}
         for task in self._tasks:
             with self.store.copy(task).reading() as view:
-                found[task] = self._end(view)
+                found[task] = self._end(task, view)
         return found
 
-    def _end(self, view: View) -> int:
-        return view.changelog_ends.get(self.store.name, 0)
+    def _end(self, task: int, view: View) -> Place:
+        name = self.store.name
+        known_ms = self._clock_ms() - self.store.copy(task).age_ms_of(view)
+        return Place(view.changelog_ends.get(name, 0), view.changelog_id(name), max(0, known_ms))
 
 
-def places_text(places: Mapping[int, int]) -> str:
+def _same(one: Place, other: Place) -> bool:
+    return (one.offset, one.log) == (other.offset, other.log)
+
+
+def places_text(places: Mapping[int, Place]) -> str:
     """Places in changelogs as the id of an event."""
-    return ",".join(f"{task}={offset}" for task, offset in sorted(places.items()))
+    return ",".join(f"{task}={at.offset}@{at.log}.{at.known_ms}" for task, at in sorted(places.items()))
 
 
-def parse_places(text: str) -> dict[int, int]:
+def parse_places(text: str) -> dict[int, Place]:
     """What `places_text` has written."""
-    return {int(task): int(offset) for task, offset in _PLACE.findall(text)}
+    return {int(task): Place(int(at), log, int(ms)) for task, at, log, ms in _PLACE.findall(text)}
 
 
-def known_places(text: str, store: ReadStore, tasks: Collection[int]) -> dict[int, int]:
+def known_places(text: str, store: ReadStore, tasks: Collection[int]) -> dict[int, Place]:
     """The places of these tasks in an id.
 
     Raises:
-        QueryError: The id is none of this store.
+        QueryError: The id is none.
+        CursorExpiredError: It is of other tasks, because the application has been rescaled.
     """
     found = parse_places(text)
+    if not found:
+        raise QueryError(f"{text!r} is not the id of an event of {store.name!r}: begin again with initial=true")
     if set(found) != set(tasks):
-        raise QueryError(
-            f"{text!r} is not the id of an event of {store.name!r}, which has {store.tasks} tasks: begin again with initial=true"
+        raise CursorExpiredError(
+            f"{text!r} is the id of an event of {len(found)} tasks, and {store.name!r} has {len(tasks)}: begin again with "
+            f"initial=true"
         )
     return found

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from streams.errors import StoreNotReadyError
-from streams.serve.feed.changes import parse_places, places_text
+from streams.serve.feed.changes import Place, parse_places, places_text
 from streams.serve.feed.events import Event
 
 _PATIENCE_S = 60.0
@@ -42,7 +42,7 @@ class Merged:
         groups: Callable[[Iterable[int]], Sequence[Group]],
         source: Source,
         follow: bool,
-        after: dict[int, int] | None = None,
+        after: dict[int, Place] | None = None,
     ) -> None:
         self._groups, self._source, self._follow = groups, source, follow
         self._after = after or {}
@@ -53,7 +53,7 @@ class Merged:
 
     async def events(self, tasks: Sequence[int]) -> AsyncIterator[Event]:
         """The events of these tasks, until the client goes away."""
-        places: dict[int, int] = {}
+        places: dict[int, Place] = {}
         held: list[Event] = []
         self._begin(self._groups(tasks), self._after)
         try:
@@ -84,14 +84,14 @@ class Merged:
             for task in self._running:
                 task.cancel()
 
-    def _begin(self, groups: Sequence[Group], places: dict[int, int], lost_s: float | None = None) -> None:
+    def _begin(self, groups: Sequence[Group], places: dict[int, Place], lost_s: float | None = None) -> None:
         for node, tasks in groups:
             task = asyncio.create_task(self._pump(node, list(tasks), dict(places), lost_s))
             self._open += 1
             self._running.add(task)
             task.add_done_callback(self._running.discard)
 
-    async def _pump(self, node: Any, tasks: list[int], places: dict[int, int], lost_s: float | None) -> None:
+    async def _pump(self, node: Any, tasks: list[int], places: dict[int, Place], lost_s: float | None) -> None:
         """Passes on the events of some tasks; where they break off, those of whoever has the tasks then.
 
         Since `lost_s`, nobody has given an event of them; None: this process is the first one that is asked.

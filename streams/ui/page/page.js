@@ -24,6 +24,12 @@ const VIEWS = {
 
 const token = () => sessionStorage.getItem("token") ?? ""
 
+/** The value of a JSON text; integers that a number of JavaScript would round are texts. */
+function exactly(json) {
+  const long = part => /^-?\d{16,}$/.test(part) && !Number.isSafeInteger(Number(part))
+  return JSON.parse(json.replace(/"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g, part => long(part) ? `"${part}"` : part))
+}
+
 async function ask(name, options = {}) {
   const headers = token() ? {Authorization: `Bearer ${token()}`} : {}
   const answer = await fetch(API + name, {...options, headers, cache: "no-store"})
@@ -32,7 +38,7 @@ async function ask(name, options = {}) {
     $("views").hidden = true
     throw new Error("a token is needed")
   }
-  const found = await answer.json()
+  const found = exactly(await answer.text())
   if (!answer.ok) throw Object.assign(new Error(found.message ?? found.error), {answer: found})
   return found
 }

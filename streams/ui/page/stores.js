@@ -37,8 +37,10 @@ function fields() {
 function question(store, cursor) {
   const given = id => $(id).closest("[hidden]") ? "" : $(id).value.trim(), key = given("store-key")
   if (key && !hasWindows(store)) {
-    const asOf = given("store-time")
-    return `/keys/${encodeURIComponent(key)}${asOf ? `?as_of=${encodeURIComponent(asOf)}` : ""}`
+    const asOf = given("store-time"), isText = store.key_schema?.type === "string"
+    // A text has quotes in JSON, so that no key is taken for a part of the path, as ".." is.
+    const parameters = new URLSearchParams({...(isText ? {keys: "json"} : {}), ...(asOf ? {as_of: asOf} : {})})
+    return `/keys/${encodeURIComponent(isText ? JSON.stringify(key) : key)}?${parameters}`
   }
   const asked = {limit: ROWS, key, prefix: given("store-prefix"), window_from: given("store-from"), window_to: given("store-to"), cursor}
   const parameters = new URLSearchParams(Object.entries(asked).filter(([, value]) => value))
