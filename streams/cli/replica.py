@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from streams.topology.topology import Topology
 
 _POLL_S = 0.2
+_MOST_WAIT_MS = 3_600_000
 
 
 @command
@@ -137,7 +138,9 @@ def serve(
             "Folder of the copies; each process needs its own. Default: serve, in --base-dir.", "--dir", metavar="DIR"
         ),
     ] = None,
-    parallel: Annotated[int, option("Copies to bring forward at a time, and to restore.", min=1)] = SERVED_AT_A_TIME,
+    parallel: Annotated[
+        int, option("Copies to bring forward at a time, and to restore.", min=1, max=1000)
+    ] = SERVED_AT_A_TIME,
     advertise: Annotated[
         str | None,
         option("Where the other processes that serve reach this one. Default: the address of --http.", metavar="URL"),
@@ -148,11 +151,19 @@ def serve(
     ] = None,
     jwt_key: Annotated[
         Path | None,
-        option("Key of JWTs with the claim scope: a public key as PEM, or a secret.", metavar="FILE", panel=_HTTP),
+        option(
+            "Key of JWTs with the claim scope: a public key or certificate as PEM, a JWKS, or a secret.",
+            metavar="FILE",
+            panel=_HTTP,
+        ),
     ] = None,
     jwt_audience: Annotated[
         str | None, option("The audience that a JWT must name.", metavar="NAME", panel=_HTTP)
     ] = None,
+    jwt_issuer: Annotated[str | None, option("The issuer that a JWT must name.", metavar="NAME", panel=_HTTP)] = None,
+    jwt_leeway: Annotated[
+        str, option("How far the clock of whoever signs may be off.", metavar="DURATION", panel=_HTTP)
+    ] = "30s",
     tls_cert: Annotated[Path | None, option("Certificate of this server.", metavar="FILE", panel=_HTTP)] = None,
     tls_key: Annotated[Path | None, option("Its key.", metavar="FILE", panel=_HTTP)] = None,
     tls_ca: Annotated[
@@ -160,7 +171,9 @@ def serve(
         option("Authority whose certificates clients need to connect; they may read.", metavar="FILE", panel=_HTTP),
     ] = None,
     rate: Annotated[float | None, option("Most requests of a caller each second.", metavar="N", panel=_HTTP)] = None,
-    max_rows: Annotated[int, option("Most rows of a page, and keys of a batch.", min=1, panel=_HTTP)] = 10_000,
+    max_rows: Annotated[
+        int, option("Most rows of a page, and keys of a batch.", min=1, max=1_000_000, panel=_HTTP)
+    ] = 10_000,
     max_wait: Annotated[
         str, option("Longest wait of a request for a position.", metavar="DURATION", panel=_HTTP)
     ] = "30s",
@@ -185,11 +198,12 @@ def serve(
     from streams.serve.server import StoreServer, own_url, tls_options, trusted
 
     address = _address(http, "--http")
-    security = Security(token_file, jwt_key, jwt_audience, tls_ca)
+    leeway_s = duration_ms("--jwt-leeway", jwt_leeway) / 1000
+    security = Security(token_file, jwt_key, jwt_audience, tls_ca, jwt_issuer, leeway_s)
     check_protected(address.host, security)
     tls_of_others = trusted(tls_cert, tls_key, security)
     guard, tls = Guard(security, rate), tls_options(tls_cert, tls_key, security)
-    limits = Limits(most_rows=max_rows, wait_ms=duration_ms("--max-wait", max_wait))
+    limits = Limits(most_rows=max_rows, wait_ms=_wait_ms(max_wait))
     topology, config = application.of(target, {"ui": ui})
     set_up_command(config.logs, config.application_id)
     with closing(listening(address, "stores", "--http")) as listener:
@@ -206,6 +220,18 @@ def serve(
             # What can never be followed again ends the command, with its error.
             server.on_error = partial(setattr, uvicorn, "should_exit", True)
             uvicorn.run(sockets=[listener])
+
+
+def _wait_ms(text: str) -> int:
+    """The option `--max-wait`.
+
+    Raises:
+        ConfigError: It is not a duration, or one for which nobody keeps a connection open.
+    """
+    found = duration_ms("--max-wait", text)
+    if not 0 <= found <= _MOST_WAIT_MS:
+        raise ConfigError(f"--max-wait is at most {_MOST_WAIT_MS // 60_000} minutes, not {text}")
+    return found
 
 
 @contextmanager

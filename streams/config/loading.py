@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource, SettingsError
 
+from state.secrets import secret_values
 from streams.config.settings import StreamsConfig, in_words, to_milliseconds
 from streams.errors import ConfigError
 from streams.migration_hints import OF_THE_APPLICATION
@@ -28,6 +30,9 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -119,12 +124,26 @@ def _wrong(found: ErrorDetails) -> str:
 def _from_file(file: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+        if file.stat().st_mode & 0o077 and any(secret_values(_flat(found))):
+            log.warning("%s has secrets that other users can read: chmod 600 %s", file, file)
         return found
     except FileNotFoundError:
         nearby = (path.name for path in file.absolute().parent.glob("*.toml"))
         raise ConfigError(f"settings file {file} does not exist.{did_you_mean(file.name, nearby)}") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"settings file {file} is not valid TOML: {error}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"settings file {file} cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from error
+
+
+def _flat(table: Mapping[str, Any], front: str = "") -> dict[str, Any]:
+    """Settings by their whole names, those of tables within tables, too."""
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        found |= _flat(value, f"{front}{name}.") if isinstance(value, Mapping) else {f"{front}{name}": value}
+    return found
 
 
 def _from_environment() -> dict[str, Any]:

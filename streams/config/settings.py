@@ -373,8 +373,8 @@ class StreamsConfig(BaseSettings):
         "",
     )
     serve_callers: Path | None = setting(
-        "Who may read served stores: a private file with lines of a token, `read`, `write` or `admin`, and a name. `none`: "
-        "programs on this host.",
+        "Who may read served stores: a private file with lines of a token of at least 16 characters, `read`, `write` or "
+        "`admin`, and a name. `none`: programs on this host.",
         None,
     )
     otel: bool = setting(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
 from math import isinf
@@ -139,17 +140,55 @@ def _say(start: StartResponse, status: str, text: str) -> list[bytes]:
     return [text.encode() + b"\n"]
 
 
+log = logging.getLogger(__name__)
+_REQUEST_S = 10.0
+"""How long a client may take to send its request, and then to read each part of the answer."""
+_MOST_CLIENTS = 32
+
+
 class _Handler(WSGIRequestHandler):
-    """Writes no line for each request."""
+    """Writes no line for each request, and waits only so long for one."""
+
+    timeout = _REQUEST_S
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
 
 
+class _FewThreads(ThreadingWSGIServer):
+    """Where many clients are connected, the first of them gives way: one that says nothing must not cost the driver a thread."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self._lock = threading.Lock()
+        self._open: dict[Any, None] = {}
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answers a request in a thread of its own."""
+        with self._lock:
+            if len(self._open) >= _MOST_CLIENTS:
+                first = next(iter(self._open))
+                del self._open[first]
+                with suppress(OSError):
+                    first.shutdown(socket.SHUT_RDWR)
+            self._open[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Ends a connection."""
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client went away, or has sent nothing in time: nobody has to read a stack trace of that."""
+        log.debug("a request for metrics has failed", exc_info=True)
+
+
 def _listening(address: Address, answer: Callable[..., Iterable[bytes]]) -> WSGIServer:
     try:
         family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
-        kind = type("_ServerOfFamily", (ThreadingWSGIServer,), {"address_family": family, "daemon_threads": True})
+        kind = type("_ServerOfFamily", (_FewThreads,), {"address_family": family, "daemon_threads": True})
         return make_server(address.host, address.port, answer, kind, _Handler)
     except OSError as error:
         raise ConfigError(

@@ -7,6 +7,7 @@ that waits for a position holds no thread: the copies wake it.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.convertors import PathConvertor, register_url_convertor
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.routing import Router as Routes
@@ -35,6 +36,7 @@ from streams.errors import (
 from streams.metrics.serving import CopyFigures, ServingMetrics
 from streams.serdes.json_shown import shown_json
 from streams.serdes.json_text import loads
+from streams.serve.connections import ConnectionLimits, connection_class
 from streams.serve.feed.changes import Changes, known_places
 from streams.serve.feed.events import Event, encoded, events
 from streams.serve.feed.merged import Merged
@@ -61,14 +63,19 @@ from streams.serve.requests import (
 )
 from streams.serve.routing import PART, PassedOnError, Router, parse_part, passed, redirected
 from streams.serve.scans import Asked, Order, Scan, order_text, parse_order
-from streams.serve.security import CALLER, Caller, Guard, RefusedError, Scope, address_of, note
+from streams.serve.security import CALLER, CERTIFICATE, Caller, Guard, RefusedError, Scope, address_of, note
 from streams.serve.served import Bound, Consistency, Served, Wanting
 from streams.serve.topics import Topics, Write, exactly
 
 if TYPE_CHECKING:
+    from starlette.types import Receive, Send
+    from starlette.types import Scope as Connected
+
     from streams.serve.sql import Loaded, Query
 
 Endpoint = Callable[[Request], Awaitable[Response]]
+
+log = logging.getLogger(__name__)
 
 _STATUS = {
     QueryError: 400,
@@ -94,6 +101,7 @@ class Api:
         source: Makes a reader of changelogs for one client; None: changes are not served.
         write: Writes a record to a topic, and gives its partition and offset; None: nothing can be written.
         router: Asks the other processes for what is not here; None: there are none.
+        connections: What connections may cost.
     """
 
     def __init__(
@@ -105,14 +113,19 @@ class Api:
         source: Callable[[], AbstractContextManager[ChangelogSource]] | None = None,
         write: Write | None = None,
         router: Router | None = None,
+        connections: ConnectionLimits | None = None,
     ) -> None:
         self._asks = router
+        self._connections = connections
         self._served = served
         self._guard = guard
         self._limits = limits or Limits()
         self._alive = alive
         self._source = source
-        self._queries = asyncio.Semaphore(_QUERIES)
+        self._following = 0
+        self._queries = Turns(_QUERIES, _WAITING, "queries in SQL")
+        # Of other processes, which have a turn themselves: theirs must not wait for each other.
+        self._parts = Turns(_PARTS, _WAITING, "queries in SQL of other processes")
         self._sink = None if write is None else Topics(served, write)
         self.metrics = ServingMetrics(served.application_id, self._figures)
 
@@ -120,26 +133,28 @@ class Api:
     def options(self) -> Mapping[str, Any]:
         """Settings of uvicorn with which reads of keys cost least (`KeyReads`)."""
         reads = KeyReads(self._served, self._guard, self._limits, self._finished)
-        return {"http": type("KeyProtocol", (KeyProtocol,), {"reads": reads})}
+        return {"http": connection_class(self._connections, KeyProtocol, reads=reads)}
 
     def application(self) -> Routes:
         """The ASGI application: without Starlette's middleware, since every error becomes an answer here, or uvicorn's."""
         stores = "/v1/stores/{store}"
         return Routes(
             routes=[
-                Route(f"{stores}/keys/{{key:any_text}}", self._guarded("key", Scope.READ, self._key)),
-                Route(f"{stores}/keys:batch", self._guarded("batch", Scope.READ, self._batch), methods=["POST"]),
-                Route(f"{stores}/range", self._guarded("range", Scope.READ, self._range)),
-                Route(f"{stores}/windows", self._guarded("windows", Scope.READ, self._windows)),
-                Route(f"{stores}/changes", self._guarded("changes", Scope.READ, self._changes)),
-                Route("/v1/topics/{topic}", self._guarded("topic", Scope.WRITE, self._write), methods=["POST"]),
-                Route("/v1/sql", self._guarded("sql", Scope.READ, self._sql), methods=["POST"]),
-                Route("/v1/metadata", self._guarded("metadata", Scope.READ, self._metadata)),
-                Route("/v1/metadata/{store}", self._guarded("metadata", Scope.READ, self._owners)),
-                Route("/v1/health", self._open("health", self._health)),
-                Route("/openapi.json", self._open("openapi", self._openapi)),
-                Route("/metrics", self._guarded("metrics", Scope.READ, self._metrics)),
-            ]
+                _Route(f"{stores}/keys/{{key:any_text}}", self._guarded("key", Scope.READ, self._key)),
+                _Route(f"{stores}/keys:batch", self._guarded("batch", Scope.READ, self._batch), methods=["POST"]),
+                _Route(f"{stores}/range", self._guarded("range", Scope.READ, self._range)),
+                _Route(f"{stores}/windows", self._guarded("windows", Scope.READ, self._windows)),
+                _Route(f"{stores}/changes", self._guarded("changes", Scope.READ, self._changes)),
+                _Route("/v1/topics/{topic}", self._guarded("topic", Scope.WRITE, self._write), methods=["POST"]),
+                _Route("/v1/sql", self._guarded("sql", Scope.READ, self._sql), methods=["POST"]),
+                _Route("/v1/metadata", self._guarded("metadata", Scope.READ, self._metadata)),
+                _Route("/v1/metadata/{store}", self._guarded("metadata", Scope.READ, self._owners)),
+                _Route("/v1/health", self._named("health", self._health)),
+                _Route("/openapi.json", self._guarded("openapi", Scope.READ, self._openapi)),
+                _Route("/metrics", self._guarded("metrics", Scope.READ, self._metrics)),
+            ],
+            redirect_slashes=False,
+            default=_Route("/", self._named("unknown", self._nothing)).app,
         )
 
     # --- What every request goes through
@@ -147,12 +162,20 @@ class Api:
     def _guarded(self, route: str, scope: Scope, endpoint: Endpoint) -> Endpoint:
         async def allowed(request: Request) -> Response:
             headers, address = request.headers, address_of(request.scope)
+            certificate = request.scope.get(CERTIFICATE)
             request.scope[CALLER] = self._guard.admitted(
-                scope, headers.get("host", ""), headers.get("authorization"), address
+                scope, headers.get("host", ""), headers.get("authorization"), address, certificate
             )
             return await endpoint(request)
 
         return self._open(route, allowed)
+
+    def _named(self, route: str, endpoint: Endpoint) -> Endpoint:
+        async def asked_for(request: Request) -> Response:
+            self._guard.check_name(request.headers.get("host", ""), address_of(request.scope))
+            return await endpoint(request)
+
+        return self._open(route, asked_for)
 
     def _open(self, route: str, endpoint: Endpoint) -> Endpoint:
         async def answered(request: Request) -> Response:
@@ -160,6 +183,8 @@ class Api:
             reason = ""
             try:
                 response = await endpoint(request)
+            except ClientDisconnect:
+                reason, response = "gone", _said(400, "Refused", "the request did not come completely")
             except RefusedError as refused:
                 reason = str(refused.status)
                 response = _said(refused.status, "Refused", str(refused), headers=refused.headers)
@@ -169,6 +194,11 @@ class Api:
             except StreamsError as error:
                 reason = type(error).__name__
                 response = _error(error)
+            except Exception as error:
+                # A fault of this server, whatever was asked: the caller hears that, and the log has the rest.
+                log.exception("a request of the kind %s could not be answered", route)
+                reason = type(error).__name__
+                response = _said(500, "InternalError", "this server has a fault: its log says which")
             self._finished(route, request.scope, response.status_code, begun_s, reason)
             return response
 
@@ -185,6 +215,9 @@ class Api:
         caller: Caller | None = connection.get(CALLER)
         name = address_of(connection) if caller is None else caller.name
         note(name, connection["method"], connection["path"], status, seconds)
+
+    async def _nothing(self, request: Request) -> Response:
+        return _said(404, "NoSuchAddress", "there is nothing at this address: /openapi.json describes what there is")
 
     async def _ready(self, store: ReadStore, tasks: Collection[int], given: Parameters) -> None:
         """Waits until the copies are new enough for a request.
@@ -216,7 +249,7 @@ class Api:
         return _json(state, 200 if healthy else 503)
 
     async def _openapi(self, request: Request) -> Response:
-        return _json(openapi(self._served))
+        return _json(openapi(self._served, () if self._sink is None else self._sink.names))
 
     async def _metrics(self, request: Request) -> Response:
         body, kind = self.metrics.text()
@@ -290,7 +323,9 @@ class Api:
                 if not versions:
                     await self._ready(store, some, given)
                 wanted = [found[place] for place in places]
-                each, points = await run_in_threadpool(store.get_each, wanted, store.all_as_json, versions)
+                each, points = await run_in_threadpool(
+                    store.get_each, wanted, store.all_as_json, versions, self._limits.batch_bytes
+                )
             else:
                 asked = shown_json({"keys": [keys[place] for place in places]})
                 answer = await self._part_of(node, request, some, given, asked, versions)
@@ -320,7 +355,7 @@ class Api:
         return await self._page(store, given, given.windows(store), request)
 
     async def _page(self, store: ReadStore, given: Parameters, scan: Scan, request: Request) -> Response:
-        asked = store.asked(scan, given.text("cursor"))
+        asked = replace(store.asked(scan, given.text("cursor")), most_bytes=self._limits.page_bytes)
         tasks = store.tasks_of(asked.scan)
         part = parse_part(given.text(PART), store)
         if part is not None and (at := given.text(_AT)) is not None:
@@ -330,18 +365,18 @@ class Api:
             if part is None and given.of_one_step:
                 asked = replace(asked, versions=await self._versions(store, tasks, request, given))
 
-        async def ask(node: Node | None, some: Collection[int]) -> _Rows[Order]:
+        async def ask(node: Node | None, some: Collection[int]) -> _Page:
             if node is None:
                 await self._ready_for(asked, store, some, given)
                 return await run_in_threadpool(_part_here, store, asked, some)
             answer = await self._part_of(node, request, some, given, versions=asked.versions)
             rows = [(parse_order(order), row) for order, row in answer["rows"]]
-            return rows, tuple(map(parse_point, answer["tasks"]))
+            return rows, tuple(map(parse_point, answer["tasks"])), answer.get("cut", False)
 
         if part is not None:
-            rows, points = await ask(None, part)
+            rows, points, cut = await ask(None, part)
             ordered = [(order_text(order), row) for order, row in rows]
-            return _json({"rows": ordered, "tasks": tasks_json(Answer((), points))})
+            return _json({"rows": ordered, "tasks": tasks_json(Answer((), points)), "cut": cut})
         if self._is_here(store, tasks):
             await self._ready_for(asked, store, tasks, given)
             answer = await run_in_threadpool(store.page, asked, store.reader.shown)
@@ -349,9 +384,10 @@ class Api:
         if (elsewhere := self._redirected(store, tasks, request, given)) is not None:
             return elsewhere
         answers = await self._router.gather(store, tasks, ask)
-        summary = Answer((), tuple(point for _, points in answers for point in points))
+        summary = Answer((), tuple(point for _, points, _ in answers for point in points))
         commits = {point.task: point.commit for point in summary.points}
-        page, cursor = asked.page([rows for rows, _ in answers], commits)
+        places = [place for place, (_, _, cut) in enumerate(answers) if cut]
+        page, cursor = asked.page([rows for rows, _, _ in answers], commits, places)
         found = {"rows": page, "cursor": cursor, "tasks": tasks_json(summary)}
         return _json(found, headers=answer_headers(summary))
 
@@ -367,13 +403,16 @@ class Api:
         text = body.get("sql") if isinstance(body, dict) else None
         if not isinstance(text, str):
             raise QueryError('the body is {"sql": "SELECT ..."}')
-        query = await run_in_threadpool(Query, text, self._served.stores)
         if (name := given.text(_LOADED)) is not None:
             store = self._served.store(name)
             part = parse_part(given.text(PART), store) or []
-            return _json((await self._loaded_here(query, store, part, given)).as_json)
-        loaded = {store.name: await self._loaded(query, store, request, given, body) for store in query.stores}
+            async with self._parts:
+                query = await run_in_threadpool(Query, text, self._served.stores)
+                return _json((await self._loaded_here(query, store, part, given)).as_json)
+        # Before the rows are loaded: what waits for its turn has none.
         async with self._queries:
+            query = await run_in_threadpool(Query, text, self._served.stores)
+            loaded = {store.name: await self._loaded(query, store, request, given, body) for store in query.stores}
             result = await run_in_threadpool(query.run, loaded, self._limits.sql)
         summary = Answer((), result.points)
         found = {"columns": result.columns, "rows": result.rows, "loaded": result.loaded, "tasks": tasks_json(summary)}
@@ -507,6 +546,8 @@ class Api:
         store, given = self._asked(request)
         if self._source is None:
             raise RefusedError(501, "changes are not served here")
+        if self._following >= self._limits.changes:
+            raise RefusedError(503, "too many clients follow changes here", {"Retry-After": "5"})
         part = parse_part(given.text(PART), store)
         tasks = range(store.tasks) if part is None else part
         after = request.headers.get("last-event-id") or given.text("after")
@@ -548,8 +589,17 @@ class Api:
             # As the status, which every client understands; what goes wrong later is an event.
             error = loads(event.data)
             return _said(_STATUS_OF.get(error["error"], 500), error["error"], error["message"])
-        data = encoded(_behind(event, found))
+        data = self._counted(encoded(_behind(event, found)))
         return StreamingResponse(data, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+    async def _counted(self, found: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The events of one of the clients that follow changes."""
+        self._following += 1
+        try:
+            async for event in found:
+                yield event
+        finally:
+            self._following -= 1
 
     async def _write(self, request: Request) -> Response:
         given = Parameters(request.query_params, request.headers, self._limits)
@@ -604,13 +654,14 @@ class Api:
 
         Its type is demanded, because a page of another site cannot send that without asking.
         """
-        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        kind = request.headers.get("content-type", "").partition(";")[0].strip()
+        if kind.lower() != "application/json":
             raise RefusedError(415, "the body has to be application/json")
         data = b""
         async for part in request.stream():
             data += part
             if len(data) > self._limits.body_bytes:
-                raise RefusedError(413, f"the body has more than {self._limits.body_bytes} bytes")
+                raise RefusedError(413, f"the body has more than {self._limits.body_bytes} bytes", _LAST)
         try:
             return read(data)
         except ValueError as error:
@@ -623,6 +674,50 @@ class Api:
             figures = (copy.age_ms / 1000, copy.version, float(bool(copy.fault)))
             found.append(CopyFigures(place.sub_topology, task, figures))
         return found
+
+
+class Turns:
+    """Lets so many requests do something at a time, and so many wait for that; the others are refused.
+
+    Args:
+        most: How many do it.
+        waiting: How many wait.
+        what: What it is, for people.
+    """
+
+    def __init__(self, most: int, waiting: int, what: str) -> None:
+        self._free = asyncio.Semaphore(most)
+        self._waits, self._waiting, self._what = 0, waiting, what
+
+    async def __aenter__(self) -> None:
+        if self._waits >= self._waiting:
+            raise RefusedError(503, f"too many {self._what} wait for their turn: ask again", {"Retry-After": "1"})
+        self._waits += 1
+        try:
+            await self._free.acquire()
+        finally:
+            self._waits -= 1
+
+    async def __aexit__(self, *_: object) -> None:
+        self._free.release()
+
+
+class _Route(Route):
+    """A route that says in JSON which methods it has."""
+
+    async def handle(self, scope: Connected, receive: Receive, send: Send) -> None:
+        """Answers a request."""
+        methods = self.methods or set()
+        if scope["method"] in methods:
+            await self.app(scope, receive, send)
+            return
+        allowed = ", ".join(sorted(methods))
+        refused = _said(405, "Refused", f"the method is {allowed}, not {scope['method']}", headers={"Allow": allowed})
+        await refused(scope, receive, send)
+
+
+_LAST = {"Connection": "close"}
+"""For requests whose rest nobody reads."""
 
 
 class _AnyText(PathConvertor):
@@ -640,16 +735,21 @@ _LOOK_AGAIN_S = 0.05
 _FOLLOW_S = 2.0
 """How long a read of one micro-batch waits for copies at least."""
 _QUERIES = 2
-"""How many queries in SQL run at a time: each has its memory and a thread."""
+"""How many queries in SQL run at a time: each has its memory, a process and a thread."""
+_PARTS = 4
+_WAITING = 32
+"""How many wait for their turn."""
 _Place = TypeVar("_Place")
 _Rows = tuple[list[tuple[_Place, Any]], tuple[Point, ...]]
 """Rows as JSON, each with its place in the answer, and as of what."""
+_Page = tuple[list[tuple[Order, Any]], tuple[Point, ...], bool]
+"""The same of a page, and whether they were cut off (`Asked.within`)."""
 
 
-def _part_here(store: ReadStore, asked: Asked, tasks: Collection[int]) -> _Rows[Order]:
+def _part_here(store: ReadStore, asked: Asked, tasks: Collection[int]) -> _Page:
     part = store.part(asked, tasks, hold=True)
     rows = [(order, row_json(store.reader.shown(row, task))) for order, (row, task) in part.rows]
-    return rows, part.points
+    return rows, part.points, part.cut
 
 
 async def until(wanting: Sequence[Wanting], timeout_s: float) -> bool:

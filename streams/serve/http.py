@@ -5,9 +5,11 @@ Starlette, uvicorn and the client are the extra `serve`: `check_installed` says 
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import Mapping
+from functools import partial
 from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 _DRAIN_S = 5
 """How long a server that ends waits for requests that are being answered."""
 _MARGIN_S = 5.0
+_HANDSHAKE_S = 10.0
 
 
 def check_installed(what: str, *modules: str) -> None:
@@ -76,17 +79,30 @@ def http_server(application: ASGIApp, options: Mapping[str, Any] | None = None) 
     """
     from uvicorn import Config, Server
 
+    from streams.serve.connections import connection_class
+
     config = Config(
         application,  # type: ignore[arg-type]  # Starlette has other names for the same types
         log_config=None,
         access_log=False,
+        server_header=False,
         ws="none",
         # A header must not say where a request comes from: callers on this host need no token.
         proxy_headers=False,
         timeout_graceful_shutdown=_DRAIN_S,
-        **(options or {}),
+        **{"http": connection_class(), **(options or {})},
     )
-    return Server(config)
+
+    class HandshakesInTime(Server):
+        """Clients who connect and then say nothing would have a descriptor for a minute."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            loop: Any = asyncio.get_running_loop()
+            if config.ssl is not None:
+                loop.create_server = partial(loop.create_server, ssl_handshake_timeout=_HANDSHAKE_S)
+            await super().startup(sockets)
+
+    return HandshakesInTime(config)
 
 
 class HttpThread:

@@ -15,10 +15,11 @@ from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 import orjson
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from state.errors import StreamsError
 from streams.serdes.json_shown import shown_json
+from streams.serve.connections import Connection
 from streams.serve.position import Position
 from streams.serve.reading import Answer, Point
 from streams.serve.requests import (
@@ -34,7 +35,7 @@ from streams.serve.requests import (
     tasks_json,
     unquoted,
 )
-from streams.serve.security import CALLER, Guard, RefusedError, Scope, address_of
+from streams.serve.security import CALLER, CERTIFICATE, Guard, RefusedError, Scope, address_of
 from streams.serve.served import Served
 
 _MOST_BYTES = 8192
@@ -71,14 +72,16 @@ class KeyReads:
         self._served, self._guard, self._limits = served, guard, limits
         self._finished = finished
 
-    def at_once(self, data: bytes, client: tuple[str, int] | None) -> list[bytes] | None:
+    def at_once(
+        self, data: bytes, client: tuple[str, int] | None, certificate: str | None = None
+    ) -> list[bytes] | None:
         """The answer to a request, without the headers of the server; None: the routes have it."""
         asked = _REQUEST.fullmatch(data) if len(data) < _MOST_BYTES else None
         headers = _headers(asked[5]) if asked is not None else None
         if asked is None or headers is None:
             return None
         begun_s = time.perf_counter()
-        connection = {"client": client, "method": "GET", "path": asked[1].decode()}
+        connection = {"client": client, "method": "GET", "path": asked[1].decode(), CERTIFICATE: certificate}
         text = unquoted(asked[3].decode())
         if text is None:
             return None
@@ -107,7 +110,11 @@ class KeyReads:
                     return None
             # Last, because a request that the routes answer counts there.
             connection[CALLER] = self._guard.admitted(
-                Scope.READ, headers.get("Host", ""), headers.get("Authorization"), address_of(connection)
+                Scope.READ,
+                headers.get("Host", ""),
+                headers.get("Authorization"),
+                address_of(connection),
+                connection[CERTIFICATE],
             )
             found = store.row_now(key, task)
         except (RefusedError, StreamsError):
@@ -155,27 +162,19 @@ def _headers(lines: bytes) -> dict[str, str] | None:
     return found
 
 
-class KeyProtocol(HttpToolsProtocol):
-    """A connection of uvicorn whose reads of keys are answered by `reads`."""
+class KeyProtocol(Connection):
+    """A connection whose reads of keys are answered by `reads`."""
 
     reads: KeyReads
-    _begun = False
-    """Whether uvicorn has got a part of a request."""
-
-    def on_message_begin(self) -> None:
-        """The parser sees the first byte of a request."""
-        self._begun = True
-        super().on_message_begin()
-
-    def on_message_complete(self) -> None:
-        """The parser has seen the last byte of a request."""
-        self._begun = False
-        super().on_message_complete()
 
     def data_received(self, data: bytes) -> None:
         """Answers what came, or leaves it to uvicorn."""
         idle = not self._begun and (self.cycle is None or self.cycle.response_complete) and not self.flow.write_paused
-        found = self.reads.at_once(data, self.client) if idle and not self.transport.is_closing() else None
+        found = (
+            self.reads.at_once(data, self.client, self._certificate)
+            if idle and not self.transport.is_closing()
+            else None
+        )
         if found is None:
             super().data_received(data)
             return

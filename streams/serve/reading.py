@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import chain, islice, takewhile
+from itertools import chain, takewhile
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -30,6 +30,8 @@ from streams.serve.copies import Copy, View
 from streams.serve.position import Commit, Position, common
 from streams.serve.scans import Asked, Order, Scan
 
+_AT_A_TIME = 200
+"""Keys of a batch that are looked up at a time: the bytes of their values are counted before there are many."""
 HELD_S = 60.0
 """How long the rows of a commit are kept for the next page of a cursor."""
 
@@ -99,10 +101,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of some tasks, with what they are ordered by and their task, and as of what."""
+    """Rows of some tasks, each with what it is ordered by and its task; as of what; whether they were cut off (`Asked.within`)."""
 
     rows: list[_Row]
     points: tuple[Point, ...]
+    cut: bool = False
 
 
 _Made = TypeVar("_Made")
@@ -248,6 +251,7 @@ class ReadStore:
         keys: Sequence[bytes],
         make: Callable[[Sequence[bytes], Sequence[bytes | None], int], list[_Made | None]],
         versions: Mapping[int, int] | None = None,
+        most_bytes: int | None = None,
     ) -> tuple[list[_Made | None], tuple[Point, ...]]:
         """As `get_all`, with None for a key without a row.
 
@@ -255,6 +259,7 @@ class ReadStore:
             keys: The keys.
             make: Makes rows of keys, their values in the store, and the task: `decoded` or `all_as_json`.
             versions: Task -> the commit to read; default: the present one.
+            most_bytes: The most bytes of all values; None: any number.
         """
         if self.kind.segmented or self.kind is StoreKind.VERSIONED:
             raise QueryError(
@@ -262,15 +267,24 @@ class ReadStore:
             )
         found: list[_Made | None] = [None] * len(keys)
         points = []
+        left = most_bytes
         for task, places in self.by_task(keys).items():
             copy = self.copy(task)
             with copy.reading((versions or {}).get(task)) as view:
                 points.append(self.point(task, copy, view))
-                wanted = [keys[place] for place in places]
-                rows = make(wanted, _of(view, self.name).multi_get(wanted), task)
-                for place, row in zip(places, rows, strict=True):
-                    # Of a key that may be in any task, only one has the row.
-                    found[place] = row if row is not None else found[place]
+                for begin in range(0, len(places), _AT_A_TIME):
+                    some = places[begin : begin + _AT_A_TIME]
+                    wanted = [keys[place] for place in some]
+                    values = _of(view, self.name).multi_get(wanted)
+                    if left is not None:
+                        left -= sum(map(len, filter(None, values)))
+                        if left < 0:
+                            raise QueryError(
+                                f"the values of these keys have more than {most_bytes} bytes: ask for fewer"
+                            )
+                    for place, row in zip(some, make(wanted, values, task), strict=True):
+                        # Of a key that may be in any task, only one has the row.
+                        found[place] = row if row is not None else found[place]
         return found, tuple(points)
 
     def row_now(self, key: bytes, task: int) -> tuple[dict[str, Any] | None, Point] | None:
@@ -332,7 +346,8 @@ class ReadStore:
             CursorExpiredError: The commits that are asked for are not kept any more.
         """
         part = self.part(asked, self.tasks_of(asked.scan) if tasks is None else tasks)
-        page, following = asked.page([part.rows], {point.task: point.commit for point in part.points})
+        commits = {point.task: point.commit for point in part.points}
+        page, following = asked.page([part.rows], commits, [0] if part.cut else ())
         make = decode or self.reader.decoded
         return Answer(tuple(make(row, task) for row, task in page), part.points, following)
 
@@ -344,7 +359,20 @@ class ReadStore:
         """
         found = Asked.of(self.name, scan, cursor)
         self.check(found.scan)
+        if found.after is not None:
+            self._check_place(found.scan, found.after)
         return found
+
+    def _check_place(self, scan: Scan, after: Order) -> None:
+        """Refuses a cursor that stands where no row of this store can."""
+        if self.kind is StoreKind.SESSION:
+            fits = tuple(map(type, after)) == (int, int, bytes)
+        elif self.kind.windowed:
+            fits = tuple(map(type, after)) == (int, bytes)
+        else:
+            fits = tuple(map(type, after)) == (bytes,) and len(after[0]) >= _order(self.reader.key_serde, scan).size
+        if not fits:
+            raise QueryError("the cursor is none that this server has given: begin again without one")
 
     def tasks_of(self, scan: Scan) -> Sequence[int]:
         """The tasks that have the rows of a scan."""
@@ -376,11 +404,11 @@ class ReadStore:
                 points.append(self.point(task, copy, view))
                 parts.append(self._part(task, view, self._behind(scan, asked.after)))
             merged = heapq.merge(*parts, key=lambda part: part[0], reverse=scan.reverse)
-            rows = list(islice(_after(merged, asked.after, scan.reverse), asked.reach))
-            if hold or len(rows) == asked.reach:
+            rows, cut = asked.within(_after(merged, asked.after, scan.reverse), _bytes_of)
+            if hold or cut or len(rows) == asked.reach:
                 for copy, view in views:
                     copy.hold(view, HELD_S)
-            return Part(rows, tuple(points))
+            return Part(rows, tuple(points), cut)
 
     def _behind(self, scan: Scan, after: Order | None) -> Scan:
         """The scan without what lies before the cursor, as far as the store can leave it out."""
@@ -483,6 +511,11 @@ class ReadStore:
             return (((start, key), self._row(key, value, start)) for key, start, value in _windows(found, scan))
         order = _order(self.reader.key_serde, scan)
         return (((order.rank(key),), self._row(key, value)) for key, value in _keys(found, scan, order))
+
+
+def _bytes_of(row: _Row) -> int:
+    found = row[1][0]
+    return len(found.key) + len(found.value or b"")
 
 
 def _of(view: View, name: str) -> KeyValueBytesStore:

@@ -16,7 +16,7 @@ from streams.model.iso import moment
 from streams.model.record import to_timestamp_ms
 from streams.serve.position import Position, commits_text, parse_commits
 from streams.serve.reading import Answer, Point, ReadStore
-from streams.serve.scans import Scan
+from streams.serve.scans import PAGE_BYTES, Scan
 from streams.serve.served import Bound, Consistency
 
 POSITION, COMMIT, AGE = "Streams-Position", "Streams-Commit", "Streams-Age-Ms"
@@ -24,6 +24,8 @@ KEYS = "keys"
 """The parameter that says how keys are written in the address: `json`, so that a text is known from a number."""
 VERSIONS = "versions"
 """The parameter with the commits of tasks that a process is asked for by another one."""
+_LONGEST = 19
+"""Characters of the longest number."""
 NOTHING = Bound()
 """Whatever the copy has, because the request asks for nothing."""
 
@@ -34,13 +36,17 @@ class SqlLimits:
 
     Attributes:
         loaded_rows: Rows of all stores that are loaded.
+        loaded_bytes: Bytes of a store's keys and values that are loaded.
         result_rows: Rows of the result.
+        result_bytes: Bytes of the result.
         memory: What DuckDB may take, such as `256MB`.
         seconds: How long DuckDB may compute.
     """
 
     loaded_rows: int = 200_000
+    loaded_bytes: int = 64 * 1024 * 1024
     result_rows: int = 10_000
+    result_bytes: int = 32 * 1024 * 1024
     memory: str = "256MB"
     seconds: float = 10.0
 
@@ -53,6 +59,9 @@ class Limits:
         page_rows: Rows of a page, if the request does not say.
         most_rows: The most rows of a page, and keys of a batch.
         body_bytes: The most bytes of a request's body.
+        page_bytes: The most bytes of a page's stored keys and values, except for its last row.
+        batch_bytes: The most bytes of a batch's stored values.
+        changes: How many clients may follow changes at a time: each has connections to Kafka.
         wait_ms: The longest time that a request may wait for a position.
         sql: What a query in SQL may cost.
     """
@@ -60,6 +69,9 @@ class Limits:
     page_rows: int = 100
     most_rows: int = 10_000
     body_bytes: int = 1024 * 1024
+    page_bytes: int = PAGE_BYTES
+    batch_bytes: int = 32 * 1024 * 1024
+    changes: int = 100
     wait_ms: int = 30_000
     sql: SqlLimits = SqlLimits()
 
@@ -86,6 +98,9 @@ class Parameters:
         """
         if not self._query and POSITION not in self._headers and COMMIT not in self._headers:
             return NOTHING
+        if "wait" in self._query:
+            # Also where nothing has to be waited for.
+            self.wait_s()
         text = self._query.get("consistency", Consistency.BOUND.value)
         if text not in {one.value for one in Consistency}:
             raise QueryError(f"consistency is any, bound or latest, not {text!r}")
@@ -120,7 +135,9 @@ class Parameters:
 
     def versions(self) -> dict[int, int]:
         """Task -> the commit that another process asks for."""
-        parts = (part.partition("=") for part in self._query.get(VERSIONS, "").split(",") if part)
+        parts = [part.partition("=") for part in self._query.get(VERSIONS, "").split(",") if part]
+        if not all(is_number(task) and is_number(version) for task, _, version in parts):
+            raise QueryError(f"{VERSIONS} is TASK=COMMIT,..., not {self._query[VERSIONS][:100]!r}")
         return {int(task): int(version) for task, _, version in parts}
 
     def range(self, store: ReadStore) -> Scan:
@@ -223,8 +240,8 @@ class Parameters:
         text = self._query.get(name)
         if text is None:
             return default
-        if not text.isdecimal() or not 1 <= int(text) <= self._limits.most_rows:
-            raise QueryError(f"{name} is a number of rows from 1 to {self._limits.most_rows}, not {text!r}")
+        if not is_number(text) or not 1 <= int(text) <= self._limits.most_rows:
+            raise QueryError(f"{name} is a number of rows from 1 to {self._limits.most_rows}, not {text[:100]!r}")
         return int(text)
 
     def time(self, name: str) -> int | None:
@@ -237,16 +254,23 @@ class Parameters:
         if text is None:
             return None
         try:
-            return int(text) if text.lstrip("-").isdecimal() else to_timestamp_ms(moment(text))
-        except ValueError as error:
+            return int(text) if is_number(text.removeprefix("-")) else to_timestamp_ms(moment(text))
+        except (ValueError, OverflowError) as error:
             raise QueryError(f"{name} is a time in ms, or such as 2024-05-01T10:00:00Z, not {text!r}") from error
 
     def _duration(self, name: str, text: str) -> int:
         try:
-            found: int = to_milliseconds(text)
-        except ValueError as error:
+            found: int = to_milliseconds(text[:_LONGEST])
+        except (ValueError, OverflowError) as error:
             raise QueryError(f"{name}: {error}") from error
+        if found < 0:
+            raise QueryError(f"{name} is a duration, which is not negative: {text[:_LONGEST]!r}")
         return found
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a whole number of 64 bits, without a sign: Python takes thousands of digits for one, and no more."""
+    return text.isascii() and text.isdecimal() and len(text) < _LONGEST
 
 
 def key_bytes(store: ReadStore, text: str, is_json: bool = False) -> bytes:

@@ -19,7 +19,7 @@ from streams.serve.feed.events import Event
 from streams.serve.http import check_installed
 from streams.serve.nodes import Node, Nodes
 from streams.serve.reading import ReadStore
-from streams.serve.requests import COMMIT, POSITION
+from streams.serve.requests import COMMIT, POSITION, is_number
 
 if TYPE_CHECKING:
     import httpx2
@@ -274,7 +274,7 @@ def parse_part(text: str | None, store: ReadStore) -> list[int] | None:
     """
     if text is None:
         return None
-    found = [int(one) if one.isdecimal() else -1 for one in text.split(",") if one]
+    found = [int(one) if is_number(one) else -1 for one in text.split(",") if one]
     if not all(0 <= task < store.tasks for task in found):
         raise QueryError(f"{PART} names tasks of {store.name!r}, which are 0 to {store.tasks - 1}, not {text!r}")
     return found

@@ -7,22 +7,30 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from importlib.util import find_spec
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from state.secrets import mask, remember
-from streams.config.settings import Address
+from streams.config.settings import SHORTEST_TOKEN, Address
 from streams.errors import ConfigError
+from streams.serve.signed import LEEWAY_S, Claimed, NotValidError, SignedTokens, check_private
 
 audit = logging.getLogger("streams.serve.audit")
 
 CALLER = "streams.caller"
 """Under what name a connection has its caller, once that is known."""
+CERTIFICATE = "streams.certificate"
+"""Under what name a connection has the name in its client's certificate."""
+_WRONG_AT_ONCE, _WRONG_PER_S = 20, 1.0
+"""How many wrong tokens come from one address until it has to wait, and how many a second after that."""
+_MOST_RATE = 1_000_000.0
+_NAME, _PATH = 200, 2000
+"""The most characters of an audit line's name and path."""
 
 
 class Scope(str, Enum):
@@ -64,15 +72,19 @@ class Security:
 
     Attributes:
         token_file: Lines with a token and its scope, `SECRET read`; None: there are no such tokens.
-        jwt_key_file: The key that JWTs are signed with: a public key as PEM, or a shared secret; None: no JWTs.
+        jwt_key_file: The key that JWTs are signed with (`SignedTokens`); None: no JWTs.
         jwt_audience: The audience that a JWT must name; None: none.
         tls_ca: The authority whose certificates clients need to connect at all; None: they need none.
+        jwt_issuer: Who must have issued a JWT; None: anybody who has the key.
+        jwt_leeway_s: How far the clock of whoever signs may be off.
     """
 
     token_file: Path | None = None
     jwt_key_file: Path | None = None
     jwt_audience: str | None = None
     tls_ca: Path | None = None
+    jwt_issuer: str | None = None
+    jwt_leeway_s: float = LEEWAY_S
 
     @property
     def present(self) -> bool:
@@ -108,7 +120,7 @@ class Guard:
         clock_s: Measures the time between requests.
 
     Raises:
-        ConfigError: A file cannot be read, can be read by others, or has no usable content.
+        ConfigError: A file cannot be read, can be read by others, or has no usable content; or the rate is out of bounds.
     """
 
     def __init__(
@@ -116,11 +128,19 @@ class Guard:
     ) -> None:
         self._open = not security.present
         self._tokens = {} if security.token_file is None else _tokens(security.token_file)
-        self._jwt = None if security.jwt_key_file is None else _Jwt.of(security.jwt_key_file, security.jwt_audience)
+        self._signed = _signed_tokens(security)
         self._by_certificate = security.tls_ca is not None
-        self._rate = None if rate is None else _Rate(rate, clock_s)
+        # NaN compares with nothing.
+        if rate is not None and not 0 < rate <= _MOST_RATE:
+            raise ConfigError(
+                f"--rate is a number of requests above 0 and up to {_MOST_RATE:,.0f} each second, not {rate:g}"
+            )
+        self._rate = None if rate is None else _Rate(rate, max(1.0, rate), clock_s)
+        self._wrong = _Rate(_WRONG_PER_S, _WRONG_AT_ONCE, clock_s)
 
-    def admitted(self, scope: Scope, host: str, authorization: str | None, address: str) -> Caller:
+    def admitted(
+        self, scope: Scope, host: str, authorization: str | None, address: str, certificate: str | None = None
+    ) -> Caller:
         """Who sends a request.
 
         Args:
@@ -128,47 +148,101 @@ class Guard:
             host: The server's name, as the request has it.
             authorization: The header, if there is one.
             address: Where the request comes from.
+            certificate: The name in the client's certificate, if it has shown one.
 
         Raises:
             RefusedError: Nobody who may do that.
         """
-        if authorization is None and is_loopback(address) and not _is_this_host(host):
-            # A page of another site that has given itself an address of this host (DNS rebinding).
-            raise RefusedError(421, f"this server is not {host!r}: ask for 127.0.0.1 or localhost")
-        found = self.caller(authorization, address)
+        if self._open or _token_of(authorization) is None:
+            check_host(host, address)
+        found = self.caller(authorization, address, certificate)
         if not found.scope.includes(scope):
             challenge = f'Bearer error="insufficient_scope", scope="{scope.value}"'
             raise RefusedError(403, f"the scope {scope.value!r} is needed", {"WWW-Authenticate": challenge})
         return found
 
-    def caller(self, authorization: str | None, address: str) -> Caller:
+    def check_name(self, host: str, address: str) -> None:
+        """Refuses other names of this server where nobody is recognised: whatever a page of another site sends.
+
+        Raises:
+            RefusedError: The request comes from this host, and asks for another one.
+        """
+        if self._open:
+            check_host(host, address)
+
+    def caller(self, authorization: str | None, address: str, certificate: str | None = None) -> Caller:
         """Who sends a request, whatever the request needs.
 
         Raises:
             RefusedError: Nobody who is known, or one who has sent too many.
         """
-        found = self._recognised(authorization, address)
+        found = self._recognised(authorization, address, certificate)
         if self._rate is not None:
-            wait_s = self._rate.wait_s(found.name)
-            if wait_s > 0:
-                raise RefusedError(429, "too many requests", {"Retry-After": str(max(1, round(wait_s)))})
+            _wait(self._rate.wait_s(found.name), "too many requests")
         return found
 
-    def _recognised(self, authorization: str | None, address: str) -> Caller:
+    def _recognised(self, authorization: str | None, address: str, certificate: str | None) -> Caller:
         if self._open:
             return _anybody(address)
-        kind, _, token = (authorization or "").partition(" ")
-        token = token.strip()
-        if kind.lower() == "bearer" and token:
-            found = self._tokens.get(_digest(token))
-            if found is None and self._jwt is not None:
-                found = self._jwt.caller(token)
-            if found is not None:
-                return found
-            raise _unknown("the token is not known")
+        token = _token_of(authorization)
+        if token is not None:
+            return self._with_token(token, network_of(address))
         if self._by_certificate:
-            return Caller(address, Scope.READ)
+            return Caller(certificate or address, Scope.READ)
         raise RefusedError(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
+
+    def _with_token(self, token: str, network: str) -> Caller:
+        """Who has a token. One that is known is not counted, so whoever guesses keeps nobody out behind the same address."""
+        found = self._tokens.get(_digest(token))
+        if found is not None:
+            return found
+        if self._signed is not None and (claimed := self._signed.known(token)) is not None:
+            return _claimed(claimed)
+        _wait(self._wrong.wait_s(network, 0), "too many wrong tokens came from this address")
+        why = "the token is not known"
+        try:
+            claimed = None if self._signed is None else self._signed.checked(token)
+            if claimed is not None:
+                return _claimed(claimed)
+        except NotValidError as error:
+            why = f"the token is not valid here: {error}"
+        self._wrong.wait_s(network)
+        raise _unknown(why)
+
+
+def check_host(host: str, address: str) -> None:
+    """Refuses a page of another site that has given itself an address of this host (DNS rebinding).
+
+    Args:
+        host: The server's name, as the request has it.
+        address: Where the request comes from.
+
+    Raises:
+        RefusedError: The request comes from this host, and asks for another one.
+    """
+    if is_loopback(address) and not _is_this_host(host):
+        raise RefusedError(421, f"this server is not {host!r}: ask for 127.0.0.1 or localhost")
+
+
+def _wait(wait_s: float, why: str) -> None:
+    if wait_s > 0:
+        raise RefusedError(429, why, {"Retry-After": str(max(1, round(wait_s)))})
+
+
+def _token_of(authorization: str | None) -> str | None:
+    """The bearer token of the header; None: it has none."""
+    kind, _, token = (authorization or "").partition(" ")
+    return token.strip() or None if kind.lower() == "bearer" else None
+
+
+@lru_cache(1024)
+def network_of(address: str) -> str:
+    """What somebody has who has an address: of IPv6 a whole network."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    return str(found) if not isinstance(found, IPv6Address) else found.exploded[:19]
 
 
 def address_of(connection: Mapping[str, Any]) -> str:
@@ -187,19 +261,34 @@ def _is_this_host(header: str) -> bool:
         host = urlsplit(f"//{header}").hostname or ""
     except ValueError:
         return False
-    return is_loopback(host) or host == "testserver"
+    return is_loopback(host)
 
 
 def note(caller: str, method: str, path: str, status: int, seconds: float) -> None:
-    """Writes the audit line of a request: warnings for refused ones."""
-    level = logging.WARNING if status in (401, 403, 429) else logging.INFO
+    """Writes the audit line of a request: warnings for refused ones.
+
+    Args:
+        caller: Who has sent it.
+        method: Its method.
+        path: Its path, decoded or not: one key has one spelling.
+        status: The answer's status.
+        seconds: How long it took.
+    """
+    level = logging.WARNING if status in (401, 403, 421, 429) else logging.INFO
     if audit.isEnabledFor(level):
-        audit.log(level, "%s %s %s -> %d in %.1f ms", caller, method, mask(path), status, seconds * 1000)
+        where = _in_a_line(mask(unquote(path)), _PATH)
+        audit.log(level, "%s %s %s -> %d in %.1f ms", _in_a_line(caller, _NAME), method, where, status, seconds * 1000)
+
+
+def _in_a_line(text: str, most: int) -> str:
+    """Text from outside as one word, so that nobody writes lines, blanks or a terminal's commands into a log."""
+    found = quote(text, safe="/:*@!$&'()+,;=~|", errors="backslashreplace")
+    return found if len(found) <= most else f"{found[:most]}..."
 
 
 def _digest(token: str) -> bytes:
     # Tokens are looked up by their digests, so that the time of a look-up says nothing of them.
-    return hashlib.sha256(token.encode()).digest()
+    return hashlib.sha256(token.encode(errors="replace")).digest()
 
 
 def private_text(path: Path, option: str) -> str:
@@ -208,12 +297,11 @@ def private_text(path: Path, option: str) -> str:
     Raises:
         ConfigError: It cannot be read, or others can read it, too.
     """
+    check_private(path, option)
     try:
-        if path.stat().st_mode & 0o077:
-            raise ConfigError(f"{option} {path} can be read by other users: chmod 600 {path}")
         return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{option} {path} cannot be read: {error.strerror}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{option} {path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _tokens(path: Path) -> dict[bytes, Caller]:
@@ -226,6 +314,11 @@ def _tokens(path: Path) -> dict[bytes, Caller]:
             raise ConfigError(
                 f"--token-file {path}, line {number}: write a token, its scope (read, write or admin), and perhaps a name"
             )
+        if len(words[0]) < SHORTEST_TOKEN:
+            raise ConfigError(
+                f"--token-file {path}, line {number}: the token has fewer than {SHORTEST_TOKEN} characters, so that it could be "
+                'guessed: take what `python -c "import secrets; print(secrets.token_urlsafe())"` prints'
+            )
         remember({"token": words[0]})
         found[_digest(words[0])] = Caller(words[2] if len(words) == 3 else f"token {number}", Scope(words[1]))
     if not found:
@@ -233,51 +326,29 @@ def _tokens(path: Path) -> dict[bytes, Caller]:
     return found
 
 
-@dataclass(frozen=True)
-class _Jwt:
-    key: str = field(repr=False)
-    algorithms: list[str]
-    audience: str | None
+def _signed_tokens(security: Security) -> SignedTokens | None:
+    """What recognises JWTs; None: nobody has any.
 
-    @classmethod
-    def of(cls, path: Path, audience: str | None) -> _Jwt:
-        if path.exists() and b"PUBLIC KEY" in path.read_bytes():
-            if find_spec("cryptography") is None:
-                raise ConfigError(
-                    f"--jwt-key {path} is a public key, which needs cryptography: pip install cryptography"
-                )
-            return cls(
-                path.read_text(encoding="utf-8"), ["RS256", "RS512", "PS256", "ES256", "ES512", "EdDSA"], audience
-            )
-        key = private_text(path, "--jwt-key").strip()
-        if len(key) < 32:
-            raise ConfigError(f"--jwt-key {path}: a shared secret has at least 32 characters")
-        remember({"secret": key})
-        return cls(key, ["HS256", "HS512"], audience)
+    Raises:
+        ConfigError: There is no usable key, or something is asked of JWTs that nobody may have.
+    """
+    if security.jwt_key_file is None:
+        if security.jwt_audience is not None or security.jwt_issuer is not None:
+            raise ConfigError("--jwt-audience and --jwt-issuer need --jwt-key, the key of whoever issues the tokens")
+        return None
+    return SignedTokens(security.jwt_key_file, security.jwt_audience, security.jwt_issuer, security.jwt_leeway_s)
 
-    def caller(self, token: str) -> Caller | None:
-        """Who has signed in with this token; None: the key says nothing of it.
 
-        Raises:
-            RefusedError: It is signed with the key, and not valid here.
-        """
-        import jwt
+def _claimed(claimed: Claimed) -> Caller:
+    """Who a JWT speaks of.
 
-        try:
-            claims: dict[str, Any] = jwt.decode(
-                token, self.key, algorithms=self.algorithms, audience=self.audience, options={"require": ["exp"]}
-            )
-        except (jwt.ExpiredSignatureError, jwt.InvalidAudienceError, jwt.MissingRequiredClaimError) as error:
-            # The signature was right, so its owner may know what else is wrong.
-            raise _unknown(f"the token is not valid here: {str(error).lower()}") from error
-        except jwt.InvalidTokenError:
-            return None
-        given = claims.get("scope", claims.get("scopes", ""))
-        scopes = given.split() if isinstance(given, str) else list(given)
-        known = [scope for scope in Scope if scope.value in scopes]
-        if not known:
-            raise _unknown("the token is not valid here: its claim 'scope' has none of read, write and admin")
-        return Caller(str(claims.get("sub", "jwt")), known[-1])
+    Raises:
+        NotValidError: It allows nothing here.
+    """
+    known = [scope for scope in Scope if scope.value in claimed.scopes]
+    if not known:
+        raise NotValidError("its claim 'scope' has none of read, write and admin")
+    return Caller(claimed.subject, known[-1])
 
 
 def _unknown(why: str) -> RefusedError:
@@ -285,22 +356,29 @@ def _unknown(why: str) -> RefusedError:
 
 
 class _Rate:
-    """A bucket of a second's requests for each caller, which fills at the rate."""
+    """A bucket of requests for each caller, which fills at the rate.
 
-    def __init__(self, rate: float, clock_s: Callable[[], float], callers: int = 10_000) -> None:
+    Args:
+        rate: How many a second.
+        most: How many at once.
+        clock_s: A clock that nobody sets.
+        callers: How many callers are remembered.
+    """
+
+    def __init__(self, rate: float, most: float, clock_s: Callable[[], float], callers: int = 10_000) -> None:
         self._rate = rate
-        self._most = max(1.0, rate)
+        self._most = most
         self._clock_s = clock_s
         self._callers = callers
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def wait_s(self, caller: str) -> float:
-        """Takes one request from the caller's bucket; or how long to wait until there is one."""
+    def wait_s(self, caller: str, takes: int = 1) -> float:
+        """Takes requests out of the caller's bucket, if there is one in it; else how long to wait until there is."""
         now_s = self._clock_s()
         left, at_s = self._buckets.pop(caller, (self._most, now_s))
         left = min(self._most, left + (now_s - at_s) * self._rate)
         wait_s = 0.0 if left >= 1 else (1 - left) / self._rate
-        self._buckets[caller] = (left if wait_s else left - 1, now_s)
+        self._buckets[caller] = (left if wait_s else left - takes, now_s)
         if len(self._buckets) > self._callers:
             self._buckets.popitem(last=False)
         return wait_s

@@ -8,13 +8,11 @@ and no objects of Python.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
-import orjson
 import pyarrow as pa
 
 from state.stores.codec import MAX_TIME
@@ -23,8 +21,7 @@ from streams.application.store_rows import StoreRow
 from streams.errors import QueryError, SerdeError
 from streams.serdes.base import Serde
 from streams.serdes.by_type import DefaultKeySerde
-from streams.serdes.json_shown import shown, shown_json, taken, value_of
-from streams.serdes.json_text import loads
+from streams.serdes.json_shown import shown_json, taken, value_of
 from streams.serdes.primitives import (
     BooleanSerde,
     BytesSerde,
@@ -38,9 +35,7 @@ from streams.serdes.primitives import (
 from streams.serve.reading import Point, ReadStore
 from streams.serve.requests import SqlLimits, parse_point, point_json
 from streams.serve.scans import Scan
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
+from streams.serve.sql_process import computed, parsed
 
 _TYPES: Mapping[type[Any], pa.DataType] = {
     StringSerde: pa.string(),
@@ -52,13 +47,6 @@ _TYPES: Mapping[type[Any], pa.DataType] = {
     Float64Serde: pa.float64(),
     BooleanSerde: pa.bool_(),
     BytesSerde: pa.binary(),
-}
-_FIXED: Mapping[str, Any] = {
-    "threads": 1,
-    "temp_directory": "",
-    "autoinstall_known_extensions": False,
-    "autoload_known_extensions": False,
-    "python_enable_replacements": False,
 }
 
 
@@ -97,10 +85,11 @@ def check_rows(store: ReadStore, rows: int, limits: SqlLimits) -> None:
         QueryError: It does.
     """
     if rows > limits.loaded_rows:
-        raise QueryError(
-            f"the query reads more than {limits.loaded_rows} rows: name a key (key = ...) or windows (window_start >= ...) of "
-            f"{store.name!r} in its WHERE"
-        )
+        raise QueryError(f"the query reads more than {limits.loaded_rows} rows: {_narrower(store)}")
+
+
+def _narrower(store: ReadStore) -> str:
+    return f"name a key (key = ...) or windows (window_start >= ...) of {store.name!r} in its WHERE"
 
 
 class Query:
@@ -115,17 +104,8 @@ class Query:
     """
 
     def __init__(self, text: str, stores: Mapping[str, ReadStore]) -> None:
-        import duckdb
-
         self._text = text
-        with duckdb.connect(":memory:", config=dict(_FIXED)) as parser, _explained():
-            statements = parser.extract_statements(text)
-            if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-                raise QueryError("one SELECT is allowed, and nothing else")
-            found = parser.execute("SELECT json_serialize_sql(?)", [text]).fetchone()
-        tree = orjson.loads(found[0]) if found else {}
-        if tree.get("error"):
-            raise QueryError(f"SQL: {tree.get('error_message')}")
+        tree = parsed(text)
         self._nodes = list(_nodes(tree))
         tables = {str(node["table_name"]) for node in self._nodes if node.get("type") == "BASE_TABLE"}
         by_name = {name.lower(): store for name, store in stores.items()}
@@ -166,7 +146,10 @@ class Query:
             QueryError: They are more than allowed.
             StoreNotReadyError: A copy cannot be read here.
         """
-        part = store.part(store.asked(self.scan(store, limits.loaded_rows), None), tasks)
+        asked = replace(store.asked(self.scan(store, limits.loaded_rows), None), most_bytes=limits.loaded_bytes)
+        part = store.part(asked, tasks)
+        if part.cut:
+            raise QueryError(f"the query reads more than {limits.loaded_bytes} bytes: {_narrower(store)}")
         check_rows(store, len(part.rows), limits)
         return Loaded([store.reader.shown(row, task) for _, (row, task) in part.rows], part.points)
 
@@ -180,59 +163,20 @@ class Query:
         Raises:
             QueryError: The query is wrong, or costs more than allowed.
         """
-        import duckdb
-
         count = 0
-        config = {**_FIXED, "memory_limit": limits.memory}
-        with duckdb.connect(":memory:", config=config) as connection:
-            for store in self.stores:
-                rows = [row for part in loaded[store.name] for row in part.rows]
-                count += len(rows)
-                check_rows(store, count, limits)
-                _register(connection, store, rows)
-            connection.execute("SET enable_external_access = false")
-            connection.execute("SET lock_configuration = true")
-            columns, found = self._computed(connection, limits)
+        tables = {}
+        for store in self.stores:
+            rows = [row for part in loaded[store.name] for row in part.rows]
+            count += len(rows)
+            check_rows(store, count, limits)
+            tables[store.name] = _table(store, rows)
+        found = computed(self._text, tables, limits)
         points = tuple(point for store in self.stores for part in loaded[store.name] for point in part.points)
-        return Result(columns, found, points, count)
-
-    def _computed(self, connection: DuckDBPyConnection, limits: SqlLimits) -> tuple[list[str], list[list[Any]]]:
-        timer = threading.Timer(limits.seconds, connection.interrupt)
-        timer.start()
-        try:
-            with _explained(f"the query takes longer than {limits.seconds:g} s"):
-                answer = connection.execute(self._text)
-                rows = answer.fetchmany(limits.result_rows + 1)
-                description = answer.description or ()
-        finally:
-            timer.cancel()
-        if len(rows) > limits.result_rows:
-            raise QueryError(f"the result has more than {limits.result_rows} rows: aggregate, or add a LIMIT")
-        reads = [loads if str(column[1]) == "JSON" else shown for column in description]
-        cells = ([cell if cell is None else read(cell) for read, cell in zip(reads, row, strict=True)] for row in rows)
-        return [column[0] for column in description], list(cells)
+        return Result(found["columns"], found["rows"], points, count)
 
 
-class _explained:
-    """DuckDB's errors as ours."""
-
-    def __init__(self, interrupted: str = "") -> None:
-        self._interrupted = interrupted
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        import duckdb
-
-        if isinstance(error, duckdb.InterruptException):
-            raise QueryError(self._interrupted) from error
-        if isinstance(error, duckdb.Error):
-            raise QueryError(f"SQL: {error}") from error
-
-
-def _register(connection: DuckDBPyConnection, store: ReadStore, rows: Sequence[StoreRow]) -> None:
-    """Makes the rows of a store a table."""
+def _table(store: ReadStore, rows: Sequence[StoreRow]) -> tuple[pa.Table, list[str]]:
+    """The rows of a store as a table, and its columns that are JSON."""
     columns = {
         "key": _column([row.key for row in rows], store.reader.key_serde),
         "value": _column([row.value for row in rows], store.reader.value_serde),
@@ -243,12 +187,8 @@ def _register(connection: DuckDBPyConnection, store: ReadStore, rows: Sequence[S
     if store.kind.segmented:
         times += [("window_start", lambda row: row.window_start), ("window_end", lambda row: row.window_end)]
     columns |= {name: (pa.array(map(time, rows), pa.int64()), False) for name, time in times}
-    name = store.name.replace('"', '""')
-    connection.register(f"{store.name} rows", pa.table({column: array for column, (array, _) in columns.items()}))
-    shown = (
-        f'"{column}"::JSON AS "{column}"' if is_json else f'"{column}"' for column, (_, is_json) in columns.items()
-    )
-    connection.execute(f'CREATE VIEW "{name}" AS SELECT {", ".join(shown)} FROM "{name} rows"')
+    table = pa.table({name: array for name, (array, _) in columns.items()})
+    return table, [name for name, (_, is_json) in columns.items() if is_json]
 
 
 def _column(cells: Sequence[Any], serde: Serde) -> tuple[pa.Array, bool]:

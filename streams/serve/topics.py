@@ -86,6 +86,11 @@ class Topics:
             if not (str(topic).startswith(internal) and str(topic).endswith("-repartition"))
         }
 
+    @property
+    def names(self) -> list[str]:
+        """Their names."""
+        return sorted(self._sources)
+
     def record(self, topic: str, body: Any) -> tuple[str, Outgoing]:
         """The record of a request's body.
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
 
 import orjson
 
@@ -124,6 +125,11 @@ FILES = {
 """The files of the page with their types; the first one is `index.html`."""
 STORE_PATHS = ("/{store}/keys/{key:path}", "/{store}/range", "/{store}/windows")
 """The reads of stores that are passed on."""
+_STORE_PARAMETERS = frozenset(
+    ("from", "to", "prefix", "reverse", "limit", "cursor", "key", "keys", "window_from", "window_to", "latest", "as_of")
+).union(("consistency", "position", "commits", "max_age", "wait", "snapshot"))
+"""The parameters of those reads; further ones are for processes that serve, among themselves."""
+_MOST_BODY = 1024 * 1024
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -196,6 +202,7 @@ class Pages:
 def web_application(pages: Pages, token: str, hosts: tuple[str, ...]) -> Starlette:
     """The ASGI application; without a token, whoever reaches it may read, and without hosts, it may be called by any name."""
     from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
     from starlette.middleware import Middleware
     from starlette.middleware.trustedhost import TrustedHostMiddleware
     from starlette.routing import Route
@@ -208,14 +215,18 @@ def web_application(pages: Pages, token: str, hosts: tuple[str, ...]) -> Starlet
 
         if not token:
             return _json({"error": "a replay changes topics, so it needs the setting ui_token (STREAMS_UI_TOKEN)"}, 403)
-        body = await request.body()
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > _MOST_BODY:
+                return _json({"error": f"the request has more than {_MOST_BODY} bytes"}, 413, {"Connection": "close"})
         return await run_in_threadpool(_answer, lambda: pages.replay(_parsed(body)))
 
     async def stores(request: Request) -> Response:
-        path = request.scope["raw_path"].decode().partition(API)[2]
-        path = "/metadata" if path == "/stores" else path
         try:
-            status, found = await pages.stores(f"/v1{path}?{request.url.query}")
+            status, found = await pages.stores(
+                store_address(request.path_params, request.url.path, request.query_params)
+            )
         except ConfigError as error:
             return _refused(error, 400)
         return _raw(found, status)
@@ -229,7 +240,31 @@ def web_application(pages: Pages, token: str, hosts: tuple[str, ...]) -> Starlet
     ]
     # Starlette calls a plain function in a thread of its pool, so a slow answer holds up no other one.
     guards = [Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts) or ["*"]), Middleware(_Guard, token=token)]
-    return Starlette(routes=routes, middleware=guards)
+    return Starlette(routes=routes, middleware=guards, exception_handlers={HTTPException: _no_such})
+
+
+def store_address(given: Mapping[str, str], path: str, query: Mapping[str, str]) -> str:
+    """Where a process that serves stores has what the page asks for.
+
+    It is built from the parts of the page's address, never taken out of it: what one of two programs reads differently from the
+    other would be a way to what the page does not show.
+
+    Args:
+        given: The store and the key.
+        path: The page's address, which ends in what is read.
+        query: The parameters; the ones for clients are handed on.
+    """
+    asked = urlencode({name: value for name, value in query.items() if name in _STORE_PARAMETERS})
+    if "store" not in given:
+        return f"/v1/metadata?{asked}"
+    what = f"keys/{_part(given['key'])}" if "key" in given else path.rpartition("/")[2]
+    return f"/v1/stores/{_part(given['store'])}/{what}?{asked}"
+
+
+def _part(text: str) -> str:
+    """A text as one part of an address."""
+    # Clients take parts out that consist of dots.
+    return quote(text, safe="") if text not in (".", "..") else text.replace(".", "%2E")
 
 
 class _Guard:
@@ -246,6 +281,12 @@ class _Guard:
                 await answer(scope, receive, send)
                 return
         await self._app(scope, receive, send)
+
+
+def _no_such(request: Request, error: Exception) -> Response:
+    """The answer where there is no page, or another method."""
+    status = getattr(error, "status_code", 404)
+    return _json({"error": getattr(error, "detail", "Not Found")}, status, getattr(error, "headers", None))
 
 
 def _file(name: str, kind: str) -> Callable[[Request], Response]:
@@ -269,20 +310,23 @@ def _answer(ask: Callable[[], Any]) -> Response:
         return _refused(error, 400)
     except StreamsError as error:
         return _refused(error, 503)
+    except Exception:
+        log.exception("the page could not be answered")
+        return _json({"error": "the page has a fault: the log of its process says which"}, 500)
 
 
 def _refused(error: StreamsError, status: int) -> Response:
     return _json({"error": mask(str(error))}, status)
 
 
-def _json(data: Any, status: int = 200) -> Response:
-    return _raw(orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS), status)
+def _json(data: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return _raw(orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS), status, headers)
 
 
-def _raw(data: bytes, status: int) -> Response:
+def _raw(data: bytes, status: int, headers: Mapping[str, str] | None = None) -> Response:
     from starlette.responses import Response
 
-    return Response(data, status, headers=_HEADERS, media_type="application/json")
+    return Response(data, status, headers={**_HEADERS, **(headers or {})}, media_type="application/json")
 
 
 class PageServer:

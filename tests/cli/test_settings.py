@@ -336,3 +336,29 @@ def test_an_error_ends_with_the_command_that_explains_it(streams) -> None:
     assert "Is anything lost?" in streams("errors", "ConfigError").output
     assert "Did you mean 'ConfigError'" in streams("errors", "ConfgError").output
     assert "ConfigError" in streams("errors").output.splitlines()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[kafka]\n"sasl.password" = "what-nobody-sees"\n',
+        '[kafka]\nsasl.password = "what-nobody-sees"\n',
+        'ui_token = "what-nobody-sees"\n',
+    ],
+)
+def test_a_settings_file_with_a_secret_that_others_can_read_is_warned_about(
+    text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "streams.toml"
+    file.write_text(f'application_id = "app"\n{text}')
+    file.chmod(0o644)
+    load_config(file)
+    assert f"chmod 600 {file}" in caplog.text
+    assert "what-nobody-sees" not in caplog.text
+    caplog.clear()
+    file.chmod(0o600)
+    load_config(file)
+    file.chmod(0o644)
+    file.write_text('application_id = "app"\n')
+    load_config(file)
+    assert not caplog.records

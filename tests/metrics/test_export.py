@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import socket
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -189,3 +190,17 @@ def test_without_the_extra_the_start_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("streams.metrics.export.find_spec", missing)
     with pytest.raises(ConfigError, match=r"pip install 'streams-on-spark\[otel\]'"):
         check_serving(settings)
+
+
+def test_clients_that_say_nothing_keep_nobody_from_the_metrics() -> None:
+    with metrics_served(recorder(), Address("127.0.0.1", 0)) as address:
+        before = threading.active_count()
+        silent = [socket.create_connection((address.host, address.port)) for _ in range(100)]
+        for one in silent:
+            one.sendall(b"GET /hea")
+        for _ in range(3):
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+                assert answer.status == 200
+        assert threading.active_count() - before < 40
+        for one in silent:
+            one.close()

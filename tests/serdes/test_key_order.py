@@ -91,7 +91,9 @@ def test_ranges_of_numbers_are_in_the_order_of_numbers(serde, bounds, reverse):
             stored = driver.get_key_value_store("rows")
             assert [key for key, _ in stored.range(*bounds, reverse)] == wanted
             client = TestClient(
-                Api(driver.served(), Guard(Security()), Limits()).application(), client=("127.0.0.1", 1)
+                Api(driver.served(), Guard(Security()), Limits()).application(),
+                client=("127.0.0.1", 1),
+                base_url="http://localhost",
             )
             asked = {name: str(one) for name, one in zip(("from", "to"), bounds, strict=True) if one is not None}
             found, cursor = [], ""
@@ -201,7 +203,11 @@ def test_a_refusal_names_the_store_the_bound_and_the_cure():
         with pytest.raises(KeyOrderError, match=says):
             driver.get_key_value_store("rows").range(-2, 3)
         assert len(list(driver.get_key_value_store("rows").range())) == len(NUMBERS)
-        client = TestClient(Api(driver.served(), Guard(Security()), Limits()).application(), client=("127.0.0.1", 1))
+        client = TestClient(
+            Api(driver.served(), Guard(Security()), Limits()).application(),
+            client=("127.0.0.1", 1),
+            base_url="http://localhost",
+        )
         answer = client.get("/v1/stores/rows/range", params={"from": "-2"})
     assert answer.status_code == 400
     assert answer.json()["error"] == QueryError.__name__

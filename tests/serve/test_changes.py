@@ -220,7 +220,7 @@ def parsed(text):
 
 def http(driver, write=None, guard=None):
     api = Api(driver.served(), guard or Guard(Security()), source=lambda: nullcontext(driver._kafka), write=write)
-    return TestClient(api.application(), client=("127.0.0.1", 1))
+    return TestClient(api.application(), client=("127.0.0.1", 1), base_url="http://localhost")
 
 
 def test_events_over_http(driver):
@@ -381,7 +381,7 @@ def test_a_copy_that_moves_while_a_record_is_written_is_no_error(seats):
         return place
 
     api = Api(served, Guard(Security()), write=moving)
-    found = reserve(TestClient(api.application(), client=("127.0.0.1", 1)), "a", 1)
+    found = reserve(TestClient(api.application(), client=("127.0.0.1", 1), base_url="http://localhost"), "a", 1)
     assert (found.status_code, found.json()["processed"]) == (202, False)
 
 

@@ -45,7 +45,7 @@ def application(served):
 
 @pytest.fixture
 def client(application):
-    http = TestClient(application, client=("127.0.0.1", 1))
+    http = TestClient(application, client=("127.0.0.1", 1), base_url="http://localhost")
     return lambda store, **options: StoreClient("", store, http=http, **options)
 
 

@@ -35,7 +35,9 @@ def driver():
 
 def client_of(driver, guard=None, limits=None, **options):
     api = Api(driver.served(), guard or Guard(OPEN), limits)
-    return TestClient(api.application(), raise_server_exceptions=True, client=("127.0.0.1", 1), **options)
+    return TestClient(
+        api.application(), raise_server_exceptions=True, client=("127.0.0.1", 1), base_url="http://localhost", **options
+    )
 
 
 @pytest.fixture
@@ -213,7 +215,9 @@ def test_a_copy_that_is_not_here_or_not_restored_yet_is_a_503():
         served = driver.served()
         there = dict(served.copies())
         served.copies = lambda: copies
-        client = TestClient(Api(served, Guard(OPEN)).application(), client=("127.0.0.1", 1))
+        client = TestClient(
+            Api(served, Guard(OPEN)).application(), client=("127.0.0.1", 1), base_url="http://localhost"
+        )
         path = "/v1/stores/counts/keys/k001"
         assert (client.get(path).status_code, client.get(path).headers["retry-after"]) == (503, "1")
         copies.update(there)

@@ -30,7 +30,7 @@ def served():
 @pytest.fixture
 def tokens(tmp_path):
     path = tmp_path / "tokens"
-    path.write_text("reader read\n")
+    path.write_text("token-of-the-reader read\n")
     path.chmod(0o600)
     return Security(token_file=path)
 
@@ -164,7 +164,7 @@ def test_each_request_of_a_connection_is_answered_once(both, data, answers):
 def test_tokens_and_rates_count_once(served, tokens):
     with serving(Api(served, Guard(tokens, rate=2, clock_s=lambda: 0.0))) as url:
         assert httpx2.get(f"{url}{KEY}").status_code == 401
-        known = {"Authorization": "Bearer reader"}
+        known = {"Authorization": "Bearer token-of-the-reader"}
         # One that is answered at once, and one that the routes have to look at.
         assert httpx2.get(f"{url}{KEY}", headers=known).status_code == 200
         assert httpx2.get(f"{url}{KEY}?commits=nonsense", headers=known).status_code == 400

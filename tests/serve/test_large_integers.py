@@ -31,7 +31,7 @@ def http() -> Iterator[TestClient]:
         for key, value in ROWS.items():
             topic.pipe_bytes(str(key).encode(), json.dumps(value).encode(), 1)
         api = Api(driver.served(), Guard(Security()), Limits())
-        yield TestClient(api.application(), client=("127.0.0.1", 1))
+        yield TestClient(api.application(), client=("127.0.0.1", 1), base_url="http://localhost")
 
 
 def test_answers_have_exact_integers(http: TestClient) -> None:

@@ -310,7 +310,11 @@ def test_windows_of_every_kind_have_their_end(windows, length):
     with TopologyTestDriver(builder.build(), rocksdb=False) as driver:
         driver.create_input_topic("in").pipe_input("a", 1, autumn)
         (row,) = driver.served().store("counts").scan(Scan()).rows
-        client = TestClient(Api(driver.served(), Guard(Security()), Limits()).application(), client=("127.0.0.1", 1))
+        client = TestClient(
+            Api(driver.served(), Guard(Security()), Limits()).application(),
+            client=("127.0.0.1", 1),
+            base_url="http://localhost",
+        )
         (shown,) = client.get("/v1/stores/counts/windows", params={"key": "a"}).json()["rows"]
     assert row.window_end == row.window_start + length
     assert shown["window"] == {"start": row.window_start, "end": row.window_end}

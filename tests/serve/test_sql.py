@@ -29,7 +29,7 @@ def driver():
 def ask(driver):
     def ask(sql, limits=SqlLimits(), **params):  # noqa: B008
         api = Api(driver.served(), Guard(Security()), Limits(sql=limits))
-        client = TestClient(api.application(), client=("127.0.0.1", 1))
+        client = TestClient(api.application(), client=("127.0.0.1", 1), base_url="http://localhost")
         return client.post("/v1/sql", json={"sql": sql}, params=params)
 
     return ask
@@ -149,5 +149,7 @@ def test_conditions_narrow_only_what_they_are_about(driver):
 def test_a_body_without_sql_is_explained(ask, driver):
     with pytest.raises(QueryError, match="one SELECT"):
         Query("", {})
-    client = TestClient(Api(driver.served(), Guard(Security())).application(), client=("127.0.0.1", 1))
+    client = TestClient(
+        Api(driver.served(), Guard(Security())).application(), client=("127.0.0.1", 1), base_url="http://localhost"
+    )
     assert '{\\"sql\\"' in client.post("/v1/sql", json={"query": "SELECT 1"}).text

@@ -69,7 +69,9 @@ def driver():
 
 
 def client_of(driver):
-    return TestClient(Api(driver.served(), Guard(Security())).application(), client=("127.0.0.1", 1))
+    return TestClient(
+        Api(driver.served(), Guard(Security())).application(), client=("127.0.0.1", 1), base_url="http://localhost"
+    )
 
 
 def test_ranges_windows_and_batches_are_of_the_last_whole_micro_batch(driver):

@@ -23,6 +23,7 @@ from streams.config import StreamsConfig, load_config
 from streams.config.settings import Address
 from streams.metrics.recorder import MetricsRecorder
 from streams.serve.app import Api
+from streams.serve.connections import ConnectionLimits
 from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
 from streams.ui.history import History
@@ -114,10 +115,75 @@ def test_stores_of_a_process_at_an_address(api: Any) -> None:
     assert (status, "Check that streams serve runs there" in found["error"]) == (400, True)
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "%61pi/v1/stores/totals/keys/x/api/v1/../metrics",
+        "%61pi/v1/stores/totals/keys/x/api/v1/metadata",
+        "%61pi/v1/stores/counts/keys/x/api/v1/stores/counts/changes?follow=false",
+        "api/v1/stores/counts/keys/../../../metrics",
+        "api/v1/stores/counts/keys/%2E%2E/%2e%2e/metadata",
+        "api/v1/stores/counts/keys/..",
+        "api/v1/stores/counts%2F..%2F..%2Fmetadata/range",
+        "api/v1/stores/counts/range?part=0&versions=0=1&at=1&loaded=counts",
+    ],
+)
+def test_the_page_is_led_nowhere_else(path: str) -> None:
+    asked: list[str] = []
+
+    async def noted(scope: Any, receive: Any, send: Any) -> None:
+        asked.append(scope["raw_path"].decode() + "?" + scope["query_string"].decode())
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    with page(StoreNode.within(noted)) as url:
+        host = url.removeprefix("http://").partition("/")[0]
+        with socket.create_connection(host.split(":")) as connection:
+            connection.sendall(f"GET /{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+            while connection.recv(65536):
+                pass
+    for one in asked:
+        front, _, query = one.partition("?")
+        parts = front.split("/")
+        assert parts[:3] == ["", "v1", "stores"]
+        assert len(parts) in (5, 6)
+        assert parts[4] in ("keys", "range", "windows")
+        assert not {"part", "versions", "at", "loaded", "follow"} & {
+            pair.partition("=")[0] for pair in query.split("&")
+        }
+
+
+def test_a_body_for_the_page_is_bounded() -> None:
+    with page(None, "a-token-for-the-page") as url:
+        address = f"{url}dead-letters/replay"
+        headers = {"Authorization": "Bearer a-token-for-the-page"}
+        request = urllib.request.Request(address, b"x" * (1024 * 1024 + 1), headers)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request, timeout=60)
+    assert refused.value.code == 413
+
+
 def test_the_address_is_checked() -> None:
     with pytest.raises(Exception, match="ui_stores is an address such as http://localhost:8080, not 'localhost:8080'"):
         settings(ui_stores="localhost:8080")
     assert "a-secret-of-stores" not in str(settings(ui_stores_token="a-secret-of-stores"))
+
+
+def test_strangers_cannot_stop_the_page(api: Any) -> None:
+    """The page is in the driver's process: half requests and heads without end leave room for others."""
+    with page(StoreNode.within(api)) as url:
+        host, _, port = url.removeprefix("http://").partition("/")[0].partition(":")
+        half = [socket.create_connection((host, int(port))) for _ in range(ConnectionLimits().connections + 20)]
+        for one in half:
+            one.send(b"GET / HTTP/1.1\r\n")
+        assert get(f"{url}stores/counts/keys/k007")[0] == 200
+        endless = socket.create_connection((host, int(port)))
+        with pytest.raises(ConnectionError):
+            endless.sendall(b"a" * 100_000_000)
+        assert get(f"{url}stores/counts/keys/k007")[0] == 200
+        for one in (*half, endless):
+            one.close()
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="the page's script needs a JavaScript engine")

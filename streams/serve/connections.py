@@ -1,0 +1,274 @@
+"""`Connection`: a connection of uvicorn that nobody can fill, hold open or leave unread for as long as they like.
+
+Now and then `Connections` looks for connections that are overdue: their request does not come, or their answer is not
+read. The limits are far beyond what a client needs, and far below what a server has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httptools
+import orjson
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from streams.serve.security import CERTIFICATE, network_of
+
+_PROGRESS_BYTES = 16 * 1024
+"""How much of an answer has to be read within `unread_s`."""
+
+
+def _most_connections() -> int:
+    """A part of the descriptors that this process may have: stores and Kafka need the others."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1000 if soft == resource.RLIM_INFINITY else min(1000, max(16, soft // 4))
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What connections may cost.
+
+    Attributes:
+        head_bytes: The most bytes of a request's line and headers.
+        head_s: How long they may take, from the first byte on.
+        body_s: How long a whole request may take.
+        idle_s: How long a connection may say nothing, also between two requests.
+        unread_s: How long an answer may wait for a client that reads nothing.
+        pipelined: How many requests may come before the first of them is answered.
+        connections: The most connections. Beyond them, one that has no request gives way, else the new one is refused.
+        of_an_address: The most of one address.
+        look_s: How often overdue ones are looked for.
+    """
+
+    head_bytes: int = 32 * 1024
+    head_s: float = 10.0
+    body_s: float = 30.0
+    idle_s: float = 10.0
+    unread_s: float = 30.0
+    pipelined: int = 128
+    connections: int = field(default_factory=_most_connections)
+    of_an_address: int = field(default_factory=lambda: _most_connections() * 3 // 4)
+    look_s: float = 1.0
+
+
+class Connections:
+    """The connections of one server.
+
+    Args:
+        limits: What they may cost.
+    """
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        self._all: set[Connection] = set()
+        self._of: Counter[str] = Counter()
+        self._looking = False
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def enter(self, one: Connection) -> bool:
+        """Takes a new connection in, if need be in the place of one that has no request; False: there is no room."""
+        if self._of[one.network] >= self.limits.of_an_address:
+            fits = self._give_way({other for other in self._all if other.network == one.network})
+        else:
+            fits = len(self._all) < self.limits.connections or self._give_way(self._all)
+        if fits:
+            self._all.add(one)
+            self._of[one.network] += 1
+            if not self._looking:
+                self._looking = True
+                one.loop.call_later(self.limits.look_s, self._look, one.loop)
+        return fits
+
+    def leave(self, one: Connection) -> None:
+        """Forgets a connection."""
+        if one in self._all:
+            self._all.remove(one)
+            self._of[one.network] -= 1
+            if not self._of[one.network]:
+                del self._of[one.network]
+
+    def _give_way(self, some: set[Connection]) -> bool:
+        waiting = [(self._of[other.network], -since_s, other) for other in some if (since_s := other.waiting_since_s)]
+        if not waiting:
+            return False
+        # Of the address with the most, the one that has waited longest.
+        _, _, last = max(waiting, key=lambda one: one[:2])
+        self.leave(last)
+        last.transport.abort()
+        return True
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        now_s = loop.time()
+        for one in list(self._all):
+            one.look(now_s)
+        self._looking = bool(self._all)
+        if self._looking:
+            loop.call_later(self.limits.look_s, self._look, loop)
+
+
+class TooMuchError(Exception):
+    """A request is larger than allowed. Never leaves the parser."""
+
+
+class Connection(HttpToolsProtocol):
+    """See the module; a server has a class of its own, with its `room`."""
+
+    room: Connections
+    network = "?"
+    _certificate: str | None = None
+    _begun = _head_open = _begins_here = False
+    """Whether a part of a request has come; whether its head is not complete; whether it has begun in the bytes just read."""
+    _head_bytes = _parsed_bytes = 0
+    """Of the head, as far as it has come after the bytes with its beginning; and as far as the parser has seen it."""
+    _since_s = 0.0
+    """Since when the next request, or the rest of one, is waited for."""
+    _unread = 0
+    _unread_since_s = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has connected."""
+        super().connection_made(transport)
+        self.network = network_of(self.client[0]) if self.client else "?"
+        self._certificate = certified_name(transport.get_extra_info("peercert"))
+        self._since_s = self.loop.time()
+        if not self.room.enter(self):
+            self._refuse(503, "this server has too many connections")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """A client, or this server, has closed the connection."""
+        self.room.leave(self)
+        super().connection_lost(exc)
+
+    @property
+    def waiting_since_s(self) -> float | None:
+        """Since when a request, or the rest of one, is waited for; None: one is being answered."""
+        idle = self.cycle is None or self.cycle.response_complete
+        return self._since_s if (idle or self._begun) and not self.pipeline else None
+
+    def data_received(self, data: bytes) -> None:
+        """Hands what came to the parser."""
+        self._begins_here = False
+        # As uvicorn does, without a line in the log for whatever strangers send.
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # There is nothing to change to: the request is answered as it is.
+            return
+        except httptools.HttpParserError:
+            if self._parsed_bytes > self.room.limits.head_bytes:
+                self._refuse_head()
+            else:
+                self._refuse(400, "this is not HTTP/1.1, or more of it at once than this server takes")
+            return
+        if self._head_open and not self._begins_here:
+            self._head_bytes += len(data)
+            if self._head_bytes > self.room.limits.head_bytes:
+                self._refuse_head()
+
+    def on_message_begin(self) -> None:
+        """The parser sees the first byte of a request."""
+        if len(self.pipeline) >= self.room.limits.pipelined:
+            raise TooMuchError
+        self._begun = self._head_open = self._begins_here = True
+        self._head_bytes = self._parsed_bytes = 0
+        self._since_s = self.loop.time()
+        super().on_message_begin()
+        if self._certificate is not None:
+            scope: Any = self.scope
+            scope[CERTIFICATE] = self._certificate
+
+    def on_url(self, url: bytes) -> None:
+        """The parser sees a part of the address."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """The parser has seen a header."""
+        self._count(len(name) + len(value) + 4)
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The parser has seen the last byte of a head."""
+        self._head_open = False
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The parser has seen the last byte of a request."""
+        self._begun = False
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """An answer was written: as uvicorn does, without a timer for each request, since `look` closes what is idle."""
+        self.server_state.total_requests += 1
+        self._since_s = self.loop.time()
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+
+    def look(self, now_s: float) -> None:
+        """Closes the connection if it is overdue."""
+        limits, waited_s = self.room.limits, now_s - self._since_s
+        unread = self.transport.get_write_buffer_size()
+        if unread:
+            if not self._unread or unread <= self._unread - _PROGRESS_BYTES:
+                self._unread, self._unread_since_s = unread, now_s
+            elif now_s - self._unread_since_s > limits.unread_s:
+                self.transport.abort()
+            return
+        self._unread = 0
+        idle = self.cycle is None or self.cycle.response_complete
+        if self._begun and (idle or not self._head_open) and not self.pipeline:
+            if waited_s > (limits.head_s if self._head_open else limits.body_s):
+                self._refuse(408, "the request did not come in time")
+        elif idle and waited_s > limits.idle_s:
+            self.transport.close()
+
+    def _count(self, more: int) -> None:
+        self._parsed_bytes += more
+        if self._parsed_bytes > self.room.limits.head_bytes:
+            raise TooMuchError
+
+    def _refuse_head(self) -> None:
+        most = self.room.limits.head_bytes
+        self._refuse(431, f"the address and the headers of the request have more than {most} bytes")
+
+    def _refuse(self, status: int, why: str) -> None:
+        """Closes the connection, and says why unless that would be taken for the answer to an earlier request."""
+        if self.transport.is_closing():
+            return
+        cycle = self.cycle
+        own = self._begun and not self._head_open and not self.pipeline
+        if cycle is None or cycle.response_complete or (own and not cycle.response_started):
+            body = orjson.dumps({"error": "Refused", "message": why}) + b"\n"
+            front = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
+            self.transport.write(STATUS_LINE[status] + front + body)
+        if cycle is not None and not cycle.response_complete:
+            # Whoever waits for the rest of it hears that there is none.
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self.transport.close()
+
+
+def connection_class(
+    limits: ConnectionLimits | None = None, base: type[Connection] = Connection, **more: Any
+) -> type[Connection]:
+    """The class of one server's connections."""
+    return type(base.__name__, (base,), {"room": Connections(limits or ConnectionLimits()), **more})
+
+
+def certified_name(certificate: Mapping[str, Any] | None) -> str | None:
+    """Whom a client's certificate names, as `ssl` tells of it; None: it has shown none."""
+    if not certificate:
+        return None
+    names = [value for part in certificate.get("subject", ()) for name, value in part if name == "commonName"]
+    names += [value for _, value in certificate.get("subjectAltName", ())]
+    return str(names[0] if names else certificate.get("serialNumber", "a certificate"))
