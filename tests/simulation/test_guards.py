@@ -302,7 +302,11 @@ GUARDS = [
         lambda patch: patch.setattr(global_tables._Copy, "_lacks_records", lambda *_: False),
         stories.a_row_is_deleted_while_nobody_reads,
     ),
-    Guard("a snapshot is verified", files_are_not_verified, stories.unlucky(pause=0.05, count=60, with_snapshots=1)),
+    Guard(
+        "a snapshot is verified",
+        files_are_not_verified,
+        stories.unlucky("crash", pause=0.05, count=60, with_snapshots=1),
+    ),
     Guard(
         "a copy that may have missed deletions is not used",
         lambda patch: patch.setattr(plan.LogRange, "outlives", lambda *_: False),
