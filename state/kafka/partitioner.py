@@ -54,6 +54,8 @@ _MASK = 0xFFFFFFFF
 _SIGN = 1 << 31
 _FNV_BASIS = 0x811C9DC5
 _FNV_PRIME = 0x01000193
+_FEW = 1_000
+"""So many keys take less time in plain Python than what compiles kernels takes to be imported, which a start would wait for."""
 _CRC32, _FNV1A = 1, 2
 """The functions as kernels know them: their places in `FUNCTIONS`."""
 
@@ -141,6 +143,11 @@ def functions_of(
     if keys.null_count == len(keys):
         return tuple(functions)
     keyed = keys.filter(pa.array(np.diff(cell_bounds(keys)) > 0)).drop_null()
+    if len(keyed) <= _FEW:
+        few = keyed.to_pylist()
+        return tuple(
+            function for function in functions if all(partition_for_key(key, partitions, function) == partition for key in few)
+        )
     return tuple(
         function for function in functions if (partition_for_keys(keyed, partitions, function) == partition).all()
     )
