@@ -3,8 +3,8 @@
     python -m benchmarks.beginning [--times 5] [--execution live] [--commands]
 
 A topic has a few lines; the word count (`topologies.word_count`) is started as a new application each time, on the embedded broker.
-The clock runs from the start of the process until a reader with `read_committed` has a result. `benchmarks/beginning.md` has figures.
-CPU seconds compare on any machine; wall time needs a quiet one.
+The clock runs from the start of the process until a reader with `read_committed` has a result. `benchmarks/beginning.md` has
+figures. CPU seconds compare on any machine; wall time needs a quiet one.
 """
 
 from __future__ import annotations

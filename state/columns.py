@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from state.headers import FOREIGN_BYTES, Header, name_bytes
 from state.numba_kernels import as_pointer, call, carray, copy_bytes, kernel
 
 BinaryColumn: TypeAlias = "pa.BinaryArray | pa.LargeBinaryArray"
@@ -140,14 +141,8 @@ class BinaryCells:
 # name (UTF-8) ∥ int32 length of value, -1 = null ∥ value`. Invariant: the compiled reader and writer
 # (`kafka/native_*`) use the same format; tests compare them with these two functions. As in Kafka, names may repeat and their order
 # matters. An empty header list is written as no headers at all: Kafka does not distinguish the two.
-#
-# Kafka specifies UTF-8 for names, but no broker checks: clients in C or Go write any bytes. Bytes that are not UTF-8 become lone
-# surrogates in Python's text (PEP 383), and the same bytes again when written, so no such name can stop a record.
 
 _LENGTH = struct.Struct("<i")
-_FOREIGN_BYTES = "surrogateescape"
-
-Header = tuple[str, "bytes | None"]
 
 
 def encode_headers(headers: Iterable[Header]) -> bytes:
@@ -170,13 +165,8 @@ def decode_headers(cell: bytes | None) -> list[Header]:
         value, at = _take(data, at)
         if name is None:
             raise ValueError(f"encoded headers have a null name before byte {at} of {len(data)}: not a header cell")
-        headers.append((name.decode(errors=_FOREIGN_BYTES), value))
+        headers.append((name.decode(errors=FOREIGN_BYTES), value))
     return headers
-
-
-def name_bytes(name: str) -> bytes:
-    """A header's name as Kafka's bytes."""
-    return name.encode(errors=_FOREIGN_BYTES)
 
 
 def _take(data: bytes, at: int) -> tuple[bytes | None, int]:
