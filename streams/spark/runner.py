@@ -63,6 +63,7 @@ from streams.spark.checkpoint_files import checkpoint_files
 from streams.spark.delta import check_delta, fetch_delta
 from streams.spark.executors import await_executors, is_local, tasks_at_once
 from streams.spark.java import Planning, check_java, has_gone, needs_java, write_files_without_processes
+from streams.spark.late_session import session_itself
 from streams.spark.leases import LeaseWatch, UnreadPartitions
 from streams.spark.live import LEASE_S, LiveDriver, start_live
 from streams.spark.live_query import LiveQuery
@@ -248,7 +249,8 @@ class StreamsApplication:
         config, delta = self.config, self.topology.needs_delta
         if delta:
             fetch_delta(self.progress.say)
-        return start_session(config.application_id, config.spark, config.checkpoint_dir, delta=delta)
+        # Whether anything needs SQL turns out later.
+        return start_session(config.application_id, config.spark, config.checkpoint_dir, delta=delta, late=not delta)
 
     def _run_queries(self) -> None:
         subs = self._application.subs
@@ -599,7 +601,8 @@ class StreamsApplication:
 
         self._expect_checkpoints()
         hold = PauseHold(self._read_pauses)
-        return IngestRun(self._spark, self._application, self._trigger(), self._gates, self.progress, hold).starts()
+        spark = session_itself(self._spark)
+        return IngestRun(spark, self._application, self._trigger(), self._gates, self.progress, hold).starts()
 
     def _lake_starts(self) -> list[Callable[[], Query]]:
         """What starts the query of each lake sink; from now on the application checks rows by the rules of their tables."""
@@ -609,7 +612,12 @@ class StreamsApplication:
 
         self._expect_checkpoints()
         run = LakeRun(
-            self._spark, self._application, self._trigger(), self._gates, self.progress, faults_from_environment()
+            session_itself(self._spark),
+            self._application,
+            self._trigger(),
+            self._gates,
+            self.progress,
+            faults_from_environment(),
         )
         starts, self._application = run.starts()
         return starts

@@ -22,6 +22,7 @@ from streams.spark.daemon_ahead import daemon_ahead
 from streams.spark.delta import DELTA_MEMORY, check_delta, delta_settings
 from streams.spark.executors import is_local, local_cluster, runs_on_manager, task_cpus
 from streams.spark.java import archive_options, end_java, report_end_once, start_java_quietly
+from streams.spark.late_session import late_session, session_itself, session_with
 
 log = logging.getLogger(__name__)
 
@@ -125,6 +126,9 @@ addresses are not memory until there is code in them. Without effect where spark
 LOCAL_MEMORY = "512m"
 """The heap's limit, about the smallest that Spark accepts: micro-batches pass through it in parts (Spark's own default: 1g)."""
 
+LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For the Java process in which Spark's scripts put the command line of the other one together: half of its CPU."""
+
 MEMORY_ENVIRONMENT = {
     "MALLOC_ARENA_MAX": "2",
     "MALLOC_MMAP_THRESHOLD_": str(1024 * 1024),
@@ -135,9 +139,16 @@ large blocks that go back to the system when they are freed. By default each of 
 
 
 def start_session(
-    application_id: str, user: Mapping[str, str], checkpoint_dir: str, *, delta: bool = False
+    application_id: str, user: Mapping[str, str], checkpoint_dir: str, *, delta: bool = False, late: bool = False
 ) -> SparkSession:
     """The Spark session with the engine's settings: the running one, or a new one.
+
+    Args:
+        application_id: Its name.
+        user: The user's settings.
+        checkpoint_dir: Where checkpoints are.
+        delta: Whether it reads and writes Delta tables.
+        late: Whether what stands for a session will do (`late_session`).
 
     Raises:
         ConfigError: A setting cannot work, or the session was started without the engine's daemon.
@@ -146,20 +157,17 @@ def start_session(
     """
     for ahead in _ahead:
         if ahead.asked == (application_id, user, checkpoint_dir, delta):
-            return ahead.take()
-    return _start(session_settings(application_id, user, checkpoint_dir, delta=delta), delta)
+            return ahead.take() if late else session_itself(ahead.take())
+    return _start(session_settings(application_id, user, checkpoint_dir, delta=delta), delta, late)
 
 
-def _start(settings: Mapping[str, str], delta: bool) -> SparkSession:
+def _start(settings: Mapping[str, str], delta: bool, late: bool) -> SparkSession:
     prepare_environment()
     if "spark.log.level" not in settings:
         start_java_quietly(settings)
-    builder = SparkSession.builder
     # A process that spark-submit has started logs each of its own steps until it is given a level.
     quiet = {"spark.log.level": "ERROR"} if "PYSPARK_GATEWAY_PORT" in os.environ else {}
-    for key, value in {**quiet, **settings}.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    session = (late_session if late else session_with)({**quiet, **settings})
     report_end_once(session.sparkContext)
     check_session(session, log.warning)
     if delta:
@@ -181,7 +189,7 @@ class _Ahead:
 
     def _run(self, settings: Mapping[str, str]) -> None:
         try:
-            self._session.set_result(_start(settings, self.asked[-1]))
+            self._session.set_result(_start(settings, self.asked[-1], late=not self.asked[-1]))
         except BaseException as error:
             self._session.set_exception(error)
 
@@ -280,6 +288,7 @@ def prepare_environment() -> None:
     """Sets what Java and the processes that it starts find in their environment."""
     os.environ["PYTHONPATH"] = _with_startup(os.environ.get("PYTHONPATH", ""))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", LAUNCHER_OPTIONS)
     for name, value in MEMORY_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
 

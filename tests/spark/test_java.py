@@ -115,7 +115,7 @@ ASKED = ("app", {"spark.ui.enabled": "false"}, "/checkpoint")
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Session:
     one = Session()
-    monkeypatch.setattr(session, "_start", lambda settings, delta: one)
+    monkeypatch.setattr(session, "_start", lambda settings, delta, late: one)
     monkeypatch.setattr(session, "daemon_ahead", lambda settings: nullcontext())
     monkeypatch.setattr(SparkContext, "_gateway", None)
     return one
@@ -133,7 +133,7 @@ def test_a_session_that_was_started_ahead_for_nobody_is_ended(
     started: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with session_ahead(*ASKED):
-        monkeypatch.setattr(session, "_start", lambda settings, delta: "another")
+        monkeypatch.setattr(session, "_start", lambda settings, delta, late: "another")
         assert start_session("other", *ASKED[1:]) == "another"
     assert started.ended.wait(60)
 
