@@ -67,6 +67,17 @@ def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
     return one_piece(pa.array(values, pa.binary()))
 
 
+def cells_of(values: Sequence[bytes | None]) -> pa.BinaryArray:
+    """A column with these cells, of 2 GiB at most. `pa.array` imports pandas to see whether it has been given something of pandas."""
+    sizes = np.fromiter((len(value) if value else 0 for value in values), np.int64, len(values))
+    bounds = np.zeros(len(values) + 1, np.int32)
+    np.cumsum(sizes, out=bounds[1:])
+    is_valid = np.fromiter((value is not None for value in values), np.bool_, len(values))
+    valid = None if is_valid.all() else pa.py_buffer(np.packbits(is_valid, bitorder="little"))
+    data = b"".join(filter(None, values))
+    return pa.BinaryArray.from_buffers(pa.binary(), len(values), [valid, pa.py_buffer(bounds), pa.py_buffer(data)])
+
+
 def one_piece(column: pa.BinaryArray | pa.ChunkedArray) -> BinaryColumn:
     """The column as a single array, whether Arrow returned one or split it into chunks."""
     return column.cast(pa.large_binary()).combine_chunks() if isinstance(column, pa.ChunkedArray) else column

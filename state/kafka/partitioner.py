@@ -28,7 +28,7 @@ _SIGN = 1 << 31
 _FNV_BASIS = 0x811C9DC5
 _FNV_PRIME = 0x01000193
 _FEW = 1_000
-"""So many keys take less time in plain Python than what compiles kernels takes to be imported, which a start would wait for."""
+"""So many keys take less time in plain Python than the libraries of columns take to be imported, which a start would wait for."""
 _CRC32, _FNV1A = 1, 2
 """The functions as kernels know them: their places in `FUNCTIONS`."""
 
@@ -115,14 +115,14 @@ def functions_of(
     """
     if keys.null_count == len(keys):
         return tuple(functions)
-    keyed = keys.filter(pa.array(np.diff(cell_bounds(keys)) > 0)).drop_null()
-    if len(keyed) <= _FEW:
-        few = keyed.to_pylist()
+    if len(keys) <= _FEW:
+        few = [key for key in keys.to_pylist() if key]
         return tuple(
             function
             for function in functions
             if all(partition_for_key(key, partitions, function) == partition for key in few)
         )
+    keyed = keys.filter(pa.array(np.diff(cell_bounds(keys)) > 0)).drop_null()
     return tuple(
         function for function in functions if (partition_for_keys(keyed, partitions, function) == partition).all()
     )

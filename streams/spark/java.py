@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyspark
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -23,6 +24,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
+from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
 from state.secrets import mask_line, redact
 from streams.broker.class_archive import archive_in, options_for
@@ -69,9 +71,22 @@ def check_java() -> None:
         find_java()
 
 
+def convert_without_imports() -> None:
+    """Lets pyspark look whether an argument for Java is one of numpy's without its test utilities, which import pandas."""
+
+    def is_scalar(_: object, one: object) -> bool:
+        return isinstance(one, np.generic)
+
+    def is_array(_: object, one: object) -> bool:
+        return isinstance(one, np.ndarray) and one.ndim == 1
+
+    NumpyScalarConverter.can_convert, NumpyArrayConverter.can_convert = is_scalar, is_array  # type: ignore[method-assign]
+
+
 def launch(settings: Mapping[str, str]) -> JavaGateway:
     """Starts the process, with its output filtered, and waits until it can be called."""
     check_java()
+    convert_without_imports()
     conf = SparkConf()
     for key, value in on_the_command_line(settings).items():
         conf.set(key, value)

@@ -115,8 +115,11 @@ SILENCED_LOGGERS = (
     "org.apache.spark.executor.Executor",
     "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
     "org.apache.spark.ContextCleaner",
+    "org.apache.spark.TaskContextImpl",
+    "org.apache.spark.broadcast.TorrentBroadcast",
 )
-"""Spark's loggers whose failures the engine reports itself, or that a stop interrupts (the cleaner of what is garbage anyway)."""
+"""Spark's loggers whose failures the engine reports itself, or that a stop interrupts: a job that is being handed out, the cleaner
+of what is garbage anyway."""
 LOCAL_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=128m -XX:+UseSerialGC -Xms96m -Xmn48m"
 """The JVM only plans and moves blobs: without its second compiler and concurrent collector it took 2.2 us of CPU a record
 instead of 5.5 (the benchmark `devices`). Rows are garbage as soon as they are passed on, so a small young generation is enough, and

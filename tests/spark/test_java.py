@@ -149,6 +149,17 @@ def test_a_failure_to_start_ahead_is_raised_where_the_session_is_needed(
         start_session(*ASKED)
 
 
+def test_pyspark_looks_for_numpy_s_types_without_its_test_utilities() -> None:
+    program = (
+        "import sys, numpy as np; from pyspark.sql.types import NumpyArrayConverter as A, NumpyScalarConverter as S;"
+        "from streams.spark.java import convert_without_imports; convert_without_imports();"
+        "given = (np.zeros(1), np.zeros((1, 1)), np.int64(1), 1, 'text');"
+        "print([A().can_convert(one) for one in given], [S().can_convert(one) for one in given], 'pandas' in sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True).stdout
+    assert said.strip() == f"{[True, *[False] * 4]} {[False, False, True, False, False]} False"
+
+
 # --- What the driver says when Spark's Java process has gone; a process that is really killed is in `test_processes`.
 
 
