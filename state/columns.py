@@ -68,7 +68,7 @@ def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
 
 
 def cells_of(values: Sequence[bytes | None]) -> pa.BinaryArray:
-    """A column with these cells, of 2 GiB at most. `pa.array` imports pandas to see whether it has been given something of pandas."""
+    """A column with these cells, of 2 GiB at most. `pa.array` imports pandas, to see whether it has been given something of it."""
     sizes = np.fromiter((len(value) if value else 0 for value in values), np.int64, len(values))
     bounds = np.zeros(len(values) + 1, np.int32)
     np.cumsum(sizes, out=bounds[1:])

@@ -141,7 +141,7 @@ def test_a_session_that_was_started_ahead_for_nobody_is_ended(
 def test_a_failure_to_start_ahead_is_raised_where_the_session_is_needed(
     started: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise OSError("no Java")
 
     monkeypatch.setattr(session, "_start", fail)
