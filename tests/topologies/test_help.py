@@ -8,7 +8,7 @@ import pytest
 
 import topologies
 from topologies.demo_look import NotServedError, served
-from topologies.submitted import command_of, environment
+from topologies.submitted import environment
 
 FOLDER = Path(topologies.__file__).parent
 
@@ -21,7 +21,8 @@ def run(*command: str) -> str:
 
 @pytest.mark.slow
 def test_spark_submit_prints_the_help():
-    text = run(*command_of(FOLDER / "flight_delays.py", ["--help"]))
+    spark_submit = Path(sys.executable).with_name("spark-submit")
+    text = run(str(spark_submit), str(FOLDER / "flight_delays.py"), "--help")
     for option in ("--bootstrap-servers", "--application-id", "--available-now", "--config", "--property"):
         assert option in text
 
