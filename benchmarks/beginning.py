@@ -91,7 +91,7 @@ def begin(cluster: Cluster, folder: Path, options: Sequence[str]) -> dict[str, f
 def cpu_of(command: Sequence[str]) -> dict[str, float]:
     """Seconds of the wall clock and of CPU that a command takes."""
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    subprocess.run(command, input=b"k\t{}\n", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
     wall, after = time.monotonic() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
     return {"wall": wall, "CPU": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime}
 
@@ -102,22 +102,23 @@ def commands(cluster: Cluster, application: str, base: Path) -> dict[str, list[s
     app = [TARGET, "--application-id", application, *kafka, "--base-dir", str(base)]
     called = {
         "status": ["status", *app],
-        "pause": ["pause", *app],
-        "resume": ["resume", *app],
-        "execution": ["execution", "auto", *app],
+        "pause": ["pause", application, *kafka],
+        "resume": ["resume", application, *kafka],
+        "execution": ["execution", application, "as-set", *kafka],
         "describe": ["describe", TARGET],
         "check": ["check", TARGET],
         "doctor": ["doctor", *app],
-        "state list": ["state", "list", *app],
+        "state": ["state", *app],
         "dlq list": ["dlq", "list", *app],
         "snapshots": ["snapshots", *app],
         "config": ["config"],
         "acls": ["acls", *app],
         "topic list": ["topic", "list", *kafka],
         "topic describe": ["topic", "describe", LINES, *kafka],
-        "topic read": ["topic", "read", COUNTS, "-n", "2", *kafka],
-        "topic send": ["topic", "send", "other", "--value", '{"a": 1}', *kafka],
+        "topic read": ["topic", "read", COUNTS, "--limit", "2", *kafka],
+        "topic send": ["topic", "send", "other", *kafka],
         "errors": ["errors"],
+        "transactions": ["transactions", *app],
         "--help": ["--help"],
         "run --help": ["run", "--help"],
     }

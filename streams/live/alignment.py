@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 from streams.topology.plan import SubTopology
 
 MOST_MS = 30 * 24 * 3600 * 1000
-"""How far a task may be ahead of the slowest where nothing behind it drops late records, ms. Each round costs a step of each task: a
-year of records in rounds of a day took most of the time of its replay."""
+"""How far a task may be ahead of the slowest where nothing behind it drops late records, ms. Each round costs a step of each task:
+in rounds of a day, a year of few records would take minutes."""
 LEAST_MS = 1000
 """How far it may be ahead whatever grace there is, ms: each round costs a step."""
 WAIT_MS = -(1 << 52)

@@ -318,7 +318,7 @@ def start_live(
             while not gate.closed:
                 on_lease()
                 slots = watching.begin()
-                run_lease(context, slots, slot_function(payload, driver.lease, slots))
+                run_lease(context, job.slots, slots, slot_function(payload, driver.lease, slots))
 
     return LiveQuery(context, f"{application_id}/{NAME}", leases), gate
 

@@ -44,7 +44,7 @@ class LiveQuery:
     @property
     def isActive(self) -> bool:
         """Whether leases run."""
-        return self._thread.is_alive()
+        return bool(self._thread.is_alive())
 
     def exception(self) -> Exception | None:
         """What has ended the query; None: nothing, or it was stopped."""
@@ -66,18 +66,21 @@ class LiveQuery:
                 self._failure = error
 
 
-def run_lease(context: SparkContext, slots: int, run: Callable[[int], None]) -> None:
+def run_lease(context: SparkContext, most: int, slots: int, run: Callable[[int], None]) -> None:
     """Runs a lease until all of its slots have ended.
 
     Args:
         context: Where.
-        slots: How many there are.
+        most: How many slots there may ever be. Each has a task, so that Spark's dynamic allocation sees how many could run; those
+            beyond the slots of this lease return at once, or wait for a core until the lease ends.
+        slots: How many there are in this lease.
         run: Runs the slot with a number, in a worker.
     """
 
-    def slot(number: int, _: Iterator[int]) -> Iterator[None]:
-        run(number)
+    def task(number: int, _: Iterator[int]) -> Iterator[None]:
+        if number < slots:
+            run(number)
         return iter(())
 
-    # An empty partition for each slot.
-    context.parallelize([], slots).mapPartitionsWithIndex(slot).collect()
+    # An empty partition for each task.
+    context.parallelize([], most).mapPartitionsWithIndex(task).collect()

@@ -68,6 +68,10 @@ def test_leases_follow_each_other_with_as_many_slots_as_there_may_be(
             driver.end_leases()
             until(lambda: len(leases()) >= had + 9 or not query.isActive, "further leases")
             assert query.isActive, query.exception()
+            tracker = spark.sparkContext.statusTracker()
+            jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(query.runId)]
+            stages = [tracker.getStageInfo(stage) for one in jobs if one for stage in one.stageIds]
+            assert {one.numTasks for one in stages if one} == {3}, "Spark's dynamic allocation sees how many could run"
         finally:
             gate.stop(query)
     found = leases()
