@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import topologies
+from topologies import demo
 from topologies.demo_look import NotServedError, served
 from topologies.submitted import environment
 
@@ -49,3 +50,10 @@ def test_the_demo_says_why_its_stores_cannot_be_served(tmp_path):
         served(tmp_path / "missing.py", ["-b", "127.0.0.1:1"], 0, tmp_path / "log"),
     ):
         pass
+
+
+def test_the_demo_runs_live_where_it_can(tmp_path, monkeypatch):
+    called = []
+    monkeypatch.setattr(demo, "submit", lambda script, options, kill_worker: called.append(options))
+    demo.Demo({}, [], tmp_path, demo.Console()).process(kill_worker=False)
+    assert "--set execution=auto" in " ".join(called[0])
