@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from state.headers import FOREIGN_BYTES, Header, name_bytes
 from state.numba_kernels import as_pointer, call, carray, copy_bytes, kernel
 
 BinaryColumn: TypeAlias = "pa.BinaryArray | pa.LargeBinaryArray"
@@ -64,6 +65,17 @@ class RecordColumns:
 def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
     """A column of these values, with 64-bit offsets from 2 GiB on, where Arrow would otherwise split it into chunks."""
     return one_piece(pa.array(values, pa.binary()))
+
+
+def cells_of(values: Sequence[bytes | None]) -> pa.BinaryArray:
+    """A column with these cells, of 2 GiB at most. `pa.array` imports pandas, to see whether it has been given something of it."""
+    sizes = np.fromiter((len(value) if value else 0 for value in values), np.int64, len(values))
+    bounds = np.zeros(len(values) + 1, np.int32)
+    np.cumsum(sizes, out=bounds[1:])
+    is_valid = np.fromiter((value is not None for value in values), np.bool_, len(values))
+    valid = None if is_valid.all() else pa.py_buffer(np.packbits(is_valid, bitorder="little"))
+    data = b"".join(filter(None, values))
+    return pa.BinaryArray.from_buffers(pa.binary(), len(values), [valid, pa.py_buffer(bounds), pa.py_buffer(data)])
 
 
 def one_piece(column: pa.BinaryArray | pa.ChunkedArray) -> BinaryColumn:
@@ -140,14 +152,8 @@ class BinaryCells:
 # name (UTF-8) ∥ int32 length of value, -1 = null ∥ value`. Invariant: the compiled reader and writer
 # (`kafka/native_*`) use the same format; tests compare them with these two functions. As in Kafka, names may repeat and their order
 # matters. An empty header list is written as no headers at all: Kafka does not distinguish the two.
-#
-# Kafka specifies UTF-8 for names, but no broker checks: clients in C or Go write any bytes. Bytes that are not UTF-8 become lone
-# surrogates in Python's text (PEP 383), and the same bytes again when written, so no such name can stop a record.
 
 _LENGTH = struct.Struct("<i")
-_FOREIGN_BYTES = "surrogateescape"
-
-Header = tuple[str, "bytes | None"]
 
 
 def encode_headers(headers: Iterable[Header]) -> bytes:
@@ -170,13 +176,8 @@ def decode_headers(cell: bytes | None) -> list[Header]:
         value, at = _take(data, at)
         if name is None:
             raise ValueError(f"encoded headers have a null name before byte {at} of {len(data)}: not a header cell")
-        headers.append((name.decode(errors=_FOREIGN_BYTES), value))
+        headers.append((name.decode(errors=FOREIGN_BYTES), value))
     return headers
-
-
-def name_bytes(name: str) -> bytes:
-    """A header's name as Kafka's bytes."""
-    return name.encode(errors=_FOREIGN_BYTES)
 
 
 def _take(data: bytes, at: int) -> tuple[bytes | None, int]:

@@ -16,6 +16,7 @@ FLOORS = [
     "state/machine_code.py",
     "state/numba_functions.py",
     "state/numba_kernels.py",
+    "state/headers.py",
     "state/columns.py",
     "state/sorting.py",
     "state/kafka",

@@ -94,7 +94,11 @@ class Demo:
 
     def process(self, kill_worker: bool) -> KilledWorker | None:
         """Runs the topology over the existing input."""
-        killed = submit(SCRIPT, [*self.options, "--available-now", "--ui", str(self.page_port)], kill_worker)
+        killed = submit(
+            SCRIPT,
+            [*self.options, "--available-now", "--set", "execution=auto", "--ui", str(self.page_port)],
+            kill_worker,
+        )
         if killed is not None:
             self.console.print(
                 f"[yellow]Killed[/] Python worker {killed.pid} (SIGKILL) in the middle of its work, after "

@@ -1,4 +1,4 @@
-"""Runs a topology by `spark-submit` in a separate process, and can kill a worker of it."""
+"""Runs a topology by `streams run` in a separate process, and can kill a worker of it."""
 
 from __future__ import annotations
 
@@ -71,21 +71,17 @@ def submit(script: Path, options: Sequence[str], kill_worker: bool = False) -> K
     finally:
         killer.finish()
     if code != 0:
-        raise RunFailedError(f"spark-submit {script.name} ended with exit code {code}; what it said is above.")
+        raise RunFailedError(f"streams run {script.name} ended with exit code {code}; what it said is above.")
     return killer.killed
 
 
 def command_of(script: Path, options: Sequence[str]) -> list[str]:
-    """The command line, with the spark-submit of this virtual environment.
-
-    Spark's log is off: a killed worker would fill pages of it, and the topology itself reports an error that ends it.
-    """
-    spark_submit = Path(sys.executable).with_name("spark-submit")
-    return [str(spark_submit), str(script), *options, "--set", "spark.log.level=OFF"]
+    """The command line, of this Python."""
+    return [sys.executable, "-m", "streams", "run", str(script), *options]
 
 
 def environment() -> dict[str, str]:
-    """This process's environment with its Python, so that spark-submit finds Spark without an activated virtual environment."""
+    """This process's environment with its Python, so that Spark is found without an activated virtual environment."""
     return {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
 
 
@@ -93,7 +89,7 @@ class WorkerKiller(threading.Thread):
     """Waits until a Python worker of a Spark process is busy, and kills it: once.
 
     Args:
-        pid: Process id of spark-submit.
+        pid: Process id of the driver.
     """
 
     def __init__(self, pid: int) -> None:

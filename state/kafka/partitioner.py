@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
-from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -18,35 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from state.columns import BinaryCells, BinaryColumn, cell_bounds
+from state.kafka.placement import FUNCTIONS, Placement
 from state.numba_kernels import as_pointer, carray, kernel
 
-
-class Placement(str, Enum):
-    """What decides in which partition a record is, and so which task has its key."""
-
-    MURMUR2 = "murmur2"
-    """`toPositive(murmur2(key)) % partitions`: Java (`BuiltInPartitioner`), kafkajs, franz-go, librdkafka's `murmur2_random`."""
-    CRC32 = "crc32"
-    """CRC-32 modulo partitions: librdkafka's default, `consistent_random`, and so Python, Go, .NET, PHP and Ruby."""
-    FNV1A = "fnv1a"
-    """FNV-1a of 32 bits: Sarama's `NewHashPartitioner`, librdkafka's `fnv1a_random`."""
-    PARTITION = "partition"
-    """No function of the key: a task has the records of its own partition, whatever their keys are, as in Kafka Streams."""
-
-    @property
-    def used_by(self) -> str:
-        """Whose default it is, for messages."""
-        return _USED_BY[self]
-
-
-_USED_BY = {
-    Placement.MURMUR2: "the default of Java, kafkajs and franz-go, murmur2_random in librdkafka",
-    Placement.CRC32: "the default of librdkafka: of confluent-kafka in Python, Go and .NET, of PHP and Ruby",
-    Placement.FNV1A: "the default of Sarama, fnv1a_random in librdkafka",
-    Placement.PARTITION: "no function of the key",
-}
-FUNCTIONS = (Placement.MURMUR2, Placement.CRC32, Placement.FNV1A)
-"""The functions of keys. Where several say the same, the first one is taken."""
 NO_KEY = -1
 _SEED = 0x9747B28C
 _FACTOR = 0x5BD1E995
@@ -54,6 +27,8 @@ _MASK = 0xFFFFFFFF
 _SIGN = 1 << 31
 _FNV_BASIS = 0x811C9DC5
 _FNV_PRIME = 0x01000193
+_FEW = 1_000
+"""So many keys take less time in plain Python than the libraries of columns take to be imported, which a start would wait for."""
 _CRC32, _FNV1A = 1, 2
 """The functions as kernels know them: their places in `FUNCTIONS`."""
 
@@ -140,6 +115,13 @@ def functions_of(
     """
     if keys.null_count == len(keys):
         return tuple(functions)
+    if len(keys) <= _FEW:
+        few = [key for key in keys.to_pylist() if key]
+        return tuple(
+            function
+            for function in functions
+            if all(partition_for_key(key, partitions, function) == partition for key in few)
+        )
     keyed = keys.filter(pa.array(np.diff(cell_bounds(keys)) > 0)).drop_null()
     return tuple(
         function for function in functions if (partition_for_keys(keyed, partitions, function) == partition).all()

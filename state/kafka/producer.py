@@ -21,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.columns import BinaryColumn, Header
+from state.columns import BinaryColumn
 from state.errors import ProduceError, ProducerStateError
+from state.headers import Header
 from state.kafka.config import RESEND_S, ClientConfig, kept_producer_config, producer_config
 from state.kafka.error_mapping import timed_out
 from state.kafka.librdkafka import bulk_available

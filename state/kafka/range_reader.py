@@ -19,8 +19,9 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException, Message, TopicPartition
 
-from state.columns import Header, RecordColumns, encode_headers
+from state.columns import RecordColumns, cells_of, encode_headers
 from state.errors import ClientFailure, KafkaClientError, OffsetsLostError, ReadTimeoutError
+from state.headers import Header
 from state.kafka.config import DEFAULT_PREFETCH_BYTES, ClientConfig, consumer_config
 from state.kafka.error_mapping import OFFSETS_LOST, PARTITION_EOF, REFUSED, TRANSIENT, failure_of, read_error
 
@@ -296,8 +297,8 @@ class OrdinaryReader(RangeReader):
             self.partition,
             np.fromiter(map(Message.offset, run), np.int64, len(run)),
             np.fromiter(starmap(_milliseconds, map(Message.timestamp, run)), np.int64, len(run)),
-            pa.array(list(map(Message.key, run)), pa.binary()),
-            pa.array(list(map(Message.value, run)), pa.binary()),
+            cells_of(list(map(Message.key, run))),
+            cells_of(list(map(Message.value, run))),
             _header_column(run),
         )
 

@@ -9,8 +9,8 @@ from typing import Protocol, TypeAlias
 
 from confluent_kafka import KafkaError
 
-from state.columns import Header, name_bytes
 from state.errors import KafkaClientError
+from state.headers import Header, name_bytes
 from state.kafka.config import ClientConfig
 
 # --- Topics as values: what exists, and what is to be created.

@@ -20,8 +20,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from state.columns import BinaryColumn, Header, decode_headers, encode_headers, name_bytes
+from state.columns import BinaryColumn, decode_headers, encode_headers
 from state.errors import ProduceError
+from state.headers import Header, name_bytes
 from state.kafka.config import ClientConfig, consumer_config
 from state.kafka.error_mapping import failure_of, record_error, transaction_error
 

@@ -21,8 +21,7 @@ from streams.source.pauses import (
     pause_record,
     read_pauses,
 )
-from streams.topology.graph import InternalTopic
-from streams.topology.graph.nodes import INGEST
+from streams.topology.naming import INGEST
 from streams.wording import did_you_mean
 
 
@@ -134,4 +133,9 @@ def parts(admin: KafkaAdmin, application_id: str) -> list[str]:
 def _source(commits: str, application_id: str, topics: Set[str]) -> str | None:
     """The source outside Kafka that commits under a name; None: it is a sub-topology's."""
     source = commits.removesuffix(INGEST)
-    return source if source != commits and InternalTopic(source).topic_name(application_id) in topics else None
+    if source == commits:
+        return None
+    # What a topology is made of takes longer to import than all else here.
+    from streams.topology.graph import InternalTopic
+
+    return source if InternalTopic(source).topic_name(application_id) in topics else None

@@ -406,7 +406,8 @@ def prepare_start(
     needed, probe = needed_rights(topology, config), RightsProbe(config.client)
     missing = check_rights(needed, probe, config.client)
     with KafkaAdmin(config.client) as admin:
-        log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
+        # Few records are read here; importing what reads many at once takes longer.
+        log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=False)
         application = plan_application(topology, config, admin, log)
         check_start(application, admin, log)
         if functions := Placements(application, admin, log).disagreeing():

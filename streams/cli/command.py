@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 import typer
-from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 from typer.models import OptionInfo
 
@@ -129,6 +128,8 @@ def readable_errors(command: Callable[P, R]) -> Callable[P, R]:
                 raise
             message = mask(f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error))
             if not is_json():
+                from rich.console import Console
+
                 console = Console(stderr=True)
                 console.print(f"[bold red]{type(error).__name__}[/]: ", end="")
                 more = f" (more: {more_about(error)})" if isinstance(error, StreamsError) else ""

@@ -12,14 +12,15 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from streams.serdes.json_shown import shown_json
+if TYPE_CHECKING:
+    # Most commands print a few lines of text.
+    from rich.console import Console
+    from rich.table import Table
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _WIDE = 10_000
@@ -66,6 +67,8 @@ def print_json_line(value: Any) -> None:
     try:
         data = orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS)
     except TypeError:
+        from streams.serdes.json_shown import shown_json
+
         data = shown_json(value)
     _echo(data)
 
@@ -86,12 +89,16 @@ def table_console() -> Console:
     A terminal bounds the width of a table. A pipe or a file does not, unless `COLUMNS` is set: a table that is cut to 80 columns
     there would lose what a script looks for.
     """
+    from rich.console import Console
+
     bounded = sys.stdout.isatty() or "COLUMNS" in os.environ
     return Console() if bounded else Console(width=_WIDE)
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]] = (), **options: Any) -> Table:
     """A table without lines. A heading that begins with `>` is that of a column of numbers, on the right."""
+    from rich.table import Table
+
     made = Table(box=None, header_style="bold", **options)
     for heading in headings:
         justify: Any = "right" if heading.startswith(">") else "left"
@@ -113,6 +120,8 @@ def print_line(text: str, console: Console | None = None) -> None:
 
 def print_finding(level: str, colour: str, text: str, width: int = 7) -> None:
     """Prints a finding on standard output: its level in colour, and what was found."""
+    from rich.console import Console
+
     console = Console()
     console.print(f"[{colour}]{level:>{width}}[/]  ", end="")
     print_line(text, console)

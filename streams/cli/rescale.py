@@ -9,7 +9,7 @@ import typer
 
 from state.changelog import commits_topic
 from state.kafka.admin import KafkaAdmin
-from state.kafka.partitioner import Placement
+from state.kafka.placement import Placement
 from streams.application.adopt import Adopter, GivenPositions, described, lost_sinks
 from streams.application.instances import while_stopped
 from streams.application.prepare import plan_application

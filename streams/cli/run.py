@@ -19,7 +19,6 @@ from streams.cli.options import ApplicationOptions, Target, with_embedded_broker
 from streams.cli.target import Build, TopologyTarget, register
 from streams.config import ErrorPolicy, Mode, StreamsConfig, config_of
 from streams.logs.output import LogFormat, LogLevel, LogSettings, set_up_command
-from streams.metrics.export import check_serving
 
 if TYPE_CHECKING:
     from streams.topology.topology import Topology
@@ -143,7 +142,10 @@ def check_addresses(config: StreamsConfig) -> None:
     Raises:
         ConfigError: An address is taken, or what serves it is not installed.
     """
-    check_serving(config)
+    if config.metrics_address is not None or config.otel:
+        from streams.metrics.export import check_serving
+
+        check_serving(config)
     if config.ui_address is not None:
         from streams.ui.running import check_page
 

@@ -11,24 +11,13 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from enum import Enum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.live import Live
-from rich.table import Table
 
 from state.kafka.admin import KafkaAdmin
-from state.kafka.partitioner import Placement
+from state.kafka.placement import Placement
 from streams.application.pausing import Pausing
-from streams.application.prepare import plan_application
-from streams.application.status import (
-    SinkStatus,
-    Status,
-    SubStatus,
-    application_status,
-    records_per_second,
-    sink_statuses,
-)
 from streams.cli.command import NOT_SAFE, argument, command, option
 from streams.cli.options import ApplicationOptions, AsJson, ClusterOptions, Target, duration_ms, live, reachable
 from streams.cli.output import print_json, print_json_line, shown_time, table, table_console
@@ -38,8 +27,13 @@ from streams.config.settings import Address, age_in_words
 from streams.source.log import LiveLog
 from streams.source.pauses import WHOLE, Pauses, read_pauses
 from streams.spark.stopping import stopped_by_signals
-from streams.topology.graph import ProcessorNode
-from streams.topology.topology import Topology
+
+if TYPE_CHECKING:
+    # Commands that need no topology, such as `streams pause`, do not wait until all that is imported.
+    from rich.table import Table
+
+    from streams.application.status import SinkStatus, Status, SubStatus
+    from streams.topology.topology import Topology
 
 _SIGNALS_S = 0.2
 _UI_PORT = "8080"
@@ -81,6 +75,9 @@ def status(
 
 def _looks(topology: Topology, config: StreamsConfig, pause_s: float) -> Iterator[Status]:
     """Yields the status of an application repeatedly, with a pause between."""
+    from streams.application.prepare import plan_application
+    from streams.application.status import application_status, sink_statuses
+
     log = live(config)
     with KafkaAdmin(config.client) as admin:
         planned = plan_application(topology, config, admin)
@@ -98,6 +95,8 @@ def _watch(before: Status, looks: Iterator[Status], as_json: bool) -> None:
                 print_json_line(as_dict(before, look))
                 before = look
             return
+        from rich.live import Live
+
         with Live(_table(before, before), auto_refresh=False) as shown:
             for look in looks:
                 shown.update(_table(before, look), refresh=True)
@@ -106,6 +105,8 @@ def _watch(before: Status, looks: Iterator[Status], as_json: bool) -> None:
 
 def as_dict(before: Status, after: Status) -> dict[str, Any]:
     """The status for programs, with rates since an earlier one; times in ms since 1970, ages in ms."""
+    from streams.application.status import records_per_second
+
     return {
         "application_id": after.application_id,
         "at": after.at_ms,
@@ -159,6 +160,8 @@ def _left_live(status: Status, target: str) -> Iterator[str]:
 
 def _unmatched(status: Status, topology: Topology) -> Iterator[str]:
     """A line for each join where records have found nothing on the other side."""
+    from streams.topology.graph import ProcessorNode
+
     for sub in status.subs:
         for one in sub.joins:
             if one.found_nothing:
@@ -207,6 +210,8 @@ def _head(
     before: Status, after: Status, of: SubStatus | SinkStatus, lag: str, remark: str = ""
 ) -> tuple[str, str, str]:
     """The name, the lag and the speed of a part of the application."""
+    from streams.application.status import records_per_second
+
     rate, since_ms = records_per_second(before, after, of.name), of.paused_since_ms
     paused = "" if since_ms is None else f"\npaused {age_in_words(after.at_ms - since_ms)} ago"
     return f"{of.name}{remark}{paused}", lag, "" if rate is None else f"{rate:,.0f}"

@@ -6,6 +6,7 @@ or the only function without arguments that is annotated to return one.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import os
@@ -80,7 +81,7 @@ class TopologyTarget:
         """
         if self.text in _known:
             return _known[self.text][1]
-        attribute = self.attribute or self._found()[0]
+        attribute = self.attribute or self._as_written() or self._found()[0]
         return f"{self.module}-{attribute}".replace("_", "-")
 
     def load(self) -> Topology:
@@ -102,9 +103,8 @@ class TopologyTarget:
 
         Decides only with which jars Java is started before the program is imported; a wrong guess costs another start of Java.
         """
-        file = Path(self.folder or "", *self.module.split(".")).with_suffix(".py")
         try:
-            text = file.read_text(encoding="utf-8")
+            text = self._text()
         except (OSError, UnicodeDecodeError):
             return False
         return "to_delta(" in text or "from_delta(" in text
@@ -115,6 +115,19 @@ class TopologyTarget:
             before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
             if str(self.folder) not in before:
                 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(self.folder), *before]))
+
+    def _as_written(self) -> str | None:
+        """The attribute's name, if the file shows it. Java needs it to start, and importing the program takes long."""
+        try:
+            body = ast.parse(self._text()).body
+        except (OSError, SyntaxError, ValueError):
+            return None
+        functions = {one.name for one in body if isinstance(one, ast.FunctionDef)}
+        return DEFAULT_ATTRIBUTE if DEFAULT_ATTRIBUTE in functions else None
+
+    def _text(self) -> str:
+        """The program, if it is a file of the folder; raises `OSError` or `UnicodeDecodeError` otherwise."""
+        return Path(self.folder or "", *self.module.split(".")).with_suffix(".py").read_text(encoding="utf-8")
 
     def _found(self) -> tuple[str, Any]:
         """The attribute's name and value."""

@@ -12,9 +12,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from state.errors import KafkaClientError, TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.config import admin_config, consumer_config
-from state.kafka.partitioner import Placement
+from state.kafka.placement import Placement
 from state.kafka.topics import TopicInfo
-from streams.cluster.key_functions import shown_in
 
 _PARTITIONERS = {
     Placement.MURMUR2: "murmur2_random",
@@ -174,13 +173,14 @@ def write_records(client: Mapping[str, str], topic: str, records: Iterable[Outgo
 
 def _function(client: Mapping[str, str], found: Mapping[str, TopicInfo], admin: KafkaAdmin) -> Placement:
     """The function that explains where the keys of a topic are; Kafka's own, if none does."""
-    from state.commit.live import LiveKafka
-
     (info,) = found.values()
     if info.partitions == 1:
         return Placement.MURMUR2
+    from state.commit.live import LiveKafka
+    from streams.cluster.key_functions import shown_in
+
     try:
-        (shown,) = shown_in(found, admin, LiveKafka(client, _TRANSACTION_MS)).values()
+        (shown,) = shown_in(found, admin, LiveKafka(client, _TRANSACTION_MS, bulk=False)).values()
     except KafkaClientError:
         # Whoever may write need not have the right to read.
         return Placement.MURMUR2

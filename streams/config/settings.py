@@ -7,17 +7,19 @@ from datetime import timedelta
 from enum import Enum
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from state.kafka.partitioner import Placement
-from state.restore.snapshots import SnapshotSettings
+from state.kafka.placement import Placement
 from state.secrets import redact, remember
 from streams.errors import ConfigError
 from streams.logs.output import LogFormat, LogLevel, LogSettings
 from streams.topology.naming import wrong_application_id
+
+if TYPE_CHECKING:
+    from state.restore.snapshots import SnapshotSettings
 
 # --- Addresses: `HOST:PORT`, `[::1]:PORT`, `:PORT` or `PORT`
 
@@ -537,6 +539,9 @@ class StreamsConfig(BaseSettings):
     @property
     def snapshots(self) -> SnapshotSettings:
         """Where and how often snapshots are taken."""
+        # With the libraries of columns, which no command needs to read its settings.
+        from state.restore.snapshots import SnapshotSettings
+
         return SnapshotSettings(self.snapshot_dir, self.snapshot_interval_ms, self.snapshot_steps, self.snapshots_kept)
 
     @property

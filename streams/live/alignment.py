@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 
 from streams.topology.plan import SubTopology
 
-MOST_MS = 24 * 3600 * 1000
-"""How far a task may be ahead of the slowest where nothing behind it drops late records, ms."""
+MOST_MS = 30 * 24 * 3600 * 1000
+"""How far a task may be ahead of the slowest where nothing behind it drops late records, ms. Each round costs a step of each task:
+in rounds of a day, a year of few records would take minutes."""
 LEAST_MS = 1000
 """How far it may be ahead whatever grace there is, ms: each round costs a step."""
 WAIT_MS = -(1 << 52)
@@ -65,7 +66,7 @@ def readings(subs: Sequence[SubTopology]) -> dict[str, Reading]:
         # Who else writes what is read behind it must keep up with it; who reads what it writes need not.
         writers = before[name].union(*(before[one] for one in after)) - (after - before[name])
         above = {one for one in before[name] - after if name in following[one]}
-        allowance_ms = int(max(LEAST_MS, min(MOST_MS, grace_ms / 2)))
+        allowance_ms = MOST_MS if grace_ms == inf else int(max(LEAST_MS, grace_ms / 2))
         meets = bool(before[name] or after)
         found[name] = Reading(frozenset(writers | {name}), frozenset(above), allowance_ms, meets)
     return found

@@ -17,6 +17,7 @@ import gc
 import importlib.util
 import sys
 
+from streams.spark.daemon_ahead import ARGUMENT, become_daemon, hand_over
 from streams.spark.startup.sitecustomize import drop_own_archives
 
 YOUNG_OBJECTS = 50_000
@@ -49,9 +50,20 @@ def preload() -> None:
     gc.set_threshold(YOUNG_OBJECTS)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Runs the daemon of Spark's workers, unless one that was started ahead does."""
     drop_archives()
-    preload()
+    if sys.argv[1:2] == [ARGUMENT]:
+        if not become_daemon(int(sys.argv[2]), preload):
+            return
+    elif hand_over():
+        return
+    else:
+        preload()
     from pyspark.daemon import manager
 
     manager()
+
+
+if __name__ == "__main__":
+    main()

@@ -11,12 +11,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyspark
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -24,6 +24,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
+from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
 from state.secrets import mask_line, redact
 from streams.broker.class_archive import archive_in, options_for
@@ -56,7 +57,7 @@ def start_java_quietly(settings: Mapping[str, str]) -> None:
     """
     if SparkContext._gateway is not None or sys.platform == "win32":
         return
-    SparkContext._ensure_initialized(gateway=started_ahead(settings) or launch(settings))
+    SparkContext._ensure_initialized(gateway=launch(settings))
 
 
 @cache
@@ -70,9 +71,22 @@ def check_java() -> None:
         find_java()
 
 
+def convert_without_imports() -> None:
+    """Lets pyspark look whether an argument for Java is one of numpy's without its test utilities, which import pandas."""
+
+    def is_scalar(_: object, one: object) -> bool:
+        return isinstance(one, np.generic)
+
+    def is_array(_: object, one: object) -> bool:
+        return isinstance(one, np.ndarray) and one.ndim == 1
+
+    NumpyScalarConverter.can_convert, NumpyArrayConverter.can_convert = is_scalar, is_array  # type: ignore[method-assign]
+
+
 def launch(settings: Mapping[str, str]) -> JavaGateway:
     """Starts the process, with its output filtered, and waits until it can be called."""
     check_java()
+    convert_without_imports()
     conf = SparkConf()
     for key, value in on_the_command_line(settings).items():
         conf.set(key, value)
@@ -98,63 +112,14 @@ def on_the_command_line(settings: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in settings.items() if redact({key: value})[key] == value}
 
 
-class _Ahead:
-    """A Java process that starts in the background, for one session with the same settings."""
-
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        self.settings = dict(settings)
-        self.taken = False
-        self.gateway: Future[JavaGateway] = Future()
-        threading.Thread(target=self._launch, name="start-java", daemon=True).start()
-
-    def _launch(self) -> None:
-        try:
-            self.gateway.set_result(launch(self.settings))
-        except BaseException as error:
-            self.gateway.set_exception(error)
-
-    def end_unless_taken(self) -> None:
-        """Ends the process, at once or as soon as it has started, unless a session uses it."""
-        if not self.taken:
-            self.gateway.add_done_callback(_end)
-
-
-def _end(started: Future[JavaGateway]) -> None:
-    if started.exception() is None:
-        gateway = started.result()
+def end_java() -> None:
+    """Ends the process that this one has started, for another one to be started."""
+    gateway = SparkContext._gateway
+    if gateway is not None:
         gateway.shutdown()
         # Spark's process ends with its standard input.
         gateway.proc.stdin.close()
-
-
-_ahead: list[_Ahead] = []
-
-
-@contextmanager
-def java_ahead(settings: Mapping[str, str]) -> Iterator[None]:
-    """Starts Java in the background for a session that starts within the context, which has the same settings.
-
-    Java takes about as long to start as Python to import the program and to look up its topics.
-    """
-    if SparkContext._gateway is not None or sys.platform == "win32":
-        yield
-        return
-    ahead = _Ahead(settings)
-    _ahead.append(ahead)
-    try:
-        yield
-    finally:
-        _ahead.remove(ahead)
-        ahead.end_unless_taken()
-
-
-def started_ahead(settings: Mapping[str, str]) -> JavaGateway | None:
-    """The process that was started ahead with these settings, once it can be called; None: there is none."""
-    for ahead in _ahead:
-        if ahead.settings == settings and not ahead.taken:
-            ahead.taken = True
-            return ahead.gateway.result()
-    return None
+        SparkContext._gateway = SparkContext._jvm = None
 
 
 def pass_on(source: int, target: int) -> None:
@@ -309,17 +274,22 @@ public class LocalFiles extends org.apache.hadoop.fs.LocalFileSystem {
 
 
 def write_files_without_processes(session: SparkSession) -> bool:
-    """Replaces Hadoop's local file system in the driver's process; returns whether that was possible."""
+    """Replaces Hadoop's local file system in the driver's process, unless that is done; returns whether that was possible.
+
+    It takes half a second of CPU, and only queries with checkpoints need it.
+    """
     jvm = session.sparkContext._jvm
     try:
+        conf = jvm.org.apache.hadoop.conf.Configuration(session.sparkContext._jsc.hadoopConfiguration())
+        files = jvm.org.apache.hadoop.fs.FileSystem
+        local = jvm.java.net.URI.create("file:///")
+        if str(files.get(local, conf).getClass().getName()) == _LOCAL_FILES:
+            return True
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
         compiler.cook(_LOCAL_FILES_SOURCE)
-        conf = jvm.org.apache.hadoop.conf.Configuration(session.sparkContext._jsc.hadoopConfiguration())
         conf.setClassLoader(compiler.getClassLoader())
         conf.set("fs.file.impl", _LOCAL_FILES)
-        files = jvm.org.apache.hadoop.fs.FileSystem
-        local = jvm.java.net.URI.create("file:///")
         # Closing the instance that Hadoop keeps makes room for another one.
         files.get(local, conf).close()
         return str(files.get(local, conf).getClass().getName()) == _LOCAL_FILES

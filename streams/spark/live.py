@@ -1,12 +1,7 @@
-"""Live execution on Spark: one query, whose only micro-batch runs the leases of its slots, one after the other.
+"""Live execution on Spark: the leases of its slots run one after the other, each as a Spark job with a task for each slot.
 
 Spark gives the slots their processes, and starts them again elsewhere if a worker, an executor or a host is lost. It knows nothing
-of records: a slot reads, processes and commits by itself (`streams.live`), so this query's checkpoint is a temporary folder.
-
-A second micro-batch would need the state that Spark has written in the first one, on the disk of whichever host a slot had then: it
-is in that folder, which is not shared. So there is none. Each lease runs the first micro-batch again, which begins without state,
-and needs no file of any host. The query has a group for as many slots as there may ever be; how many a lease has, its Spark job
-says.
+of records: a slot reads, processes and commits by itself (`streams.live`).
 """
 
 from __future__ import annotations
@@ -14,22 +9,17 @@ from __future__ import annotations
 import logging
 import secrets
 import select
-import shutil
 import socket
-import tempfile
 import threading
 import time
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
-from pyspark.sql import DataFrame, SparkSession, functions
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql import SparkSession
 
 from streams.live.alignment import Alignment
 from streams.live.link import BEGUN, BOUNDS, CLOCKS, LEASES, PAUSED, REACHED, STOP
@@ -37,12 +27,8 @@ from streams.live.slot import LiveJob
 from streams.metrics.reports import MOST_BYTES, DriverAddress, cut, notice_silence
 from streams.source.log import now_ms
 from streams.spark.leases import LeaseWatch
-from streams.spark.shuffle import shuffle_keys
-from streams.spark.stopping import StopGate, gated
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from pyspark.sql.streaming.state import GroupState
+from streams.spark.live_query import LiveQuery, run_lease
+from streams.spark.stopping import Query, StopGate
 
 log = logging.getLogger(__name__)
 
@@ -300,8 +286,8 @@ class LiveGate(StopGate):
         self._driver.stop()
         super().close()
 
-    def progress(self, query: StreamingQuery) -> Any:
-        """See `StopGate`; Spark's own progress comes with the end of a micro-batch, which this query never reaches."""
+    def progress(self, query: Query) -> Any:
+        """See `StopGate`; Spark knows nothing of what slots do."""
         return self._driver.heard or None
 
 
@@ -312,7 +298,7 @@ def start_live(
     driver: LiveDriver,
     on_lease: Callable[[], object],
     watch: Callable[[LiveDriver], LeaseWatch] | None = None,
-) -> tuple[StreamingQuery, StopGate]:
+) -> tuple[LiveQuery, StopGate]:
     """Starts the query of all live sub-topologies.
 
     Args:
@@ -325,65 +311,30 @@ def start_live(
     """
     from streams.spark.worker import dump_live_job
 
-    session.conf.set("spark.sql.shuffle.partitions", str(job.slots))
-    rows = (
-        lease_rows(session, job.slots)
-        .groupBy("slot")
-        .applyInPandasWithState(slot_function(dump_live_job(job)), "slot INT", "leases INT", "append", "NoTimeout")
-    )
-    gate = LiveGate(driver)
+    gate, payload, context = LiveGate(driver), dump_live_job(job), session.sparkContext
 
-    def leases(frame: DataFrame, _: int) -> None:
-        # Spark keeps the rows of a batch with state, which a second lease would find.
-        frame.unpersist()
+    def leases() -> None:
         with LeaseWatch(driver, lambda: job.slots) if watch is None else watch(driver) as watching:
-            while True:
-                gate.enter()
+            while not gate.closed:
                 on_lease()
-                run_lease(frame, driver.lease, watching.begin())
+                slots = watching.begin()
+                run_lease(context, job.slots, slots, slot_function(payload, driver.lease, slots))
 
-    # Spark's checkpoint goes with the query.
-    folder = Path(tempfile.mkdtemp(prefix="streams-live-"))
-    weakref.finalize(gate, shutil.rmtree, folder, ignore_errors=True)
-    query = (
-        rows.writeStream.queryName(f"{application_id}/{NAME}")
-        .outputMode("append")
-        .option("checkpointLocation", f"file://{folder}")
-        .trigger(processingTime="0 seconds")
-        .foreachBatch(gated(gate, leases))
-        .start()
-    )
-    return query, gate
+    return LiveQuery(context, f"{application_id}/{NAME}", leases), gate
 
 
-def run_lease(frame: DataFrame, number: int, slots: int) -> None:
-    """Runs a lease until all of its slots have ended."""
-    from streams.spark.worker import LEASE, SLOTS
+def slot_function(payload: bytes, lease: int, slots: int) -> Callable[[int], None]:
+    """The function that runs a slot until its lease ends, in a worker.
 
-    context = frame.sparkSession.sparkContext
-    context.setLocalProperty(LEASE, str(number))
-    context.setLocalProperty(SLOTS, str(slots))
-    frame.collect()
-
-
-def lease_rows(session: SparkSession, slots: int) -> DataFrame:
-    """A row for each slot, and so a call, in each lease: `slot` is its group key, as of the tasks of micro-batches.
-
-    The numbers come from a source of Spark's own: a data source in Python would cost three processes more.
+    Args:
+        payload: The job (`streams.spark.worker.dump_live_job`).
+        lease: The number of the lease.
+        slots: How many slots it has.
     """
-    numbers = (
-        session.readStream.format("rate-micro-batch").option("rowsPerBatch", slots).option("numPartitions", 1).load()
-    )
-    keys = functions.array(*map(functions.lit, shuffle_keys(slots)))
-    return numbers.select(functions.element_at(keys, (numbers.value % slots + 1).cast("int")).alias("slot"))
 
-
-def slot_function(payload: bytes) -> Callable[..., Iterator[pd.DataFrame]]:
-    """The function for `applyInPandasWithState` that runs a slot until its lease ends. It leaves the state empty."""
-
-    def run(key: tuple[Any, ...], frames: Iterable[pd.DataFrame], _: GroupState) -> Iterator[pd.DataFrame]:
+    def run(slot: int) -> None:
         from streams.spark.worker import run_live
 
-        return run_live(payload, int(key[0]), frames)
+        run_live(payload, lease, slots, slot)
 
     return run

@@ -25,7 +25,7 @@ from streams.spark.checkpoint_files import checkpoint_of_query
 from streams.spark.progress import Progress, position_of, sub_of
 from streams.spark.reports import BrokerWatch
 from streams.spark.source import source_class
-from streams.spark.stopping import DRAIN_S, StopGate, gated
+from streams.spark.stopping import DRAIN_S, Query, StopGate, gated
 from streams.spark.worker import REPORT_SCHEMA, STATE_SCHEMA, dump_job, task_function
 
 Report = Mapping[str, Any]
@@ -184,8 +184,8 @@ class RestartSchedule:
 class _Supervised:
     """One query: how to start it, its present run, and its outcome."""
 
-    start: Callable[[], StreamingQuery]
-    query: StreamingQuery
+    start: Callable[[], Query]
+    query: Query
     schedule: RestartSchedule
     seen: Any = None
     ended: bool = False
@@ -215,7 +215,7 @@ class Supervisor:
     is_over: Callable[[], bool] = lambda: False
     _start_tries: int = field(default=START_TRIES, init=False)
 
-    def run(self, starts: Sequence[Callable[[], StreamingQuery]]) -> dict[str, SourceOffsets]:
+    def run(self, starts: Sequence[Callable[[], Query]]) -> dict[str, SourceOffsets]:
         """Starts queries and waits for them to end; the first permanent failure stops the others.
 
         Raises:
@@ -290,7 +290,7 @@ class Supervisor:
             **vars(error),
         )
 
-    def _end(self, queries: Sequence[StreamingQuery]) -> None:
+    def _end(self, queries: Sequence[Query]) -> None:
         for query in queries:
             self.gates[query.runId].close()
         for query in queries:

@@ -61,10 +61,12 @@ from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.source.pauses import LeftLive
 from streams.spark.checkpoint_files import checkpoint_files
 from streams.spark.delta import check_delta, fetch_delta
-from streams.spark.executors import await_executors, tasks_at_once
-from streams.spark.java import Planning, check_java, has_gone, needs_java
+from streams.spark.executors import await_executors, is_local, tasks_at_once
+from streams.spark.java import Planning, check_java, has_gone, needs_java, write_files_without_processes
+from streams.spark.late_session import session_itself
 from streams.spark.leases import LeaseWatch, UnreadPartitions
 from streams.spark.live import LEASE_S, LiveDriver, start_live
+from streams.spark.live_query import LiveQuery
 from streams.spark.progress import Progress, progress_for
 from streams.spark.queries import Report, Supervisor, start_query
 from streams.spark.reports import (
@@ -77,9 +79,9 @@ from streams.spark.reports import (
     pauses_reader,
     probe_of,
 )
-from streams.spark.session import check_session, processes_of, readers_of, spark_settings, start_session
+from streams.spark.session import check_session, processes_of, readers_of, spark_settings, start_session, starts_ahead
 from streams.spark.source import source_class
-from streams.spark.stopping import StopGate, stopped_by_signals
+from streams.spark.stopping import Query, StopGate, stopped_by_signals
 from streams.spark.worker import start_workers
 from streams.topology.topology import Topology
 from streams.ui.history import History
@@ -147,6 +149,7 @@ class StreamsApplication:
         self._driver: LiveDriver | None = None
         self._run_end: RunEnd | None = None
         self._left_live: set[str] = set()
+        self._may_replace_files = False
 
     def stop(self) -> None:
         """Makes `run` stop its queries and return; thread-safe."""
@@ -212,7 +215,7 @@ class StreamsApplication:
             topology = self._application.plan.topology
             names = [prepared.sub.name for prepared in self._application.subs]
             # Spark may be planning queries of the user, in whose session this one runs, and those of ingests and lakes.
-            theirs = SparkContext._active_spark_context is not None
+            theirs = session is not None or (SparkContext._active_spark_context is not None and not starts_ahead())
             others = theirs or bool(topology.ingests or topology.lake_sinks)
             with closing(Planning(self.config.application_id, names, others)) as self._planning:
                 self._run_on_spark(session)
@@ -223,10 +226,11 @@ class StreamsApplication:
             self.progress.say(f"starting Spark{first} …")
         with needs_java(self._stop.is_set):
             self._spark = spark = session or self._start_session()
+            self._may_replace_files = session is None and is_local(spark.sparkContext.master)
             try:
                 # Installed again, because pyspark replaces the handler for Ctrl-C by its own when it starts.
                 with stopped_by_signals(self._interrupted):
-                    start_workers(spark)
+                    start_workers(spark, sql=not may_run_live(self.config))
                     self._run_queries()
             finally:
                 if session is None and not has_gone():
@@ -245,7 +249,8 @@ class StreamsApplication:
         config, delta = self.config, self.topology.needs_delta
         if delta:
             fetch_delta(self.progress.say)
-        return start_session(config.application_id, config.spark, config.checkpoint_dir, delta=delta)
+        # Whether anything needs SQL turns out later.
+        return start_session(config.application_id, config.spark, config.checkpoint_dir, delta=delta, late=not delta)
 
     def _run_queries(self) -> None:
         subs = self._application.subs
@@ -276,7 +281,7 @@ class StreamsApplication:
                 self._ask(self._application.await_lake_topics)
                 self._await(lakes)
 
-    def _run_on(self, others: list[Callable[[], StreamingQuery]]) -> None:
+    def _run_on(self, others: list[Callable[[], Query]]) -> None:
         """Runs the sub-topologies, live or in micro-batches, until the application is to stop, or has read what there is."""
         refused: dict[str, str] = {}
         running = False
@@ -471,7 +476,7 @@ class StreamsApplication:
         else:
             self._left_live = (self._left_live | subs.keys()) - {name for name, left in subs.items() if left is None}
 
-    def _start_live(self, live: Sequence[PreparedSub], starts: Mapping[str, LiveStart], shared: bool) -> StreamingQuery:
+    def _start_live(self, live: Sequence[PreparedSub], starts: Mapping[str, LiveStart], shared: bool) -> LiveQuery:
         """Starts the query of the live sub-topologies; `shared`: there are other queries, which need a process, too."""
         config, spark, driver = self.config, self._spark, self._driver
         assert driver is not None, "it listens where anything runs live"
@@ -588,26 +593,39 @@ class StreamsApplication:
             if waiting and not self._until:
                 self._until = self._ask(application.ends)
 
-    def _ingest_starts(self) -> list[Callable[[], StreamingQuery]]:
+    def _ingest_starts(self) -> list[Callable[[], Query]]:
         """What starts the query of each source outside Kafka; static DataFrames are read at once."""
         if not self._application.plan.topology.ingests:
             return []
         from streams.spark.ingest.query import IngestRun, PauseHold
 
+        self._expect_checkpoints()
         hold = PauseHold(self._read_pauses)
-        return IngestRun(self._spark, self._application, self._trigger(), self._gates, self.progress, hold).starts()
+        spark = session_itself(self._spark)
+        return IngestRun(spark, self._application, self._trigger(), self._gates, self.progress, hold).starts()
 
-    def _lake_starts(self) -> list[Callable[[], StreamingQuery]]:
+    def _lake_starts(self) -> list[Callable[[], Query]]:
         """What starts the query of each lake sink; from now on the application checks rows by the rules of their tables."""
         if not self._application.plan.topology.lake_sinks:
             return []
         from streams.spark.lake.query import LakeRun, faults_from_environment
 
+        self._expect_checkpoints()
         run = LakeRun(
-            self._spark, self._application, self._trigger(), self._gates, self.progress, faults_from_environment()
+            session_itself(self._spark),
+            self._application,
+            self._trigger(),
+            self._gates,
+            self.progress,
+            faults_from_environment(),
         )
         starts, self._application = run.starts()
         return starts
+
+    def _expect_checkpoints(self) -> None:
+        """Prepares for a query whose checkpoint Spark writes."""
+        if self._may_replace_files:
+            write_files_without_processes(self._spark)
 
     def _trigger(self) -> dict[str, Any]:
         if self.config.available_now:
@@ -632,6 +650,7 @@ class StreamsApplication:
         trigger: Mapping[str, Any] | None = None,
         until: Mapping[TopicPartition, int] | None = None,
     ) -> StreamingQuery:
+        self._expect_checkpoints()
         sub, spark, job = prepared.sub, self._spark, self._job(prepared, until)
         self.progress.started(sub.name, prepared.tasks, sub.topics)
         self._say_without_idle_time(job)
@@ -666,9 +685,7 @@ class StreamsApplication:
         """The data source of a query; a subclass may plan micro-batches differently."""
         return source_class(job)
 
-    def _await(
-        self, starts: Sequence[Callable[[], StreamingQuery]], is_over: Callable[[], bool] = lambda: False
-    ) -> None:
+    def _await(self, starts: Sequence[Callable[[], Query]], is_over: Callable[[], bool] = lambda: False) -> None:
         """Starts queries and waits for them to end; the first permanent failure stops the others."""
         assert self._watch is not None
         wait_s = self.config.broker_wait_ms / 1000

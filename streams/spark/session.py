@@ -6,8 +6,10 @@ import logging
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
@@ -16,15 +18,11 @@ from pyspark.sql import SparkSession
 from state.secrets import SPARK_PATTERN
 from state.tables.files import private_temporary_folder
 from streams.errors import ConfigError
+from streams.spark.daemon_ahead import daemon_ahead
 from streams.spark.delta import DELTA_MEMORY, check_delta, delta_settings
 from streams.spark.executors import is_local, local_cluster, runs_on_manager, task_cpus
-from streams.spark.java import (
-    archive_options,
-    java_ahead,
-    report_end_once,
-    start_java_quietly,
-    write_files_without_processes,
-)
+from streams.spark.java import archive_options, end_java, report_end_once, start_java_quietly
+from streams.spark.late_session import late_session, session_itself, session_with
 
 log = logging.getLogger(__name__)
 
@@ -117,8 +115,11 @@ SILENCED_LOGGERS = (
     "org.apache.spark.executor.Executor",
     "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
     "org.apache.spark.ContextCleaner",
+    "org.apache.spark.TaskContextImpl",
+    "org.apache.spark.broadcast.TorrentBroadcast",
 )
-"""Spark's loggers whose failures the engine reports itself, or that a stop interrupts (the cleaner of what is garbage anyway)."""
+"""Spark's loggers whose failures the engine reports itself, or that a stop interrupts: a job that is being handed out, the cleaner
+of what is garbage anyway."""
 LOCAL_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=128m -XX:+UseSerialGC -Xms96m -Xmn48m"
 """The JVM only plans and moves blobs: without its second compiler and concurrent collector it took 2.2 us of CPU a record
 instead of 5.5 (the benchmark `devices`). Rows are garbage as soon as they are passed on, so a small young generation is enough, and
@@ -127,6 +128,9 @@ Java reserves only 48 MB for compiled code, which queries with Delta fill in min
 addresses are not memory until there is code in them. Without effect where spark-submit has already started the JVM."""
 LOCAL_MEMORY = "512m"
 """The heap's limit, about the smallest that Spark accepts: micro-batches pass through it in parts (Spark's own default: 1g)."""
+
+LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For the Java process in which Spark's scripts put the command line of the other one together: half of its CPU."""
 
 MEMORY_ENVIRONMENT = {
     "MALLOC_ARENA_MAX": "2",
@@ -138,27 +142,35 @@ large blocks that go back to the system when they are freed. By default each of 
 
 
 def start_session(
-    application_id: str, user: Mapping[str, str], checkpoint_dir: str, *, delta: bool = False
+    application_id: str, user: Mapping[str, str], checkpoint_dir: str, *, delta: bool = False, late: bool = False
 ) -> SparkSession:
     """The Spark session with the engine's settings: the running one, or a new one.
+
+    Args:
+        application_id: Its name.
+        user: The user's settings.
+        checkpoint_dir: Where checkpoints are.
+        delta: Whether it reads and writes Delta tables.
+        late: Whether what stands for a session will do (`late_session`).
 
     Raises:
         ConfigError: A setting cannot work, or the session was started without the engine's daemon.
         DeltaMissingError: With `delta`: the running session has no Delta Lake.
         JarFetchError: With `delta`: its jars are missing and could not be fetched.
     """
-    settings = session_settings(application_id, user, checkpoint_dir, delta=delta)
+    for ahead in _ahead:
+        if ahead.asked == (application_id, user, checkpoint_dir, delta):
+            return ahead.take() if late else session_itself(ahead.take())
+    return _start(session_settings(application_id, user, checkpoint_dir, delta=delta), delta, late)
+
+
+def _start(settings: Mapping[str, str], delta: bool, late: bool) -> SparkSession:
     prepare_environment()
     if "spark.log.level" not in settings:
         start_java_quietly(settings)
-    builder = SparkSession.builder
     # A process that spark-submit has started logs each of its own steps until it is given a level.
     quiet = {"spark.log.level": "ERROR"} if "PYSPARK_GATEWAY_PORT" in os.environ else {}
-    for key, value in {**quiet, **settings}.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    if settings["spark.master"].startswith("local["):
-        write_files_without_processes(session)
+    session = (late_session if late else session_with)({**quiet, **settings})
     report_end_once(session.sparkContext)
     check_session(session, log.warning)
     if delta:
@@ -169,20 +181,77 @@ def start_session(
     return session
 
 
+class _Ahead:
+    """A session that starts in the background, for the `start_session` that asks for the same one."""
+
+    def __init__(self, asked: tuple[str, Mapping[str, str], str, bool], settings: Mapping[str, str]) -> None:
+        self.asked = asked
+        self._taken = False
+        self._session: Future[SparkSession] = Future()
+        threading.Thread(target=self._run, args=(settings,), name="start-spark", daemon=True).start()
+
+    def _run(self, settings: Mapping[str, str]) -> None:
+        try:
+            self._session.set_result(_start(settings, self.asked[-1], late=not self.asked[-1]))
+        except BaseException as error:
+            self._session.set_exception(error)
+
+    def take(self) -> SparkSession:
+        """The session, once it has started; raises why it has not."""
+        self._taken = True
+        return self._session.result()
+
+    def end_unless_taken(self) -> None:
+        """Ends the session and its Java, at once or as soon as it has started, unless somebody uses it."""
+        if not self._taken:
+            self._session.add_done_callback(_end)
+
+
+def _end(started: Future[SparkSession]) -> None:
+    if started.exception() is None:
+        session = started.result()
+        session.stop()
+        end_java()
+
+
+_ahead: list[_Ahead] = []
+
+
+def starts_ahead() -> bool:
+    """Whether the session of this process is one that `session_ahead` has started."""
+    return bool(_ahead)
+
+
+@contextmanager
 def session_ahead(
     application_id: str, user: Mapping[str, str], checkpoint_dir: str, *, delta: bool = False
-) -> AbstractContextManager[None]:
-    """Starts Java in the background for a `start_session` with the same arguments within the context.
+) -> Iterator[None]:
+    """Starts Spark, and what its Python workers are forked from, in the background for a `start_session` within the context.
+
+    Both take longer than Python does to import the program and to look up its topics.
 
     Raises:
         ConfigError: A setting cannot work.
         JarFetchError: With `delta`: its jars are missing and could not be fetched.
     """
     settings = session_settings(application_id, user, checkpoint_dir, delta=delta)
-    if "PYSPARK_GATEWAY_PORT" in os.environ or "spark.log.level" in settings:
-        return nullcontext()
+    if (
+        "PYSPARK_GATEWAY_PORT" in os.environ
+        or "spark.log.level" in settings
+        or SparkContext._gateway is not None
+        or sys.platform == "win32"
+    ):
+        yield
+        return
     prepare_environment()
-    return java_ahead(settings)
+    with daemon_ahead(settings):
+        ahead = _Ahead((application_id, user, checkpoint_dir, delta), settings)
+        _ahead.append(ahead)
+        try:
+            yield
+        finally:
+            _ahead.remove(ahead)
+            ahead.end_unless_taken()
 
 
 def session_settings(
@@ -222,6 +291,7 @@ def prepare_environment() -> None:
     """Sets what Java and the processes that it starts find in their environment."""
     os.environ["PYTHONPATH"] = _with_startup(os.environ.get("PYTHONPATH", ""))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", LAUNCHER_OPTIONS)
     for name, value in MEMORY_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
 

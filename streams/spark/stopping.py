@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
 
+    from streams.spark.live_query import LiveQuery
+
+Query: TypeAlias = "StreamingQuery | LiveQuery"
+"""A query of Spark's, or the one of live execution."""
 DRAIN_S = 8.0
 """How long the running micro-batch may take to finish before it is interrupted after all, seconds."""
 _HOLD_S = 120.0
@@ -42,7 +46,7 @@ class StopGate:
     def __init__(self) -> None:
         self._closed = threading.Event()
         self._holds = threading.Event()
-        self._stopped: StreamingQuery | None = None
+        self._stopped: Query | None = None
 
     @property
     def closed(self) -> bool:
@@ -66,11 +70,11 @@ class StopGate:
         """Whether Spark has begun to stop the query: it is inactive before its thread is interrupted and joined."""
         return self._stopped is not None and not self._stopped.isActive
 
-    def progress(self, query: StreamingQuery) -> Any:
+    def progress(self, query: Query) -> Any:
         """What is another value each time the query has got further; None: it has not yet."""
         return query.lastProgress
 
-    def stop(self, query: StreamingQuery, drain_s: float = DRAIN_S) -> None:
+    def stop(self, query: Query, drain_s: float = DRAIN_S) -> None:
         """Closes the gate, waits for the running micro-batch (`drain_s` at most), and stops the query."""
         self.close()
         deadline = time.monotonic() + drain_s

@@ -16,7 +16,6 @@ from functools import lru_cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql import SparkSession
@@ -59,29 +58,37 @@ from streams.source.offsets import topics_from_json
 from streams.spark.shuffle import COLUMNS, shuffle_keys
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pyspark.sql.streaming.state import GroupState
 
 log = logging.getLogger(__name__)
 
 
-def start_workers(session: SparkSession) -> None:
-    """Starts the daemon and a worker in the background, by a job without results, while Java plans the query.
+def start_workers(session: SparkSession, sql: bool) -> None:
+    """Starts the daemon and a worker in the background, by a job without results, while the queries are made ready.
 
     A failure has no consequences.
+
+    Args:
+        session: The session.
+        sql: Whether the queries will be SQL, whose workers Spark starts with other variables, and so from another daemon.
     """
 
     def start() -> None:
         try:
-            session.range(1, numPartitions=1).mapInArrow(_nothing, "id BIGINT").collect()
+            if sql:
+                session.range(1, numPartitions=1).mapInArrow(_nothing, "id BIGINT").collect()
+            else:
+                session.sparkContext.parallelize([], 1).mapPartitions(_nothing).collect()
         except Exception as error:
-            log.debug("the workers start with the first micro-batch: %s", error)
+            log.debug("the workers start with the first tasks: %s", error)
 
     threading.Thread(target=start, name="start-workers", daemon=True).start()
 
 
-def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _nothing(rows: Iterator[Any]) -> Iterator[Any]:
     """Takes the rows and returns none."""
-    for _ in batches:
+    for _ in rows:
         pass
     return iter(())
 
@@ -220,6 +227,9 @@ def _run(
     job.crash.reach("before_report", task, marker.version)
     spent, cpu_s = round(time.perf_counter() - started, 6), round(time.process_time() - cpu, 6)
     message = {"report": replace(figures, total_s=spent, cpu_s=cpu_s), "events": events}
+    # The driver, which imports this module, never needs it.
+    import pandas as pd
+
     yield pd.DataFrame({"report": [encoded(message).decode()]})
     job.crash.reach("report_given", task, marker.version)
 
@@ -287,21 +297,16 @@ def _live_job(payload: bytes) -> LiveJob:
     return replace(job, subs=tuple(LiveSub(load_job(data), query_id, start) for data, query_id, start in subs))
 
 
-LEASE, SLOTS = "streams.live.lease", "streams.live.slots"
-"""Local properties of the Spark job that is a lease: its number, and how many slots it has."""
+def run_live(payload: bytes, lease: int, slots: int, slot: int) -> None:
+    """Runs a slot of live tasks until its lease ends.
 
-
-def run_live(payload: bytes, key: int, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """Runs a slot of live tasks until its lease ends; nothing, if the lease has fewer slots."""
+    Args:
+        payload: What `dump_live_job` wrote.
+        lease: The number of the lease.
+        slots: How many slots it has.
+        slot: The number of the slot.
+    """
     gc.freeze()
-    job = _live_job(payload)
-    for _ in frames:
-        # The row only calls the slot.
-        pass
-    slot = shuffle_keys(job.slots).index(key)
     context = TaskContext.get()
     assert context is not None
-    lease, slots = (int(str(context.getLocalProperty(name))) for name in (LEASE, SLOTS))
-    if slot < slots:
-        run_slot(replace(job, slots=slots), slot, context.attemptNumber(), lease)
-    yield pd.DataFrame({"slot": [slot]})
+    run_slot(replace(_live_job(payload), slots=slots), slot, context.attemptNumber(), lease)

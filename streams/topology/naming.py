@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING
 from streams.errors import TopologyError
 from streams.wording import described
 
+INGEST = "-ingest"
+"""What the name of a source outside Kafka ends in where the name of a sub-topology would be."""
+
 if TYPE_CHECKING:
     from streams.topology.node_kind import NodeKind
     from streams.topology.specs.base import Parameters

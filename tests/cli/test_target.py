@@ -121,3 +121,9 @@ def test_a_file_that_another_module_hides_is_refused(streams, write: Write) -> N
     write("sub/json.py", FUNCTION)
     result = streams("describe", "sub/json.py")
     assert (result.exit_code, "the name 'json' imports another module" in result.output) == (1, True), result.output
+
+
+def test_the_id_of_an_application_is_known_before_its_program_is_imported(write: Write) -> None:
+    """Java starts with that name, while the program is imported."""
+    file = write("never_imported.py", "raise SystemExit('imported')\n\n\ndef build():\n    ...\n")
+    assert TopologyTarget.parse(str(file)).application_id() == "never-imported-build"

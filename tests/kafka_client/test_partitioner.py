@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from state.kafka import partitioner
 from state.kafka.partitioner import (
     FUNCTIONS,
     Placement,
@@ -64,7 +65,10 @@ def test_kernels_agree_with_plain_python(placement: Placement, keys: list[bytes 
         assert partition_for_keys(column, partitions, placement).tolist() == expected
 
 
-def test_the_function_is_told_by_where_keys_are() -> None:
+@pytest.mark.parametrize("few", [0, 1_000])
+def test_the_function_is_told_by_where_keys_are(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By plain Python for few keys, by kernels for many."""
+    monkeypatch.setattr(partitioner, "_FEW", few)
     for placement in FUNCTIONS:
         own = [key for key in KEYS if partition_for_key(key, 8, placement) == 3]
         # Null and empty keys are anywhere: librdkafka's default partitioner takes an empty key for none.

@@ -11,8 +11,9 @@ from contextlib import closing, suppress
 
 import pytest
 
-from state.columns import Header, RecordColumns
+from state.columns import RecordColumns
 from state.errors import KafkaClientError, OffsetsLostError, ProduceError, ReadTimeoutError, TopicNotFoundError
+from state.headers import Header
 from state.kafka.admin import KafkaAdmin
 from state.kafka.config import DEFAULT_PREFETCH_BYTES, ClientConfig
 from state.kafka.consumers import RECORDS, RecordSampler, SampledRecord

@@ -235,6 +235,9 @@ def test_what_bounds_a_sub_topology() -> None:
     alone.stream("in").group_by_key().windowed_by(windows(LITTLE_MS)).count().to_stream().to("out")
     found = readings(build_plan(alone.build(), APP).sub_topologies)
     assert found["in"].allowance_ms == MOST_MS, "its own partitions are in one order, whatever the others do"
+    assert MOST_MS > MUCH_MS
+    kept = readings(build_plan(joined(300 * MUCH_MS), APP).sub_topologies)
+    assert {one.allowance_ms for one in kept.values()} == {150 * MUCH_MS}, "what is late by less is kept"
     bounds = Alignment({"in": 2}, found, Clock())
     bounds.hear("in", [(0, MANY, True, False)])
     assert bounds.bounds()["in"].of("in", 0, True) == inf, "it waits for no task that is still to be restored"

@@ -23,17 +23,17 @@ import streams.spark.session
 from state import secrets
 from streams.broker.class_archive import is_whole
 from streams.errors import ApplicationFailedError
-from streams.spark import java
+from streams.spark import session
 from streams.spark.java import (
     archive,
     archive_options,
     has_gone,
-    java_ahead,
     needs_java,
     on_the_command_line,
     pass_on,
-    started_ahead,
+    write_files_without_processes,
 )
+from streams.spark.session import session_ahead, start_session, starts_ahead
 
 CHATTER = [
     "WARNING: Using incubator modules: jdk.incubator.vector",
@@ -101,46 +101,63 @@ def test_what_comes_last_needs_no_end_of_line() -> None:
     assert passed_on(b"Fatal Python error: Segm", b"entation fault") == b"Fatal Python error: Segmentation fault"
 
 
-class Gateway:
-    """Stands for a Java process that was started."""
+class Session:
+    """Stands for a session of a Spark that was started."""
 
     def __init__(self) -> None:
         self.ended = threading.Event()
-        self.proc = SimpleNamespace(stdin=SimpleNamespace(close=self.ended.set))
+        self.stop = self.ended.set
 
-    def shutdown(self) -> None:
-        pass
+
+ASKED = ("app", {"spark.ui.enabled": "false"}, "/checkpoint")
 
 
 @pytest.fixture
-def gateway(monkeypatch: pytest.MonkeyPatch) -> Gateway:
-    started = Gateway()
-    monkeypatch.setattr(java, "launch", lambda settings: started)
+def started(monkeypatch: pytest.MonkeyPatch) -> Session:
+    one = Session()
+    monkeypatch.setattr(session, "_start", lambda settings, delta, late: one)
+    monkeypatch.setattr(session, "daemon_ahead", lambda settings: nullcontext())
     monkeypatch.setattr(SparkContext, "_gateway", None)
-    return started
+    return one
 
 
-def test_a_session_with_the_same_settings_gets_the_process_that_was_started_ahead(gateway: Gateway) -> None:
-    with java_ahead({"spark.driver.memory": "1g"}):
-        assert started_ahead({"spark.driver.memory": "1g"}) is gateway
-        assert started_ahead({"spark.driver.memory": "1g"}) is None, "it serves one session"
-    assert not gateway.ended.is_set()
+def test_who_asks_for_the_session_that_was_started_ahead_gets_it(started: Session) -> None:
+    with session_ahead(*ASKED):
+        assert starts_ahead()
+        assert start_session(*ASKED) is started
+    assert not started.ended.is_set()
+    assert not starts_ahead()
 
 
-def test_a_process_that_was_started_ahead_for_nobody_is_ended(gateway: Gateway) -> None:
-    with java_ahead({"spark.driver.memory": "1g"}):
-        assert started_ahead({"spark.driver.memory": "2g"}) is None
-    assert gateway.ended.wait(60)
+def test_a_session_that_was_started_ahead_for_nobody_is_ended(
+    started: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with session_ahead(*ASKED):
+        monkeypatch.setattr(session, "_start", lambda settings, delta, late: "another")
+        assert start_session("other", *ASKED[1:]) == "another"
+    assert started.ended.wait(60)
 
 
-def test_a_failure_to_start_ahead_is_raised_where_the_process_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(settings: object) -> None:
+def test_a_failure_to_start_ahead_is_raised_where_the_session_is_needed(
+    started: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise OSError("no Java")
 
-    monkeypatch.setattr(java, "launch", fail)
-    monkeypatch.setattr(SparkContext, "_gateway", None)
-    with java_ahead({}), pytest.raises(OSError, match="no Java"):
-        started_ahead({})
+    monkeypatch.setattr(session, "_start", fail)
+    with session_ahead(*ASKED), pytest.raises(OSError, match="no Java"):
+        start_session(*ASKED)
+
+
+def test_pyspark_looks_for_numpy_s_types_without_its_test_utilities() -> None:
+    program = (
+        "import sys, numpy as np; from pyspark.sql.types import NumpyArrayConverter as A, NumpyScalarConverter as S;"
+        "from streams.spark.java import convert_without_imports; convert_without_imports();"
+        "given = (np.zeros(1), np.zeros((1, 1)), np.int64(1), 1, 'text');"
+        "print([A().can_convert(one) for one in given], [S().can_convert(one) for one in given], 'pandas' in sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True).stdout
+    assert said.strip() == f"{[True, *[False] * 4]} {[False, False, True, False, False]} False"
 
 
 # --- What the driver says when Spark's Java process has gone; a process that is really killed is in `test_processes`.
@@ -268,6 +285,8 @@ def test_spark_starts_from_a_recorded_archive_and_without_a_fitting_one(folder: 
 @pytest.mark.slow
 @pytest.mark.spark
 def test_local_files_need_no_other_process(spark: SparkSession, tmp_path: Path) -> None:
+    assert write_files_without_processes(spark)
+    assert write_files_without_processes(spark), "once is enough"
     jvm = spark.sparkContext._jvm
     path = jvm.org.apache.hadoop.fs.Path(str(tmp_path / "file"))
     files = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())

@@ -1,10 +1,9 @@
-"""The query of live execution on real Spark: leases follow each other, and none needs what an earlier one has left on a disk."""
+"""The query of live execution on real Spark: leases follow each other, fail, and are stopped."""
 
 from __future__ import annotations
 
-import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +14,7 @@ from pyspark.sql import SparkSession
 from streams.spark import live, worker
 from streams.spark.executors import await_executors, tasks_at_once
 from streams.spark.leases import STEADY_S, LeaseWatch
+from streams.spark.queries import readable
 
 WAIT_S = 240.0
 HOST = "127.0.0.1"
@@ -27,41 +27,29 @@ def until(holds: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
-def writing(log: str) -> Callable[[bytes], Any]:
-    """Makes a slot's function that only writes down its lease, its number of slots and its own group."""
+def writing(log: str) -> Callable[..., Callable[[int], None]]:
+    """Makes a slot's function that only writes down its lease, its number of slots and its own number."""
 
-    def slot_function(_: bytes) -> Any:
-        def run(key: tuple[Any, ...], frames: Any, state: Any) -> Iterator[Any]:
+    def slot_function(_: bytes, lease: int, slots: int) -> Callable[[int], None]:
+        def run(slot: int) -> None:
             import time
 
-            import pandas as pd
-            from pyspark import TaskContext
-
-            for _ in frames:
-                pass
-            context = TaskContext.get()
-            assert context is not None
-            lease, slots = (context.getLocalProperty(f"streams.live.{name}") for name in ("lease", "slots"))
             with open(log, "a") as file:
-                file.write(f"{lease} {slots} {key[0]} {state.exists}\n")
+                file.write(f"{lease} {slots} {slot}\n")
             time.sleep(0.1)
-            yield pd.DataFrame({"slot": [0]})
 
         return run
 
     return slot_function
 
 
-def test_a_lease_needs_no_state_of_the_one_before(
+def test_leases_follow_each_other_with_as_many_slots_as_there_may_be(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slot may come to another host, whose disk has nothing of the leases before."""
-    log, folder = tmp_path / "log", tmp_path / "checkpoint"
-    folder.mkdir()
+    log = tmp_path / "log"
     log.touch()
     monkeypatch.setattr(worker, "dump_live_job", lambda job: b"")
     monkeypatch.setattr(live, "slot_function", writing(str(log)))
-    monkeypatch.setattr(live.tempfile, "mkdtemp", lambda prefix: str(folder))
     job: Any = SimpleNamespace(slots=3)
     possible = [2]
 
@@ -74,26 +62,68 @@ def test_a_lease_needs_no_state_of_the_one_before(
     with live.LiveDriver(HOST, HOST, lambda message: None) as driver:
         query, gate = live.start_live(spark, "leases", job, driver, lambda: None, watch)
         try:
-            until(lambda: len(leases()) >= 6, "two leases with a call for each group")
-            # As on another host: no file, and nothing in memory.
-            for state in folder.glob("state/*/[0-9]*"):
-                shutil.rmtree(state)
-            spark._jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()  # type: ignore[union-attr]
+            until(lambda: len(leases()) >= 4, "two leases with a call for each slot")
             had = len(leases())
             possible[0] = 3
             driver.end_leases()
             until(lambda: len(leases()) >= had + 9 or not query.isActive, "further leases")
             assert query.isActive, query.exception()
-            # A host has a few small files of each group, however many leases it has had; that of a running lease is temporary.
-            files = [path.name for path in folder.glob("state/0/0/*") if not path.name.endswith(".crc")]
-            assert len(files) <= 2, files
+            tracker = spark.sparkContext.statusTracker()
+            jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(query.runId)]
+            stages = [tracker.getStageInfo(stage) for one in jobs if one for stage in one.stageIds]
+            assert {one.numTasks for one in stages if one} == {3}, "Spark's dynamic allocation sees how many could run"
         finally:
             gate.stop(query)
     found = leases()
-    assert {state for *_, state in found} == {"False"}
-    assert found[0][:2] == ["0", "2"]
-    assert found[-1][:2] == ["1", "3"]
-    assert len({group for _, _, group, _ in found}) == 3
+    assert sorted(found[:2]) == [["0", "2", "0"], ["0", "2", "1"]]
+    assert sorted(found[-3:]) == [["1", "3", "0"], ["1", "3", "1"], ["1", "3", "2"]]
+    assert query.exception() is None
+    assert not query.isActive
+
+
+def test_a_slot_that_fails_ends_the_query_with_what_it_raised(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slot_function(*_: Any) -> Callable[[int], None]:
+        def run(slot: int) -> None:
+            raise ValueError(f"slot {slot} cannot")
+
+        return run
+
+    monkeypatch.setattr(worker, "dump_live_job", lambda job: b"")
+    monkeypatch.setattr(live, "slot_function", slot_function)
+    job: Any = SimpleNamespace(slots=1)
+    with live.LiveDriver(HOST, HOST, lambda message: None) as driver:
+        query, _ = live.start_live(spark, "leases", job, driver, lambda: None)
+        until(lambda: not query.isActive, "the end of the query")
+    failure = query.exception()
+    assert failure is not None
+    assert str(readable(failure)) == "ValueError: slot 0 cannot"
+
+
+def test_a_lease_that_does_not_end_is_cancelled(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = str(tmp_path / "begun")
+
+    def slot_function(*_: Any) -> Callable[[int], None]:
+        def run(slot: int) -> None:
+            import time
+            from pathlib import Path
+
+            Path(begun).touch()
+            time.sleep(600)
+
+        return run
+
+    monkeypatch.setattr(worker, "dump_live_job", lambda job: b"")
+    monkeypatch.setattr(live, "slot_function", slot_function)
+    job: Any = SimpleNamespace(slots=1)
+    with live.LiveDriver(HOST, HOST, lambda message: None) as driver:
+        query, gate = live.start_live(spark, "leases", job, driver, lambda: None)
+        until(Path(begun).exists, "a slot")
+        gate.stop(query, drain_s=0.2)
+    assert not query.isActive
     assert query.exception() is None
 
 

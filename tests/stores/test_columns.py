@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from state.columns import cells_of
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import StorePosition, TaskStore
 from state.tables.buffer import BufferMemory, WriteBuffer
@@ -298,3 +299,10 @@ def test_no_duplicate_is_ever_overwritten(steps):
         for key in (b"a", b"b"):
             found = list(task.store("s").fetch_range(key, 0, 30))
             assert sorted(found) == sorted((start, value) for own, start, value in committed + pending if own == key)
+
+
+@given(st.lists(VALUES))
+def test_a_column_of_cells_is_as_arrow_makes_it(values: list[bytes | None]) -> None:
+    made = cells_of(values)
+    made.validate(full=True)
+    assert made.equals(pa.array(values, pa.binary()))

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import topologies
+from topologies import demo
 from topologies.demo_look import NotServedError, served
-from topologies.submitted import command_of, environment
+from topologies.submitted import environment
 
 FOLDER = Path(topologies.__file__).parent
 
@@ -21,7 +22,8 @@ def run(*command: str) -> str:
 
 @pytest.mark.slow
 def test_spark_submit_prints_the_help():
-    text = run(*command_of(FOLDER / "flight_delays.py", ["--help"]))
+    spark_submit = Path(sys.executable).with_name("spark-submit")
+    text = run(str(spark_submit), str(FOLDER / "flight_delays.py"), "--help")
     for option in ("--bootstrap-servers", "--application-id", "--available-now", "--config", "--property"):
         assert option in text
 
@@ -48,3 +50,10 @@ def test_the_demo_says_why_its_stores_cannot_be_served(tmp_path):
         served(tmp_path / "missing.py", ["-b", "127.0.0.1:1"], 0, tmp_path / "log"),
     ):
         pass
+
+
+def test_the_demo_runs_live_where_it_can(tmp_path, monkeypatch):
+    called = []
+    monkeypatch.setattr(demo, "submit", lambda script, options, kill_worker: called.append(options))
+    demo.Demo({}, [], tmp_path, demo.Console()).process(kill_worker=False)
+    assert "--set execution=auto" in " ".join(called[0])

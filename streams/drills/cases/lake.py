@@ -33,7 +33,7 @@ from streams.drills.variants import (
 )
 from streams.drills.world import APPLICATION_ID, START_S, World
 from streams.errors import StreamsError
-from streams.topology.graph.nodes import INGEST
+from streams.topology.naming import INGEST
 from streams.wording import counted
 
 CRASH = "STREAMS_LAKE_CRASH"

@@ -19,7 +19,7 @@ from streams.operators.processor import AnyProcessor
 from streams.operators.wrapped import ProcessorWrapper, wrapped
 from streams.serdes.base import Serde, kept
 from streams.serdes.primitives import StringSerde
-from streams.topology.naming import pattern_name, pattern_text
+from streams.topology.naming import INGEST, pattern_name, pattern_text
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import NodeSpec, Parameters
 
@@ -299,10 +299,6 @@ class LakeSink:
 
 
 # --- A source outside Kafka, as a topology declares it.
-
-
-INGEST = "-ingest"
-"""What the name of a source ends in where the name of a sub-topology would be."""
 
 
 @dataclass(frozen=True, slots=True)
