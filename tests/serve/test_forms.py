@@ -138,7 +138,7 @@ def real(api: Api) -> Iterator[httpx2.Client]:
 
 @pytest.fixture(scope="module")
 def http(api: Api) -> TestClient:
-    return TestClient(api.application(), client=("127.0.0.1", 1))
+    return TestClient(api.application(), client=("127.0.0.1", 1), base_url="http://localhost")
 
 
 EACH = [pytest.param(name, key, id=f"{name}-{number}") for name, of in KEYS.items() for number, key in enumerate(of[2])]
@@ -292,7 +292,9 @@ def aggregates() -> Iterator[TestClient]:
     with TopologyTestDriver(builder.build()) as driver:
         at = int(AT.timestamp() * 1000)
         driver.create_input_topic("accounts").pipe_input("ann", Account(2, Decimal("12.10"), AT, 2.0), at)
-        yield TestClient(Api(driver.served(), Guard(Security())).application(), client=("127.0.0.1", 1))
+        yield TestClient(
+            Api(driver.served(), Guard(Security())).application(), client=("127.0.0.1", 1), base_url="http://localhost"
+        )
 
 
 def test_aggregates_of_a_type_are_what_their_serde_writes(aggregates: TestClient) -> None:
