@@ -62,6 +62,9 @@ def label_of(series: str, value: float) -> str:
     return f"growth-{series}-{value:g}"
 
 
+_MICRO_BATCHES = {"execution": "micro-batch"}
+
+
 def _keys(value: float) -> Point:
     keys = int(value)
     # At least three records for each key, so that most of them find a row.
@@ -74,11 +77,11 @@ def _skew(value: float) -> Point:
 
 
 def _tasks(value: float) -> Point:
-    return Point(value, WORKLOADS["counts"], {"tasks": str(int(value))})
+    return Point(value, WORKLOADS["counts"], {**_MICRO_BATCHES, "tasks": str(int(value))})
 
 
 def _batch(value: float) -> Point:
-    return Point(value, WORKLOADS["counts"], {"max_records_per_trigger": str(int(value))})
+    return Point(value, WORKLOADS["counts"], {**_MICRO_BATCHES, "max_records_per_trigger": str(int(value))})
 
 
 def _state(value: float) -> Point:

@@ -39,7 +39,7 @@ _OF_PROCEDURE = {"latency": _LATENCY, "recovery": _RECOVERY}
 
 def write(folder: Path = RESULTS, page: Path = PAGE) -> list[Path]:
     """Writes the page and its plots; the files that were written."""
-    results = [read(path) for path in sorted(folder.glob("*.json"))]
+    results = [_named(read(path)) for path in sorted(folder.glob("*.json"))]
     pictures = page.parent / "performance"
     written = [*plots.write(_measured(results), pictures), *plots.write_growth(results, pictures)]
     page.write_text(_page(results, [path.relative_to(page.parent) for path in written]), encoding="utf-8")
@@ -53,9 +53,13 @@ def _measured(results: Iterable[Result]) -> list[Result]:
 
 def _compared(results: Iterable[Result]) -> list[Result]:
     """The results of the tables: in both executions, and at several rates."""
-    live, labels = (LIVE, f"{LIVE}-{SLOW}"), (None, "", SLOW)
-    named = [replace(one, title=f"{one.title}, live") if one.label in live else one for one in results]
-    return [one for one in named if one.label in (*live, *labels) and one.workload in WORKLOADS]
+    labels = (None, "", SLOW, LIVE, f"{LIVE}-{SLOW}")
+    return [one for one in results if one.label in labels and one.workload in WORKLOADS]
+
+
+def _named(one: Result) -> Result:
+    """The result with a title that says whether it is of the default execution."""
+    return replace(one, title=f"{one.title}, micro-batches") if one.in_micro_batches else one
 
 
 def _page(results: Sequence[Result], pictures: Sequence[Path]) -> str:
@@ -105,8 +109,8 @@ def _amount(one: Result) -> str:
     return f"Size `{one.size}`, {one.parameters['records']:,} records{rate}:"
 
 
-def _ours_first(one: Result) -> tuple[bool, str, str]:
-    return one.peer != OURS, one.peer, one.label or ""
+def _ours_first(one: Result) -> tuple[bool, str, bool, str]:
+    return one.peer != OURS, one.peer, one.in_micro_batches, one.label or ""
 
 
 def _table(results: Sequence[Result], columns: Mapping[str, str]) -> str:

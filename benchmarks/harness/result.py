@@ -15,12 +15,12 @@ from typing import Any
 
 import psutil
 
-from benchmarks.harness.peers import ROOT
+from benchmarks.harness.peers import OURS, ROOT
 from streams.broker import KAFKA_VERSION
 
 RESULTS = ROOT / "benchmarks" / "results"
 LIVE = "live"
-"""The label of results in live execution."""
+"""The label of results with `execution=live` from before live execution was the default."""
 SLOW = "slow"
 """What labels end with of a paced load with fewer records a second than the size's."""
 _LIBRARIES = ("pyspark", "confluent-kafka", "rocksdict", "numba", "numpy", "pyarrow", "orjson")
@@ -85,6 +85,11 @@ class Result:
     def name(self) -> str:
         """The name of its file."""
         return "-".join(filter(None, [self.workload, self.size, self.peer, self.label]))
+
+    @property
+    def in_micro_batches(self) -> bool:
+        """Whether it is one of ours in micro-batches, as are those that name no execution: that was the default then."""
+        return self.peer == OURS and self.settings.get("execution", "micro-batch") == "micro-batch"
 
     @property
     def outcome(self) -> str:

@@ -6,16 +6,17 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.harness import result
 from benchmarks.harness.cluster import Cluster, own_cluster
-from benchmarks.harness.peers import Peer
+from benchmarks.harness.peers import OURS, Peer
 from benchmarks.harness.result import Result, Run
 from benchmarks.harness.run import Loaded, Options, repeat
 from benchmarks.workloads.base import Workload
+from streams.config import StreamsConfig
 
 Note = Callable[[str], object]
 
@@ -71,11 +72,17 @@ def _result(workload: Workload, options: Options, peer: Peer, runs: Sequence[Run
         peer=peer.name,
         title=peer.title,
         guarantee=options.guarantee or peer.guarantee,
-        settings=options.settings,
+        settings=_settings(peer, options),
         parameters={**workload.parameters_of(options.size), "records": workload.sizes[options.size]},
         runs=runs,
         label=label,
     )
+
+
+def _settings(peer: Peer, options: Options) -> Mapping[str, str]:
+    """The settings of the runs; the execution of ours is named even if it is the default, which has changed once."""
+    usual = {"execution": StreamsConfig.model_fields["execution"].default.value} if peer.name == OURS else {}
+    return {**usual, **options.settings}
 
 
 def summary(run: Run) -> str:

@@ -50,7 +50,8 @@ def _row(one: Result) -> str:
         return ""
     of_cores = " | ".join(str(cores(rate, cpu[0])) for rate in RATES)
     record = written[0] / one.parameters["records"] if written else 0.0
-    return f"| `{one.workload}` | {cpu[0]:.3g} | {of_cores} | {record * RATES[-1] / 1e6:,.1f} |"
+    batches = " (micro-batches)" if one.in_micro_batches else ""
+    return f"| `{one.workload}`{batches} | {cpu[0]:.3g} | {of_cores} | {record * RATES[-1] / 1e6:,.1f} |"
 
 
 # --- The calculator of docs/sizing.md, which has the figures within the page.

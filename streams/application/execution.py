@@ -56,8 +56,8 @@ def ways_of(
     Args:
         application: The application.
         partitions: Source topic -> its number of partitions.
-        processes: How many tasks Spark runs at once.
-        others: Whether the application has other queries: of lake sinks, or of sources outside Kafka.
+        processes: How many tasks of this application Spark can run at once.
+        others: Whether Spark has other queries to run: of lake sinks, of sources outside Kafka, or the user's own.
         refused: Sub-topology -> what has turned out to prevent live execution.
         running: Whether the application has run already. Then nothing ends it: what cannot run live any more (several topics have
             got more partitions, say) runs in micro-batches.
@@ -71,7 +71,7 @@ def ways_of(
     obstacles = {one.sub.name: why for one in subs if (why := obstacle(one, partitions)) is not None} | dict(refused)
     if processes < 2 and (others or (0 < len(obstacles) < len(subs))):
         # A slot has its process for itself, and a query without one would wait for ever.
-        no_core = "Spark has one core here, which the application's other queries need"
+        no_core = "Spark has one core for it here, which other queries need, too"
         obstacles = {one.sub.name: obstacles.get(one.sub.name, no_core) for one in subs}
     if execution is Execution.LIVE and obstacles and not (running or refused):
         reasons = "; ".join(f"{name}: {why}" for name, why in sorted(obstacles.items()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -428,18 +428,21 @@ def as_started(
     """
     if topology.repartitioned is not None:
         return topology
+    read = {topic for source in topology.sources() for topic in source.topics if isinstance(topic, str)}
+    found = admin.describe_topics(sorted(read)) if config.tasks is not None else {}
+    to_run_live = begins_live(config.execution, config.tasks, [info.partitions for info in found.values()])
     written = own_manifest(config)
     before: Mapping[str, str] | None
     if written is not None and (
         has_committed(written["sub_topologies"], config.application_id, admin)
-        or (config.execution is Execution.MICRO_BATCH and "repartitioned" not in written)
+        or (not to_run_live and "repartitioned" not in written)
     ):
         before = written.get("repartitioned")
         known = {
             text for sub in written["sub_topologies"].values() for texts in sub["sources"].values() for text in texts
         }
     else:
-        before, known = _found(topology, config, admin)
+        before, known = _found(topology, config, admin, to_run_live)
     if before is None:
         return topology
     return with_needed_topics(topology, _placed(topology, admin, placements), config.tasks, before, known)
@@ -452,7 +455,20 @@ def _placed(topology: Topology, admin: KafkaAdmin, placements: Mapping[str, str 
     return {name: Placed(count, placements.get(name, DEFAULT_PLACEMENT)) for name, count in counts.items()}
 
 
-def _found(topology: Topology, config: StreamsConfig, admin: KafkaAdmin) -> tuple[Mapping[str, str] | None, set[str]]:
+def begins_live(execution: Execution, tasks: int | None, partitions: Collection[int]) -> bool:
+    """Whether an application whose first start this is gets the topics that it needs to run live; `partitions` of its sources.
+
+    With `auto` not if it is to have another number of tasks than its topics have partitions: live, all input would be written to
+    Kafka once more for that, and Spark's shuffle gives a task its records without it.
+    """
+    if execution is Execution.AUTO and tasks is not None and partitions:
+        return tasks == max(partitions)
+    return execution is not Execution.MICRO_BATCH
+
+
+def _found(
+    topology: Topology, config: StreamsConfig, admin: KafkaAdmin, to_run_live: bool
+) -> tuple[Mapping[str, str] | None, set[str]]:
     """What Kafka tells of an application: the sources behind which it has a repartition topic, and all sources that it knows.
 
     None: it has no topics that were added, or is new and not to run live.
@@ -462,7 +478,7 @@ def _found(topology: Topology, config: StreamsConfig, admin: KafkaAdmin) -> tupl
     added = {topic.topic_name(app): topic for topic in behind_all.internal_topics() if topic.added}
     # They are created before the first step: what a start has made that never committed is continued, too.
     existing = {str(added[name]) for name in admin.describe_topics(sorted(added))}
-    if not existing and (committed or config.execution is Execution.MICRO_BATCH):
+    if not existing and (committed or not to_run_live):
         return None, set()
     with_topic = {
         source.subscription[0]: _BEFORE

@@ -15,7 +15,7 @@ from streams.cli.command import NOT_SAFE, argument, command, option
 from streams.cli.options import AsJson, Target
 from streams.cli.output import print_finding, print_json
 from streams.cli.target import load_topology
-from streams.config import Execution
+from streams.config import Execution, StreamsConfig
 from streams.errors import ConfigError
 from streams.topology.diff import REFUSED, Severity, TopologyChange, compare, worst
 from streams.topology.lint import Level, lint
@@ -78,7 +78,7 @@ def describe(
             "function makes keys.",
             "--execution",
         ),
-    ] = Execution.MICRO_BATCH,
+    ] = StreamsConfig.model_fields["execution"].default,
 ) -> None:
     """Print a topology: sub-topologies, operators, stores and topics."""
     topology = load_topology(target)

@@ -236,10 +236,10 @@ class StreamsConfig(BaseSettings):
         "Time between the starts of micro-batches. 0: the next one starts as soon as one is done.", 0, ge=0
     )
     execution: Execution = setting(
-        "How sub-topologies run. `micro-batch`: in Spark's micro-batches. `live`: results as soon as they can be committed, in "
-        "workers that read their own partitions; what cannot run live is an error. `auto`: live where it is possible. The "
-        "state is the same, so it may change from start to start.",
-        Execution.MICRO_BATCH,
+        "How sub-topologies run. `auto`: live where it is possible, else in micro-batches. `live`: results as soon as they can be "
+        "committed, in workers that read their own partitions; what cannot run live is an error. `micro-batch`: in Spark's "
+        "micro-batches. The state is the same, so it may change from start to start.",
+        Execution.AUTO,
     )
     commit_interval_ms: DurationMs = setting(
         "In live execution, the time between two commits of a task (Kafka Streams' `commit.interval.ms`).", 100, ge=1

@@ -32,6 +32,15 @@ class RunEnd:
         with self._lock:
             self._read |= {(sub, (topic, number)): at for topic, number, at in read}
 
+    def positions(self) -> Mapping[str, Mapping[TopicPartition, tuple[int, int]]]:
+        """Sub-topology -> how far each partition is read, and where the run ends there."""
+        with self._lock:
+            ends, found = {**self._written, **self._until}, dict(self._read)
+        return {
+            name: {place: (at, ends.get(place, at)) for (sub, place), at in found.items() if sub == name}
+            for name in self._outside
+        }
+
     def is_reached(
         self, paused: Collection[str], written: Callable[[Sequence[str]], Mapping[TopicPartition, int]]
     ) -> bool:

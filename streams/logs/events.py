@@ -51,6 +51,13 @@ STARTING = EventKind("starting", logging.INFO, "A start has begun; nothing was c
 TOPICS_CREATED = EventKind(
     "topics_created", logging.INFO, "The start has created an internal topic.", ("topic",), said=True
 )
+NOT_LIVE = EventKind(
+    "not_live",
+    logging.INFO,
+    "The application may run live, and these sub-topologies run in micro-batches all the same.",
+    ("sub_topologies", "reason"),
+    said=True,
+)
 RUNNING = EventKind(
     "running",
     logging.INFO,
@@ -149,6 +156,7 @@ FAILED = EventKind("failed", logging.ERROR, "The application has ended with an e
 KINDS: tuple[EventKind, ...] = (
     STARTING,
     TOPICS_CREATED,
+    NOT_LIVE,
     RUNNING,
     RESTORED,
     ATTEMPT_FAILED,

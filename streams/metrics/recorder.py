@@ -60,11 +60,16 @@ class MetricsRecorder:
             # What the failed query was restoring begins again, perhaps with less to read.
             ended = {place: one for place, one in known.restores.items() if not one.remaining}
             self._subs[sub] = replace(known, starts=known.starts + 1, running_since_ms=None, restores=ended)
-            self._obstacles[f"first {sub}"] = f"the sub-topology {sub} has not finished its first micro-batch"
+            self._obstacles[f"first {sub}"] = f"the sub-topology {sub} has not finished its first step"
 
     def begun(self, sub: str) -> None:
         with self._lock:
             self._subs[sub] = replace(self._subs[sub], running_since_ms=self._clock_ms())
+
+    def waits(self, sub: str) -> None:
+        """Notes that live tasks work, and may have nothing to do: what has begun for them is done without a step."""
+        with self._lock:
+            self._subs[sub] = replace(self._subs[sub], running_since_ms=None)
 
     def restoring(self, sub: str, task: int, store: str, progress: StoreRestore) -> None:
         """Takes in how far the restore of a store is. After its micro-batch, or a report of its live task, it counts as ended."""

@@ -45,6 +45,15 @@ class Slots(Protocol):
     def end_leases(self) -> None: ...
 
 
+_held: list[LeaseWatch] = []
+"""Those of this process: a notebook may have several applications in one session. Their slots keep their cores."""
+
+
+def held_slots(besides: Slots | None = None) -> int:
+    """How many tasks the live applications of this process run all the time, without the one of `besides`."""
+    return sum(watch.slots for watch in tuple(_held) if watch.driver is not besides)
+
+
 class LeaseWatch(Background):
     """Looks after the present lease, in a thread of its own within a `with` block.
 
@@ -57,6 +66,7 @@ class LeaseWatch(Background):
         clock: A monotonic clock, in seconds.
 
     Attributes:
+        driver: What the slots say.
         slots: The number of slots of the present lease.
     """
 
@@ -69,7 +79,7 @@ class LeaseWatch(Background):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__("live-leases", LOOK_EVERY_S, close)
-        self._driver = driver
+        self.driver = driver
         self._possible = possible
         self._missing = missing
         self._clock = clock
@@ -77,6 +87,14 @@ class LeaseWatch(Background):
         self._other: tuple[int, float] | None = None
         self._missing_since: float | None = None
         self._asked = 0.0
+
+    def __enter__(self) -> LeaseWatch:
+        _held.append(self)
+        return super().__enter__()
+
+    def __exit__(self, *raised: object) -> None:
+        super().__exit__(*raised)
+        _held.remove(self)
 
     def begin(self) -> int:
         """Begins a lease; returns its number of slots."""
@@ -87,7 +105,7 @@ class LeaseWatch(Background):
         """Ends the lease if there can be another number of slots, and tells which slots have not begun."""
         now, slots = self._clock(), self.slots
         self._compare(self._possible(), slots, now)
-        missing = sorted(set(range(slots)) - self._driver.begun)
+        missing = sorted(set(range(slots)) - self.driver.begun)
         if not missing:
             if self._missing_since is not None:
                 self._missing_since = None
@@ -107,7 +125,7 @@ class LeaseWatch(Background):
         elif now - self._other[1] >= STEADY_S:
             log.info("live execution continues with %d slots instead of %d", possible, slots)
             self._other = None
-            self._driver.end_leases()
+            self.driver.end_leases()
 
     def _turn(self) -> None:
         if not self.slots:

@@ -209,8 +209,9 @@ class Progress:
         slowest = max((task.last.total_s for task in sub.tasks.values() if task.last), default=0.0)
         since = now - pace.committed_at if pace.committed_at is not None else 0.0
         behind = self._behind(sub)
+        is_live = any(task.last.live for task in sub.tasks.values() if task.last)
         return [
-            f"batch {sub.batch_id}",
+            f"{'step' if is_live else 'batch'} {sub.batch_id}",
             f"in {sub.records_in}",
             f"out {sub.records_out}",
             f"changelog {sub.changelog_records}",

@@ -40,6 +40,7 @@ from streams.live.slot import LiveJob, LiveSub, most_slots, slots_for
 from streams.logs.events import (
     FAILED,
     LEFT_LIVE,
+    NOT_LIVE,
     RUNNING,
     STARTING,
     STOPPED,
@@ -64,7 +65,7 @@ from streams.spark.delta import check_delta, fetch_delta
 from streams.spark.executors import await_executors, is_local, tasks_at_once
 from streams.spark.java import Planning, check_java, has_gone, needs_java, write_files_without_processes
 from streams.spark.late_session import session_itself
-from streams.spark.leases import LeaseWatch, UnreadPartitions
+from streams.spark.leases import LeaseWatch, UnreadPartitions, held_slots
 from streams.spark.live import LEASE_S, LiveDriver, start_live
 from streams.spark.live_query import LiveQuery
 from streams.spark.progress import Progress, progress_for
@@ -150,6 +151,7 @@ class StreamsApplication:
         self._run_end: RunEnd | None = None
         self._left_live: set[str] = set()
         self._may_replace_files = False
+        self._session_of_user = False
 
     def stop(self) -> None:
         """Makes `run` stop its queries and return; thread-safe."""
@@ -224,6 +226,7 @@ class StreamsApplication:
         if session is None:
             first = "" if kernels_compiled() else ", and compiling kernels: a minute or two, once on this machine"
             self.progress.say(f"starting Spark{first} …")
+        self._session_of_user = session is not None
         with needs_java(self._stop.is_set):
             self._spark = spark = session or self._start_session()
             self._may_replace_files = session is None and is_local(spark.sparkContext.master)
@@ -292,7 +295,9 @@ class StreamsApplication:
             self._application = replace(self._application, config=config)
             if config.available_now and may_run_live(config) and not self._until:
                 self._until = self._ask(partial(self._application.ends, time_ms=self._until_ms))
-            ways, starts = self._ways(bool(others), refused, running)
+            # In a session of his own, a user has queries of his own.
+            shared = bool(others) or self._session_of_user
+            ways, starts = self._ways(shared, refused, running)
             running = True
             if back := self._left_live & {one.sub.name for one in ways.live}:
                 self._note_left(dict.fromkeys(back))
@@ -303,7 +308,7 @@ class StreamsApplication:
                     self._run_once()
                     return
                 batches = [partial(self._start, prepared) for prepared in ways.micro_batch]
-                shared = bool(others or batches)
+                shared = shared or bool(batches)
                 live = [partial(self._start_live, ways.live, starts, shared)] if ways.live else []
                 try:
                     undecided = self._undecided(ways.live)
@@ -315,6 +320,7 @@ class StreamsApplication:
                         self._application = undecided.found
                         write_manifest(undecided.found.plan, self.config.checkpoint_dir, undecided.found.placements)
                     elif self._pauses.execution == asked:
+                        self._trim(ways.live)
                         return
                     with KafkaAdmin(self.config.client) as admin:
                         self._first = self._firsts(admin)
@@ -372,7 +378,28 @@ class StreamsApplication:
         if self._run_end is None or self._watch.away:
             return False
         paused = self._pauses.paused(prepared.sub.name for prepared in self._application.subs)
-        return self._run_end.is_reached(paused, lambda topics: self._ask(partial(written_ends, topics=topics)))
+        if not self._run_end.is_reached(paused, lambda topics: self._ask(partial(written_ends, topics=topics))):
+            return False
+        for sub, positions in self._run_end.positions().items():
+            self.progress.metrics.positions(sub, positions)
+        return True
+
+    def _trim(self, live: Sequence[PreparedSub]) -> None:
+        """Deletes from repartition topics what a run over what is there has read: it may be too short for its tasks to do it."""
+        if self._run_end is None or self._stop.is_set():
+            return
+        read = self._run_end.positions()
+        with KafkaAdmin(self.config.client) as admin:
+            for prepared in live:
+                sources = Preflight(self._application, self._files, admin, self.progress.say).sources(prepared)
+                ids = {name: info.topic_id for name, info in sources.described({}).items()}
+                # A record of a retry topic that is not due yet was read, and still waits.
+                at = {
+                    place: at
+                    for place, (at, _) in read[prepared.sub.name].items()
+                    if place[0] not in prepared.sub.delays
+                }
+                sources.trim(at, ids)
 
     def _ways(self, others: bool, refused: Mapping[str, str], running: bool) -> tuple[Ways, dict[str, LiveStart]]:
         """How the sub-topologies run, once each has been switched to its way; and where the live ones begin.
@@ -386,9 +413,7 @@ class StreamsApplication:
         with KafkaAdmin(self.config.client) as admin:
             partitions = {name: info.partitions for name, info in admin.describe_topics(asked).items()}
             ways = ways_of(application, partitions, processes, others, refused, running)
-            for name, why in sorted(ways.obstacles.items()):
-                if name not in refused:
-                    self.progress.say(f"{name} runs in micro-batches: {why}")
+            self._tell_obstacles({name: why for name, why in ways.obstacles.items() if name not in refused})
             switch = Switch(Preflight(application, self._files, admin, self.progress.say), self.progress.say)
             starts = {}
             for prepared in ways.live:
@@ -406,10 +431,17 @@ class StreamsApplication:
                     self._first = {**self._first, name: first}
         return ways, starts
 
+    def _tell_obstacles(self, obstacles: Mapping[str, str]) -> None:
+        """Says which sub-topologies run in micro-batches although they may run live, and why."""
+        for why in sorted(set(obstacles.values())):
+            names = sorted(name for name, one in obstacles.items() if one == why)
+            message = f"{', '.join(names)}: in micro-batches, not live: {why}"
+            self.events.emit(NOT_LIVE, message, sub_topologies=names, reason=why)
+
     def _processes(self) -> int:
-        """How many tasks Spark runs at once, once the executors that were asked for have come."""
+        """How many tasks Spark can run at once for this application, once the executors that were asked for have come."""
         await_executors(self._spark, self._stop.is_set)
-        return tasks_at_once(self._spark)
+        return tasks_at_once(self._spark) - held_slots()
 
     def _finish_batch(self, prepared: PreparedSub, end: SourceOffsets | None) -> None:
         """Runs a sub-topology's unfinished micro-batch to its `end`; None: all that its topics have now."""
@@ -511,7 +543,7 @@ class StreamsApplication:
                 self.progress.metrics.begun(name)
 
         def slots() -> int:
-            return slots_for(subs, tasks_at_once(spark) - shared)
+            return slots_for(subs, tasks_at_once(spark) - held_slots(driver) - shared)
 
         unread = UnreadPartitions(job, config.client, self.events, self.progress.metrics)
         watch = partial(LeaseWatch, possible=slots, missing=unread.missing, close=unread.close)
@@ -534,6 +566,7 @@ class StreamsApplication:
         if "positions" in message:
             found = {(topic, number): (at, end) for topic, number, at, end in message["positions"]}
             self.progress.metrics.positions(sub, found)
+            self.progress.metrics.waits(sub)
         if (driver := self._driver) is not None:
             if message.get("attempt", 0) > 0:
                 driver.failed()

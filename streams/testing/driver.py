@@ -25,7 +25,7 @@ from state.restore.task_stores import TaskStateManager
 from state.stores.task_store import TaskStore
 from state.tables.table import MemoryTable
 from streams.application.markers import placed_marker
-from streams.application.prepare import with_tasks
+from streams.application.prepare import begins_live, with_tasks
 from streams.application.rescale.plan import Handling, UsersChoices
 from streams.application.restore import ReplicaTask
 from streams.config import Execution, StreamsConfig
@@ -198,8 +198,11 @@ class TopologyTestDriver(StoreAccess):
         self._kafka = SimulatedKafka(partitions, auto_create=True)
         self._given = topology
         self._tasks: int | None = merged.get("tasks")
-        self._live = merged.get("execution", Execution.MICRO_BATCH.value) != Execution.MICRO_BATCH.value
-        topology = self._topology = self._as_run(with_matching_topics(topology, self._kafka.topics))
+        topology = with_matching_topics(topology, self._kafka.topics)
+        counts = [self._kafka.partition_count(topic) for topic in _topics_read(topology)]
+        execution = Execution(merged.get("execution", StreamsConfig.model_fields["execution"].default))
+        self._live = begins_live(execution, self._tasks, counts)
+        topology = self._topology = self._as_run(topology)
         self._positions: dict[str, dict[int, int]] = {}  # by output topic and partition, what tests have read
         self._faults = Faults()
         self._output_topics = MemoryTopics(
@@ -490,8 +493,7 @@ class TopologyTestDriver(StoreAccess):
         """The topology with the repartition topics of live execution, if that is set; `before`: the one that ran so far."""
         if not self._live:
             return topology
-        topics = {str(topic) for source in topology.sources() for topic in source.topics}
-        placed = {topic: Placed(self._kafka.partition_count(topic)) for topic in topics}
+        placed = {topic: Placed(self._kafka.partition_count(topic)) for topic in _topics_read(topology)}
         if before is None:
             return with_needed_topics(topology, placed, self._tasks)
         known = {text for source in before.sources() for text in source.subscription}
@@ -521,6 +523,10 @@ class TopologyTestDriver(StoreAccess):
         """The topics that the program names itself."""
         named = {str(sink.topic) for query in self._queries for sink in query.sub.sinks}
         return {*named, str(self._settings.dead_letter_topic)}
+
+
+def _topics_read(topology: Topology) -> set[str]:
+    return {topic for source in topology.sources() for topic in source.topics if isinstance(topic, str)}
 
 
 def _sink_topics(plan: Plan) -> list[str]:

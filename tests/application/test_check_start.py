@@ -18,7 +18,7 @@ from streams.application.owned_topics import described_topics, write_manifest, w
 from streams.application.prepare import Application, plan_application
 from streams.application.reset import note_reset
 from streams.application.start import check_start
-from streams.config import StreamsConfig
+from streams.config import Execution, StreamsConfig
 from streams.errors import ConfigError, RescaleUnfinishedError, ResetUnfinishedError, TopologyMismatchError
 from streams.topology.diff import REFUSED, compare
 from streams.topology.planning.sub_topologies import in_run_order
@@ -318,7 +318,7 @@ def test_an_unreadable_manifest_counts_as_missing(tmp_path: Path) -> None:
 
 
 def test_a_topology_is_planned_once_per_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kafka, config = cluster(), settings(tmp_path)
+    kafka, config = cluster(), settings(tmp_path, execution=Execution.MICRO_BATCH)
     planned: list[Any] = []
 
     def watched(topology: Any, names: Any) -> list[str]:

@@ -83,9 +83,16 @@ def test_where_no_state_follows_each_partition_needs_a_task() -> None:
     assert obstacle(prepared, {"in": 3}) == "in has 3 partitions and the sub-topology 2 tasks"
 
 
-def test_micro_batches_are_the_default() -> None:
-    ways = ways_of(application(counts()), TWO, processes=2, others=False, refused={})
-    assert names(ways) == ([], ["in"])
+def test_live_is_the_default_and_micro_batches_are_for_who_asks_for_them() -> None:
+    assert StreamsConfig(application_id="app", bootstrap_servers="none:1").execution is Execution.AUTO
+    assert names(ways_of(application(counts()), TWO, processes=2, others=False, refused={})) == (["in"], [])
+    asked = application(counts(), execution=Execution.MICRO_BATCH)
+    assert names(ways_of(asked, TWO, processes=2, others=False, refused={})) == ([], ["in"])
+
+
+def test_a_run_over_what_is_there_is_live_by_default() -> None:
+    ways = ways_of(application(counts(), available_now=True), TWO, processes=1, others=False, refused={})
+    assert names(ways) == (["in"], [])
 
 
 def test_a_run_over_what_is_there_has_one_execution_for_all_sub_topologies() -> None:
@@ -93,7 +100,7 @@ def test_a_run_over_what_is_there_has_one_execution_for_all_sub_topologies() -> 
     for topic in ("in", "other"):
         builder.stream(topic).group_by_key().count().to_stream().to("out")
     for settings, found in (({}, (["in"], ["other"])), ({"available_now": True}, ([], ["in", "other"]))):
-        app = application(builder.build(), execution=Execution.AUTO, **settings)
+        app = application(builder.build(), **settings)
         ways = ways_of(app, {"in": 2, "other": 3}, processes=2, others=False, refused={})
         assert names(ways) == found
     assert "other needs them" in ways.obstacles["in"]
@@ -102,11 +109,11 @@ def test_a_run_over_what_is_there_has_one_execution_for_all_sub_topologies() -> 
 
 
 def test_auto_runs_live_what_can() -> None:
-    ways = ways_of(application(counts(), execution=Execution.AUTO), TWO, processes=2, others=True, refused={})
+    ways = ways_of(application(counts()), TWO, processes=2, others=True, refused={})
     assert names(ways) == (["in"], [])
-    ways = ways_of(application(new_keys(), execution=Execution.AUTO), TWO, processes=2, others=False, refused={})
+    ways = ways_of(application(new_keys()), TWO, processes=2, others=False, refused={})
     assert names(ways) == ([], ["in"])
-    ways = ways_of(application(counts(), execution=Execution.AUTO), TWO, processes=2, others=False, refused={"in": "x"})
+    ways = ways_of(application(counts()), TWO, processes=2, others=False, refused={"in": "x"})
     assert (names(ways), ways.obstacles) == (([], ["in"]), {"in": "x"})
 
 
@@ -116,8 +123,8 @@ def test_live_names_what_is_in_the_way() -> None:
 
 
 def test_one_core_is_not_shared_with_other_queries() -> None:
-    app = application(counts(), execution=Execution.AUTO)
+    app = application(counts())
     assert names(ways_of(app, TWO, processes=1, others=False, refused={})) == (["in"], [])
     ways = ways_of(app, TWO, processes=1, others=True, refused={})
     assert names(ways) == ([], ["in"])
-    assert "one core" in ways.obstacles["in"]
+    assert ways.obstacles["in"] == "Spark has one core for it here, which other queries need, too"

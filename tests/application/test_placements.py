@@ -175,7 +175,7 @@ def test_what_was_committed_stays_whatever_producers_do_then() -> None:
     write(kafka, "in", Placement.MURMUR2)
     assert found(counts(), kafka)[0].placement is Placement.MURMUR2, "a task without a key has decided nothing"
     commit(kafka, application, Placement.CRC32.value, task=2)
-    (prepared,) = found(counts(), kafka, execution="auto")
+    (prepared,) = found(counts(), kafka)
     assert prepared.placement is Placement.CRC32
     assert prepared.misplaced == (
         "the keys of in are where murmur2 puts them, not where crc32 does; `streams rescale TARGET` moves its state, so that it can"
@@ -229,11 +229,12 @@ def test_the_partition_itself_is_for_those_who_ask_for_it() -> None:
     assert found(counts(), kafka, placement="partition")[0].placement is Placement.PARTITION
     first, second = found(rekeyed(), kafka, placement="partition")
     assert (first.placement, second.placement) == (Placement.PARTITION, Placement.MURMUR2)
+    assert [one.placement for one in found(by_new_keys(), kafka, placement="partition")][1] is Placement.MURMUR2
     with pytest.raises(ConfigError, match=r"makes keys in .*: call repartition\(\) behind it"):
-        found(by_new_keys(), kafka, placement="partition")
+        found(by_new_keys(), kafka, placement="partition", execution=Execution.MICRO_BATCH)
     uneven = SimulatedKafka({"in": 4, "other": 2, "out": 1})
     with pytest.raises(ConfigError, match="different numbers of partitions"):
-        found(joined(), uneven, placement="partition")
+        found(joined(), uneven, placement="partition", execution=Execution.MICRO_BATCH)
 
 
 def test_the_manifest_names_it(tmp_path: Path) -> None:
@@ -259,7 +260,7 @@ def test_topics_of_different_producers_cross_repartition_topics(
     kafka = cluster()
     write(kafka, "in", one)
     write(kafka, "other", other)
-    application = planned(joined(), kafka, execution=Execution.LIVE)
+    application = planned(joined(), kafka)
     functions = Placements(application, kafka, kafka).disagreeing()
     assert bool(functions) == bool(names)
     again = plan_application(joined(), application.config, kafka, placements=functions)  # type: ignore[arg-type]
@@ -275,7 +276,7 @@ def test_keys_in_another_notation_cross_a_repartition_topic() -> None:
     """The producer's bytes have put them where they are, and tasks go by the serde's."""
     kafka = cluster()
     write(kafka, "in", Placement.MURMUR2, [b'{"user": %d}' % number for number in range(40)])
-    application = planned(counts(JsonSerde()), kafka, execution=Execution.LIVE)
+    application = planned(counts(JsonSerde()), kafka)
     functions = Placements(application, kafka, kafka).disagreeing()
     assert functions == {"in": None}
     again = plan_application(counts(JsonSerde()), application.config, kafka, placements=functions)  # type: ignore[arg-type]
@@ -289,7 +290,8 @@ def test_what_began_in_micro_batches_gets_no_topics() -> None:
     kafka = cluster()
     write(kafka, "in", Placement.CRC32)
     write(kafka, "other", Placement.MURMUR2)
-    assert Placements(planned(joined(), kafka), kafka, kafka).disagreeing() == {}
+    began = planned(joined(), kafka, execution=Execution.MICRO_BATCH)
+    assert Placements(began, kafka, kafka).disagreeing() == {}
 
 
 # --- A record that turns up where its placement does not put it

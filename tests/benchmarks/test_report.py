@@ -22,7 +22,8 @@ def a_run(rate: int, outcome: str = "verified") -> Run:
 
 def a_result(peer: str, *runs: Run, label: str = "") -> Result:
     parameters = {"records": 8_000_000}
-    return Result("windows", "small", peer, peer.title(), "exactly-once", {}, parameters, runs, label)
+    settings = {"execution": "auto"} if peer == "streams" else {}
+    return Result("windows", "small", peer, peer.title(), "exactly-once", settings, parameters, runs, label)
 
 
 def page(folder: Path, *results: Result) -> str:

