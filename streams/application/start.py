@@ -45,11 +45,13 @@ from streams.checkpoint.compare import (
     check_checkpoint,
     check_program,
     check_topic,
+    lost_commits,
     misfit,
     oversized,
     runs_live,
 )
 from streams.checkpoint.files import (
+    LIVE,
     Checkpoint,
     CheckpointFiles,
     LocalFiles,
@@ -275,6 +277,7 @@ class Preflight:
             wrong = error
         if all(marker is None or marker.query_id == checkpoint.query_id for marker in markers.values()):
             self._check_topic(sub, access, checkpoint, markers)
+            self._check_commits_of_live(prepared, checkpoint, markers)
         return Findings(checkpoint, markers, wrong)
 
     def _check_topic(self, sub: SubIdentity, access: MarkerAccess, checkpoint: Checkpoint, markers: Markers) -> None:
@@ -297,6 +300,23 @@ class Preflight:
         config = self.application.config
         kafka = self.kafka or LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
         return MarkerAccess(kafka, self.identity(prepared))
+
+    def _check_commits_of_live(self, prepared: PreparedSub, checkpoint: Checkpoint, markers: Markers) -> None:
+        """Spark logs nothing of live tasks, but the consumer group has the positions that were committed with their markers.
+
+        Raises:
+            CheckpointMismatchError: A task has read records, and the commits topic has nothing of it.
+        """
+        sub, app = prepared.sub, self.application.config.application_id
+        without = [task for task in range(prepared.tasks) if markers.get(task) is None]
+        if not without or self.files.read(f"{sub.name}/{LIVE}") is None:
+            return
+        read = self.admin.group_offsets(app, [(topic, task) for topic in sub.topics for task in without])
+        begun = SourceOffsets({}) if checkpoint.first is None else checkpoint.first.start
+        for (topic, task), at in sorted(read.items()):
+            if at > begun.of(topic, task):
+                known = f"the consumer group has read {topic}-{task} up to offset {at}"
+                raise lost_commits(self.identity(prepared), task, known)
 
     def sources(self, prepared: PreparedSub) -> SourceTopics:
         """What Kafka has of the topics that a sub-topology reads."""

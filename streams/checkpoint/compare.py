@@ -135,13 +135,17 @@ def check_topic(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> N
             if marker is not None and marker.batch_id >= batch:
                 continue
             last = "nothing at all" if marker is None else f"micro-batch {marker.batch_id} as the last one"
-            raise misfit(
-                sub,
-                f"Spark has confirmed micro-batch {batch}, but the commits topic has {last} of task {task}: the commits topic was "
-                "deleted, truncated or recreated, or the checkpoint belongs to another application id (then give this one a "
-                "checkpoint_dir of its own, and do not reset it before)",
-                "Restore the commits topic from a backup; without one, " + RESET,
-            )
+            raise lost_commits(sub, task, f"Spark has confirmed micro-batch {batch}", last)
+
+
+def lost_commits(sub: SubIdentity, task: int, known: str, last: str = "nothing at all") -> CheckpointMismatchError:
+    """The error about markers that have been there; `last`: what is left of the task's."""
+    return misfit(
+        sub,
+        f"{known}, but the commits topic has {last} of task {task}: the commits topic was deleted, truncated or recreated, or the "
+        "checkpoint belongs to another application id (then give this one a checkpoint_dir of its own, and do not reset it before)",
+        "Restore the commits topic from a backup; without one, " + RESET,
+    )
 
 
 # --- The contents of a new checkpoint for state that is in Kafka, derived from the commit markers. Pure functions.

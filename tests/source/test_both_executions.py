@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from state.errors import OffsetsLostError, TopicNotFoundError, TopicRecreatedError
+from state.errors import CheckpointMismatchError, OffsetsLostError, TopicNotFoundError, TopicRecreatedError
 from streams import (
     BytesSerde,
     Consumed,
@@ -114,7 +114,11 @@ class World:
 
 @pytest.fixture(params=EXECUTIONS)
 def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    made = World(request.param)
+    yield from surrounded(World(request.param), monkeypatch)
+
+
+def surrounded(made: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """The world, while it stands for Kafka, disks and the time."""
     surroundings: Any = SimpleNamespace(cluster=made.cluster)
     monkeypatch.setattr(start, "now_ms", lambda: made.cluster.now_ms)
     with simulated_surroundings(surroundings):
@@ -174,6 +178,17 @@ def test_the_first_position_holds_from_the_first_step_on(world: World) -> None:
     world.work()
     world.send("in", "c")
     assert world.run() == ["b", "c"]
+
+
+@pytest.mark.parametrize("then", [lambda execution: execution, OTHER.get], ids=["stays", "switches"])
+def test_a_lost_commits_topic_is_refused(world: World, then: Callable[[str], str]) -> None:
+    """Without stores nothing else tells that records were read."""
+    world.send("in", "a", "b")
+    assert world.run() == ["a", "b"]
+    world.kafka.delete_topic("app-in-commits")
+    with pytest.raises(CheckpointMismatchError, match="the commits topic has nothing at all of task 0: the commits"):
+        world.run(then(world.execution))
+    assert world.out == ["a", "b"]
 
 
 # --- Topics that are new under a pattern, or out of sight

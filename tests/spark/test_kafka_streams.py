@@ -134,10 +134,8 @@ def test_a_store_is_read_by_sql_as_of_the_last_commits(harness: Harness) -> None
     sums = harness.spark.sql(
         "SELECT key, value.sum AS sum, timestamp, window_start, _version FROM sums ORDER BY key"
     ).collect()
-    assert [(row.key, row.sum, row.window_start, row._version) for row in sums] == [
-        ("DL", 7, None, 1),
-        ("UA", 7, None, 1),
-    ]
+    assert [(row.key, row.sum, row.window_start) for row in sums] == [("DL", 7, None), ("UA", 7, None)]
+    assert all(row._version >= 1 for row in sums)
     hourly = harness.spark.sql(
         "SELECT key, unix_millis(window_start) AS start, unix_millis(window_end) AS end, value, _changelog_offset AS at "
         "FROM hourly ORDER BY key"
@@ -229,6 +227,7 @@ def run(harness: Harness, topology: Topology, letters: str, **place: str) -> Rec
     return progress
 
 
+@pytest.mark.micro_batches("the dashboard has all parts of a step; a live one has fewer")
 def test_every_query_of_the_dashboard_and_the_alerts_has_data(harness: Harness) -> None:
     source, factors, target, letters = (harness.topic(name, 1) for name in ("in", "factors", "out", "letters"))
     good = [Sent(b"k%d" % (n % 3), orjson.dumps(n), 1000 + n) for n in range(20)]
