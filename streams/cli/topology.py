@@ -74,8 +74,8 @@ def describe(
     execution: Annotated[
         Execution,
         option(
-            "As an application is planned whose first start has this execution: live or auto adds repartition topics where a "
-            "function makes keys.",
+            "As an application is planned whose first start has this execution: all but micro-batch add repartition topics where "
+            "a function makes keys.",
             "--execution",
         ),
     ] = StreamsConfig.model_fields["execution"].default,

@@ -96,7 +96,7 @@ def explained(topology: Graph) -> str:
     return "\n".join(parts)
 
 
-_ADDS = "Repartition topics that a first start with execution=live or auto adds"
+_ADDS = "Repartition topics that a first start adds, unless it is with execution=micro-batch"
 
 
 def _lines(found: list[NodeWay], width: int) -> Iterator[str]:

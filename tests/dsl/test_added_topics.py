@@ -266,7 +266,7 @@ def test_a_program_without_them_keeps_its_plan() -> None:
 def test_explain_tells_what_a_first_start_adds() -> None:
     plain = built(grouped)
     assert (
-        "Repartition topics that a first start with execution=live or auto adds\n  by-user-repartition: "
+        "Repartition topics that a first start adds, unless it is with execution=micro-batch\n  by-user-repartition: "
         in plain.explain()
     )
     assert "Added repartition topics\n  by-user-repartition: " in with_added_topics(plain, {}).explain()
