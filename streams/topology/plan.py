@@ -432,7 +432,9 @@ def check_sources(topology: Graph) -> None:
 def _check_patterns(topology: Graph, reader: Mapping[Topic, SourceNode]) -> None:
     for source in topology.sources():
         for topic, other in reader.items():
-            if source.pattern is not None and other is not source and source.pattern.fullmatch(str(topic)):
+            # A pattern finds no topic of the application's own.
+            is_found = isinstance(topic, str) and source.pattern is not None and source.pattern.fullmatch(topic)
+            if is_found and other is not source:
                 raise TopologyError(
                     f"The topic '{topic}', read by '{other.name}', matches {source.subscription[0]} of '{source.name}' too: a "
                     f"topic is read by one source. Make the pattern narrower, or leave the topic to it."

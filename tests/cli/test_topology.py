@@ -328,7 +328,7 @@ def test_a_renamed_store_is_reported(old: Path) -> None:
     old.write_text(old.read_text().replace('"word-counts"', '"words"'))
     result = streams("diff", str(old), TARGET)
     assert result.exit_code == 3
-    assert "loses state  lines: store 'words' is gone" in result.output
+    assert "loses state  by-word-repartition: store 'words' is gone" in result.output
     assert "Materialized(name='words')" in result.output
     assert result.output.strip().endswith("changes: loses state; the engine refuses to start")
     assert result.output.count("The engine refuses to start") == 1
@@ -340,7 +340,8 @@ def test_the_result_is_json_for_programs(old: Path) -> None:
     assert result.exit_code == 3
     found = json.loads(result.output)
     assert (found["verdict"], found["engine"]) == ("loses state", "the engine refuses to start")
-    assert {"severity": "loses state", "where": "lines", "what": "store 'words'"}.items() <= found["changes"][0].items()
+    change = {"severity": "loses state", "where": "by-word-repartition", "what": "store 'words'"}
+    assert change.items() <= found["changes"][0].items()
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ from rich.console import Console
 
 from state.errors import TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
+from streams.config import Execution, StreamsConfig
 from streams.config import Mode as ConfiguredMode
-from streams.config import StreamsConfig
 from streams.metrics.application import StepFigures
 from streams.microbatch.job import QueryJob
 from streams.operators.operator import Mode
@@ -117,6 +117,8 @@ class SparkCase:
             base_dir=self.cluster.folder / self.prefix,
             mode=ConfiguredMode(self.mode),
             available_now=not self.circular,
+            # The script says where each of them ends.
+            execution=Execution.MICRO_BATCH,
         )
         self.progress = _Steps(self)
         self.runs: list[list[Stretch]] = cut(self.case, self.plan, self.mode)

@@ -102,7 +102,9 @@ def test_a_failure_behind_the_head_keeps_the_original_bytes():
     builder.stream("in").select_key(lambda v: "other").group_by_key().aggregate(
         lambda: 0, lambda v, agg: agg + 10 // v
     ).to_stream().to("out")
-    with TopologyTestDriver(builder.build(), processing="dlq", dead_letter_topic="dead") as driver:
+    with TopologyTestDriver(
+        builder.build(), processing="dlq", dead_letter_topic="dead", execution="micro-batch"
+    ) as driver:
         driver.create_input_topic("in").pipe_input("k", 0, 2, headers=(("h", b"x"),))
         (letter,) = driver.create_output_topic("dead").read_records_to_list()
         assert (letter.key, letter.value, letter.headers[0]) == (b"k", b"0", ("h", b"x"))

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
-from streams.config import StreamsConfig
+from streams.config import Execution, StreamsConfig
 from streams.metrics.application import StepFigures
 from streams.spark.progress import Progress
 from streams.spark.runner import StreamsApplication
@@ -29,6 +29,11 @@ if __name__ == "__main__":
     application_id, servers, folder = sys.argv[1:]
     spark = {"spark.ui.enabled": "false", "spark.driver.memory": "512m"}
     config = StreamsConfig(
-        application_id=application_id, bootstrap_servers=servers, base_dir=Path(folder), tasks=2, spark=spark
+        application_id=application_id,
+        bootstrap_servers=servers,
+        base_dir=Path(folder),
+        tasks=2,
+        spark=spark,
+        execution=Execution.MICRO_BATCH,
     )
     StreamsApplication(blocks(), config, DyingProgress(application_id)).run()

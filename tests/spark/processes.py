@@ -47,6 +47,8 @@ def streams_run(target: str, harness: Harness, folder: Path, *options: str) -> I
     command = [str(Path(sys.executable).parent / "streams"), "run", target, "-b", harness.servers]
     place = ["-a", harness.application_id, "--base-dir", str(harness.folder)]
     settings = ["--set", "spark.ui.enabled=false", "--set", "spark.driver.memory=512m"]
+    if harness.micro_batches:
+        settings += ["--set", "execution=micro-batch"]
     application = Application([*command, *place, *settings, *options], folder, harness.application_id)
     try:
         yield application

@@ -35,6 +35,8 @@ class Sweep:
     """The application, its input, and what must come of it."""
 
     def __init__(self, harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        # The version of a block is that of a micro-batch, and a repeated one says what it has decided.
+        harness.micro_batches = True
         self.harness = harness
         self.happened = tmp_path / "happened"
         self._environment = monkeypatch

@@ -39,6 +39,8 @@ from tests.spark.harness import Harness, Sent, last_per_key
 from tests.spark.test_checkpoints import adopt, rescale
 from tests.spark.test_restore import differences
 
+pytestmark = pytest.mark.micro_batches("these go there and back, and each says which of its runs is live")
+
 WAIT_S = 60.0
 
 
