@@ -15,7 +15,15 @@ from streams.logs.events import PARTITIONS_UNREAD, Event, Events
 from streams.metrics.reports import DriverAddress
 from streams.source.offsets import SourceOffsets, TopicOffsets
 from streams.spark.executors import await_executors, executors_asked_for, tasks_at_once
-from streams.spark.leases import ASK_EVERY_S, OBSTACLE, STEADY_S, UNREAD_AFTER_S, LeaseWatch, UnreadPartitions
+from streams.spark.leases import (
+    ASK_EVERY_S,
+    OBSTACLE,
+    STEADY_S,
+    UNREAD_AFTER_S,
+    LeaseWatch,
+    UnreadPartitions,
+    held_slots,
+)
 from streams.spark.session import processes_of
 from tests.live.test_task import APP, World, copy
 
@@ -104,6 +112,14 @@ class Watched:
     def look(self, seconds: float = 1.0) -> None:
         self.now += seconds
         self.watch.look()
+
+
+def test_applications_of_one_process_know_of_each_other_s_slots() -> None:
+    one, two = Watched(3), Watched(1)
+    with one.watch, two.watch:
+        assert (one.watch.begin(), two.watch.begin()) == (3, 1)
+        assert (held_slots(), held_slots(one.driver), held_slots(two.driver)) == (4, 1, 3)
+    assert held_slots() == 0
 
 
 def test_a_lease_ends_once_spark_can_run_another_number_of_slots_for_some_seconds() -> None:

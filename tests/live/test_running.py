@@ -16,6 +16,7 @@ from streams.application.prepare import ensure_internal_topics, plan_application
 from streams.checkpoint.files import LocalFiles
 from streams.config import StreamsConfig
 from streams.errors import ApplicationFailedError, ConfigError, NewPartitionsError
+from streams.logs.events import NOT_LIVE, Event
 from streams.source.offsets import SourceOffsets, TopicOffsets
 from streams.spark import runner
 from streams.spark.runner import StreamsApplication
@@ -37,9 +38,13 @@ class Running(StreamsApplication):
         started: The sub-topologies of each round, by execution.
     """
 
-    def __init__(self, kafka: Any, folder: Path, rounds: Sequence[Callable[[Running], object]]) -> None:
-        config = StreamsConfig(application_id="app", bootstrap_servers="simulated:1", base_dir=folder, execution="live")  # type: ignore[arg-type]
-        super().__init__(program(), config)
+    def __init__(
+        self, kafka: Any, folder: Path, rounds: Sequence[Callable[[Running], object]], **settings: Any
+    ) -> None:
+        given: Any = {"application_id": "app", "bootstrap_servers": "simulated:1", "base_dir": folder, **settings}
+        config = StreamsConfig(**{"execution": "live", **given})
+        self.heard: list[Event] = []
+        super().__init__(program(), config, on_event=self.heard.append)
         self._application = plan_application(program(), config, kafka)
         self._counts = ensure_internal_topics(self._application, kafka, lambda _: None)
         self._spark: Any = None
@@ -111,6 +116,33 @@ def test_a_start_that_cannot_be_live_is_refused(kafka: Any, tmp_path: Path) -> N
     with pytest.raises(ConfigError, match="b has 4 partitions and the sub-topology 2 tasks"):
         running._run_on([])
     assert running.started == []
+
+
+def test_what_does_not_run_live_is_said_with_the_reason(kafka: Any, tmp_path: Path) -> None:
+    running = Running(kafka, tmp_path, [StreamsApplication.stop], execution="auto")
+    kafka.create_topic("b", 4)
+    running._run_on([])
+    assert running.started == [(["a"], ["b"])]
+    (event,) = [one for one in running.heard if one.kind is NOT_LIVE]
+    reason = "b has 4 partitions and the sub-topology 2 tasks"
+    assert event.message == f"b: in micro-batches, not live: {reason}"
+    assert event.fields == {"sub_topologies": ["b"], "reason": reason}
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("own", [True, False])
+def test_a_session_of_the_user_s_keeps_a_core_for_his_queries(
+    kafka: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int, own: bool
+) -> None:
+    monkeypatch.setattr(runner.StreamsApplication, "_processes", lambda _: cores)
+    running = Running(kafka, tmp_path, [StreamsApplication.stop], execution="auto")
+    running._session_of_user = own
+    running._run_on([])
+    both = ["a", "b"]
+    assert running.started == [([], both) if own and cores == 1 else (both, [])]
+    said = [one.fields for one in running.heard if one.kind is NOT_LIVE]
+    reason = "Spark has one core for it here, which other queries need, too"
+    assert said == ([{"sub_topologies": both, "reason": reason}] if own and cores == 1 else [])
 
 
 def test_before_a_switch_to_live_only_the_unfinished_micro_batch_runs(
