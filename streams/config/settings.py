@@ -233,7 +233,10 @@ class StreamsConfig(BaseSettings):
         shown="half of `memory_bytes`",
     )
     trigger_interval_ms: DurationMs = setting(
-        "Time between the starts of micro-batches. 0: the next one starts as soon as one is done.", 0, ge=0
+        "Time between the starts of micro-batches. 0: the next one starts as soon as one is done. What runs live goes by "
+        "`commit_interval_ms`.",
+        0,
+        ge=0,
     )
     execution: Execution = setting(
         "How sub-topologies run. `auto`: live where it is possible, else in micro-batches. `live`: results as soon as they can be "

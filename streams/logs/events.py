@@ -144,7 +144,7 @@ LEFT_LIVE = EventKind(
     ("topic", "partition", "offset", "command"),
     said=True,
 )
-STOPPING = EventKind("stopping", logging.INFO, "A stop was requested; running micro-batches finish.")
+STOPPING = EventKind("stopping", logging.INFO, "A stop was requested; the steps that run are finished.")
 STOPPED = EventKind(
     "stopped",
     logging.INFO,

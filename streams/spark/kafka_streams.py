@@ -159,7 +159,7 @@ class KafkaStreams:
         return self
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Stop the application: running micro-batches finish, and no further one begins."""
+        """Stop the application: the steps that run are finished, and no further one begins."""
         self._request_stop()
         # A listener that stops the application runs in the application's thread, which cannot wait for itself.
         if threading.current_thread() is self._thread:
@@ -169,7 +169,7 @@ class KafkaStreams:
     close = stop
 
     def pause(self, sub_topology: str | None = None) -> None:
-        """Pause the application: running micro-batches finish, and no further one begins until `resume` (KIP-834).
+        """Pause the application: the steps that run are finished, and no further one begins until `resume` (KIP-834).
 
         The queries stay alive, and calls by the wall clock wait, too. Unlike in Kafka Streams, a pause is recorded in the cluster:
         it is in force wherever the application runs, and after restarts.

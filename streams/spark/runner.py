@@ -158,7 +158,7 @@ class StreamsApplication:
         if not self._stop.is_set():
             self._stop.set()
             self.progress.metrics.obstacle("stop", "the application is stopping")
-            self.events.emit(STOPPING, "stopping: running micro-batches finish")
+            self.events.emit(STOPPING, "stopping: the steps that run are finished")
 
     def run(self, session: SparkSession | None = None) -> None:
         """Runs until stopped, or, with `available_now`, until everything that existed at the start is processed.
