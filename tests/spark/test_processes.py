@@ -75,6 +75,10 @@ def start(broker: EmbeddedBroker, prefix: str, tmp_path: Path) -> Iterator[Start
         one.close()
 
 
+MICRO_BATCHES = ("--continuous", "--set", "execution=micro-batch")
+"""Between two of them nothing runs that a signal to Java could interrupt, which is not quiet."""
+
+
 def send_words(broker: EmbeddedBroker, prefix: str, seed: int, count: int) -> Counter[bytes]:
     words = random.Random(seed).choices(WORDS, k=count)
     # Idempotent: a retry must not write a word twice.
@@ -107,7 +111,7 @@ def test_killed_and_stopped_drivers_change_nothing(
     follower.start()
 
     # Two hundred micro-batches, so that it is not done before it is killed.
-    killed = start("--continuous", "--max-records-per-trigger", "20")
+    killed = start(*MICRO_BATCHES, "--max-records-per-trigger", "20")
     killed.wait_until(lambda: len(follower.records) > 200, "no results")
     killed.kill_group()
     killed.all_gone()
@@ -128,7 +132,7 @@ def test_killed_and_stopped_drivers_change_nothing(
     # The same command again, then SIGTERM to the whole group when all is done, as from `timeout` and systemd: Java ends with it.
     # Then more input, and Ctrl-C. SIGTERM to the process alone ends each drill.
     for seed, stop in ((2, signal.SIGTERM), (3, signal.SIGINT)):
-        running = start("--continuous")
+        running = start(*MICRO_BATCHES)
         running.wait_until(all_counted, "not all was counted")
         running.wait_until(partial(no_planners, running), "the processes that planned the source remain")
         sent.update(send_words(broker, prefix, seed, 500))
