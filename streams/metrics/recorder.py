@@ -69,7 +69,8 @@ class MetricsRecorder:
     def waits(self, sub: str) -> None:
         """Notes that live tasks work, and may have nothing to do: what has begun for them is done without a step."""
         with self._lock:
-            self._subs[sub] = replace(self._subs[sub], running_since_ms=None)
+            if not self._subs[sub].running_restores:
+                self._subs[sub] = replace(self._subs[sub], running_since_ms=None)
 
     def restoring(self, sub: str, task: int, store: str, progress: StoreRestore) -> None:
         """Takes in how far the restore of a store is. After its micro-batch, or a report of its live task, it counts as ended."""

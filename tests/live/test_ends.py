@@ -86,6 +86,7 @@ def test_a_run_ends_once_what_was_there_and_what_came_of_it_is_read() -> None:
     assert not end.is_reached((), ask)
     end.hear(BEHIND, [(BETWEEN, 0, 6)])
     assert end.is_reached((), ask)
+    assert end.positions() == {FIRST: {("in", 0): (5, 5), ("in", 1): (0, 0)}, BEHIND: {(BETWEEN, 0): (6, 6)}}
 
 
 def test_what_is_paused_is_left_to_another_run() -> None:

@@ -27,6 +27,7 @@ from streams.metrics.application import (
     RestoreFigures,
     StateSize,
     StepFigures,
+    StoreRestore,
     StoreSize,
 )
 from streams.metrics.memory import WORKER, MemoryMeter, about_this_process, host_name, role_of
@@ -130,6 +131,17 @@ def test_a_micro_batch_runs_until_its_steps_are_there() -> None:
     assert made.snapshot().sub_topologies["sub"].running_since_ms is None
     made.begun("sub")
     made.starting("sub", 2, ("in",))
+    assert made.snapshot().sub_topologies["sub"].running_since_ms is None
+
+
+def test_live_tasks_that_wait_for_records_do_not_look_like_a_micro_batch_that_hangs() -> None:
+    made = recorder()
+    made.begun("sub")
+    made.restoring("sub", 0, "counts", StoreRestore(10, 5))
+    made.waits("sub")
+    assert made.snapshot().sub_topologies["sub"].running_since_ms == NOW_MS, "another task is restored meanwhile"
+    made.restoring("sub", 0, "counts", StoreRestore(10, 0))
+    made.waits("sub")
     assert made.snapshot().sub_topologies["sub"].running_since_ms is None
 
 
