@@ -18,6 +18,8 @@ from streams.spark.runner import StreamsApplication
 from streams.ui.running import page_from_kafka
 from tests.spark.harness import Harness, RecordedProgress, Sent
 
+pytestmark = pytest.mark.micro_batches("a run waits for a look at the end of each; live, it may be over before")
+
 TOKEN = "a-token-for-the-page"
 Ask = Callable[..., Any]
 

@@ -208,7 +208,7 @@ def test_restore_and_state_on_the_command_line(
     result = streams("restore", "--into", tmp_path / "rebuilt", "--json")
     assert result.exit_code == 0, result.output
     told = orjson.loads(result.stdout)
-    assert told["total"]["records"] == told["total"]["rows"] == len(counted)
+    assert told["total"]["records"] >= told["total"]["rows"] == len(counted)
     assert {(store["store"], store["task"]) for store in told["stores"]} == {("counts", 0), ("counts", 1)}
     assert "restoring counts task" in result.stderr
     live = digests(harness.config().state_dir, apps.counts(), harness.application_id)
