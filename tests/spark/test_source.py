@@ -247,6 +247,7 @@ def test_available_now_ends_and_batches_are_bounded(harness: Harness) -> None:
             assert committed[source, int(partition)] == end
 
 
+@pytest.mark.micro_batches("live, a step is as large as its time allows")
 def test_lag_is_reported_while_there_is_a_backlog(harness: Harness) -> None:
     source, target = harness.topic("source", 1), harness.topic("target", 1)
     harness.send(source, numbered(200))
@@ -272,6 +273,7 @@ def test_lag_is_reported_while_there_is_a_backlog(harness: Harness) -> None:
         assert len(harness.read(target)) == 200
 
 
+@pytest.mark.micro_batches("Spark logs them")
 def test_an_idle_application_makes_no_batches(harness: Harness) -> None:
     source, target = harness.topic("source", 2), harness.topic("target", 1)
     topology = copy_topology(source, target)

@@ -249,7 +249,10 @@ class Counts:
     shown: io.StringIO = field(default_factory=io.StringIO)
 
     def __post_init__(self) -> None:
-        self.harness = Harness(self.broker.bootstrap_servers, self.spark, self.folder, "broker-away")
+        # A query that fails is one of micro-batches: a live task waits within its attempt.
+        self.harness = Harness(
+            self.broker.bootstrap_servers, self.spark, self.folder, "broker-away", micro_batches=True
+        )
         self.source, self.target = self.harness.topic("source", 2), self.harness.topic("target", 2)
         gate, entered = self.folder / "gate", self.folder / "entered"
 
