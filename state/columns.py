@@ -90,10 +90,14 @@ def one_column(columns: Sequence[BinaryColumn]) -> BinaryColumn:
     return pa.concat_arrays(columns)
 
 
+_NARROW, _WIDE = np.dtype(np.int32), np.dtype(np.int64)
+_NO_BYTES = np.zeros(1, np.uint8)
+
+
 def cell_bounds(column: BinaryColumn) -> npt.NDArray[np.int32] | npt.NDArray[np.int64]:
     """Where each of the n >= 1 cells begins in the column's data, and where the last one ends, [n + 1]; a view."""
-    width = np.int64 if pa.types.is_large_binary(column.type) else np.int32
-    return np.frombuffer(column.buffers()[1], width)[column.offset : column.offset + len(column) + 1]
+    width = _WIDE if isinstance(column, pa.LargeBinaryArray) else _NARROW
+    return np.frombuffer(column.buffers()[1], width, len(column) + 1, column.offset * width.itemsize)
 
 
 def data_and_bounds(column: BinaryColumn) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
@@ -135,15 +139,28 @@ class BinaryCells:
 
     def __init__(self, column: BinaryColumn | pa.NullArray | None) -> None:
         self.addresses = (0, 0, 0)
-        if column is None or column.null_count == len(column):
+        if column is None or (nulls := column.null_count) == (count := len(column)):
             return
-        data_buffer = column.buffers()[2]
-        self._ends: npt.NDArray[np.int64] = np.ascontiguousarray(cell_bounds(column), np.int64)
+        # They belong to the column.
+        self._column = column
+        _, bounds, data = column.buffers()
+        offset, width = column.offset, _WIDE if isinstance(column, pa.LargeBinaryArray) else _NARROW
+        self._ends = np.frombuffer(bounds, width, count + 1, offset * width.itemsize)
+        if width is _NARROW:
+            self._ends = self._ends.astype(_WIDE)
         # An address even where there are no bytes at all: for librdkafka address 0 means null, not empty.
-        self._data = np.frombuffer(data_buffer, np.uint8) if data_buffer and data_buffer.size else np.zeros(1, np.uint8)
-        self._valid = np.ascontiguousarray(column.is_valid(), np.uint8) if column.null_count else np.empty(0, np.uint8)
-        validity = self._valid.ctypes.data if column.null_count else 0
-        self.addresses = (self._ends.ctypes.data, self._data.ctypes.data, validity)
+        start = data.address if data is not None and data.size else address_of(_NO_BYTES)
+        validity = 0
+        if nulls:
+            self._valid = np.ascontiguousarray(column.is_valid(), np.uint8)
+            validity = address_of(self._valid)
+        self.addresses = (address_of(self._ends), start, validity)
+
+
+def address_of(array: npt.NDArray[Any]) -> int:
+    """Where the data of an array begin; `ndarray.ctypes` makes several objects to tell it."""
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 # --- Record headers as bytes: one cell of an Arrow column holds the header list of one record.
@@ -224,7 +241,7 @@ class ColumnBuffers:
     @property
     def addresses(self) -> tuple[int, int, int, int]:
         """The column's row in a kernel's table: ends (int32), data, validity bitmap, capacity."""
-        return (self._ends.ctypes.data, self._data.ctypes.data, self._valid.ctypes.data, len(self._data))
+        return (address_of(self._ends), address_of(self._data), address_of(self._valid), len(self._data))
 
     @property
     def capacity(self) -> int:

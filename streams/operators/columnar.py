@@ -444,16 +444,15 @@ class ColumnarBatch:
 
     def take(self, rows: npt.NDArray[np.int64]) -> ColumnarBatch:
         """The records of these rows, in this order."""
-        at = rows.tolist()
-        return replace(
-            self,
-            keys=self.keys.take(rows),
-            values=take_values(self.values, rows),
-            timestamps=self.timestamps[rows],
-            order=self.order[rows],
-            headers=None if self.headers is None else [self.headers[row] for row in at],
-            held=self._held_of(rows),
-            nodes=None if self.nodes is None else self.nodes[rows],
+        return ColumnarBatch(
+            self.keys.take(rows),
+            take_values(self.values, rows),
+            self.timestamps[rows],
+            self.order[rows],
+            None if self.headers is None else [self.headers[row] for row in rows.tolist()],
+            self.place,
+            self._held_of(rows),
+            None if self.nodes is None else self.nodes[rows],
         )
 
     def _held_of(self, rows: npt.NDArray[np.int64]) -> Mapping[int, HeldRecord]:
@@ -463,7 +462,15 @@ class ColumnarBatch:
         return {row: held[old] for row, old in enumerate(rows.tolist()) if old in held} if held else {}
 
     def with_values(self, values: Sequence[Any]) -> ColumnarBatch:
-        return replace(self, values=values)
+        return ColumnarBatch(
+            self.keys, values, self.timestamps, self.order, self.headers, self.place, self.held, self.nodes
+        )
+
+    def at(self, order: Int64s, nodes: Int64s | None = None, place: Callable[[int], Any] | None = None) -> ColumnarBatch:
+        """The same records at other positions, for other operators, or of another place; `replace` takes several times as long."""
+        return ColumnarBatch(
+            self.keys, self.values, self.timestamps, order, self.headers, place or self.place, self.held, nodes
+        )
 
     def headers_of(self, row: int) -> Headers:
         return () if self.headers is None else tuple(decode_headers(self.headers[row]))

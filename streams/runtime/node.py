@@ -629,14 +629,13 @@ class NodeContext:
             return
         self.count_forwarded(len(batch))
         self.hand_on()
-        if batch.nodes is not None:
-            batch = replace(batch, nodes=None)
-        if self.numbering is not None:
-            batch = replace(batch, order=self.numbering(batch.order))
+        order = batch.order if self.numbering is None else self.numbering(batch.order)
         if self._run.numbered:
             start = self._run.position
             self._run.position += len(batch)
-            batch = replace(batch, order=np.arange(start, self._run.position))
+            order = np.arange(start, self._run.position)
+        if order is not batch.order or batch.nodes is not None:
+            batch = batch.at(order)
         if child is not None:
             self._inboxes[child].add(batch)
             return

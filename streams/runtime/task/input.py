@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -283,7 +282,7 @@ class StepRows:
 
     def _placed(self, batch: ColumnarBatch) -> ColumnarBatch:
         """A batch that knows its source records. Those kept here do not: in a circle, rows would wait for the collector."""
-        return replace(batch, place=self.place)
+        return batch.at(batch.order, batch.nodes, self.place)
 
     def _of(self, entry: TaskInput) -> ColumnarBatch:
         if entry.transport != "columns":
