@@ -196,7 +196,8 @@ class Given:
         numbers = np.arange(self.position, self.position + records)
         keys = pa.array([_OWN[number * 7 % len(_OWN)] for number in numbers.tolist()], pa.binary())
         values = pa.array(
-            [(b'{"s":%d,"v":%d.5,"pad":"' % (n, n % 100)).ljust(98, b"x") + b'"}' for n in numbers.tolist()], pa.binary()
+            [(b'{"s":%d,"v":%d.5,"pad":"' % (n, n % 100)).ljust(98, b"x") + b'"}' for n in numbers.tolist()],
+            pa.binary(),
         )
         times = np.full(records, time_ms)
         self._waiting.append(RecordColumns(self._topic, self._partition, numbers, times, keys, values, None))

@@ -157,6 +157,15 @@ class BinaryCells:
         self.addresses = (address_of(self._ends), start, validity)
 
 
+FEW_ROWS = 8
+"""Up to so many rows cost less as objects, one by one, than the calls for a column of them."""
+
+
+def rows_where(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """The rows at which a mask is true; `np.flatnonzero`, with an eighth of its calls."""
+    return mask.nonzero()[0]
+
+
 def address_of(array: npt.NDArray[Any]) -> int:
     """Where the data of an array begin; `ndarray.ctypes` makes several objects to tell it."""
     address: int = array.__array_interface__["data"][0]
@@ -366,6 +375,9 @@ def numbers_at(column: pa.BinaryArray, place: int) -> Int64s:
 
 def sliced(column: pa.BinaryArray, front: int, back: int = 0) -> pa.BinaryArray:
     """The cells without their first and last bytes (each cell must have that many); null where the column is null."""
+    if len(column) <= FEW_ROWS:
+        parts = (cell if cell is None else cell[front : len(cell) - back] for cell in column.to_pylist())
+        return pa.array(list(parts), pa.binary())
     cells, buffers = BinaryCells(column), ColumnBuffers(len(column), _bytes(column))
     counters = np.zeros(COUNTERS, np.int64)
     table = np.array([(*cells.addresses, 0), buffers.addresses], np.int64)

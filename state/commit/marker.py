@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -159,11 +160,11 @@ class CommitMarker:
 
     def to_bytes(self) -> bytes:
         """The marker as JSON with sorted keys: equal markers have equal bytes."""
-        found = {name: getattr(self, name) for name in _FIELDS}
-        return write(
-            {name: one for name, one in found.items() if one != _OPTIONAL.get(name, _WRITTEN)},
-            option=orjson.OPT_SORT_KEYS,
-        )
+        found = dict(zip(_FIELDS, _VALUES_OF(self), strict=True))
+        for name, older in _OPTIONAL.items():
+            if found[name] == older:
+                del found[name]
+        return write(found, option=orjson.OPT_SORT_KEYS)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> CommitMarker:
@@ -191,8 +192,8 @@ class CommitMarker:
         return (self.query_id, self.batch_id, self.batch) == (query_id, batch_id, batch)
 
 
-_FIELDS = frozenset(each.name for each in fields(CommitMarker))
-_WRITTEN = object()
+_FIELDS = dict.fromkeys(each.name for each in fields(CommitMarker))
+_VALUES_OF = attrgetter(*_FIELDS)
 _OPTIONAL = {"continues": "", "earlier": {}, "transactional_id": "", "placement": Placement.MURMUR2.value}
 """Fields that are left out where they have the value that older markers mean."""
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.columns import BinaryColumn, decode_headers
+from state.columns import BinaryColumn, decode_headers, rows_where
 from streams.errors import ValueNotPicklableError
 from streams.model.record import Headers
 from streams.operators.columnar import NULL_KEY, EncodedValues, KeyColumn
@@ -48,7 +48,7 @@ class CellReader:
         wrong: dict[int, Exception] = {}
         objects = self._read_alone(serde, data, wrong)
         for code, error in wrong.items():
-            failed.update(dict.fromkeys(np.flatnonzero(codes == code).tolist(), error))
+            failed.update(dict.fromkeys(rows_where(codes == code).tolist(), error))
         # A key read as None (JSON's null) is a null key.
         nulls = [code for code, key in enumerate(objects) if key is None]
         if nulls:
@@ -70,7 +70,7 @@ class CellReader:
         if normal is None:
             return self._read(serde, column.to_pylist(), failed)
         nulls: dict[int, None] = {}
-        others = np.flatnonzero(~normal)
+        others = rows_where(~normal)
         for start in range(0, len(others), _PART):
             rows = others[start : start + _PART]
             wrong: dict[int, Exception] = {}

@@ -786,15 +786,17 @@ class NodeRunner:
         self.received = 0
         self._run = run
         self._process = processor.process
-        self.process_batch: Callable[[ColumnarBatch], None] = (
-            processor.process_batch
-            if isinstance(processor, Operator)
-            else partial(context.attempt_each, process=processor.process)
-        )
+        self.process_batch: Callable[[ColumnarBatch], None]
         """Processes records of all nodes that the operator leads."""
-        self.takes_records = not isinstance(processor, Operator) or type(processor).process is not Operator.process
+        self.takes_records = True
         """Whether the operator has a way for single records."""
-        context.changes_in_place = isinstance(processor, Operator) and processor.changes_in_place
+        if isinstance(processor, Operator):
+            self.process_batch = processor.process_batch
+            self.takes_records = type(processor).process is not Operator.process
+            context.changes_in_place = processor.changes_in_place
+        else:
+            self.process_batch = partial(context.attempt_each, process=processor.process)
+            context.changes_in_place = False
 
     def receive(self, record: Record) -> None:
         """Process one record under the processing policy."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.columns import BinaryColumn, cell_sizes, numbers_at, sliced
+from state.columns import FEW_ROWS, BinaryColumn, cell_sizes, numbers_at, sliced
 from state.exact_json import read as read_json
 from state.kafka.topics import NO_LIMIT
 from state.stores.byte_stores import SessionRows, WindowRows
@@ -131,6 +131,10 @@ class SessionBytes(Protocol):
 
 _TIMESTAMP = 8
 """Bytes of the timestamp at the beginning of a local value of a timestamped store."""
+
+
+def _stamped(value: bytes | None, timestamp: int) -> bytes | None:
+    return None if value is None else timestamp.to_bytes(_TIMESTAMP, "big") + value
 
 
 class _KeptSerdes(NamedTuple):
@@ -298,8 +302,7 @@ class Codec:
 
     def timestamped(self, value: Any, timestamp: int) -> bytes | None:
         """The local value: `timestamp(8) ∥ value`, or None."""
-        data = self.value(value)
-        return None if data is None else timestamp.to_bytes(8, "big") + data
+        return _stamped(self.value(value), timestamp)
 
     def old_value(self, stored: bytes | None) -> Any:
         """The value in a local value, without its timestamp; None for none."""
@@ -330,6 +333,11 @@ class Codec:
             OversizedRowError: A row does not fit the changelog.
             OverflowError: A timestamp is below zero.
         """
+        if len(timestamps) <= FEW_ROWS:
+            rows = zip(keys.to_pylist(), values.to_pylist(), timestamps.tolist(), strict=True)
+            return pa.array(
+                [self.fitting(key, _stamped(value, timestamp)) for key, value, timestamp in rows], values.type
+            )
         self._check_sizes(keys, values, bytes(_TIMESTAMP))
         if len(timestamps) and int(timestamps.min()) < 0:
             raise OverflowError("a timestamp below zero cannot be stored")

@@ -85,6 +85,11 @@ class UnitRunner:
         for table in tables:
             table.watched = True
 
+    @property
+    def has_work(self) -> bool:
+        """Whether records wait for any of its nodes."""
+        return any(map(self._inboxes.__getitem__, self._nodes))
+
     def process(self, punctuations: StreamTimePunctuations | None) -> None:
         """Processes all records that wait for the nodes, and makes the calls that stream time makes due."""
         self._process(punctuations)
@@ -262,7 +267,8 @@ class TaskGraph:
     def _drain(self, due: StreamTimePunctuations | None = None) -> None:
         if due is not None or any(self._inboxes.values()):
             for unit in self._units:
-                unit.process(due)
+                if due is not None or unit.has_work:
+                    unit.process(due)
 
     def _results_of(self, name: str, action: Callable[[], object]) -> None:
         """A pass with results of one node that come from no record."""
