@@ -9,6 +9,8 @@ import ctypes
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from struct import pack
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -62,9 +64,35 @@ class RecordColumns:
         )
 
 
+FEW_ROWS = 8
+"""Up to so many rows cost less as objects, one by one, than the calls for a column of them."""
+
+
+_BINARY = pa.binary()
+
+
 def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
     """A column of these values, with 64-bit offsets from 2 GiB on, where Arrow would otherwise split it into chunks."""
-    return one_piece(pa.array(values, pa.binary()))
+    if len(values) <= FEW_ROWS and (found := _few_cells(values)) is not None:
+        return found
+    return one_piece(pa.array(values, _BINARY))
+
+
+def _few_cells(values: Sequence[bytes | None]) -> pa.BinaryArray | None:
+    """A column of few values, for which Arrow's own function takes three times as long; None: it is needed."""
+    nulls = values.count(None)
+    cells = [cell or b"" for cell in values] if nulls else values
+    try:
+        data, ends = b"".join(cells), [0, *accumulate(map(len, cells))]  # type: ignore[arg-type]
+    except TypeError:
+        return None  # a serde has given something else than bytes
+    if ends[-1] != len(data) or ends[-1] >= 2**31:
+        return None
+    valid = None
+    if nulls:
+        valid = pa.py_buffer(bytes([sum(1 << row for row, cell in enumerate(values) if cell is not None)]))
+    buffers = [valid, pa.py_buffer(pack(f"{len(ends)}i", *ends)), pa.py_buffer(data)]
+    return pa.BinaryArray.from_buffers(_BINARY, len(values), buffers, nulls)
 
 
 def cells_of(values: Sequence[bytes | None]) -> pa.BinaryArray:
@@ -155,10 +183,6 @@ class BinaryCells:
             self._valid = np.ascontiguousarray(column.is_valid(), np.uint8)
             validity = address_of(self._valid)
         self.addresses = (address_of(self._ends), start, validity)
-
-
-FEW_ROWS = 8
-"""Up to so many rows cost less as objects, one by one, than the calls for a column of them."""
 
 
 def rows_where(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
@@ -376,11 +400,11 @@ def numbers_at(column: pa.BinaryArray, place: int) -> Int64s:
 def sliced(column: pa.BinaryArray, front: int, back: int = 0) -> pa.BinaryArray:
     """The cells without their first and last bytes (each cell must have that many); null where the column is null."""
     if len(column) <= FEW_ROWS:
-        parts = (cell if cell is None else cell[front : len(cell) - back] for cell in column.to_pylist())
-        return pa.array(list(parts), pa.binary())
-    cells, buffers = BinaryCells(column), ColumnBuffers(len(column), _bytes(column))
+        cells = column.to_pylist()
+        return binary_column([cell if cell is None else cell[front : len(cell) - back] for cell in cells])
+    addresses, buffers = BinaryCells(column), ColumnBuffers(len(column), _bytes(column))
     counters = np.zeros(COUNTERS, np.int64)
-    table = np.array([(*cells.addresses, 0), buffers.addresses], np.int64)
+    table = np.array([(*addresses.addresses, 0), buffers.addresses], np.int64)
     _slice_cells(table[:1], len(column), front, back, table[1:], counters)
     return buffers.array(len(column), int(counters[BYTES]), int(counters[NULLS]))
 

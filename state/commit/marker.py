@@ -345,17 +345,9 @@ def _update(digest: Any, parts: list[tuple[pa.Array, pa.Array, np.ndarray]]) -> 
         for column in columns:
             digest.update(cell_sizes(column, null=-1))
         for column in columns:
-            for value_buffer in _value_bytes(column):
-                digest.update(value_buffer)
+            if len(column) and (data := column.buffers()[2]) is not None:
+                bounds = cell_bounds(column)
+                digest.update(memoryview(data)[int(bounds[0]) : int(bounds[-1])])
     for stamps in timestamps:
         # A client that cannot write time 0 writes 1 (`state.kafka.transport`).
         digest.update(np.maximum(stamps, 1).astype(np.int64, copy=False).tobytes())
-
-
-def _value_bytes(column: pa.Array) -> list[memoryview]:
-    """The bytes of all values in a row, without a copy."""
-    if not len(column):
-        return []
-    offsets = cell_bounds(column)
-    data = column.buffers()[2]
-    return [memoryview(data)[int(offsets[0]) : int(offsets[-1])]] if data is not None else []

@@ -21,7 +21,18 @@ import pyarrow.compute as pc
 from sortedcontainers import SortedList
 
 from state import sorting
-from state.columns import FEW_ROWS, MEMCMP, NOTHING, BinaryCells, Int64s, joined, numbers_at, packed, sliced
+from state.columns import (
+    FEW_ROWS,
+    MEMCMP,
+    NOTHING,
+    BinaryCells,
+    Int64s,
+    binary_column,
+    joined,
+    numbers_at,
+    packed,
+    sliced,
+)
 from state.errors import StateError
 from state.tables.open_tables import DiskTable, open_table
 from state.tables.rocks_common import DEFAULT_SETTINGS, SCRATCH, RocksSettings
@@ -87,7 +98,13 @@ class Block:
     def __init__(self, columns: EntryColumns, order: Int64s) -> None:
         self.columns = columns
         self.order = order
-        self._cells = BinaryCells(columns.keys)
+        self._found_cells: BinaryCells | None = None
+
+    @property
+    def _cells(self) -> BinaryCells:
+        if self._found_cells is None:
+            self._found_cells = BinaryCells(self.columns.keys)
+        return self._found_cells
 
     @classmethod
     def of_writes(cls, columns: EntryColumns) -> Block:
@@ -388,7 +405,7 @@ class WriteBuffer:
     def get_columns(self, keys: pa.BinaryArray) -> pa.BinaryArray:
         """The values of a column of keys as this step sees them; see `OrderedTable.get_columns`."""
         if are_few(keys):
-            return pa.array(self.multi_get(keys.to_pylist()), pa.binary())
+            return binary_column(self.multi_get(keys.to_pylist()))
         self._pack()
         return get_in_order(self._get_sorted, keys) if self.dirty else self._table.get_columns(keys)
 
@@ -532,8 +549,8 @@ class WriteBuffer:
         entries = self._entries
         if entries:
             columns = EntryColumns(
-                pa.array(list(entries), pa.binary()),
-                pa.array([value for value, _ in entries.values()], pa.binary()),
+                binary_column(list(entries)),
+                binary_column([value for value, _ in entries.values()]),
                 np.array([timestamp for _, timestamp in entries.values()], np.int64),
             )
             self._entries, self._sorted, self._unsorted = {}, None, []

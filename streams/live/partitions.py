@@ -22,6 +22,7 @@ from state.kafka.topics import TopicPartition
 from streams.errors import RecordFailedError
 from streams.live.arrived import Arrived, resolved
 from streams.model.record import NO_TIME
+from streams.runtime.rows import NOW
 from streams.source.topics import due_before_ms
 
 MOST_RECORDS = 50_000
@@ -205,8 +206,8 @@ class OwnPartition:
 
     def next_ms(self, now_ms: int) -> int | None:
         """The time of the next record; None: none waits."""
-        first = next((one.order[:1] for one in self.waiting if len(one)), None)
-        return None if first is None else int(resolved(first, now_ms)[0])
+        first = next((int(one.order[0]) for one in self.waiting if len(one)), None)
+        return now_ms if first == NOW else first
 
     def order(self, now_ms: int) -> Int64s:
         """The places of the waiting records in the order; none is before the one in front of it."""

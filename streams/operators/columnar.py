@@ -374,7 +374,7 @@ class KeyColumn:
         """The bytes of each row's key; null for a null key."""
         data = self.encoded(serde, topic)
         if len(self.codes) <= FEW_ROWS:
-            return pa.array([None if code == NULL_KEY else data[code] for code in self.codes.tolist()], pa.binary())
+            return binary_column([None if code == NULL_KEY else data[code] for code in self.codes.tolist()])
         return pa.array(data, pa.binary()).take(pa.array(self.codes, mask=self.codes == NULL_KEY))
 
 

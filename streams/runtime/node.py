@@ -433,8 +433,9 @@ def changing_nodes(processors: Mapping[str, AnyProcessor], children: Callable[[s
     """
     found = set[str]()
     for name, one in reversed(list(processors.items())):
-        passes_on = not (isinstance(one, Operator) and one.makes_results)
-        changes = not (isinstance(one, Operator) and one.leaves_values)
+        operator = one if isinstance(one, Operator) else None
+        passes_on = operator is None or not operator.makes_results
+        changes = operator is None or not operator.leaves_values
         if changes or (passes_on and not found.isdisjoint(children(name))):
             found.add(name)
     return frozenset(found)

@@ -115,6 +115,17 @@ class SubTopology:
         return tuple(dict.fromkeys(entry.node for entry in self.entries))
 
     @cached_property
+    def watched(self) -> tuple[tuple[str, ...], ...]:
+        """For each unit the stores of tables that some of its nodes look up as of each record, and others of it update."""
+        found = []
+        for unit in self.units:
+            nodes = [node for name in unit.nodes if isinstance(node := self.nodes[name], ProcessorNode)]
+            looked_up = {store for node in nodes for store in node.spec.looks_up}
+            updated = (store for node in nodes if node.spec.shows_updates for store in node.stores)
+            found.append(tuple(store for store in updated if store in looked_up))
+        return tuple(found)
+
+    @cached_property
     def sees_stream_time(self) -> bool:
         """Whether a node of the task asks for stream time at each record."""
         nodes = (node for name, node in self.nodes.items() if name not in self.head)

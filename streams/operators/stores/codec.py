@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.columns import FEW_ROWS, BinaryColumn, cell_sizes, numbers_at, sliced
+from state.columns import FEW_ROWS, BinaryColumn, binary_column, cell_sizes, numbers_at, sliced
 from state.exact_json import read as read_json
 from state.kafka.topics import NO_LIMIT
 from state.stores.byte_stores import SessionRows, WindowRows
@@ -335,9 +335,7 @@ class Codec:
         """
         if len(timestamps) <= FEW_ROWS:
             rows = zip(keys.to_pylist(), values.to_pylist(), timestamps.tolist(), strict=True)
-            return pa.array(
-                [self.fitting(key, _stamped(value, timestamp)) for key, value, timestamp in rows], values.type
-            )
+            return binary_column([self.fitting(key, _stamped(value, timestamp)) for key, value, timestamp in rows])
         self._check_sizes(keys, values, bytes(_TIMESTAMP))
         if len(timestamps) and int(timestamps.min()) < 0:
             raise OverflowError("a timestamp below zero cannot be stored")

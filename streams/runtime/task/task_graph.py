@@ -194,9 +194,9 @@ class TaskGraph:
             runner.processor.init(runner.context)
         self._punctuations.close()
         run.shift = len(self._punctuations.of_stream_time).bit_length()
-        for unit, running in zip(sub.units, self._units, strict=True):
+        for unit, running, watched in zip(sub.units, self._units, sub.watched, strict=True):
             self._lead(unit.groups)
-            running.start(self._tables(unit))
+            running.start(self._tables(watched))
 
     def _connect(self) -> None:
         runners: dict[str, NodeRunner | SinkRunner] = {**self._nodes, **self._sinks}
@@ -217,15 +217,13 @@ class TaskGraph:
         """Lets the first operator of each group process the records of all."""
         for names in groups:
             node = self._sub.nodes[names[0]]
-            if isinstance(node, ProcessorNode) and node.spec.joint and node.wrapper is None:
+            if isinstance(node, ProcessorNode) and node.wrapper is None and node.spec.joint:
                 operators: list[Any] = [self._nodes[name].processor for name in names]
                 operators[0].lead(operators)
 
-    def _tables(self, unit: Unit) -> list[TypedTimestampedKeyValueStore]:
-        """The stores of tables that others of the unit look up."""
-        nodes = [node for name in unit.nodes if isinstance(node := self._sub.nodes[name], ProcessorNode)]
-        looked_up = {store for node in nodes for store in node.spec.looks_up}
-        names = [store for node in nodes if node.spec.shows_updates for store in node.stores if store in looked_up]
+    def _tables(self, names: Sequence[str]) -> Sequence[TypedTimestampedKeyValueStore]:
+        if not names:
+            return ()
         stores = (typed_store_of(self._run.stores[name]) for name in names)
         return [store for store in stores if isinstance(store, TypedTimestampedKeyValueStore)]
 
