@@ -125,7 +125,10 @@ _NO_BYTES = np.zeros(1, np.uint8)
 def cell_bounds(column: BinaryColumn) -> npt.NDArray[np.int32] | npt.NDArray[np.int64]:
     """Where each of the n >= 1 cells begins in the column's data, and where the last one ends, [n + 1]; a view."""
     width = _WIDE if isinstance(column, pa.LargeBinaryArray) else _NARROW
-    return np.frombuffer(column.buffers()[1], width, len(column) + 1, column.offset * width.itemsize)
+    bounds: npt.NDArray[Any] = np.frombuffer(
+        column.buffers()[1], width, len(column) + 1, column.offset * width.itemsize
+    )
+    return bounds
 
 
 def data_and_bounds(column: BinaryColumn) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:

@@ -340,8 +340,8 @@ class _StoreDigest:
 
 def _update(digest: Any, parts: list[tuple[pa.Array, pa.Array, np.ndarray]]) -> None:
     """Adds one block of rows to the digest."""
-    keys, values, timestamps = ([part[i] for part in parts] for i in range(3))
-    for columns in (keys, values):
+    timestamps = [part[2] for part in parts]
+    for columns in ([part[0] for part in parts], [part[1] for part in parts]):
         for column in columns:
             digest.update(cell_sizes(column, null=-1))
         for column in columns:
